@@ -21,9 +21,9 @@ else:
         public = importlib.import_module("autobatch.public")
         here = globals()
         here["__all__"] = public.__all__
-        here |= {each: getattr(public, each) for each in public.__all__}
+        here |= {each: vars(public)[each] for each in public.__all__ if each in vars(public)}
         if name not in here:
-            raise AttributeError(f"module 'autobatch' has no attribute {name!r}")
+            here[name] = getattr(public, name)
         return here[name]
 
 

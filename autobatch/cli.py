@@ -2,25 +2,19 @@
 
 import argparse
 import dataclasses
-import functools
-import importlib
 import inspect
-import os
 import platform
 import re
-import sys
 from collections.abc import Sequence
 from importlib import metadata
-from typing import Any
 
-from autobatch.api.batch import source
 from autobatch.blocks.kernel_cache import SUFFIX, cache_folder
 from autobatch.core.config import Config
-from autobatch.errors import UnsupportedError
+from autobatch.report.command_line import add_commands
+from autobatch.testing.command import add_check, run_check
 
 __all__ = ["main"]
 
-_SOURCE = "Print the code that runs instead of a function's own: in lock-step, or with --blocks under ab.map."
 _REQUIRED = ("numpy", "numba", "networkx", "greenlet")
 
 _WAYS = """\
@@ -28,9 +22,9 @@ f(x)                                       one example: plain NumPy
 f(ab.MaskedBatch.from_examples(xs))        lock-step: f decorated with @ab.batch, one pass for the whole batch
 ab.map(f, xs, params=params)               on the fly: any Python, equal operations grouped as it goes
 ab.value_and_grad(loss)(params)            gradients, through either
-ab.explain(f, xs, params=params)           what was launched, how large its groups were, what fell back and why
+ab.explain(f, xs, params=params)           what became of each line, what it took, and what to write instead
 ab.testing.assert_equivalent(f, xs, ...)   the proof that all ways agree, gradients included
-ab.source(f), ab.source(f, blocks=True)    the code that lock-step, or ab.map, runs instead of f's"""
+ab.source(f), ab.source(f, rewritten=True) f's lines with marks, or the code that lock-step runs instead"""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,30 +38,16 @@ def main(arguments: Sequence[str]) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m autobatch", description="What is installed and what can be set.")
     parser.add_argument("--version", action="version", version=_version("autobatch"))
-    commands = parser.add_subparsers(dest="command", metavar="source")
-    show = commands.add_parser("source", help="print what becomes of a function", description=_SOURCE)
-    show.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
-    show.add_argument("--blocks", action="store_true", help="the form that ab.map runs, not the lock-step form")
+    commands = parser.add_subparsers(dest="command", metavar="explain | source | check")
+    add_commands(commands)
+    add_check(commands)
     options = parser.parse_args(arguments)
-    if options.command == "source":
-        return _print_source(options.function, options.blocks)
+    if options.command == "check":
+        return run_check(options)
+    if options.command is not None:
+        status: int = options.run(options)
+        return status
     _print_overview()
-    return 0
-
-
-def _print_source(name: str, blocks: bool) -> int:
-    module, _, path = name.partition(":")
-    sys.path.insert(0, os.getcwd())
-    try:
-        if not module or not path:
-            raise ValueError(f"{name!r}; expected MODULE:FUNCTION, such as models.tree:logits")
-        function: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
-        print(source(function, blocks=blocks))
-    except (ImportError, AttributeError, UnsupportedError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    finally:
-        sys.path.remove(os.getcwd())
     return 0
 
 

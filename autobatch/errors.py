@@ -8,6 +8,7 @@ __all__ = [
     "BadIdError",
     "CheckpointError",
     "CheckpointWarning",
+    "ClosedError",
     "DTypeError",
     "FallbackWarning",
     "ForcedValueError",
@@ -15,9 +16,11 @@ __all__ = [
     "OffsetsError",
     "OptionError",
     "OverTime",
+    "OverloadedError",
     "ShapeError",
     "StructureError",
     "UnsupportedError",
+    "forget_example",
     "is_noted",
     "note_example",
 ]
@@ -63,11 +66,24 @@ class CheckpointWarning(UserWarning):
     """Something was restored in part, as was asked for, or a file that is no longer needed could not be removed."""
 
 
+class OverloadedError(RuntimeError):
+    """As many requests wait as may wait: this one was not taken, and can be made again later."""
+
+
+class ClosedError(RuntimeError):
+    """A request to what takes none any more, since it is being shut down."""
+
+
 class NeedsLoop(UnsupportedError):  # noqa: N818  # a signal, not a failure
     """Raised inside a lock-step run to say: this cannot run for all lanes at once, run the examples on the fly.
 
     It is raised before anything outside the run was changed, so they start from the state that the caller left.
+
+    Attributes:
+        where: the file and line that it is about, where it is not the line that runs.
     """
+
+    where: tuple[str, int] | None = None
 
 
 class OverTime(BaseException):
@@ -102,3 +118,18 @@ def note_example(error: BaseException, index: int) -> BaseException:
     if not is_noted(error):
         error.add_note(f"{_NOTE}{index}")
     return error
+
+
+def forget_example(error: BaseException) -> None:
+    """Take back the note that names an example, where there was but one.
+
+    >>> error = note_example(ValueError("bad"), 0)
+    >>> forget_example(error)
+    >>> is_noted(error)
+    False
+    """
+    notes = getattr(error, "__notes__", None)
+    if notes:
+        notes[:] = [note for note in notes if not note.startswith(_NOTE)]
+        if not notes:
+            del error.__notes__

@@ -1,10 +1,13 @@
 """What `autobatch` names: all that is public, in one list."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 import autobatch.nn as nn
 import autobatch.optim as optim
 import autobatch.testing as testing
 from autobatch.api import extend
-from autobatch.api.batch import batch, source
+from autobatch.api.batch import batch
 from autobatch.api.transforms import grad, jvp, map, shared, value_and_grad
 from autobatch.autodiff.stop_gradient import stop_gradient
 from autobatch.batches.data.collate import collate
@@ -15,60 +18,42 @@ from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.over_examples import count, max, mean, min, sum
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
+from autobatch.bridges.jax_functions import jax_function
+from autobatch.bridges.torch_functions import torch_function
 from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.checkpoint.single_file import load, save
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
 from autobatch.report.explain import explain
+from autobatch.report.marked_source import source
 from autobatch.tables import maplookup_strategies as strategies
+from autobatch.tables import representations, segments
 from autobatch.tables.embedding_bag import embedding_bag
 from autobatch.tables.keyed import admission
 from autobatch.tables.keyed.features import Vocabulary, hash_keys, multi_hash
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.lookup import lookup, maplookup
 from autobatch.tables.protocol import Context, Table
-from autobatch.tables.representations import (
-    lengths_to_offsets,
-    lengths_to_padded,
-    lengths_to_segment_ids,
-    lengths_to_sparse,
-    offsets_to_lengths,
-    offsets_to_segment_ids,
-    padded_to_lengths,
-    segment_ids_to_lengths,
-    segment_ids_to_offsets,
-    sort_segments,
-    sparse_to_lengths,
-)
+from autobatch.tables.representations import *  # noqa: F403
 from autobatch.tables.scatter import gather, scatter_add, scatter_assign, scatter_weighted_sum
-from autobatch.tables.segments import (
-    segment_all,
-    segment_any,
-    segment_argmax,
-    segment_argmin,
-    segment_count,
-    segment_cumsum,
-    segment_first,
-    segment_last,
-    segment_log_softmax,
-    segment_logmeanexp,
-    segment_logsumexp,
-    segment_max,
-    segment_mean,
-    segment_min,
-    segment_prod,
-    segment_softmax,
-    segment_sort,
-    segment_sqrtn,
-    segment_std,
-    segment_sum,
-    segment_topk,
-    segment_var,
-)
+from autobatch.tables.segments import *  # noqa: F403
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
+if TYPE_CHECKING:
+    import autobatch.ray as ray
+    from autobatch.serving.app import serve
+    from autobatch.serving.batcher import Batcher
+
+# Of these the modules are imported when they are asked for: they bring in servers and processes, which few need.
+_LATER = {
+    "Batcher": ("autobatch.serving.batcher", "Batcher"),
+    "ray": ("autobatch.ray", None),
+    "serve": ("autobatch.serving.app", "serve"),
+}
+
 __all__ = [
+    "Batcher",
     "Checkpoints",
     "Context",
     "EmbeddingTable",
@@ -94,12 +79,9 @@ __all__ = [
     "gather",
     "grad",
     "hash_keys",
+    "jax_function",
     "jvp",
     "lazy",
-    "lengths_to_offsets",
-    "lengths_to_padded",
-    "lengths_to_segment_ids",
-    "lengths_to_sparse",
     "load",
     "lookup",
     "map",
@@ -111,47 +93,31 @@ __all__ = [
     "minibatches",
     "multi_hash",
     "nn",
-    "offsets_to_lengths",
-    "offsets_to_segment_ids",
     "optim",
     "options",
     "packed_to_maps",
-    "padded_to_lengths",
+    "ray",
     "save",
     "scatter_add",
     "scatter_assign",
     "scatter_weighted_sum",
-    "segment_all",
-    "segment_any",
-    "segment_argmax",
-    "segment_argmin",
-    "segment_count",
-    "segment_cumsum",
-    "segment_first",
-    "segment_ids_to_lengths",
-    "segment_ids_to_offsets",
-    "segment_last",
-    "segment_log_softmax",
-    "segment_logmeanexp",
-    "segment_logsumexp",
-    "segment_max",
-    "segment_mean",
-    "segment_min",
-    "segment_prod",
-    "segment_softmax",
-    "segment_sort",
-    "segment_sqrtn",
-    "segment_std",
-    "segment_sum",
-    "segment_topk",
-    "segment_var",
+    "serve",
     "shared",
-    "sort_segments",
     "source",
-    "sparse_to_lengths",
     "stop_gradient",
     "strategies",
     "sum",
     "testing",
+    "torch_function",
     "value_and_grad",
 ]
+__all__ += representations.__all__
+__all__ += segments.__all__
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'autobatch' has no attribute {name!r}")
+    module, inner = _LATER[name]
+    found: Any = importlib.import_module(module)
+    return found if inner is None else getattr(found, inner)

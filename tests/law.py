@@ -145,6 +145,32 @@ def assert_same_array(found, expected, where="", *, precision=8):
         np.testing.assert_allclose(found, expected, relative, absolute, err_msg=where)
 
 
+def assert_same_classes(found, expected, where, loose=False):
+    """The same NaN, the same infinities, zeros of the same sign; the rest within rounding.
+
+    `loose`: sums were taken in another order, so what nearly cancels, or nearly overflows, may fall either way.
+    """
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.dtype == expected.dtype, where
+    assert found.shape == expected.shape, where
+    if expected.dtype.kind == "c":
+        assert_same_classes(found.real, expected.real, where, loose)
+        assert_same_classes(found.imag, expected.imag, where, loose)
+        return
+    if expected.dtype.kind != "f":
+        np.testing.assert_array_equal(found, expected, where)
+        return
+    relative, absolute = tolerance(expected.dtype)
+    info = np.finfo(expected.dtype)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected), f"{where}: NaN")
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(expected), f"{where}: infinities")
+    known = ~np.isnan(expected)
+    zero = known & (expected == 0) & (found == 0)
+    np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(expected[zero]), f"{where}: signed zeros")
+    close = absolute if loose else 8 * float(info.smallest_subnormal)
+    np.testing.assert_allclose(found[known], expected[known], relative, close, err_msg=where)
+
+
 # Whole functions.
 
 

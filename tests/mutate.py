@@ -53,7 +53,7 @@ TESTS = {
     "rewrite": ["rewrite", "lockstep", "lazy"],
     "optim": ["optim", "tables"],
     "api": ["lockstep", "lazy", "testing", "test_bad_input.py"],
-    "report": ["report", "lazy/test_explain.py", "testing"],
+    "report": ["report", "testing"],
     "cli": ["cli", "testing"],
     "autobatch": ["test_architecture.py", "testing"],
     "errors.py": ["testing", "lockstep", "tables"],

@@ -40,7 +40,9 @@ LAYERS = [
     ("checkpoint",),
     ("api",),
     ("nn",),
+    ("bridges",),
     ("testing", "report"),
+    ("serving", "ray"),
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -49,26 +51,42 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 MODULES_OF_THEIR_OWN = {"errors", "cli"}
 
 # Folders whose __init__ is a public namespace, not only a docstring.
-NAMESPACES = {"testing", "optim", "nn"}
+NAMESPACES = {"testing", "optim", "nn", "ray"}
 
 # Imports inside functions: each delays an optional or heavy dependency.
 LATE_IMPORTS = {
     ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
     ("autobatch.checkpoint.tensor_files", "ml_dtypes"): "only files of bfloat16 need it",
+    ("autobatch.report.graph", "networkx"): "only for what a person looks at",
     ("autobatch.lazy.context", "networkx"): "only for what a person looks at",
     **{
         ("autobatch.batches.data.exports", name): "an optional extra, for who asks for its form"
         for name in ("pyarrow", "awkward", "polars", "pandas", "torch")
     },
+    **{
+        (f"autobatch.ray.{module}", "ray"): "an optional extra, which takes a second to import"
+        for module in ("ray_session", "ray_training")
+    },
+    **{
+        (f"autobatch.ray.maps.{module}", name): "an optional extra, for who gives its form"
+        for module, name in [
+            ("mapper", "pyarrow"),
+            ("mapper", "pandas"),
+            ("mapper", "polars"),
+            ("row_groups", "pyarrow"),
+            ("mapping", "tqdm"),
+        ]
+    },
     ("autobatch.tables.keyed.arrow_exchange", "pyarrow"): "only where a table goes to Arrow or comes from it",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
+    ("autobatch.testing.smallest", "hypothesis"): "only where a difference was found",
 }
 
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 263
-MOST_LINES = 66_600
+MOST_FILES = 330
+MOST_LINES = 80_000
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 26
@@ -78,7 +96,6 @@ TESTED_IN = {
     "optim": "tables",
     "rewrite": "lockstep",
     "syntax": "lockstep",
-    "report": "lazy",
     "cli": "testing",
 }  # and in the folder of tests of its own name
 

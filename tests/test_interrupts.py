@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from tests.faults import left_at, without_memory_at
 from tests.law import batch_of
-from tests.optim.test_interrupts import left_at
 
 RNG = np.random.default_rng(5)
 TABLE = RNG.standard_normal((7, 4)).astype(np.float32)
@@ -139,6 +139,24 @@ def test_an_exception_at_any_line(name):
         if not reached:
             break
     assert 1 in found
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_memory_that_is_missing_for_any_array(name):
+    call, arrays = CALLS[name]
+    after = copy.deepcopy(arrays)
+    call(*after)
+    call(*copy.deepcopy(arrays))
+    states = seen(arrays), seen(after)
+    for number in itertools.count(1):
+        mine = copy.deepcopy(arrays)
+        with ab.options(warn=False):  # where a batch is too large, examples may still fit, one at a time
+            failed = without_memory_at(number, lambda: call(*mine))  # noqa: B023
+        assert seen(mine) in states, f"between, at array {number}"
+        assert gradient_of_what_is_written_later() == [1.0, 1.0], f"what array {number} left behind is seen"
+        if not failed:
+            break
+    assert seen(mine) == states[1]
 
 
 def test_containers_that_a_map_changes():

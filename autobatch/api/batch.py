@@ -1,4 +1,4 @@
-"""`ab.batch`, the decorator, and `ab.source`, which shows what it makes of a function.
+"""`ab.batch`, the decorator.
 
 For a type checker a decorated function has the parameters and the result of the function that a person wrote. A batch
 shows an example's array, so `MaskedBatch` and `PackedBatch` are arrays to it (`np.ndarray`): what takes an array takes
@@ -7,6 +7,7 @@ batch, unless it is annotated as `ArrayLike`.
 """
 
 import functools
+import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
@@ -20,15 +21,15 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
 from autobatch.core.current import as_first_example, current_region, in_example
+from autobatch.core.other_arrays import note_foreign, refuse_foreign
+from autobatch.core.tracebacks import hide_frames
 from autobatch.errors import UnsupportedError
 from autobatch.facts.purity import is_local
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.run import has_batch
-from autobatch.rewrite.block_forms import block_source
 from autobatch.rewrite.convert import convert
-from autobatch.rewrite.convert import source as lock_step_source
 
-__all__ = ["BatchFunction", "batch", "source"]
+__all__ = ["BatchFunction", "batch"]
 
 
 P = ParamSpec("P")
@@ -59,6 +60,9 @@ class BatchFunction(Generic[P, R_co]):
         functools.update_wrapper(self, function)
         self.strict = strict
         self.__wrapped__: Any = function
+        reloading = sys.modules.get("IPython.extensions.autoreload")
+        if reloading is not None and _REFRESH not in reloading.UPDATE_RULES:
+            reloading.UPDATE_RULES.insert(0, _REFRESH)
 
     @overload
     def __call__(self: "BatchFunction[P, _Nothing]", *args: P.args, **kwargs: P.kwargs) -> Any: ...
@@ -75,14 +79,21 @@ class BatchFunction(Generic[P, R_co]):
                 return as_first_example(function, args, kwargs)
             except Exception as error:
                 _note_lists(error, function, (*args, *kwargs.values()))
+                note_foreign(error, args, kwargs)
+                hide_frames(error)
                 raise
         region = current_region()
         if region is not None and not _outside(args, kwargs):
             return call(function, *args, **kwargs)
-        if self.strict:
-            with options(strict=True):
-                return run_batch(function, args, kwargs, _convert, is_local)
-        return run_batch(function, args, kwargs, _convert, is_local)
+        refuse_foreign(args, kwargs)
+        try:
+            if self.strict:
+                with options(strict=True):
+                    return run_batch(function, args, kwargs, _convert, is_local)
+            return run_batch(function, args, kwargs, _convert, is_local)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> "BatchFunction[P, R_co]": ...
@@ -106,6 +117,14 @@ class BatchFunction(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<batch function {getattr(self.__wrapped__, '__qualname__', repr(self.__wrapped__))}>"
+
+
+_REFRESH = (
+    lambda old, new: isinstance(old, BatchFunction) and isinstance(new, BatchFunction),
+    lambda old, new: old.__dict__.update(new.__dict__),
+)
+"""A rule of IPython's %autoreload: when and how a function imported before its file changed becomes the new one.
+Functions and classes it knows by itself."""
 
 
 def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None:
@@ -202,38 +221,3 @@ def batch(f: Any = None, *, strict: bool = False) -> Any:
             f"ab.batch takes a function; got {type(f).__name__}: write ab.batch(f)(x), not ab.batch(f(x))"
         )
     return BatchFunction(f, strict)
-
-
-def source(function: Callable[..., Any], *, blocks: bool = False) -> str:
-    """The rewritten source of a function, to read: what it calls is named as in `autobatch.rewrite` and its runtime.
-
-    Args:
-        function: it, or what `ab.batch` made of it.
-        blocks: the form in which `ab.map` calls it, in which each straight-line run of array expressions is one call
-            of a recorder, instead of the lock-step form.
-
-    Returns:
-        Python source text. In the lock-step form a condition is an object that gives each of its two ways the lanes
-        that take it, and what a way binds is joined at its end.
-
-    Raises:
-        UnsupportedError: it has none; the message says why.
-
-    >>> import autobatch as ab
-    >>> def clipped(x):
-    ...     if x > 1:
-    ...         x = 1.0
-    ...     return x
-    >>> print(ab.source(clipped))
-    def clipped(x):
-        _ab_if_1 = _ab_if(_ab_gt(x, 1), (x,), False, False)
-        for _ab_arm_1 in _ab_if_1:
-            if _ab_arm_1:
-                x = 1.0
-            if _ab_if_1.split:
-                _ab_if_1.end((x,))
-        if _ab_if_1.split:
-            x, = _ab_if_1.join()
-        return x
-    """
-    return block_source(function) if blocks else lock_step_source(function)

@@ -21,18 +21,24 @@ from typing import Any
 import numpy as np
 
 from autobatch.api.chooser import LOOP, Cost, Expectation, History, Portion
+from autobatch.autodiff.grad import Gradient
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.result_form import in_form
-from autobatch.compiled.compiled_map import NotCompiled, compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_call import NotCompiled
+from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wait_until_compiled
+from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
+from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
 from autobatch.core.config import config, current
-from autobatch.core.current import current_region
+from autobatch.core.current import current_region, in_example
 from autobatch.core.diagnostics import fell_back
+from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
-from autobatch.errors import OverTime, is_noted
+from autobatch.errors import OverTime, forget_example, is_noted
+from autobatch.facts.python_functions import PAUSES
 from autobatch.lazy import fibers
 from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import active_trace, common_length, examples_in
@@ -44,9 +50,20 @@ from autobatch.rewrite.recorders.generated import recorders_of
 from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
-__all__ = ["NAMES", "Ran", "forget_costs", "ran_ways", "run_batch", "run_map", "why_not_compiled"]
+__all__ = [
+    "NAMES",
+    "NOT_NEEDED",
+    "Ran",
+    "forget_costs",
+    "ran_ways",
+    "run_batch",
+    "run_gradient",
+    "run_map",
+    "why_not_compiled",
+]
 
 LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
+NOT_NEEDED = "lock-step has a form for it"  # as why a batch does not run on the fly
 NAMES = {LOOP: "the loop over the examples", LOCKSTEP: "lock-step", FLY: "on the fly", COMPILED: "compiled"}
 
 
@@ -56,12 +73,14 @@ class Ran:
 
     Attributes:
         way: the way of the last of its examples; why: what decided that.
+        function: what was called.
         stats: what was launched on the fly.
         costs: what each way has cost so far on inputs of this kind, by way.
     """
 
     way: str
     why: str
+    function: Any
     stats: Stats
     costs: dict[str, Cost]
 
@@ -71,7 +90,11 @@ _watched: contextvars.ContextVar[list[Ran] | None] = contextvars.ContextVar("aut
 
 @contextlib.contextmanager
 def ran_ways() -> Iterator[list[Ran]]:
-    """Collect how the calls in this block ran. A way that a call names, of which no cost is known, runs then."""
+    """Collect how the calls in this block ran.
+
+    A call runs whole by the way that calls of its kind take now, and by the one that it names before there was any. To
+    look at it takes time, so what it costs here is not added to what is known.
+    """
     found: list[Ran] = []
     token = _watched.set(found)
     try:
@@ -80,10 +103,10 @@ def ran_ways() -> Iterator[list[Ran]]:
         _watched.reset(token)
 
 
-def _note(way: str, why: str, stats: Stats | None = None, costs: dict[str, Cost] | None = None) -> None:
+def _note(way: str, why: str, function: Any, stats: Stats | None = None, costs: dict[str, Cost] | None = None) -> None:
     watched = _watched.get()
     if watched is not None:
-        watched.append(Ran(way, why, stats or Stats(), costs or {}))
+        watched.append(Ran(way, why, function, stats or Stats(), costs or {}))
 
 
 # What is known, by function.
@@ -92,10 +115,11 @@ def _note(way: str, why: str, stats: Stats | None = None, costs: dict[str, Cost]
 class _Function:
     """What is known of one function: its kinds of inputs, the latest last, and what holds for all of them."""
 
-    __slots__ = ("array_code", "code", "kinds")
+    __slots__ = ("array_code", "code", "kinds", "pauses")
 
     def __init__(self, code: Any) -> None:
         self.code = code  # so that its id stays its own
+        self.pauses = _pauses(code)
         self.kinds: dict[Any, History] = {}
         self.array_code: bool | None = None
 
@@ -108,6 +132,7 @@ _ready: set[str] = set()  # ways that have been set up for any function
 def forget_costs() -> None:
     """Start anew: nothing is known of any function."""
     _functions.clear()
+    _never.clear()
 
 
 def _code_of(function: Any) -> Any:
@@ -126,25 +151,37 @@ def _code_of(function: Any) -> Any:
             return call.__code__ if isinstance(call, FunctionType) else function
 
 
-def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History:
+def _pauses(code: Any) -> bool:
+    """Whether a function stops for a debugger: then it runs in frames of the user's, and nothing is tried."""
+    return isinstance(code, CodeType) and not PAUSES.isdisjoint(code.co_names)
+
+
+def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History | None:
+    """What is known of a function on inputs of one kind; None if it stops for a debugger."""
+    gradient = gradient_of(function)
+    if gradient is not None:
+        function, key = gradient.function, (*key, gradient.positions, gradient.has_aux, gradient.with_value)
+    taped = gradient is not None or active_tape() is not None
     code = _code_of(function)
     known = _functions.get(id(code))
     if known is None:
         if len(_functions) >= _MOST_FUNCTIONS:
             _functions.pop(next(iter(_functions)), None)
         known = _functions[id(code)] = _Function(code)
+    if known.pauses:
+        return None
     kind = known.kinds.get(key)
     if kind is None:
         if len(known.kinds) >= _MOST_KINDS:
             known.kinds.pop(next(iter(known.kinds)), None)
-        kind = known.kinds[key] = History(ways, functools.partial(_expected, known, active_tape() is not None))
+        kind = known.kinds[key] = History(ways, functools.partial(_expected, known, taped))
     return kind
 
 
 def _expected(known: _Function, taped: bool, way: str) -> Expectation:
     """What a way is expected to cost: guesses from timing many functions on one machine, with the loop as the unit."""
     ready = any(kind.costs[way].runs for kind in list(known.kinds.values()) if way in kind.costs)
-    price = 0.005 if ready else 0.04 if way in _ready else 0.4
+    price = 0.005 if ready else 0.04
     if known.array_code is None:
         known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
     if way == COMPILED:
@@ -153,7 +190,8 @@ def _expected(known: _Function, taped: bool, way: str) -> Expectation:
         return Expectation(price, loading, call=1e-4, example=2e-6, share=0.02, sure=True, certain=True)
     if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
         if taped:  # where the loop records each operation of each example
-            return Expectation(price, call=5e-4, steps=2.0 if known.array_code else 20.0, share=0.05, sure=True)
+            steps = 2.0 if known.array_code else 20.0
+            return Expectation(price, call=5e-4, steps=steps, share=0.05, sure=True, certain=known.array_code)
         if known.array_code:
             return Expectation(price, call=2e-4, steps=15.0, share=0.1, sure=True)
         return Expectation(price, call=1e-3, steps=500.0, share=0.2)
@@ -203,40 +241,73 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
         if reason:
             return _named(function, args, kwargs, convert, is_local, reason)
     if way != "auto":
-        _note(way, f"way={way!r}")
-        return call.result([call.run(Portion(way, size), 0)], [size])
-    ways = (LOCKSTEP, FLY) if active_tape() is not None else (LOCKSTEP, FLY, COMPILED)
-    kind = _kind(function, tuple(key), ways)
-    usual = kind.usual() if _watched.get() is None else None
+        if way == FLY and _pauses(_code_of(function)):
+            way = LOOP
+        try:
+            piece = call.run(Portion(way, size), 0)
+        except NotCompiled as refused:
+            return _named(function, args, kwargs, convert, is_local, refused.reason)
+        _note(way, f"way={way!r}", function, call.stats)
+        return call.result([piece], [size])
+    kind = _kind(function, tuple(key), (LOCKSTEP, FLY, COMPILED))
+    if kind is None:
+        return _named(function, args, kwargs, convert, is_local)
+    if _watched.get() is not None:
+        _settle_next_way(kind)
+
+        def by(way: str) -> Any:
+            return call.result([call.run(Portion(way, size), 0)], [size])
+
+        return _looked_at(kind, LOCKSTEP, by, lambda: _named(function, args, kwargs, convert, is_local), call, function)
+    usual = kind.usual()
     if usual is None:
         _settle_next_way(kind)
-        if _is_to_be_shown(kind, LOCKSTEP):
-            return _shown(kind, LOCKSTEP, size, lambda: _named(function, args, kwargs, convert, is_local))
         pieces, counts = _carry_out(kind, size, call.run)
-        _note(kind.last, kind.why, call.stats, kind.costs)
         return call.result(pieces, counts)
-    begun = time.perf_counter()
+    begun, first = time.perf_counter(), _nodes_so_far()
     piece = call.run(Portion(usual, size), 0)
     kind.took(usual, size, time.perf_counter() - begun)
-    _note(usual, kind.why, call.stats, kind.costs)
+    _time_the_walk_back(kind, usual, size, first)
     return call.result([piece], [size])
+
+
+def _time_the_walk_back(kind: History, way: str, count: int, first: int) -> None:
+    """Have the tape say what the walk back over a run takes, whose nodes begin at `first`: it is part of its cost."""
+    tape = active_tape()
+    if tape is not None and len(tape.nodes) > first:
+        report = functools.partial(kind.later, way, kind.costs[way].runs, count)
+        tape.timed.append((first, len(tape.nodes), report))
+
+
+def _nodes_so_far() -> int:
+    tape = active_tape()
+    return 0 if tape is None else len(tape.nodes)
 
 
 def _settle_next_way(kind: History) -> None:
     """Examples of a batch run on the fly only where lock-step has no form for what they do."""
-    fly, refusal = kind.costs[FLY], "lock-step has a form for it"
+    fly = kind.costs[FLY]
     if not kind.costs[LOCKSTEP].refused:
-        fly.refused = refusal
-    elif fly.refused == refusal:
+        fly.refused = NOT_NEEDED
+    elif fly.refused == NOT_NEEDED:
         fly.refused = ""
 
 
-def why_not_compiled(function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any = None) -> str:
+def why_not_compiled(
+    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any = None, seconds: float = 120.0
+) -> str:
     """Why examples cannot be run compiled; "" if they can, once that is waited for. Arguments as `compiled_map`'s."""
-    if active_tape() is not None:
-        return "gradients are not compiled"
+    gradient = gradient_of(function)
     try:
-        wait_until_compiled(function, columns, shared, arguments_of)
+        if gradient is not None:
+            _, form, taped = prepared_gradient(gradient, columns, shared, arguments_of)
+            if form is not None:
+                wait_for(taped, seconds)
+        elif active_tape() is not None:
+            form_of, wait = per_example_form(function), functools.partial(wait_for, seconds=seconds)
+            wait_until_compiled_on_tape(function, form_of, columns, shared, arguments_of, wait)
+        else:
+            wait_until_compiled(function, columns, shared, arguments_of, seconds)
     except NotCompiled as error:
         return error.reason
     except Exception as error:  # of the compiler, since nothing of the user's has run
@@ -244,11 +315,24 @@ def why_not_compiled(function: Any, columns: Sequence[Any], shared: dict[str, An
     return ""
 
 
+def gradient_of(function: Any) -> Gradient | None:
+    """What is differentiated, of a function that `ab.grad` made."""
+    return getattr(function, "_ab_differentiated", None)
+
+
 def _compiled(
-    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any, start: int
-) -> list[Any]:
+    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any, start: int, stacked: bool = False
+) -> Any:
     """`compiled_map`, of which an error that no example has raised says that there is no compiled form."""
+    gradient = gradient_of(function)
     try:
+        if gradient is not None:
+            if active_tape() is not None:
+                raise NotCompiled("a gradient within another one")
+            return compiled_gradient_map(gradient, function, columns, shared, arguments_of, start)
+        if active_tape() is not None:
+            form = per_example_form(function)
+            return compiled_map_on_tape(function, form, columns, shared, arguments_of, start, stacked)
         return compiled_map(function, columns, shared, arguments_of, start)
     except Exception as error:
         if isinstance(error, NotCompiled) or is_noted(error):
@@ -268,7 +352,7 @@ def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, w
 
     out = run(function, args, kwargs, convert, is_local, map_columns)
     way, stats = ran[-1] if ran else (LOCKSTEP, Stats())
-    _note(way, why if way == LOCKSTEP else "lock-step has no form for it", stats)
+    _note(way, why if way == LOCKSTEP else "lock-step has no form for it", function, stats)
     return out
 
 
@@ -336,7 +420,9 @@ class _BatchCall:
             return self._in_lock_step(start, stop, step.limit)
         if step.way == COMPILED:
             batches, shared, arguments_of = self.packed(start, stop)
-            return _compiled(self._function, batches, shared, arguments_of, start)
+            whole = step.count == self._size
+            out = _compiled(self._function, batches, shared, arguments_of, start, whole)
+            return out if isinstance(out, list) else _Tree(out)
         if self._columns is None:
             self._columns = ExampleColumns(self._function, self._args, self._kwargs)
         columns = self._columns.values(start, None if stop == self._size else stop)
@@ -397,18 +483,27 @@ class _Tree:
 
 
 def run_map(
-    function: Any, sequences: Sequence[Any], shared: dict[str, Any], fixed: dict[int, Any] | None = None
+    function: Any,
+    sequences: Sequence[Any],
+    shared: dict[str, Any],
+    fixed: dict[int, Any] | None = None,
+    joining: fibers.Joining | None = None,
 ) -> tuple[list[Any], Stats]:
     """The results of a function of one example on each, and what was launched.
 
     Args:
         function: it; sequences: of examples; shared: by keyword, the same for all.
         fixed: what is the same for all by position, among the arguments that the sequences give.
+        joining: gives more examples while these run on the fly, as for `fibers.map_with_stats`; theirs are the last
+            results.
     """
     options = current()
     way = options.way
-    call = _MapCall(function, shared, fixed or {})
-    if way in (LOCKSTEP, FLY) or options.strict or current_region() is not None or active_trace() is not None:
+    call = _MapCall(function, shared, fixed or {}, joining)
+    inner = current_region() is not None or active_trace() is not None
+    if way not in ("auto", LOOP) and not inner and _pauses(_code_of(function)):
+        way = LOOP
+    if way in (LOCKSTEP, FLY) or options.strict or inner:
         return call.named(sequences), call.stats
     columns = call.columns = [examples_in(each) for each in sequences]
     count = common_length(columns)
@@ -416,22 +511,29 @@ def run_map(
     if not count or reason:
         return call.named(columns, reason), call.stats
     if way != "auto":
-        _note(way, f"way={way!r}")
-        return call.run(Portion(way, count), 0), call.stats
-    ways = (FLY,) if active_tape() is not None else (FLY, COMPILED)
-    kind = _kind(function, _map_key(columns, count, (*shared.values(), *call.fixed.values())), ways)
-    usual = kind.usual() if _watched.get() is None else None
+        try:
+            results = call.run(Portion(way, count), 0)
+        except NotCompiled as refused:
+            return call.named(columns, refused.reason), call.stats
+        _note(way, f"way={way!r}", function, call.stats)
+        return results, call.stats
+    kind = _kind(function, _map_key(columns, count, (*shared.values(), *call.fixed.values())), (FLY, COMPILED))
+    if kind is None:
+        return call.run(Portion(LOOP, count), 0), call.stats
+    if _watched.get() is not None:
+        return _looked_at(
+            kind, FLY, lambda way: call.run(Portion(way, count), 0), lambda: call.named(columns), call, function
+        ), call.stats
+    usual = kind.usual()
     if usual is not None:
-        begun = time.perf_counter()
+        begun, first = time.perf_counter(), _nodes_so_far()
         results = call.run(Portion(usual, count), 0)
         kind.took(usual, count, time.perf_counter() - begun)
+        _time_the_walk_back(kind, usual, count, first)
         return results, call.stats
-    if _is_to_be_shown(kind, FLY):
-        return _shown(kind, FLY, count, lambda: call.named(columns)), call.stats
     pieces, _ = _carry_out(kind, count, call.run)
     if call.stats.looped is not None:
         kind.costs[FLY].refused = call.stats.looped
-    _note(LOOP if call.stats.looped else kind.last, call.stats.looped or kind.why, call.stats, kind.costs)
     return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], call.stats
 
 
@@ -443,10 +545,13 @@ class _MapCall:
         stats: what was launched on the fly.
     """
 
-    __slots__ = ("_arguments_of", "_function", "_given", "_shared", "columns", "fixed", "stats")
+    __slots__ = ("_arguments_of", "_function", "_given", "_joining", "_shared", "columns", "fixed", "stats")
 
-    def __init__(self, function: Any, shared: dict[str, Any], fixed: dict[int, Any]) -> None:
+    def __init__(
+        self, function: Any, shared: dict[str, Any], fixed: dict[int, Any], joining: fibers.Joining | None = None
+    ) -> None:
         self._function, self._shared, self.fixed = function, shared, fixed
+        self._joining = joining
         self.columns: list[list[Any]] = []
         self.stats = Stats()
         self._given = shared | {f"{at}": value for at, value in fixed.items()} if fixed else shared  # no names
@@ -465,9 +570,10 @@ class _MapCall:
 
     def named(self, sequences: Sequence[Any], why: str = "") -> list[Any]:
         """The results on the fly."""
-        results, self.stats = _on_the_fly(self._function, sequences, self._given, self._arguments_of)
+        given = sequences, self._given, self._arguments_of, 0, None, self._joining
+        results, self.stats = _on_the_fly(self._function, *given)
         looped = self.stats.looped
-        _note(FLY if looped is None else LOOP, looped or why or "the call names it", self.stats)
+        _note(FLY if looped is None else LOOP, looped or why or "the call names it", self._function, self.stats)
         return results
 
     def run(self, portion: Portion, start: int) -> list[Any]:
@@ -485,7 +591,8 @@ class _MapCall:
                     itertools.repeat(self.fixed[at], portion.count) if at in self.fixed else next(own) for at in places
                 ]
             return fibers.run_loop(per_example_form(self._function), columns, self._shared, None, start)
-        given = columns, self._given, self._arguments_of, start, portion.limit
+        joining = self._joining if portion.count == len(self.columns[0]) else None  # it knows examples by their numbers
+        given = columns, self._given, self._arguments_of, start, portion.limit, joining
         results, self.stats = _on_the_fly(self._function, *given)
         return results
 
@@ -508,6 +615,66 @@ def _map_key(columns: Sequence[list[Any]], count: int, shared: Iterable[Any]) ->
     return tuple(key)
 
 
+# Gradients of one call.
+
+
+def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function that `ab.grad` made gives, compiled where that has cost least.
+
+    Args:
+        gradient: it, on a tape in Python; compiled code knows from its `_ab_differentiated` what it is.
+    """
+    what = gradient_of(gradient)
+    options = current()
+    if what is None or options.way not in ("auto", COMPILED) or options.strict or _runs_inside():
+        return gradient(*args, **kwargs)
+    code = _code_of(what.function)
+    if id(code) in _never or refusal(what.function) is not None:
+        return gradient(*args, **kwargs)
+    key: list[Any] = ["gradient"]
+    if _read((*args, *kwargs.values()), {}, key) or any(map(is_boxed, (*args, *kwargs.values()))):
+        return gradient(*args, **kwargs)
+    columns = [[arg] for arg in args]
+
+    def run(portion: Portion, start: int) -> Any:
+        if portion.way == LOOP:
+            return gradient(*args, **kwargs)
+        try:
+            return _compiled(gradient, columns, kwargs, None, 0)[0]
+        except Exception as error:
+            forget_example(error)  # there is but one
+            raise
+
+    if options.way == COMPILED:
+        with contextlib.suppress(NotCompiled):
+            return run(Portion(LOOP if why_not_compiled(gradient, columns, kwargs) else COMPILED, 1), 0)
+        return gradient(*args, **kwargs)
+    kind = _kind(gradient, tuple(key), (COMPILED,))
+    if kind is None:
+        return gradient(*args, **kwargs)
+    if kind.usual() is not None:
+        begun = time.perf_counter()
+        out = gradient(*args, **kwargs)
+        kind.took(LOOP, 1, time.perf_counter() - begun)
+        return out
+    (out,), _ = _carry_out(kind, 1, run)
+    if kind.costs[COMPILED].refused:
+        known = _functions.get(id(code))
+        if known is not None and sum(bool(each.costs[COMPILED].refused) for each in known.kinds.values()) > 1:
+            _never[id(code)] = code
+    return out
+
+
+_never: dict[int, Any] = {}  # functions whose gradients are not compiled, for several kinds of arguments
+
+
+def _runs_inside() -> bool:
+    """Whether a call is one of an example's, or is itself differentiated."""
+    if in_example() or current_region() is not None:
+        return True
+    return active_tape() is not None or active_trace() is not None
+
+
 # Carrying out.
 
 
@@ -520,7 +687,7 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
     start = 0
     while start < count:
         step = turn.next()
-        begun = time.perf_counter()
+        begun, first = time.perf_counter(), _nodes_so_far()
         try:
             piece = run(step, start)
         except OverTime:
@@ -537,7 +704,11 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
             else:
                 turn.refused(step.way, took, refused.reason)
             continue
-        turn.ran(step.way, step.count, time.perf_counter() - begun)
+        took = time.perf_counter() - begun
+        if type(piece) is list and len(piece) > step.count:  # of examples that joined
+            took *= step.count / len(piece)
+        turn.ran(step.way, step.count, took)
+        _time_the_walk_back(kind, step.way, step.count, first)
         if step.way != LOOP:
             _ready.add(step.way)
         pieces.append(piece)
@@ -548,21 +719,25 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
     return pieces, counts
 
 
-def _is_to_be_shown(kind: History, way: str) -> bool:
-    """Whether someone looks at a call of which it is not known yet whether another way than it names is cheaper."""
-    named = kind.costs[way]
-    known = named.runs and kind.costs[LOOP].runs
-    return _watched.get() is not None and not (named.refused or known or kind.best() != LOOP)
-
-
-def _shown(kind: History, way: str, count: int, run: Callable[[], Any]) -> Any:
-    """A call that someone looks at, by a way of which no cost is known yet: it is from now on."""
-    begun = time.perf_counter()
-    out = run()
+def _looked_at(
+    kind: History, named: str, by: Callable[[str], Any], run_named: Callable[[], Any], call: Any, function: Any
+) -> Any:
+    """The result of a call that someone looks at (`ran_ways`), of which the time says nothing."""
+    way = kind.best() if kind.calls else named
+    if way != named:
+        try:
+            out = by(way)
+        except NotCompiled:  # what was compiled has been let go of meanwhile
+            pass
+        else:
+            looped = call.stats.looped if way == FLY else None
+            _note(LOOP if looped else way, looped or kind.reason(way), function, call.stats, kind.costs)
+            return out
+    out = run_named()
     watched = _watched.get()
-    if watched and watched[-1].way == way:
-        kind.costs[way].add(count, time.perf_counter() - begun)
-        watched[-1] = dataclasses.replace(watched[-1], why="the call names it", costs=kind.costs)
+    if watched:
+        why = kind.reason(way) if kind.calls and watched[-1].way == named else watched[-1].why
+        watched[-1] = dataclasses.replace(watched[-1], why=why, costs=kind.costs)
     return out
 
 
@@ -573,6 +748,7 @@ def _on_the_fly(
     arguments_of: fibers.Arguments | None = None,
     first: int = 0,
     limit: float | None = None,
+    joining: fibers.Joining | None = None,
 ) -> tuple[list[Any], Stats]:
     plain = per_example_form(function)
     deadline = None if limit is None else time.perf_counter() + limit
@@ -580,7 +756,7 @@ def _on_the_fly(
     memory = memory_of(function) if active_trace() is None else None  # it would keep a closure of the outer map
     recorders = functools.partial(_recorders, function, arguments_of)
     return fibers.map_with_stats(
-        plain, form, columns, shared, memory, arguments_of, _forget, first, deadline, recorders
+        plain, form, columns, shared, memory, arguments_of, _forget, first, deadline, joining, recorders
     )
 
 

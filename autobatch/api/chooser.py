@@ -126,11 +126,11 @@ class History:
         costs: by way.
         work: seconds that the loop would have taken for all of them; lost: of tries, beyond what it would have taken.
         looks: the number of the call in which other ways are thought of again.
-        last: the way of the last call's last examples; why: in words.
+        last: the way of the last call's last examples.
     """
 
     __slots__ = (
-        "_expected", "_later_lost", "_later_work", "calls", "costs", "last", "looks", "lost", "why", "work",
+        "_expected", "_later_lost", "_later_work", "calls", "costs", "last", "looks", "lost", "work",
     )  # fmt: skip
 
     def __init__(self, ways: Sequence[str], expected: Callable[[str], Expectation]) -> None:
@@ -138,7 +138,6 @@ class History:
         self.costs = {way: Cost() for way in (LOOP, *ways)}
         self.work = self.lost = self._later_work = self._later_lost = 0.0
         self.last = LOOP
-        self.why = ""
         self._expected = expected
 
     def turn(self, count: int) -> "Turn":
@@ -159,6 +158,19 @@ class History:
         cost.add(count, seconds)
         self.did(seconds)
 
+    def later(self, way: str, run: int, count: int, seconds: float) -> None:
+        """What a run set going took so much longer: the walk back of a gradient.
+
+        Args:
+            run: how many runs of the way there were, with that one.
+        """
+        cost = self.costs[way]
+        place = cost.runs - run
+        if 0 <= place < len(cost.recent):
+            cost.recent[-1 - place] += seconds / count
+        if way == LOOP:
+            self.did(seconds)
+
     def expected(self, way: str) -> Expectation:
         return self._expected(way)
 
@@ -172,6 +184,10 @@ class History:
             if seconds < least * (1.0 if way == self.last else _BETTER):
                 best, least = way, seconds
         return best
+
+    def reason(self, best: str) -> str:
+        """Why the best way is that, in words."""
+        return "it has cost least" if self.costs[best].runs else "nothing else was worth a try"
 
     def lose(self, seconds: float) -> None:
         """A try has cost so much more than the loop."""
@@ -215,7 +231,6 @@ class Turn:
         kind, left = self._kind, self.left
         self._trying = False
         if self._loop is None:
-            kind.why = "what the loop costs was not known"
             return Portion(LOOP, left if left <= 4 else 1)
         if kind.costs[LOOP].runs == 1 and left > 2:  # the first example pays for what is loaded and cached
             return Portion(LOOP, 1)
@@ -224,13 +239,10 @@ class Turn:
             self._trying = True
             self._limit = found.limit or 0.0
             self._tried.add(found.way)
-            kind.why = f"{found.way} was tried"
             return found
         best = kind.best(self._failed)
         if best == LOOP:
             kind.looks = kind.calls + kind.calls // 8
-        kind.why = "it has cost least" if kind.costs[best].runs else "nothing else was worth a try"
-        if best == LOOP:
             return Portion(LOOP, left)
         guard = min(_GUARD, 1.0 + _TRUST * kind.costs[best].runs)
         self._limit = max(guard * self._loop * left, _LEAST)

@@ -6,12 +6,14 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from autobatch.api.call_ways import run_map
+from autobatch.api.call_ways import run_gradient, run_map
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import jvp as forward
 from autobatch.autodiff import tape as tapes
 from autobatch.core.diagnostics import fell_back, warn_user
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.core.other_arrays import note_foreign
+from autobatch.core.tracebacks import hide_frames
 from autobatch.lazy.launching import Stats
 from autobatch.rewrite.taped_forms import taped_form
 from autobatch.tables.protocol import Table
@@ -24,6 +26,7 @@ __all__ = [
     "map_with_stats",
     "shared",
     "taped",
+    "undecorated",
     "value_and_grad",
 ]
 
@@ -87,15 +90,23 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     >>> map(lambda x, scale: (x * scale).sum(), xs, scale=2.0)
     [np.float64(2.0), np.float64(6.0), np.float64(4.0)]
     """
-    return map_with_stats(f, *example_sequences, **shared)[0]
+    try:
+        return map_with_stats(f, *example_sequences, **shared)[0]
+    except Exception as error:
+        hide_frames(error)
+        raise
 
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """As `map`, and what was launched."""
-    function = _undecorated(f)
+    function = undecorated(f)
     if not any(type(each) is Shared for each in example_sequences):
         _warn_of_arrays(example_sequences)
-        return run_map(function, example_sequences, shared)
+        try:
+            return run_map(function, example_sequences, shared)
+        except Exception as error:
+            note_foreign(error, (), shared)
+            raise
     columns = [each for each in example_sequences if type(each) is not Shared]
     _warn_of_arrays(columns)
     fixed = {at: each.value for at, each in enumerate(example_sequences) if type(each) is Shared}
@@ -151,7 +162,7 @@ def _warn_of_arrays(sequences: Sequence[Any]) -> None:
             )
 
 
-def _undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
+def undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
     """The function that `ab.batch` decorated; any other function as it is."""
     return f.__wrapped__ if hasattr(type(f), "_ab_batch") else f  # type: ignore[attr-defined]
 
@@ -184,7 +195,7 @@ def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = 
     >>> grad(lambda p: (p["w"] * p["w"]).sum())({"w": np.array([1.0, 2.0])})
     {'w': array([2., 4.])}
     """
-    return _forgetting(plain.grad(taped(f), argnums, has_aux))
+    return _chosen(_forgetting(plain.grad(taped(f), argnums, has_aux)), f, argnums, has_aux, False)
 
 
 @overload
@@ -218,7 +229,7 @@ def value_and_grad(
     >>> value, gradient
     (9.0, 6.0)
     """
-    return _forgetting(plain.value_and_grad(taped(f), argnums, has_aux))
+    return _chosen(_forgetting(plain.value_and_grad(taped(f), argnums, has_aux)), f, argnums, has_aux, True)
 
 
 def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, Any]:
@@ -261,6 +272,17 @@ def taped(f: Any) -> Any:
     return call
 
 
+def _chosen(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool) -> Callable[..., Any]:
+    """The gradient, of which it is known what it is: so it can be compiled, and a map of it."""
+    gradient._ab_differentiated = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
+
+    @functools.wraps(gradient)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return run_gradient(gradient, args, kwargs)
+
+    return call
+
+
 def _forgetting(gradient: Callable[..., Any]) -> Callable[..., Any]:
     """Let go of what the outermost call has found, which holds the user's closures."""
 
@@ -268,8 +290,12 @@ def _forgetting(gradient: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return gradient(*args, **kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
         finally:
             if tapes.active_tape() is None:
                 taped_form.forget()
 
+    call._ab_gradient = True  # type: ignore[attr-defined]
     return call

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import inspect
 import operator
@@ -22,7 +23,45 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.indexing import zero_d_p
 
-__all__ = ["grad", "value_and_grad"]
+__all__ = [
+    "DifferentiatedInput",
+    "Gradient",
+    "batch_data",
+    "grad",
+    "settled",
+    "unboxed",
+    "value_and_grad",
+    "with_data",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """What a function that `grad` or `value_and_grad` made gives.
+
+    Attributes:
+        function: the function that is differentiated.
+        positions: of the arguments with respect to which; single: there is one, and no tuple is given.
+        has_aux: the function gives a pair, of which the first part is differentiated.
+        with_value: the value is given, too.
+    """
+
+    function: Callable[..., Any]
+    positions: tuple[int, ...]
+    single: bool
+    has_aux: bool
+    with_value: bool
+
+    @classmethod
+    def of(cls, f: Callable[..., Any], argnums: Any, has_aux: bool, with_value: bool) -> "Gradient":
+        """That of a call of `grad` or `value_and_grad`."""
+        return cls(f, *_positions(argnums), bool(has_aux), with_value)
+
+    def result(self, value: Any, gradient: Any) -> Any:
+        """What is given for a value of the function and a gradient."""
+        if self.with_value:
+            return value, gradient
+        return (gradient, value[1]) if self.has_aux else gradient
 
 
 def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -65,11 +104,11 @@ def value_and_grad(
             stack.callback(tapes.set_active, tapes.active_tape())
             tapes.set_active(tape)
             boxed = list(args)
-            inputs: list[_Input] = []
+            inputs: list[DifferentiatedInput] = []
             structures = []
             for position in positions:
                 values, structure = models.flatten(args[position], functools.partial(_argument, f, position))
-                slots = [_Input.of(tape, value) for value in values]
+                slots = [DifferentiatedInput.of(tape, value) for value in values]
                 if any(slot.error for slot in slots):
                     _refuse_leaf(f, position, structure, slots)
                 inputs += slots
@@ -77,14 +116,14 @@ def value_and_grad(
                 boxed[position] = pytree.unflatten(structure, [slot.boxed for slot in slots])
             result = _call(f, boxed, kwargs)
             result, aux = _split_aux(result) if has_aux else (result, None)
-            result = _settled(result, tape)
+            result = settled(result, tape)
             _check_result(result)
             found = iter(_backward(tape, result, [slot for slot in inputs if slot.leaf is not None]))
             taken: set[int] = set()
             gradients = iter([None if slot.leaf is None else slot.finish(next(found), taken) for slot in inputs])
             trees = [pytree.unflatten(structure, gradients) for structure in structures]
-            value = _unbox(result, tape)
-            out = (value, pytree.map_tree(lambda leaf: _unbox(_settled(leaf, tape), tape), aux)) if has_aux else value
+            value = unboxed(result, tape)
+            out = (value, pytree.map_tree(lambda leaf: unboxed(settled(leaf, tape), tape), aux)) if has_aux else value
             return out, trees[0] if single else tuple(trees)
 
     return wrapper
@@ -111,7 +150,7 @@ def _call(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) ->
         raise
 
 
-class _Input:
+class DifferentiatedInput:
     """One leaf of the differentiated arguments: what stands for it inside the function, and how its gradient ends."""
 
     __slots__ = ("boxed", "error", "leaf", "value")
@@ -123,7 +162,7 @@ class _Input:
         self.error = error
 
     @classmethod
-    def of(cls, tape: Tape, value: Any) -> "_Input":
+    def of(cls, tape: Tape, value: Any) -> "DifferentiatedInput":
         if isinstance(value, bool) or not (isinstance(value, int | float | complex) or models.is_array_like(value)):
             return cls(value, None, value)
         dtype = dtype_of(value)
@@ -132,8 +171,8 @@ class _Input:
         if dtype.kind != "f":
             return cls(value, None, value, f"{type(value).__name__} of dtype {dtype}")
         if rank_of(value) == BATCH_RANK:
-            leaf = tape.leaf(_batch_data(value))
-            return cls(value, leaf, _with_data(value, leaf.alias()))
+            leaf = tape.leaf(batch_data(value))
+            return cls(value, leaf, with_data(value, leaf.alias()))
         leaf = tape.leaf(value)
         return cls(value, leaf, leaf.alias())
 
@@ -148,10 +187,10 @@ class _Input:
             unexpanded = ct._ab_unexpanded(taken) if hasattr(ct, "_ab_unexpanded") else None
             return value._ab_gradient(ct, taken) if unexpanded is None else unexpanded
         if rank_of(value) == BATCH_RANK:
-            out = _owned(ct, _batch_data(value), taken)
+            out = _owned(ct, batch_data(value), taken)
             if isinstance(value, Batched) and (mask := padding_mask(value.sizes, value.data.shape[1:])) is not None:
                 out = np.where(mask, out, np.zeros((), dtype_of(out)))
-            return _with_data(value, out)
+            return with_data(value, out)
         return _owned(ct, value, taken)
 
 
@@ -177,11 +216,13 @@ def _owned(ct: Any, value: Any, taken: set[int]) -> Any:
 python_float_p = Op("python_float", float, vjp=lambda position, ct, out, args, params: ct)
 
 
-def _batch_data(batch: Any) -> Any:
+def batch_data(batch: Any) -> Any:
+    """The array of a batch: padded data, or packed values."""
     return batch.data if isinstance(batch, Batched) else batch.values
 
 
-def _with_data(batch: Any, data: Any) -> Any:
+def with_data(batch: Any, data: Any) -> Any:
+    """The same batch with another such array."""
     out = copy.copy(batch)
     if isinstance(batch, Batched):
         out.data = data
@@ -202,7 +243,9 @@ def _check_call(f: Callable[..., Any], positions: Sequence[int], args: Sequence[
         raise NeedsLoop("ab.grad of a value of each example")
 
 
-def _refuse_leaf(f: Callable[..., Any], position: int, structure: pytree.TreeDef, slots: Sequence[_Input]) -> None:
+def _refuse_leaf(
+    f: Callable[..., Any], position: int, structure: pytree.TreeDef, slots: Sequence[DifferentiatedInput]
+) -> None:
     """Refuse a number or array that has no gradient; a whole number in a dataclass is a setting, not a parameter."""
     places = zip(pytree.paths(structure), pytree.in_dataclass(structure), slots, strict=True)
     wrong = ((path, slot.error) for path, own, slot in places if slot.error and not (own and slot.is_setting))
@@ -236,7 +279,7 @@ def _split_aux(result: Any) -> tuple[Any, Any]:
     return result
 
 
-def _settled(leaf: Any, tape: Tape) -> Any:
+def settled(leaf: Any, tape: Tape) -> Any:
     """A result that an interpreter opened inside the function still holds back, computed."""
     force = getattr(leaf, "_ab_force", None)
     return leaf if force is None or rank_of(leaf) < tape.level else force()
@@ -270,19 +313,19 @@ def _check_result(result: Any) -> None:
         )
 
 
-def _backward(tape: Tape, result: Any, inputs: Sequence[_Input]) -> list[Any]:
+def _backward(tape: Tape, result: Any, inputs: Sequence[DifferentiatedInput]) -> list[Any]:
     leaves = [slot.leaf for slot in inputs if slot.leaf is not None]
     if type(result) is not TapeArray or result.tape is not tape or result.index < 0:
         return [None] * len(leaves)
     return tape.backward(result, np.ones((), result.dtype), leaves, free=True)
 
 
-def _unbox(leaf: Any, tape: Tape) -> Any:
+def unboxed(leaf: Any, tape: Tape) -> Any:
     """What a value on this tape holds; anything else as it is."""
     if type(leaf) is TapeArray:
         return leaf.value if leaf.tape is tape else leaf
     if rank_of(leaf) == BATCH_RANK and (isinstance(leaf, Batched) or hasattr(leaf, "values")):
-        data = _batch_data(leaf)
-        inner = _unbox(data, tape)
-        return leaf if inner is data else _with_data(leaf, inner)
+        data = batch_data(leaf)
+        inner = unboxed(data, tape)
+        return leaf if inner is data else with_data(leaf, inner)
     return leaf

@@ -21,6 +21,7 @@ from autobatch.batches.examples import map_lanes, weak_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.batched import Lengths
 from autobatch.core.op import is_boxed
+from autobatch.ops.numpy.math_functions import OF_NUMBERS, of_number
 
 __all__ = [
     "BINARY",
@@ -292,7 +293,7 @@ def lane_float(x: Any = 0.0) -> Any:
     x = narrowed(x)
     if _is_plain_scalar(x):
         return weak_lanes(x.data.astype(np.float64), float)
-    return map_lanes(float, x)
+    return _number(float)(x)
 
 
 def lane_bool(x: Any = False) -> Any:
@@ -385,11 +386,27 @@ def lane_sum(x: Any, start: Any = 0) -> Any:
     return map_lanes(sum, x, start)
 
 
+def _number(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of numbers per lane, which carries a gradient on."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(narrowed(arg) for arg in args)
+        datas = [arg.data for arg in args if getattr(arg, "sizes", None) == () and hasattr(arg, "data")]
+        if kwargs or not any(map(is_boxed, datas)):
+            return map_lanes(function, *args, **kwargs)
+        out = of_number(function, *args)
+        return weak_lanes(out.data, float if out.dtype.kind == "f" else bool)
+
+    return call
+
+
 _LANE_BY_LANE: list[Callable[..., Any]] = [complex, str, repr, chr, ord, bin, hex, oct, hash, format, ascii]
 _LANE_BY_LANE += [function for name, function in vars(math).items() if callable(function) and not name.startswith("_")]
+_NUMBERS = [function for function in _LANE_BY_LANE if function in OF_NUMBERS]
 
 LANE_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     **{function: functools.partial(map_lanes, function) for function in _LANE_BY_LANE},
+    **{function: _number(function) for function in _NUMBERS},
     len: lane_len,
     int: lane_int,
     float: lane_float,

@@ -57,6 +57,7 @@ _SOURCES = (
     "vector_math",
     "guarded",
     "guarded_arrays",
+    "taped",
 )  # of autobatch.kernels: what the kernels are written in
 _DIGEST = hashlib.sha256().digest_size
 

@@ -7,7 +7,6 @@ process's work; until it is done, and where there is no compiled form, `NotCompi
 
 import dataclasses
 import functools
-import inspect
 import itertools
 import sys
 import threading
@@ -19,23 +18,39 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
-from autobatch.compiled.data import count_apart, pack, type_of, unpack
+from autobatch.compiled.compiled_call import (
+    Arguments,
+    ColumnPlace,
+    CompiledCall,
+    NotCompiled,
+    bound_values,
+    describe,
+    is_own,
+    kind_of_value,
+    packed_arguments,
+)
+from autobatch.compiled.data import unpack
 from autobatch.compiled.module import Module, new_program, write
-from autobatch.compiled.reading.exact_types import Array, Dict, List, Mismatch, Set, Struct, Tuple, Type, of_dtype
+from autobatch.compiled.reading.exact_types import Mismatch, Type
 from autobatch.compiled.reading.source_program import SourceProgram, Unreadable
 from autobatch.compiled.syntax_check import first_refusal
 from autobatch.compiled.ufunc_loops import table_of
-from autobatch.core.batched import Lengths
-from autobatch.core.current import Example, example
 from autobatch.core.diagnostics import underflow_is_ignored
-from autobatch.core.op import is_boxed
 from autobatch.core.threads import run_together, thread_count
-from autobatch.errors import note_example
 
-__all__ = ["NotCompiled", "compiled_map", "refusal", "wait_until_compiled"]
+__all__ = [
+    "CompiledForm",
+    "compiled_map",
+    "open_calls",
+    "prepared",
+    "refusal",
+    "run_kernel",
+    "same",
+    "state_of",
+    "wait_for",
+    "wait_until_compiled",
+]
 
 _WORTH = 2e-3  # seconds of work that a second thread is woken for
 _PATIENCE = 0.01  # seconds between two looks at what is being compiled
@@ -43,24 +58,9 @@ _FUNCTIONS = 512  # that are remembered
 _KINDS = 32  # kinds of examples that are remembered of one function
 _CHECKED = 2  # examples that also run in Python when a module is used first
 
-Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
-
-
-class NotCompiled(Exception):  # noqa: N818  # a signal, raised before anything has happened
-    """There is no compiled form, or not yet.
-
-    Attributes:
-        reason: why, naming the user's line where there is one.
-        pending: it is being compiled.
-    """
-
-    def __init__(self, reason: str, pending: bool = False) -> None:
-        super().__init__(reason)
-        self.reason, self.pending = reason, pending
-
 
 @dataclasses.dataclass(eq=False)
-class _Form:
+class CompiledForm:
     """What a function was compiled to for one kind of examples."""
 
     module: Module | None
@@ -72,14 +72,15 @@ class _Form:
     seconds: float = 0.0  # that an example took
     runs: int = 0
     failures: int = 0
+    taped: dict[tuple[bool, ...], Any] = dataclasses.field(default_factory=dict)  # forms for gradients
 
 
-_forms: "dict[Any, tuple[FunctionType, dict[str, _Form]]]" = {}
+_forms: "dict[Any, tuple[FunctionType, dict[str, CompiledForm]]]" = {}
 _refusals: dict[Any, str | None] = {}
 _lock = threading.Lock()
 
 
-def _forms_of(function: FunctionType) -> "dict[str, _Form]":
+def _forms_of(function: FunctionType) -> "dict[str, CompiledForm]":
     """The forms of a function, which are those of any other of the same code, closure and defaults."""
     closure = tuple(id(cell.cell_contents) if _is_bound(cell) else None for cell in function.__closure__ or ())
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
@@ -103,45 +104,6 @@ def _is_bound(cell: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-class _Place:
-    """Stands for the value of a column in the arguments of a call."""
-
-    def __init__(self, column: int) -> None:
-        self.column = column
-
-
-@dataclasses.dataclass
-class _CompiledCall:
-    """A call's data: its columns, and where they stand among the arguments of each example's call."""
-
-    function: FunctionType
-    columns: Sequence[Any]
-    shared: dict[str, Any]
-    arguments_of: Arguments | None
-    count: int
-    first: int  # the place of the first example in its batch
-    values: list[Any]  # of each parameter: a `_Place`, or what all share
-    lists: list[Any]  # the examples of each column, once they are needed
-
-    def examples(self, column: int) -> Sequence[Any]:
-        if self.lists[column] is None:
-            found = self.columns[column]
-            self.lists[column] = found.examples() if isinstance(found, Batch) else list(found)
-        return self.lists[column]
-
-    def in_python(self, index: int) -> Any:
-        """One example as the loop runs it."""
-        with example(Example(self.first + index)):
-            try:
-                values = [self.examples(column)[index] for column in range(len(self.columns))]
-                given, named = (
-                    (values, self.shared) if self.arguments_of is None else self.arguments_of(values, self.shared)
-                )
-                return self.function(*given, **named)
-            except Exception as error:
-                raise note_example(error, self.first + index)  # noqa: B904 - the same error, with its note
 
 
 def refusal(function: Callable[..., Any]) -> str | None:
@@ -182,13 +144,16 @@ def compiled_map(
         NotCompiled: there is no compiled form, or not yet; nothing has happened.
         Exception: that of the first example that raises, with the note that names it.
     """
-    call, form = _prepared(function, columns, shared, arguments_of, first)
+    call, form = prepared(function, columns, shared, arguments_of, first)
     if call.count == 0:
         return []
     assert form is not None
     if form.kernel is None or not form.kernel.look():
-        raise NotCompiled(*_state(form))
-    return _run(call, form)
+        raise NotCompiled(*state_of(form))
+    results, failed = run_kernel(call, form)
+    for index in failed:
+        results[index] = call.in_python(index)
+    return results
 
 
 def wait_until_compiled(
@@ -203,16 +168,27 @@ def wait_until_compiled(
     Raises:
         NotCompiled: it never will, or not within so many seconds.
     """
-    call, form = _prepared(function, columns, shared, arguments_of)
+    call, form = prepared(function, columns, shared, arguments_of)
+    if call.count and form is not None:
+        wait_for(form, seconds)
+
+
+def wait_for(form: Any, seconds: float = 120.0) -> None:
+    """Wait until a form is there.
+
+    Raises:
+        NotCompiled: it never will be, or not within so many seconds.
+    """
     end = time.monotonic() + seconds
-    while call.count and form is not None and not (form.kernel is not None and form.kernel.look()):
-        reason, pending = _state(form)
+    while not (form.kernel is not None and form.kernel.look()):
+        reason, pending = state_of(form)
         if not pending or time.monotonic() > end:
             raise NotCompiled(reason, pending)
         time.sleep(_PATIENCE)
 
 
-def _state(form: _Form) -> tuple[str, bool]:
+def state_of(form: Any) -> tuple[str, bool]:
+    """Why a form cannot run, and whether it will."""
     if form.reason:
         return form.reason, False
     if form.kernel is None or form.kernel.failed:
@@ -220,10 +196,10 @@ def _state(form: _Form) -> tuple[str, bool]:
     return "it is being compiled", True
 
 
-def _prepared(
+def prepared(
     function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None, first: int = 0
-) -> tuple[_CompiledCall, _Form | None]:
-    """The call's data and the form for its types.
+) -> tuple[CompiledCall, CompiledForm | None]:
+    """The call's data, and the form for its types; None where there is no example.
 
     Raises:
         NotCompiled: there is none.
@@ -236,18 +212,18 @@ def _prepared(
     counts = {column.batch_size if isinstance(column, Batch) else len(column) for column in columns}
     if len(counts) != 1:
         raise NotCompiled("columns of several lengths, or none")
-    places: list[Any] = [_Place(column) for column in range(len(columns))]
+    places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
     given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
-    values = _bound(function, given, named)
-    call = _CompiledCall(function, columns, shared, arguments_of, counts.pop(), first, values, [None] * len(columns))
+    values = bound_values(function, given, named)
+    call = CompiledCall(function, columns, shared, arguments_of, counts.pop(), first, values, [None] * len(columns))
     if call.count == 0:
         return call, None
     program = new_program()
     try:
-        kinds = [_kind_of_value(program, call, value, f"argument {i}") for i, value in enumerate(values)]
+        kinds = [kind_of_value(program, call, value, f"argument {i}") for i, value in enumerate(values)]
     except Mismatch as error:
         raise NotCompiled(f"{function.__qualname__} is given {error}") from None
-    own = [_is_own(value) for value in values]
+    own = [is_own(value) for value in values]
     key = f"{own}{[describe(kind) for kind in kinds]}"
     with _lock:
         forms = _forms_of(function)
@@ -259,16 +235,16 @@ def _prepared(
     return call, form
 
 
-def _made(program: SourceProgram, function: Any, kinds: list[Type], own: list[bool]) -> _Form:
+def _made(program: SourceProgram, function: Any, kinds: list[Type], own: list[bool]) -> CompiledForm:
     try:
         module = write(program, function, kinds, own)
         table = np.append(table_of(program.ufuncs), 0)
     except (Unreadable, Mismatch, RuntimeError, RecursionError) as error:
-        return _Form(None, str(error))
-    return _Form(module, kernel=kernel_of(module.text), table=table)
+        return CompiledForm(None, str(error))
+    return CompiledForm(module, kernel=kernel_of(module.text), table=table)
 
 
-def _holds(form: _Form) -> bool:
+def _holds(form: CompiledForm) -> bool:
     """Whether what the function reads from outside is what it was compiled for."""
     if form.module is None:
         return True
@@ -284,132 +260,23 @@ def _holds(form: _Form) -> bool:
     return True
 
 
-def _bound(function: FunctionType, given: Sequence[Any], named: dict[str, Any]) -> list[Any]:
-    """The value of each parameter.
+def run_kernel(call: CompiledCall, form: CompiledForm) -> tuple[list[Any], list[int]]:
+    """The results of a form that is compiled, and the examples that Python has to run.
 
     Raises:
-        NotCompiled: they do not fit, which the loop says better, or there is any number of them.
+        NotCompiled: values that it does not take, or what it gives is not what Python gives.
     """
-    try:
-        bound = _signature(function.__code__, function).bind(*given, **named)
-    except TypeError as error:
-        raise NotCompiled(str(error)) from None
-    bound.apply_defaults()
-    kinds = {parameter.kind for parameter in bound.signature.parameters.values()}
-    if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
-        raise NotCompiled(f"{function.__qualname__} takes any number of arguments")
-    parameters = bound.signature.parameters
-    return [
-        bound.arguments[name]
-        for name in sorted(parameters, key=lambda n: parameters[n].kind == inspect.Parameter.KEYWORD_ONLY)
-    ]
-
-
-@functools.lru_cache(maxsize=512)
-def _signature(code: Any, function: FunctionType) -> inspect.Signature:
-    return inspect.signature(function)
-
-
-def _is_own(value: Any) -> bool:
-    """Whether a column's values stand anywhere in an argument."""
-    if isinstance(value, _Place):
-        return True
-    if isinstance(value, dict):
-        return any(map(_is_own, value.values()))
-    return isinstance(value, list | tuple) and any(map(_is_own, value))
-
-
-def _kind_of_value(program: SourceProgram, call: _CompiledCall, value: Any, where: str) -> Type:
-    """The type of an argument; of one made of several columns, that of the whole."""
-    if isinstance(value, _Place):
-        column = call.columns[value.column]
-        if isinstance(column, Batch) and _lies_flat(column):
-            data = column.values if isinstance(column, PackedBatch) else column.data  # type: ignore[attr-defined]
-            return Array(of_dtype(data.dtype).name, data.ndim - isinstance(column, MaskedBatch), True)
-        return type_of(program, call.examples(value.column), where)
-    if _is_own(value):
-        if type(value) is tuple:
-            return Tuple(tuple(_kind_of_value(program, call, each, f"{where}[{i}]") for i, each in enumerate(value)))
-        if type(value) is dict and all(isinstance(name, str) for name in value):
-            items = [_kind_of_value(program, call, each, f"{where}[{name!r}]") for name, each in value.items()]
-            return Struct(dict, tuple(value), tuple(items))
-        raise Mismatch(f"a {type(value).__name__} of what is each example's own and what is shared")
-    return type_of(program, [value], where)
-
-
-def _lies_flat(batch: Any) -> bool:
-    """Whether the examples of a batch can be read where they are: each is contiguous."""
-    if isinstance(batch, PackedBatch):
-        values = batch.values
-        return isinstance(values, np.ndarray) and not is_boxed(values) and values.flags.c_contiguous
-    if not isinstance(batch, MaskedBatch) or batch.scalar is not None or not batch.sizes or is_boxed(batch.data):
-        return False
-    data = batch.data
-    return isinstance(data, np.ndarray) and bool(data.flags.c_contiguous) and Lengths not in map(type, batch.sizes[1:])
-
-
-def describe(kind: Type) -> str:
-    """A type in full, as text: what tells two kinds of examples apart."""
-    match kind:
-        case Tuple():
-            return f"({', '.join(map(describe, kind.items))})"
-        case Struct():
-            return f"{kind.cls.__qualname__}:{id(kind.cls)}({', '.join(map(describe, kind.items))}){kind.names}"
-        case List() | Set() | Dict():
-            return f"{type(kind).__name__}[{', '.join(map(describe, kind.site.find().items))}]"
-    return str(kind)
-
-
-def _packed(call: _CompiledCall, value: Any, kind: Type, first: int, last: int) -> tuple[list[Any], list[int]]:
-    """The arrays of an argument, and how far examples lie apart in those that `Loader.steps` names."""
-    if not isinstance(value, _Place):
-        if not _is_own(value):
-            return pack(kind, [value] * (last - first)), [-1] * count_apart(kind)
-        arrays: list[Any] = []
-        steps: list[int] = []
-        for each, item in zip(value.values() if isinstance(value, dict) else value, kind.items, strict=True):
-            inner_arrays, inner_steps = _packed(call, each, item, first, last)
-            arrays += inner_arrays
-            steps += inner_steps
-        return arrays, steps
-    column = call.columns[value.column]
-    if isinstance(column, Batch) and _lies_flat(column):
-        if isinstance(column, PackedBatch):
-            offsets = column.offsets[first : last + 1]
-            values = column.values[offsets[0] : offsets[-1]]
-            lengths = np.diff(offsets)
-            trailing, step = values.shape[1:], -1
-        else:
-            values = column.data[first:last]  # type: ignore[attr-defined]
-            size = column.sizes[0]  # type: ignore[attr-defined]
-            whole = values.shape[1]
-            lengths = size.values[first:last] if isinstance(size, Lengths) else np.full(last - first, size, np.int64)
-            trailing, step = values.shape[2:], whole * int(np.prod(values.shape[2:], dtype=np.int64))
-        sizes = np.empty((last - first, kind.ndim), np.int64)
-        sizes[:, 0], sizes[:, 1:] = lengths, trailing
-        return [values.reshape(-1), sizes.reshape(-1)], [step]
-    return pack(kind, call.examples(value.column)[first:last]), [-1] * count_apart(kind)
-
-
-def _run(call: _CompiledCall, form: _Form) -> list[Any]:
     module = form.module
     assert module is not None
     assert form.kernel is not None
     entry = form.kernel.entry
     assert entry is not None
     captured = [np.ascontiguousarray(each.read()) for each in module.program.captured.values()]
-    depth = max(0, sys.getrecursionlimit() - _depth() - 60)
+    depth = max(0, sys.getrecursionlimit() - open_calls() - 60)
     failed: list[int] = []
 
     def part(first: int, last: int) -> list[Any]:
-        arrays: list[Any] = []
-        steps: list[int] = []
-        for value, kind in zip(call.values, module.root.kinds, strict=True):
-            own_arrays, own_steps = (
-                _packed(call, value, kind, first, last) if _is_own(value) else (pack(kind, [value]), [])
-            )
-            arrays += own_arrays
-            steps += own_steps
+        arrays, steps = packed_arguments(call, module.root.kinds, first, last)
         status = np.zeros(last - first + 1, np.uint8)
         start = time.perf_counter()
         for careful in (0, 1)[form.careful :]:  # at first one look at the flags at the end; then one after each example
@@ -452,12 +319,10 @@ def _run(call: _CompiledCall, form: _Form) -> list[Any]:
         _check(call, form, results, set(failed))
     form.runs += count
     form.failures += len(failed)
-    for index in sorted(failed):
-        results[index] = call.in_python(index)
-    return results
+    return results, sorted(failed)
 
 
-def _check(call: _CompiledCall, form: _Form, results: list[Any], failed: set[int]) -> None:
+def _check(call: CompiledCall, form: CompiledForm, results: list[Any], failed: set[int]) -> None:
     """Compare some results with what Python makes of the same examples: types and bits.
 
     Raises:
@@ -469,7 +334,7 @@ def _check(call: _CompiledCall, form: _Form, results: list[Any], failed: set[int
             expected = call.in_python(index)
         except Exception as error:
             expected = error
-        if not _same(results[index], expected, form.module is not None and form.module.program.approximate):
+        if not same(results[index], expected, form.module is not None and form.module.program.approximate):
             form.reason, form.kernel = (
                 f"compiled, {call.function.__qualname__} gave {results[index]!r} for {expected!r}",
                 None,
@@ -478,7 +343,8 @@ def _check(call: _CompiledCall, form: _Form, results: list[Any], failed: set[int
     form.checked = bool(chosen) or form.checked
 
 
-def _same(a: Any, b: Any, approximate: bool) -> bool:
+def same(a: Any, b: Any, approximate: bool) -> bool:
+    """Whether two results are equal to their types and bits; `approximate`: but for the order of sums."""
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray):
@@ -491,15 +357,15 @@ def _same(a: Any, b: Any, approximate: bool) -> bool:
             else np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
         )
     if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(_same(x, y, approximate) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(same(x, y, approximate) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):
-        return list(a) == list(b) and all(_same(a[key], b[key], approximate) for key in a)
+        return list(a) == list(b) and all(same(a[key], b[key], approximate) for key in a)
     if isinstance(a, float | np.floating):
         return a == b or (a != a and b != b) or (approximate and bool(np.isclose(a, b, rtol=1e-3)))
     return bool(a == b)
 
 
-def _depth() -> int:
+def open_calls() -> int:
     """How many calls are open."""
     frame, depth = sys._getframe(), 0
     while frame is not None:

@@ -213,11 +213,13 @@ class Loader:
     Attributes:
         dtypes: of the arrays, in order; they are called `in0`, `in1` …, and where one is read `at0`, `at1` …
         steps: the arrays whose examples may lie apart, each with the name of the argument that says how far.
+        kinds: the types of the names that hold values.
     """
 
     def __init__(self) -> None:
         self.dtypes: list[str] = []
         self.steps: list[int] = []
+        self.kinds: dict[str, Type] = {}
         self._count = 0
 
     def _leaf(self, dtype: str) -> int:
@@ -235,6 +237,7 @@ class Loader:
             at_top: it is an argument itself, or a part of one, whose examples may lie apart.
         """
         name = self._name()
+        self.kinds[name] = kind
         match kind:
             case None | Scalar(name="none"):
                 return "0"

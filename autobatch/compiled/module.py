@@ -3,17 +3,15 @@
 import dataclasses
 from collections.abc import Sequence
 from types import FunctionType
-from typing import Any
 
 from autobatch.compiled.data import Keeper, Loader, apart
 from autobatch.compiled.reading.exact_types import Mismatch, Type
 from autobatch.compiled.reading.expression_reader import read_function
-from autobatch.compiled.reading.machine import convert
 from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram, Unreadable, flat
 
-__all__ = ["Module", "write"]
+__all__ = ["FIRST_PARAMETERS", "HEAD", "KernelLoop", "Module", "new_program", "numba_array", "write"]
 
-_HEAD = """\
+HEAD = """\
 import heapq
 import math
 
@@ -38,7 +36,7 @@ class Module:
     Attributes:
         text: a module with `kernel` and its `SIGNATURE`.
         steps: the arrays in which examples may lie apart.
-        shared: how many arrays what all examples share takes, after those of the examples.
+        own: which of the arguments each example has of its own.
     """
 
     program: SourceProgram
@@ -46,12 +44,97 @@ class Module:
     text: str
     result: Type
     steps: tuple[int, ...]
-    leaves: tuple[str, ...]
+    own: tuple[bool, ...]
 
 
-def _numba(dtype: str, ndim: int = 1) -> str:
+def numba_array(dtype: str, ndim: int = 1) -> str:
+    """An array in C order, as a type of Numba's."""
     name = "boolean" if dtype == "bool" else dtype
     return f"types.Array(types.{name}, {ndim}, 'C')"
+
+
+@dataclasses.dataclass
+class KernelLoop:
+    """What a kernel does with each example, as lines: `before` all of them what they share is read.
+
+    Attributes:
+        loop: reads an example, runs it, and appends the result; `ok` says whether it stands.
+        undo: what takes back what was appended of a result that does not.
+    """
+
+    loader: Loader
+    keeper: Keeper
+    before: Lines
+    loop: Lines
+    undo: Lines
+
+    @classmethod
+    def of(cls, program: SourceProgram, root: Instance, own: Sequence[bool]) -> "KernelLoop":
+        """That of a program.
+
+        Raises:
+            Unreadable: its result cannot be given out.
+        """
+        loader, keeper = Loader(), Keeper()
+        before: Lines = []
+        inside: Lines = []
+        arguments = []
+        for kind, is_own in zip(root.kinds, own, strict=True):
+            arguments.append(loader.load(kind, inside if is_own else before, at_top=is_own))
+        after: Lines = []
+        separate: Lines = []
+        try:
+            memory = [(f"in{leaf}", dtype) for leaf, dtype in enumerate(loader.dtypes)]
+            memory += [(name, each.kind.dtype) for name, each in program.captured.items()]
+            apart(root.result, "result", memory, separate)
+            keeper.keep(root.result, "result", after)
+        except Mismatch as error:
+            code = root.function.__code__
+            raise Unreadable(
+                f"{code.co_filename}:{code.co_firstlineno}: {root.function.__qualname__}: {error}"
+            ) from None
+        extra = "".join(f", {name}" for name in program.captured)
+        leaves = range(len(keeper.dtypes))
+        loop: Lines = [
+            *inside,
+            f"ok, result = {root.name}({', '.join(['table', 'depth', *arguments])}{extra})",
+            *(f"kept{leaf} = used{leaf}" for leaf in leaves),
+            "if ok:",
+            [*separate, *after] or ["pass"],
+        ]
+        return cls(loader, keeper, before, loop, [f"used{leaf} = kept{leaf}" for leaf in leaves])
+
+    def start(self) -> Lines:
+        """What is done at first."""
+        lines: Lines = [f"at{leaf} = 0" for leaf in range(len(self.loader.dtypes))]
+        for leaf, dtype in enumerate(self.keeper.dtypes):
+            name = "bool_" if dtype == "bool" else dtype
+            lines += [f"out{leaf} = np.empty(max(n, 16), np.{name})", f"used{leaf} = 0"]
+        return [*lines, *self.before]
+
+    def end(self) -> str:
+        """The return statement."""
+        outs = "".join(f"out{leaf}[:used{leaf}], " for leaf in range(len(self.keeper.dtypes)))
+        return f"return ({outs})" if outs else "return n"
+
+    def returns(self) -> str:
+        """What that returns, as a type of Numba's."""
+        outs = "".join(numba_array(dtype) + ", " for dtype in self.keeper.dtypes)
+        return f"types.Tuple(({outs}))" if outs else "types.int64"
+
+    def parameters(self, program: SourceProgram) -> list[tuple[str, str]]:
+        """The parameters that hold data, each with its type."""
+        out = [(f"in{leaf}", numba_array(dtype)) for leaf, dtype in enumerate(self.loader.dtypes)]
+        out += [(f"step{leaf}", "types.int64") for leaf in self.loader.steps]
+        return out + [(name, numba_array(each.kind.dtype, each.kind.ndim)) for name, each in program.captured.items()]
+
+
+FIRST_PARAMETERS = [
+    ("n", "types.int64"), ("careful", "types.int64"), ("table", numba_array("int64")), ("depth", "types.int64"),
+    ("status", numba_array("uint8")),
+]  # fmt: skip
+"""How many examples there are, whether each is looked at for flags, the addresses of ufuncs' loops, how deep calls may
+go, and what came of each example: 1 where Python has to run it."""
 
 
 def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type], own: Sequence[bool]) -> Module:
@@ -64,67 +147,23 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
         Unreadable: compiled code has no form for the function.
     """
     root = program.settle(function, tuple(kinds))
-    result = root.result
-    loader, keeper = Loader(), Keeper()
-    before: Lines = []
-    inside: Lines = []
-    arguments = []
-    for kind, is_own in zip(kinds, own, strict=True):
-        arguments.append(loader.load(kind, inside if is_own else before, at_top=is_own))
-    after: Lines = []
-    separate: Lines = []
-    try:
-        memory = [(f"in{leaf}", dtype) for leaf, dtype in enumerate(loader.dtypes)]
-        memory += [(name, each.kind.dtype) for name, each in program.captured.items()]
-        apart(result, "result", memory, separate)
-        keeper.keep(result, "result", after)
-    except Mismatch as error:
-        code = function.__code__
-        raise Unreadable(f"{code.co_filename}:{code.co_firstlineno}: {function.__qualname__}: {error}") from None
-    names = [f"in{leaf}" for leaf in range(len(loader.dtypes))]
-    parameters = [
-        "n",
-        "careful",
-        "table",
-        "depth",
-        "status",
-        *names,
-        *(f"step{leaf}" for leaf in loader.steps),
-        *program.captured,
-    ]
-    types = ["types.int64", "types.int64", _numba("int64"), "types.int64", _numba("uint8"), *map(_numba, loader.dtypes)]
-    types += ["types.int64"] * len(loader.steps)
-    types += [_numba(each.kind.dtype, each.kind.ndim) for each in program.captured.values()]
-    extra = "".join(f", {name}" for name in program.captured)
-    lines: Lines = [f"at{leaf} = 0" for leaf in range(len(names))]
-    for leaf, dtype in enumerate(keeper.dtypes):
-        lines += [f"out{leaf} = np.empty(max(n, 16), np.{'bool_' if dtype == 'bool' else dtype})", f"used{leaf} = 0"]
-    lines += [*before, "clear_flags()", "for i in range(n):"]
-    kept: Lines = [f"used{leaf} = kept{leaf}" for leaf in range(len(keeper.dtypes))]
+    kernel = KernelLoop.of(program, root, own)
     loop: Lines = [
-        *inside,
-        f"ok, result = {root.name}({', '.join(['table', 'depth', *arguments])}{extra})",
-        *(f"kept{leaf} = used{leaf}" for leaf in range(len(keeper.dtypes))),
-        "if ok:",
-        [*separate, *after] or ["pass"],
+        *kernel.loop,
         "if careful != 0 and float_flags() != 0:",
         ["clear_flags()", "ok = False"],
         "if not ok:",
-        ["status[i] = 1", *kept],
+        ["status[i] = 1", *kernel.undo],
     ]
-    outs = "".join(f"out{leaf}[:used{leaf}], " for leaf in range(len(keeper.dtypes)))
-    lines += [loop, "status[n] = float_flags() != 0", f"return ({outs})" if outs else "return n"]
-    returns = f"types.Tuple(({''.join(_numba(dtype) + ', ' for dtype in keeper.dtypes)}))" if outs else "types.int64"
-    text = _HEAD + program.text() + "\n"
-    text += "\n".join(flat(["@jit", f"def kernel({', '.join(parameters)}):", lines])) + "\n\n"
-    text += f"SIGNATURE = {returns}({', '.join(types)})\n"
-    return Module(program, root, text, result, tuple(loader.steps), tuple(loader.dtypes))
+    parameters = [*FIRST_PARAMETERS, *kernel.parameters(program)]
+    lines = [*kernel.start(), "clear_flags()", "for i in range(n):", loop, "status[n] = float_flags() != 0"]
+    head = f"def kernel({', '.join(name for name, _ in parameters)}):"
+    text = HEAD + program.text() + "\n"
+    text += "\n".join(flat(["@jit", head, [*lines, kernel.end()]])) + "\n\n"
+    text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in parameters)})\n"
+    return Module(program, root, text, root.result, tuple(kernel.loader.steps), tuple(own))
 
 
 def new_program() -> SourceProgram:
     """An empty program."""
     return SourceProgram(read_function)
-
-
-__all__ += ["new_program"]
-_ = (Any, convert)

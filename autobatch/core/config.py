@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import dataclasses
 import numbers
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +29,8 @@ class Config:
         seed: key of the per-example random streams (`ab.nn.dropout`); None: every run draws other numbers.
         strict: a fallback to the loop is an error instead of a warning.
         threads: how many threads a look-up or bag over a large batch may use; 0 is one for each core.
+        traceback: "user" leaves the library's frames out of tracebacks; "full" shows all. The default is that of the
+            environment's AUTOBATCH_TRACEBACK, if there is one.
         warn: warn once per source line when something falls back to the loop.
         way: how examples run: "auto" is the way that has cost least; "loop", "lockstep", "fly" and "compiled" pin one.
             A kind of call that does not have it keeps what it names: lock-step for a batch, on the fly for `ab.map`.
@@ -42,6 +45,7 @@ class Config:
     seed: int | None = None
     strict: bool = False
     threads: int = 0
+    traceback: str = "full" if os.environ.get("AUTOBATCH_TRACEBACK") == "full" else "user"
     warn: bool = True
     way: str = "auto"
 
@@ -50,6 +54,7 @@ _current: contextvars.ContextVar[Config] = contextvars.ContextVar("autobatch_con
 _NAMES = tuple(field.name for field in dataclasses.fields(Config))
 _CHOICES = {
     "scheduler": ("depth", "agenda", "frontier", "auto"),
+    "traceback": ("user", "full"),
     "way": ("auto", "loop", "lockstep", "fly", "compiled"),
 }
 

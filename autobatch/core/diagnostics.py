@@ -13,6 +13,7 @@ import contextlib
 import contextvars
 import functools
 import os
+import re
 import sys
 import threading
 import warnings
@@ -26,13 +27,16 @@ from autobatch.core.config import config
 from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
 
 __all__ = [
+    "Fallback",
     "catches_warnings",
     "fell_back",
     "forget_warnings",
     "handling",
     "is_library_file",
+    "is_own_file",
     "noted_fallbacks",
     "raised_at",
+    "remedy",
     "silence",
     "underflow_is_ignored",
     "user_line",
@@ -40,21 +44,38 @@ __all__ = [
     "warn_user",
 ]
 
+
+class Fallback(str):
+    """What falls back, as "file:line: reason".
+
+    Attributes:
+        where: the file and the line; reason: why.
+    """
+
+    where: tuple[str, int]
+    reason: str
+
+    def __new__(cls, where: tuple[str, int], reason: str) -> "Fallback":
+        out = super().__new__(cls, f"{where[0]}:{where[1]}: {reason}")
+        out.where, out.reason = where, reason
+        return out
+
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _warned: dict[tuple[str, int, str], Any] = {}  # and the filters under which it was said last
-_noted: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("autobatch_fallbacks", default=None)
+_noted: contextvars.ContextVar[list[Fallback] | None] = contextvars.ContextVar("autobatch_fallbacks", default=None)
 
 
 @contextlib.contextmanager
-def noted_fallbacks() -> Iterator[list[str]]:
-    """Collect what falls back in this block, as "file:line: reason", instead of warning.
+def noted_fallbacks() -> Iterator[list[Fallback]]:
+    """Collect what falls back in this block instead of warning.
 
     >>> with noted_fallbacks() as found:
     ...     fell_back("np.median has no rule", where=("model.py", 3))
     >>> found
     ['model.py:3: np.median has no rule']
     """
-    found: list[str] = []
+    found: list[Fallback] = []
     token = _noted.set(found)
     try:
         yield found
@@ -63,9 +84,15 @@ def noted_fallbacks() -> Iterator[list[str]]:
 
 
 @functools.lru_cache(maxsize=4096)
+def is_own_file(filename: str) -> bool:
+    """Whether a file's code is this library's own."""
+    return filename.startswith(_PACKAGE)
+
+
+@functools.lru_cache(maxsize=4096)
 def is_library_file(filename: str) -> bool:
     """Whether a file's code is this library's or NumPy's."""
-    return filename.startswith(_PACKAGE) or f"{os.sep}numpy{os.sep}" in filename
+    return is_own_file(filename) or f"{os.sep}numpy{os.sep}" in filename
 
 
 def user_line() -> tuple[str, int]:
@@ -119,11 +146,13 @@ def fell_back(reason: str, where: tuple[str, int] | None = None, way: str = "as 
         raise UnsupportedError(f"{filename}:{line}: {reason}; strict=True allows {other}")
     noted = _noted.get()
     if noted is not None:
-        noted.append(f"{filename}:{line}: {reason}")
+        noted.append(Fallback((filename, line), reason))
         return
     if not config.warn:
         return
-    filters, said, message = users_filters(), (filename, line, reason), f"{reason}; it runs {way}"
+    better = remedy(reason)
+    message = f"{reason}; it runs {way}{f'. Instead: {better}' if better else ''}"
+    filters, said = users_filters(), (filename, line, reason)
     if said in _warned and (_warned[said] is filters or not _always(filters, message, filename, line)):
         return
     _warned[said] = filters
@@ -206,3 +235,75 @@ def catches_warnings(before: Any) -> NeedsLoop | None:
     if filters is before or (filters and filters[0][0] == "ignore"):
         return None
     return NeedsLoop("an example catches warnings, which a batched call gives elsewhere")
+
+
+# What to write instead: one sentence for each reason that is given, by the words of the reason. Warnings and
+# `ab.explain` both say it. A reason for which nothing better is known has none.
+_REMEDIES: list[tuple[str, str]] = [
+    (
+        r"an exception that is handled",
+        "test for it before, as in `x if ok else 0.0` or `if key in d`; else keep the `try` in a function of its own",
+    ),
+    (r"a generator|used up by the first example|an iterator", "make a list of it, and loop over that"),
+    (r"a match statement", "write the cases as if / elif"),
+    (r"a class that is made", "define the class outside of the function"),
+    (
+        r"an assignment to a (global name|variable of another)|changes what the examples share|from outside the call",
+        "return the value, and put the results together after the call",
+    ),
+    (r"a coroutine|asynchronous", "call it from code that is not asynchronous"),
+    (
+        r"draws random numbers|random generator",
+        "draw by ab.nn.dropout(x, rate, seed=…), or draw before the call and give each example its numbers",
+    ),
+    (r"a context manager", "put the `with` around the call"),
+    (r"a call of (locals|globals|vars|exec|eval)|looks at names", "name the variables themselves"),
+    (r"print to a file|what they print|acts outside", "return what is to be shown, and print it after the call"),
+    (
+        r"vectorize|frompyfunc|apply_along_axis",
+        "write it with NumPy functions on whole arrays, np.where for a choice",
+    ),
+    (r"np\.linalg\.(lstsq|pinv)", "solve the normal equations: np.linalg.solve(a.T @ a, a.T @ b)"),
+    (r"np\.median|np\.percentile|np\.quantile|np\.partition", "sort, and take what is needed: np.sort(x)[len(x) // 2]"),
+    (r"np\.unique|np\.histogram|np\.bincount", "count with ab.segment_sum or np.add.at over a fixed number of bins"),
+    (
+        r"differs between examples|differs by example",
+        "compute with arrays of each example's own length instead; lengths, masks and np.where are arrays",
+    ),
+    (r"broadcast|length is 1 in some", "write the axis out: x[:, None], or repeat the value to its length"),
+    (
+        r"writes? into (a shared|memory|an array|a view|an argument)|written to|a write into",
+        "copy it first: y = x.copy()",
+    ),
+    (r"catches warnings", "put `with warnings.catch_warnings()` around the call"),
+    (r"has no source|changed since it was imported", "keep the function in a file, and import it again"),
+    (
+        r"is no function written in Python",
+        "wrap it: `def g(x): return f(x)`, with NumPy functions where there are some",
+    ),
+    (
+        r"locals and|objects? that differ|of the call is returned|is made",
+        "return arrays, tuples, dicts or dataclasses of them",
+    ),
+    (r"leaves arrays|leaves a function", "return what is needed instead of keeping it elsewhere"),
+    (
+        r"has no batching rule|has no form for values that differ",
+        "call it once after the batched part, or write it with functions that have a rule (np.sum, np.sort …)",
+    ),
+    (r"list", "build arrays: append to one list, and np.stack it after the loop"),
+]  # the first that is found counts
+
+
+@functools.lru_cache(maxsize=1024)
+def remedy(reason: str) -> str:
+    """One sentence of what to write instead; "" where nothing better is known.
+
+    Args:
+        reason: why something does not run for all examples at once, as a warning says it.
+
+    >>> remedy("np.vectorize has no batching rule")
+    'write it with NumPy functions on whole arrays, np.where for a choice'
+    >>> remedy("no reason")
+    ''
+    """
+    return next((sentence for pattern, sentence in _REMEDIES if re.search(pattern, reason)), "")

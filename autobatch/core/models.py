@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core.other_arrays import advice, library_of
 from autobatch.core.pytree import PLAIN, TreeDef, children_of, is_container, is_node, leaf_def, node_def, paths
 from autobatch.errors import StructureError, UnsupportedError
 
@@ -33,7 +34,7 @@ def flatten(tree: Any, name: Callable[[], str] = lambda: "params") -> tuple[list
 
     Raises:
         StructureError: an object that lies within itself. UnsupportedError: float arrays in what cannot be made anew
-            with other ones, as a deque: they would silently stay what they are.
+            with other ones, as a deque: they would silently stay what they are; arrays of torch or JAX.
 
     >>> import types
     >>> values, structure = flatten({"cell": types.SimpleNamespace(w=np.ones(2), units=2)})
@@ -44,6 +45,9 @@ def flatten(tree: Any, name: Callable[[], str] = lambda: "params") -> tuple[list
     structure = reader.read(tree, False)
     if reader.closed:
         reader.refuse(structure)
+    if reader.foreign is not None:
+        place, library = reader.foreign
+        raise UnsupportedError(advice(name() + next(itertools.islice(paths(structure), place, None)), library))
     if structure.kind is None and not is_array_like(tree) and type(tree) not in PLAIN:
         numbers = [key for key, value in parts_of(tree).items() if type(value) is float]
         if numbers:
@@ -73,6 +77,7 @@ class _ModelReader:
         self.name = name
         self.values: list[Any] = []
         self.closed: list[tuple[int, Any]] = []  # leaves that hold float arrays, and their places
+        self.foreign: tuple[int, str] | None = None  # a leaf that is another library's array: its place, whose it is
         self.above: list[Any] = []  # the objects that are being read
 
     def read(self, tree: Any, in_object: bool) -> TreeDef:
@@ -99,6 +104,8 @@ class _ModelReader:
     def _leaf(self, leaf: Any, in_object: bool) -> TreeDef:
         if in_object and not is_float_array(leaf):
             return TreeDef(_Static, build=lambda children: leaf)
+        if type(leaf) is not np.ndarray and (library := library_of(leaf)) and self.foreign is None:
+            self.foreign = len(self.values), library
         self.values.append(leaf)
         return leaf_def
 

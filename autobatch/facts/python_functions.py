@@ -21,7 +21,7 @@ from typing import Any
 
 from autobatch.facts.operators import ARITHMETIC
 
-__all__ = ["ACTING_MODULES", "FRAME_READERS", "NEW_CONTAINERS", "TABLES"]
+__all__ = ["ACTING_MODULES", "FRAME_READERS", "NEW_CONTAINERS", "PAUSES", "TABLES"]
 
 _BUILTINS = """
     abs all any ascii bin bool bytearray bytes callable chr complex dict dict.fromkeys dir divmod enumerate(&iterable)
@@ -85,6 +85,8 @@ ACTING_MODULES = frozenset(_ACTING.split())
 """Modules whose functions draw, or read and change what is outside of the program."""
 FRAME_READERS = frozenset(("locals", "globals", "vars", "dir", "eval", "exec"))
 """Builtins that look at the variables of whoever calls them."""
+PAUSES = frozenset(("breakpoint", "set_trace"))
+"""Names of what stops in the frame of whoever calls it: the builtin, and that of debuggers."""
 NEW_CONTAINERS: tuple[Any, ...] = (
     list, dict, set, frozenset, bytearray, sorted, collections.deque, collections.defaultdict, collections.OrderedDict,
     collections.Counter, copy.copy, copy.deepcopy,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 
 __all__ = ["OPTIONS", "jit"]
 
@@ -49,5 +50,7 @@ class Kernel:
 
 def jit(function: F) -> F:
     """Compile a kernel on first use: strict IEEE arithmetic, NumPy's division, no GIL, cached on disk."""
-    kernel: Any = function if numba.config.DISABLE_JIT else Kernel(function)
+    if numba.config.DISABLE_JIT:  # integers wrap and floats overflow without a word, as in compiled code
+        return np.errstate(all="ignore")(function)
+    kernel: Any = Kernel(function)
     return kernel

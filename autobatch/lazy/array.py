@@ -393,6 +393,8 @@ class LazyArray(AbstractArray, ArrayFace):
 
     # Uses that need the values.
 
+    _ab_waits = True  # its example does, for its value
+
     def _ab_read(self, name: str) -> Any:
         return self.trace.value(self)
 

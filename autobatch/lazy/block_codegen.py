@@ -123,7 +123,7 @@ def _structure(trace: Any, value: Any, refs: list[int]) -> Any:
     for part in value:
         kind = type(part)
         if kind is LazyArray:
-            if part.segment is not segment and (part.aval.shared or not trace.enter(part)):
+            if part.aval.shared or (part.segment is not segment and not trace.enter(part)):
                 return None
             refs.append(part.ref)
             out.append(part.aval)

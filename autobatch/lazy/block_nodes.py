@@ -215,6 +215,7 @@ class Block:
         key: list[Any] = []
         refs: list[int] = []
         kinds: list[str] = []
+        shared: list[LazyArray] = []
         for slot, value in zip(self.slots, values, strict=True):
             kind = type(value)
             if slot.several and kind not in (list, tuple):
@@ -225,6 +226,7 @@ class Block:
                     if hasattr(value, "_ab_ids"):  # a table of keys, whose items are no parts of an array
                         return None
                     kinds.append("shared")
+                    shared.append(value)
                 else:
                     kinds.append("array")
                     refs.append(value.ref if value.segment is owner.segment else owner.external(value))
@@ -232,6 +234,8 @@ class Block:
                 if value.table.trace is not owner:
                     return None
                 key += [value.table.aval, _ID]
+                if value.table.aval.shared:
+                    shared.append(value.table)
                 kinds.append("row")
                 refs.append(owner.segment.external(value.index, -1))
             elif kind in WEAK and slot.number and not self.fixed:
@@ -253,10 +257,10 @@ class Block:
                 if aval is None:
                     return None
                 key.append(aval)
+                kinds.append("constant")
                 if aval.shared:
-                    kinds.append("shared")
+                    shared.append(owner.shared(value))
                 else:
-                    kinds.append("constant")
                     refs.append(ref)
             else:
                 return None
@@ -270,10 +274,7 @@ class Block:
                     self._tags.clear()
                     return self._call(owner, values)
                 return None
-            shared = [x.table if type(x) is Row else x for x in values if type(x) in (LazyArray, Row)]
-            sig = owner.fast[known] = signature(
-                owner, program, _operands(key), [x for x in shared if x.aval.shared], self.where
-            )
+            sig = owner.fast[known] = signature(owner, program, _operands(key), shared, self.where)
         return sig, refs, kinds
 
     def _program(self, key: Sequence[Any], kinds: Sequence[str], values: Sequence[Any]) -> Any:

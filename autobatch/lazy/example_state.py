@@ -35,12 +35,12 @@ from autobatch.core.pytree import attributes, leaves, replace_leaves
 from autobatch.core.recorded import is_recorded
 from autobatch.core.snapshot import Snapshot
 from autobatch.facts.purity import may_change
-from autobatch.facts.python_functions import ACTING_MODULES
+from autobatch.facts.python_functions import ACTING_MODULES, PAUSES
 from autobatch.facts.types import GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
 from autobatch.syntax.source import is_library
 
-__all__ = ["ExampleState", "Inputs", "shows_order"]
+__all__ = ["ExampleState", "Inputs", "changes_nothing", "shows_order"]
 
 _Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it
 
@@ -201,7 +201,7 @@ def _store(original: Any, copy: Any, given: Callable[[Any], Any]) -> None:
 
 
 _METHODS = frozenset(("write", "writelines"))  # of files: a function of the user's may have such a name
-_NAMES = ACTING_MODULES | {"input", "open", "print"} | _METHODS
+_NAMES = ACTING_MODULES | {"input", "open", "print"} | PAUSES | _METHODS
 _OF_OBJECTS = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "IMPORT_NAME", "IMPORT_FROM")) | _OF_OBJECTS
 _MAKERS = frozenset(("default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Random"))  # of generators
@@ -228,6 +228,14 @@ def shows_order(state: Snapshot, kinds: Collection[type] = (), batches: bool = F
         return True
     codes = [code for code in codes if not is_library(code.co_filename)]
     return any(map(_names_one, codes)) or any(map(_is_of_one, kinds)) or any(map(_is_one, reached))
+
+
+def changes_nothing(function: Any, shared: Any, kinds: Collection[type]) -> bool:
+    """Whether examples of these classes leave nothing behind but results, in whatever order and how often they run."""
+    state = Snapshot([function, shared], bounded=True)
+    if shows_order(state, kinds) or not set(GENERATORS).isdisjoint(kinds):
+        return False
+    return not may_change(state.functions or [function], [*state.classes, *kinds])
 
 
 @functools.lru_cache(maxsize=1024)

@@ -10,9 +10,10 @@ import operator
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
-from typing import Any
+from typing import Any, Protocol
 
 import greenlet
+import numpy as np
 
 from autobatch.core.current import Example, current_region, example, reset_example, set_example
 from autobatch.core.diagnostics import fell_back, raised_at, users_filters
@@ -21,6 +22,7 @@ from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves
 from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, OverTime, ShapeError, UnsupportedError, note_example
+from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.example_recorder import NOT_RECORDED, ExampleRecorder, Recorders
 from autobatch.lazy.example_state import ExampleState, shows_order
@@ -29,7 +31,16 @@ from autobatch.lazy.replay import Memory
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
 from autobatch.syntax.source import is_rewritten
 
-__all__ = ["Arguments", "active_trace", "common_length", "examples_in", "map_with_stats", "run_loop", "run_plain"]
+__all__ = [
+    "Arguments",
+    "Joining",
+    "active_trace",
+    "common_length",
+    "examples_in",
+    "map_with_stats",
+    "run_loop",
+    "run_plain",
+]
 
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
@@ -37,6 +48,7 @@ _active: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("autobatc
 active_trace = _active.get
 
 _PARK, _URGENT = object(), object()
+_PLAIN = (np.generic, *SCALARS)
 
 
 def _none(shared: dict[str, Any]) -> None:
@@ -45,6 +57,25 @@ def _none(shared: dict[str, Any]) -> None:
 
 class LaunchError(Exception):
     """A batched call raised: which example is at fault is not known."""
+
+
+class Joining(Protocol):
+    """Who gives examples to a map that runs, and takes results from it, if its function changes nothing.
+
+    Each example then stands for itself, as a request to a server does: one that raises ends alone.
+    """
+
+    def arrivals(self) -> Sequence[Sequence[Any]]:
+        """Examples that join now, each one value for each of the map's sequences; asked before each launch."""
+
+    def left(self, index: int) -> bool:
+        """Whether nobody wants the result of an example any more."""
+
+    def settled(self, index: int, result: Any) -> None:
+        """The result of an example is there; told of each as soon as it can be, and of some of them twice."""
+
+    def raised(self, index: int) -> None:
+        """An example raised while it was recorded; run by itself it may not."""
 
 
 class Fibers:
@@ -58,10 +89,11 @@ class Fibers:
             others may have seen.
         first: the place of the first example in its batch.
         deadline: when to give up, by `time.perf_counter`; None for never.
+        joining: who is told of each example, if they stand for themselves; admit: takes in one that joins.
         record: gives what example i gives without running it, or `NOT_RECORDED`.
 
     Attributes:
-        results: those of the examples; where one raised, of those before it.
+        results: those of the examples, then of those that joined; where one raised, of those before it.
         failed: the index of an example that raised, their count if none did; error: what it raised. Those before it
             ran to their end, those after it were ended.
         changed: what the examples share was changed when one of them stopped.
@@ -77,6 +109,8 @@ class Fibers:
         is_changing: Callable[[int], bool],
         first: int = 0,
         deadline: float | None = None,
+        joining: Joining | None = None,
+        admit: Callable[[Sequence[Any]], None] | None = None,
         record: Callable[[int], Any] | None = None,
     ) -> None:
         self.results: list[Any] = [known.get(index) for index in range(count)]
@@ -88,6 +122,8 @@ class Fibers:
         self._is_changing = is_changing
         self._first = first
         self._deadline = deadline
+        self._joining = joining
+        self._admit = admit
         self._record = record
         self._settle = settle
         self._fibers: dict[int, Any] = {}
@@ -115,22 +151,37 @@ class Fibers:
 
     def _run(self) -> None:
         for index in self._waiting:
-            if self._record is not None and self._is_recorded(self._record, index):
-                continue
-            fiber = greenlet.greenlet(self._body)
-            fiber.gr_context = contextvars.copy_context()
-            self._fibers[index] = fiber
-            self._step(index, fiber)
+            if self._record is None or not self._is_recorded(self._record, index):
+                self._start(index)
             if index >= self.failed:
                 break
-        while self._fibers:
+        while self._join() or self._fibers:
             self._launch()
             for index, fiber in list(self._fibers.items()):
-                if index < self.failed:
+                if index < self.failed and not (self._joining is not None and self._joining.left(index)):
                     self._step(index, fiber)
                 else:
                     self._end(index, fiber)
         self._launch()
+
+    def _start(self, index: int) -> None:
+        fiber = greenlet.greenlet(self._body)
+        fiber.gr_context = contextvars.copy_context()
+        self._fibers[index] = fiber
+        self._step(index, fiber)
+
+    def _join(self) -> bool:
+        """Take in the examples that join now, if any do, and run each until it is done or needs a value."""
+        if self._joining is None or self._admit is None:
+            return False
+        arrivals = self._joining.arrivals()
+        for values in arrivals:
+            index = len(self.results)
+            self._admit(values)
+            self.results.append(None)
+            self.failed = index + 1
+            self._start(index)
+        return bool(arrivals)
 
     def _is_recorded(self, record: Callable[[int], Any], index: int) -> bool:
         """Whether an example has been recorded without running."""
@@ -167,8 +218,11 @@ class Fibers:
         except LaunchError:
             raise
         except Exception as error:
-            self.failed, self.error = index, error
             del self._fibers[index]
+            if self._joining is not None:
+                self._joining.raised(index)
+            else:
+                self.failed, self.error = index, error
             return
         self.changed = self.changed or self._is_changing(index)
         if outcome is _PARK:
@@ -189,6 +243,8 @@ class Fibers:
             raise LaunchError from error
         for index in self._finished:
             self.results[index] = self._settle(self.results[index])
+            if self._joining is not None and not self._trace.inputs.lent and _is_plain(self.results[index]):
+                self._joining.settled(index, self.results[index])
         self._finished = []
 
     def _park(self, urgent: bool) -> None:
@@ -213,6 +269,11 @@ class Fibers:
             self._fibers.pop(index, None)
 
 
+def _is_plain(result: Any) -> bool:
+    """Whether all of a result is seen: nothing recorded can hide in an object of some class."""
+    return all(type(x) is np.ndarray or isinstance(x, _PLAIN) for x in leaves(result))
+
+
 def map_with_stats(
     function: Callable[..., Any],
     form: Callable[..., Any],
@@ -223,6 +284,7 @@ def map_with_stats(
     forget: Callable[[], Any] = bool,
     first: int = 0,
     deadline: float | None = None,
+    joining: Joining | None = None,
     recorders_of: Callable[[dict[str, Any]], Recorders | None] = _none,
 ) -> tuple[list[Any], Stats]:
     """`[function(x, **shared) for x in examples]`, and what was launched.
@@ -235,10 +297,13 @@ def map_with_stats(
         forget: lets go of the functions that were met on the way; called when the outermost map has run.
         first: the place of the first example in its batch.
         deadline: when to give up, by `time.perf_counter`.
+        joining: gives more examples while these run, if the function changes nothing; their results follow those of
+            the examples. None stands where it was told that one `raised`.
         recorders_of: the generated recorders of the function, given what is shared as the examples see it.
 
     Raises:
         OverTime: the deadline has passed; everything is as it was.
+        Exception: of a batched call, where examples stand for themselves: of which example is not known.
     """
     if current_region() is not None and any(rank_of(x) == BATCH_RANK for x in leaves([example_sequences, shared])):
         raise NeedsLoop("ab.map over values of each example")
@@ -258,6 +323,8 @@ def map_with_stats(
     stores = replay is None or not replay.sees_all  # else nothing that the Python changes is there afterwards
     own = ExampleState(columns if stores else [], Snapshot([function, shared] if stores else [], bounded=True), copies)
     before = own.shared
+    if own.may_change:
+        joining = None
 
     def looped(reason: str, where: tuple[str, int] | None = None, early: bool = False) -> tuple[list[Any], Stats]:
         says = arguments_of is None  # else it was no map that the user called: the caller says it
@@ -291,7 +358,10 @@ def map_with_stats(
 
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
-        before = begun.pop(index) if index in begun else None if replay is None else replay.before(index)
+        if index in begun:
+            before = begun.pop(index)
+        else:
+            before = None if replay is None or index >= count else replay.before(index)  # not of one that joined
         values = wrap_example(trace, given, own.copies)
         positional, named = (values, arguments) if arguments_of is None else arguments_of(values, arguments)
         result = settled(trace, (form if trace.inputs.in_order else function)(*positional, **named))
@@ -299,17 +369,13 @@ def map_with_stats(
             replay.after(index, given, result, before)
         return result
 
-    fibers = Fibers(
-        trace,
-        call,
-        count,
-        functools.partial(finish, trace),
-        known,
-        own.is_changing,
-        first,
-        deadline,
-        None if recorder is None else record,
-    )
+    def admit(values: Sequence[Any]) -> None:
+        for column, value in zip(columns, values, strict=True):
+            column.append(value)
+
+    finished = functools.partial(finish, trace)
+    kept = None if recorder is None else record
+    fibers = Fibers(trace, call, count, finished, known, own.is_changing, first, deadline, joining, admit, kept)
     waits: tuple[str, int] | None = None  # the line at which the first one does
     waiting: Any = None
     ended = False  # all examples have
@@ -341,7 +407,7 @@ def map_with_stats(
             arguments.clear()
             copies.clear()
             trace.inputs.forget_writes()
-            del fibers, call, record, known, recorder, recorders
+            del fibers, call, record, kept, known, finished, recorder, recorders
             replay = None
             if trace.references() > alone:  # by recorded arrays
                 gc.collect(0)  # most often garbage: a function that calls itself by a name it closes over, say
@@ -385,6 +451,10 @@ def map_with_stats(
         trace.inputs.clear()
     before.restore()
     own.restore()
+    if joining is not None and cause is not None and not isinstance(cause, NeedsLoop):
+        raise cause
+    if joining is not None:
+        columns = [column[:count] for column in columns]
     where = waits or (None if cause is None else raised_at(cause))
     return looped(f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed", where)
 

@@ -7,7 +7,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, MappingView
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,8 @@ def run(
     size = batch_size_of_call(function, args, kwargs)
     before = _refusals.get(function) if isinstance(function, FunctionType) else None
     try:
+        if before is not None and before.code is not function.__code__:  # it has been reloaded
+            before = None
         if before is not None and size and before.stands() and not config.strict:
             raise NoLockStep(before.reason, before.where, False)
         out = in_lock_step(function, args, kwargs, size, convert, is_local)
@@ -100,7 +102,7 @@ def run(
         reason, where, failed = refused.reason, refused.where, refused.failed
     if not failed and isinstance(function, FunctionType):
         if before is None:
-            before = _refusals[function] = _Refusal(reason, where)
+            before = _refusals[function] = _Refusal(function.__code__, reason, where)
         before.reason, before.where = reason, where
         before.count += 1
     if not size:
@@ -154,7 +156,7 @@ def in_lock_step(
     except NeedsLoop as error:
         raise NoLockStep(str(error), _line_of(error, function), False) from None
     except Exception as error:
-        if config.strict and isinstance(error, UnsupportedError):
+        if (config.strict and isinstance(error, UnsupportedError)) or type(error).__name__ == "BdbQuit":  # a debugger's
             raise
         reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
         raise NoLockStep(reason, _line_of(error, function), True) from None
@@ -207,9 +209,10 @@ class _Refusal:
     tried again now and then, since what lanes can do together may be a matter of their values.
     """
 
-    __slots__ = ("count", "reason", "waits", "where")
+    __slots__ = ("code", "count", "reason", "waits", "where")
 
-    def __init__(self, reason: str, where: tuple[str, int]) -> None:
+    def __init__(self, code: CodeType, reason: str, where: tuple[str, int]) -> None:
+        self.code = code
         self.reason = reason
         self.where = where
         self.count = self.waits = 0
@@ -359,6 +362,8 @@ def _lanes_of_keys(keys: np.ndarray) -> MaskedBatch:
 
 def _line_of(error: BaseException, function: Any) -> tuple[str, int]:
     """The user's innermost line in the traceback of an error; the function's first, if it did not come that far."""
+    if isinstance(error, NeedsLoop) and error.where is not None:
+        return error.where
     code = getattr(function, "__code__", None)
     where = ("<unknown>", 0) if code is None else (code.co_filename, code.co_firstlineno)
     inside = False

@@ -4,13 +4,11 @@ Floating dtypes are kept (float16 accumulates in float32 where a mean is taken);
 class of one example whose float arrays are its parameters: whatever trains a dict of arrays trains a model of layers.
 """
 
+import autobatch.ops.nn as _functions
 from autobatch.nn.attention import MultiHeadAttention
 from autobatch.nn.layers import Conv1d, Dropout, Embedding, LayerNorm, Linear
 from autobatch.nn.recurrent import GRU, LSTM
-from autobatch.ops.nn import init
-from autobatch.ops.nn.activations import dropout, gelu, relu, sigmoid
-from autobatch.ops.nn.losses import causal_mask, cross_entropy, one_hot
-from autobatch.ops.nn.normalisation import layer_norm, log_softmax, logsumexp, softmax
+from autobatch.ops.nn import *  # noqa: F403
 
 __all__ = [
     "GRU",
@@ -21,19 +19,8 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "MultiHeadAttention",
-    "causal_mask",
-    "cross_entropy",
-    "dropout",
-    "gelu",
-    "init",
-    "layer_norm",
-    "log_softmax",
-    "logsumexp",
-    "one_hot",
-    "relu",
-    "sigmoid",
-    "softmax",
 ]
+__all__ += _functions.__all__
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """Recurrent layers: LSTM and GRU over the rows of one example."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -13,7 +13,32 @@ from autobatch.ops.nn.init import Initializer, orthogonal, xavier_uniform
 __all__ = ["GRU", "LSTM"]
 
 
-class LSTM:
+class Recurrent:
+    """What the recurrent layers share: weights of `gates` gates, side by side."""
+
+    gates: ClassVar[int]
+
+    def __init__(
+        self,
+        inputs: int,
+        size: int,
+        *,
+        init: Initializer | None = None,
+        seed: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        check_sizes(inputs=inputs, size=size)
+        first, second = seeds_from(seed, 2)
+        self.w = (init or xavier_uniform())((inputs, self.gates * size), first, dtype)
+        self.u = orthogonal()((size, self.gates * size), second, dtype)
+        self.b = np.zeros(self.gates * size, dtype)
+        self.start_biases()
+
+    def start_biases(self) -> None:
+        """Set the biases that do not start at zero, and make those that only this layer has."""
+
+
+class LSTM(Recurrent):
     """A long short-term memory over the rows of (t, inputs) (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
 
     The gates are torch's, in its order (input, forget, cell, output), so that its weights fit, transposed.
@@ -38,21 +63,11 @@ class LSTM:
     ((5, 4), True)
     """
 
-    def __init__(
-        self,
-        inputs: int,
-        size: int,
-        *,
-        init: Initializer | None = None,
-        seed: Seed = None,
-        dtype: DTypeLike = np.float32,
-    ) -> None:
-        check_sizes(inputs=inputs, size=size)
-        first, second = seeds_from(seed, 2)
-        self.w = (init or xavier_uniform())((inputs, 4 * size), first, dtype)
-        self.u = orthogonal()((size, 4 * size), second, dtype)
-        self.b = np.zeros(4 * size, dtype)
-        self.b[size : 2 * size] = 1
+    gates = 4
+
+    def start_biases(self) -> None:
+        """The forget gate's at one."""
+        self.b.reshape(self.gates, -1)[1] = 1
 
     @batch
     def __call__(self, xs: NDArray[Any], state: Any = None) -> Any:
@@ -68,7 +83,7 @@ class LSTM:
         return np.stack(states) if states else np.zeros((0, size), w.dtype), (h, c)
 
 
-class GRU:
+class GRU(Recurrent):
     """Gated recurrent units over the rows of (t, inputs) (Cho et al. 2014).
 
     The gates are torch's, in its order (reset, update, new), with the reset gate after the product, so that its weights
@@ -91,20 +106,11 @@ class GRU:
     ((5, 4), (4,))
     """
 
-    def __init__(
-        self,
-        inputs: int,
-        size: int,
-        *,
-        init: Initializer | None = None,
-        seed: Seed = None,
-        dtype: DTypeLike = np.float32,
-    ) -> None:
-        check_sizes(inputs=inputs, size=size)
-        first, second = seeds_from(seed, 2)
-        self.w = (init or xavier_uniform())((inputs, 3 * size), first, dtype)
-        self.u = orthogonal()((size, 3 * size), second, dtype)
-        self.b, self.d = np.zeros(3 * size, dtype), np.zeros(3 * size, dtype)
+    gates = 3
+
+    def start_biases(self) -> None:
+        """Those for the state beside those for a row."""
+        self.d = np.zeros_like(self.b)
 
     @batch
     def __call__(self, xs: NDArray[Any], state: Any = None) -> Any:

@@ -17,6 +17,7 @@ from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.numpy.along_axis import accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
+from autobatch.ops.numpy.reductions import UFUNC_REDUCTIONS
 from autobatch.ops.numpy.shaping import FlatIterator
 from autobatch.ops.numpy.without_op import reason, twin
 from autobatch.ops.rules.aliasing import cast_for_write, is_scalar, write
@@ -61,12 +62,18 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
             a = np.expand_dims(a, tuple(range(ndim_of(a), ndim_of(a) + ndim_of(b))))
         return _call(ufunc, (a, b), kwargs)
     function = _METHODS.get(method, {}).get(ufunc)
-    if function is None and method == "accumulate":
-        function = functools.partial(accumulate, ufunc)
-    if function is None:
-        raise Declined(f"{name_of(ufunc)}.{method} has no batching rule")
     options = {key: value for key, value in kwargs.items() if value is not None or key == "axis"}
     options.setdefault("axis", 0)
+    if function is None:
+        if method == "accumulate":
+            function = functools.partial(accumulate, ufunc)
+        elif method != "reduce" or (function := UFUNC_REDUCTIONS.get(ufunc)) is None:
+            raise Declined(f"{name_of(ufunc)}.{method} has no batching rule")
+        options = {
+            key: value for key, value in options.items() if not is_default(key, value, _NO_OPTION.get(key, ufunc))
+        }
+        if unknown := options.keys() - {"axis", "dtype", "keepdims", "initial"}:
+            raise Declined(f"{name_of(ufunc)}.{method} with {min(unknown)}=")
     return function(*inputs, **options)
 
 

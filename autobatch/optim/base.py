@@ -121,6 +121,11 @@ def _check(leaf: Leaf, by_row: bool) -> None:
             raise ShapeError(
                 f"the state of params{path} has shape {shape_of(state)}; expected {expected}: call init(params)"
             )
+        if not isinstance(state, np.ndarray) or state.dtype.kind != "f" or not state.flags.writeable:
+            given = f"{type(state).__name__} of {dtype_of(state)}"
+            raise DTypeError(
+                f"the state of params{path} is {given}; expected an array of floats that can be written to"
+            )
     if not getattr(value, "trainable", True):
         raise UnsupportedError(f"params{path} is a {type(value).__name__} for look-ups only; it takes no gradient")
     writeable = value.flags.writeable if isinstance(value, np.ndarray) else getattr(value, "writeable", True)

@@ -1,198 +1,40 @@
-"""`ab.explain`: which operations were launched together, where values were waited for, and what fell back to a loop."""
+"""`ab.explain`: a call with some examples, watched, and what became of each line of the user's as a `Report`."""
 
-import dataclasses
-import re
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType
 from typing import Any
 
 from autobatch.api.batch import BatchFunction, batch
-from autobatch.api.call_ways import NAMES, Ran, ran_ways
+from autobatch.api.call_ways import NAMES, NOT_NEEDED, Ran, ran_ways
 from autobatch.api.transforms import map_with_stats
 from autobatch.batches.any_batch import Batch
-from autobatch.core.diagnostics import noted_fallbacks
+from autobatch.core.diagnostics import Fallback, noted_fallbacks
 from autobatch.core.pytree import leaves
-from autobatch.errors import FallbackWarning
+from autobatch.core.tracebacks import hide_frames
 from autobatch.lazy.launching import Stats
 from autobatch.lockstep.run import has_batch
+from autobatch.report.advice import Facts, advice
+from autobatch.report.line_profile import LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
+from autobatch.report.source_lines import Section, source_of
+from autobatch.report.summary import Forced, Launch, Line, Report
 
-__all__ = ["Forced", "Launch", "Report", "explain"]
+__all__ = ["WatchedCalls", "explain", "watching"]
 
-_SHOWN = 30  # rows of a printed table
-_OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, ]+(?=\](?!s))")  # of an operand that is not shared
-
-
-@dataclasses.dataclass(frozen=True)
-class Launch:
-    """One line of a report: what the calls of one signature took.
-
-    Attributes:
-        op: the operation; signature: the kinds of its operands and its attributes ("s": shared by all examples).
-        calls: how often the examples called it; launches: how often it ran; seconds: the time of all launches.
-    """
-
-    op: str
-    signature: str
-    calls: int
-    launches: int
-    seconds: float
-
-    @property
-    def mean_group(self) -> float:
-        """Calls per launch."""
-        return self.calls / self.launches
-
-
-@dataclasses.dataclass(frozen=True)
-class Forced:
-    """A line of the user's code that needed a value at once, and how often."""
-
-    file: str
-    line: int
-    times: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """What a call did with some examples. Printed, signatures that differ in sizes of the examples only are one row.
-
-    Attributes:
-        way: how they ran: "on the fly", "lock-step" (which has no launches to report), "compiled", or "the loop over
-            the examples".
-        examples: how many; rounds: how often everything recorded was launched.
-        bound: the fewest launches that any schedule of what was recorded takes; 0 where that was not computed.
-        rows: one `Launch` per signature, the most expensive first.
-        forced: where a value was needed; fallbacks: {what ran call by call, and why: how often}.
-        replayed: examples whose Python did not run, since what an equal one recorded was kept.
-        why: what decided about the way.
-        costs: {way: seconds per example} of those that have run on inputs of this kind; refusals: {way: why not}.
-    """
-
-    examples: int
-    rounds: int
-    rows: tuple[Launch, ...]
-    forced: tuple[Forced, ...]
-    fallbacks: dict[str, int]
-    bound: int = 0
-    replayed: int = 0
-    way: str = "on the fly"
-    why: str = ""
-    costs: dict[str, float] = dataclasses.field(default_factory=dict)
-    refusals: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def launches(self) -> int:
-        return sum(row.launches for row in self.rows)
-
-    @property
-    def calls(self) -> int:
-        return sum(row.calls for row in self.rows)
-
-    @classmethod
-    def of(cls, ran: Ran, examples: int) -> "Report":
-        stats, way = ran.stats, NAMES[ran.way]
-        rows = [Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items()]
-        rows.sort(key=lambda row: -row.seconds)
-        forced = [Forced(file, line, times) for (file, line), times in stats.forced.most_common()]
-        fallbacks, bound, replayed = dict(stats.fallbacks), stats.bound, stats.replayed
-        costs = {NAMES[each]: cost.seconds for each, cost in ran.costs.items() if cost.seconds is not None}
-        refusals = {NAMES[each]: cost.refused for each, cost in ran.costs.items() if cost.refused}
-        figures = examples, stats.rounds, tuple(rows), tuple(forced), fallbacks, bound, replayed
-        return cls(*figures, way, ran.why, costs, refusals)
-
-    def __str__(self) -> str:
-        rows = _folded(self.rows)
-        lines = [self._head(), *self._choice()]
-        if self.way == "on the fly":
-            figures = [
-                (r.op, r.signature, str(r.calls), str(r.launches), f"{r.mean_group:.1f}", f"{r.seconds * 1e3:.2f}")
-                for r in rows[:_SHOWN]
-            ]
-            lines += ["", *_table(("op", "signature", "calls", "launches", "mean group", "ms"), figures)]
-        if rows[_SHOWN:]:
-            lines.append(f"and {len(rows) - _SHOWN} more, {sum(r.seconds for r in rows[_SHOWN:]) * 1e3:.2f} ms")
-        if self.forced:
-            lines += ["", "values needed at once (each wait ends a round):"]
-            lines += _table(("where", "times"), [(f"{f.file}:{f.line}", str(f.times)) for f in self.forced])
-        if self.fallbacks:
-            lines += ["", "not batched:"]
-            lines += _table(("why", "times"), [(why, str(times)) for why, times in self.fallbacks.items()])
-        return "\n".join(lines)
-
-    def _choice(self) -> list[str]:
-        """Why it ran so, and what is known of the other ways."""
-        if len(self.costs) + len(self.refusals) < 2:
-            return []
-        known = [f"{way} {seconds * 1e6:.1f} µs an example" for way, seconds in self.costs.items()]
-        known += [f"{way}: not possible ({why})" for way, why in self.refusals.items()]
-        return [f"{self.way}, since {self.why}; {'; '.join(known)}"]
-
-    def _head(self) -> str:
-        if self.way != "on the fly":
-            return f"{_many(self.examples, 'example')}: {self.way}"
-        least = f" (at least {self.bound})" if self.bound else ""
-        of = f" (of which {self.replayed} came before)" if self.replayed else ""
-        return (
-            f"{_many(self.examples, 'example')}{of}: {_many(self.calls, 'call')} in"
-            f" {_many(self.launches, 'launch')}{least}"
-            f" and {_many(self.rounds, 'round')}"
-        )
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}{'es' if what.endswith('h') else 's'}"
-
-
-def _folded(rows: Iterable[Launch]) -> list[Launch]:
-    """Rows of one op that differ in sizes of the examples only, as one, with the range of each size; ms descending."""
-    alike: dict[tuple[str, str], list[Launch]] = {}
-    for row in rows:
-        kind = _OWN_SHAPE.sub(lambda shape: re.sub(r"\d+", "\0", shape[0]), row.signature)
-        alike.setdefault((row.op, kind), []).append(row)
-    out = []
-    for (op, text), same in alike.items():
-        shapes = zip(*(re.findall(r"\d+", ",".join(_OWN_SHAPE.findall(row.signature))) for row in same), strict=True)
-        for sizes in shapes:
-            text = text.replace("\0", _range([int(size) for size in sizes]), 1)
-        calls, launches, seconds = (sum(getattr(r, n) for r in same) for n in ("calls", "launches", "seconds"))
-        out.append(Launch(op, text, calls, launches, seconds))
-    return sorted(out, key=lambda row: -row.seconds)
-
-
-def _range(sizes: Sequence[int]) -> str:
-    low, high = min(sizes), max(sizes)
-    return str(low) if low == high else f"{low}..{high}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of an aligned table: the first column and any text to the left, numbers to the right."""
-    cells = [tuple(head), *(tuple(text if len(text) <= 60 else text[:57] + "..." for text in row) for row in rows)]
-    if head[0] in ("where", "why"):
-        cells = [tuple(head), *map(tuple, rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    left = [all(not _is_number(row[k]) for row in cells[1:]) for k in range(len(head))]
-    lines = []
-    for row in cells:
-        texts = [row[k].ljust(widths[k]) if left[k] else row[k].rjust(widths[k]) for k in range(len(head))]
-        lines.append("  ".join(texts).rstrip())
-    return lines
-
-
-def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).isdigit()
+_WORTH = 0.04  # of the time, from which on a line's steps are worth a word
+_FLY, _LOOP, _COMPILED, _LOCKSTEP = NAMES["fly"], NAMES["loop"], NAMES["compiled"], NAMES["lockstep"]
 
 
 def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
-    """Run `ab.map(f, *args, **shared)` once and report what was launched; `print` it to read it.
+    """Run `ab.map(f, *args, **shared)` once and report what became of each line of `f`; `print` it to read it.
 
     With a `MaskedBatch` or `PackedBatch` among the arguments, or inside of one, `ab.batch(f)(*args, **shared)` runs
-    instead. The report's `way` says whether it ran in lock-step, and `fallbacks` what it could not do so, and why.
+    instead. What `ab.grad` and `ab.value_and_grad` give is called as it is: the report is of the calls in it.
 
-    A straight-line run of the user's code is one row, `block FILE:LINES`; with `ab.options(blocks=False)` each
-    operation has its own. Times of a first call include what it loads and compiles: explain twice to time.
-
-    It runs by the way that has cost least on inputs of this kind, as any call does; by the way that it names, until the
-    costs of that one and of the loop are known. The report says which it was, why, and what the others have cost.
+    It runs by the way that calls of its kind take now, and by the one that it names before there was any
+    (`ab.options(way=...)` pins one). The report says which it was, why, and what the others have cost. A straight-line
+    run of the user's code is one row, `block FILE:LINES`; with `ab.options(blocks=False)` each operation has its own.
 
     Args:
         f: a function of one example.
@@ -200,7 +42,9 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
         shared: by keyword, the same for all examples (or, for `ab.batch(f)`, a batch).
 
     Returns:
-        A `Report`. Warnings about slower ways are left out; it has them under `fallbacks`.
+        A `Report`. Warnings about slower ways are left out; it has them under `fallbacks`. Times are without what it
+        took to look; `preparing` is what only a first call takes. Where a debugger or a coverage tool traces this
+        thread, it does not see this call.
 
     Raises:
         Exception: what the call raises.
@@ -210,24 +54,224 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
     >>> report.calls, report.launches
     (3, 2)
     >>> print(report)  # doctest: +ELLIPSIS
-    3 examples: 3 calls in 2 launches (at least 2) and 1 round
-    <BLANKLINE>
-    op ...
+    3 examples: on the fly; 3 calls in 2 launches (at least 2) and 1 round; ...
     """
-    if has_batch(args, shared):
-        return _of_batches(f, args, shared)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FallbackWarning)
-        with ran_ways() as ran:
-            results, _ = map_with_stats(f, *args, **shared)
-    return Report.of(ran[-1] if ran else Ran("fly", "", Stats(), {}), len(results))
+    batched = has_batch(args, shared)
+    with watching() as watched:
+        try:
+            if hasattr(f, "_ab_gradient"):
+                f(*args, **shared)
+            elif batched:
+                (f if isinstance(f, BatchFunction) else batch(f))(*args, **shared)
+            else:
+                watched.examples = len(map_with_stats(f, *args, **shared)[0])
+        except Exception as error:
+            hide_frames(error)
+            raise
+    if batched:
+        watched.examples = next(x.batch_size for x in leaves([*args, *shared.values()]) if isinstance(x, Batch))
+    return watched.report(f)
 
 
-def _of_batches(f: Callable[..., Any], args: Sequence[Any], shared: dict[str, Any]) -> Report:
-    """The report of a lock-step call."""
-    count = next(leaf.batch_size for leaf in leaves([*args, *shared.values()]) if isinstance(leaf, Batch))
+class WatchedCalls:
+    """What is seen of the calls in a block of code.
+
+    Attributes:
+        ran: how calls ran, in the order of their ends; notes: what fell back; profile: where the time went.
+        examples: how many the outermost call had.
+    """
+
+    def __init__(self, ran: list[Ran], notes: list[Fallback], profile: LineProfile) -> None:
+        self.ran, self.notes, self.profile = ran, notes, profile
+        self.examples = 0
+
+    def report(self, f: Any = None) -> Report:
+        """All of it as one report, of the function that was called last where none is given."""
+        last = self.ran[-1] if self.ran else Ran("fly", "", f, Stats(), {})
+        stats = _together([each.stats for each in self.ran]) if len(self.ran) > 1 else last.stats
+        way, profile = NAMES[last.way], self.profile
+        rows = [Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items()]
+        forced = [Forced(file, line, times) for (file, line), times in stats.forced.most_common()]
+        fallbacks = dict(stats.fallbacks)
+        for note in self.notes:
+            if not any(why in note.reason for why in stats.fallbacks):
+                fallbacks[note] = fallbacks.get(note, 0) + 1
+        function = last.function if f is None or hasattr(f, "_ab_gradient") else f
+        return Report(
+            examples=self.examples,
+            rounds=stats.rounds,
+            rows=tuple(sorted(rows, key=lambda row: -row.seconds)),
+            forced=tuple(forced),
+            fallbacks=fallbacks,
+            bound=stats.bound,
+            replayed=stats.replayed,
+            way=way,
+            why=last.why,
+            costs={NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None},
+            refusals=_refusals(last),
+            called=dict(Counter(NAMES[each.way] for each in self.ran)),
+            name=_name(function),
+            lines=tuple(_lines(self, way, _code(function), stats)),
+            seconds=profile.seconds,
+            preparing=profile.of(PREPARING).seconds,
+            library=profile.of(LIBRARY).seconds,
+            nbytes=0 if way == _LOOP else profile.nbytes,
+            spans=tuple(profile.spans),
+            nodes=tuple(profile.nodes),
+        )
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[WatchedCalls]:
+    """Watch all calls of the library in a block of code, in this thread; what falls back does not warn.
+
+    >>> import numpy as np
+    >>> import autobatch as ab
+    >>> with watching() as watched:
+    ...     _ = ab.map(np.tanh, [np.ones(2), np.ones(3)])
+    >>> len(watched.ran)
+    1
+    """
+    profile = LineProfile()
     with noted_fallbacks() as notes, ran_ways() as ran:
-        (f if isinstance(f, BatchFunction) else batch(f))(*args, **shared)
-    for note in notes:
-        ran[-1].stats.fallbacks[note] += 1
-    return Report.of(ran[-1], count)
+        watched = WatchedCalls(ran, notes, profile)
+        with profile:
+            yield watched
+
+
+def _refusals(ran: Ran) -> dict[str, str]:
+    found = {NAMES[each]: cost.refused for each, cost in ran.costs.items() if cost.refused}
+    return {way: why for way, why in found.items() if why != NOT_NEEDED}
+
+
+def _together(found: Sequence[Stats]) -> Stats:
+    """What several calls launched."""
+    out = Stats()
+    for stats in {id(each): each for each in found}.values():
+        for name in ("launches", "bound", "calls", "rounds", "reads", "replayed"):
+            setattr(out, name, getattr(out, name) + getattr(stats, name))
+        for key, (calls, launches, seconds) in stats.by_signature.items():
+            row = out.by_signature.setdefault(key, [0, 0, 0.0])
+            row[:] = row[0] + calls, row[1] + launches, row[2] + seconds
+        out.forced += stats.forced
+        out.fallbacks += stats.fallbacks
+    return out
+
+
+def _name(function: Any) -> str:
+    while hasattr(function, "func"):  # a partial
+        function = function.func
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def _code(function: Any) -> Any:
+    """The code of what the user wrote, or None."""
+    while True:
+        inner = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
+        inner = inner or getattr(function, "__func__", None)
+        if inner is None:
+            break
+        function = inner
+    if not hasattr(function, "__code__"):
+        function = getattr(type(function), "__call__", None)  # noqa: B004  (not whether: which)
+    return getattr(function, "__code__", None)
+
+
+def _sections(watched: WatchedCalls, code: Any) -> list[Section]:
+    """The functions to show: the one that was called, then those that took most; none that is inside of another."""
+    found = [each for each in watched.profile.codes.values() if each.co_name != "_ab_body"]
+    own: Section | None = None
+    if code is not None and is_users_code(code):
+        found.append(code)
+        own = _section(code)
+    sections = list(map(_section, found))
+    sections = [each for each in sections if source_of(each.file).lines]
+    outer = [each for each in sections if not any(other is not each and _is_inside(each, other) for other in sections)]
+
+    outer = list({(each.file, each.first, each.last): each for each in outer}.values())
+
+    def rank(section: Section) -> tuple[bool, float]:
+        seconds = sum(each.seconds for place, each in watched.profile.lines.items() if place in section)
+        return own is None or (own.file, own.first) not in section, -seconds
+
+    return sorted(outer, key=rank)
+
+
+def _section(code: CodeType) -> Section:
+    return source_of(code.co_filename, code).section(code.co_firstlineno, code.co_name)
+
+
+def _is_inside(section: Section, other: Section) -> bool:
+    within = section.file == other.file and other.first <= section.first and section.last <= other.last
+    return within and (section.first, section.last) != (other.first, other.last)
+
+
+def _lines(watched: WatchedCalls, way: str, code: Any, stats: Stats) -> Iterator[Line]:
+    """The lines of the report: of each function that ran."""
+    profile = watched.profile
+    figures = _by_statement(profile.lines)
+    total = profile.seconds - profile.of(PREPARING).seconds or 1.0
+    notes: dict[Place, list[str]] = {}
+    for note in watched.notes:
+        file, line = note.where
+        notes.setdefault((file, source_of(file).start(line)), []).append(note.reason)
+    facts = Facts(way, watched.examples, _refusals(watched.ran[-1]) if watched.ran else {})
+    waits: Counter[Place] = Counter()
+    for (file, line), times in stats.forced.items():
+        waits[file, source_of(file).start(line)] += times
+    for section in _sections(watched, code):
+        source, last = source_of(section.file), 0
+        first = source.text(section.first)
+        indent = len(first) - len(first.lstrip())
+        for number in range(section.first, section.last + 1):
+            place = section.file, number
+            text = source.text(number)[indent:] if not source.text(number)[:indent].strip() else source.text(number)
+            found = figures.get(place)
+            if found is None or source.start(number) != number:
+                how = "block" if number <= last and text.strip() and source.start(number) == number else ""
+                if way == _COMPILED and not how and source.start(number) == number and number > section.first:
+                    how = "compiled" if source.statement(number) is not None else ""
+                yield Line(section.file, number, text, section.name, how)
+                continue
+            last = max(last, found.last)
+            own_notes = tuple(dict.fromkeys(notes.get(place, ())))
+            dear = found.seconds >= _WORTH * total
+            reason, remedy = advice(source, number, found, facts, waits[place], own_notes, dear)
+            launched = way != _LOOP and found.launches
+            yield Line(
+                section.file, number, text, section.name, _how(found, way, own_notes), found.seconds,
+                found.seconds / total, launched or found.runs, found.calls if launched else 0, reason, remedy,
+            )  # fmt: skip
+
+
+def _by_statement(lines: dict[Place, Figures]) -> dict[Place, Figures]:
+    """The figures of lines, those of one statement together."""
+    out: dict[Place, Figures] = {}
+    for (file, line), each in lines.items():
+        if not file:
+            continue
+        start = source_of(file).start(line)
+        into = out.setdefault((file, start), Figures())
+        into.runs = max(into.runs, each.runs) if line != start else each.runs
+        into.seconds += each.seconds
+        into.calls += each.calls
+        into.launches += each.launches
+        into.nbytes += each.nbytes
+        into.last = max(into.last, each.last)
+        into.compiled = into.compiled or each.compiled
+    return out
+
+
+def _how(figures: Figures, way: str, notes: Sequence[str]) -> str:
+    """What became of a line, in two words."""
+    if figures.compiled or way == _COMPILED:  # of which some examples run in Python too, to compare
+        return "compiled"
+    if way == _LOOP:
+        return "loop"
+    if notes and way in (_FLY, _LOCKSTEP):
+        return "lane by lane"
+    if figures.last:
+        return "block"
+    if figures.launches:
+        return "one launch" if figures.launches == 1 else "launches"
+    return "Python" if way == _FLY else "all lanes"

@@ -26,6 +26,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.blocks.block_expressions import RECORDED, BlockForm, Names, Refused, Scope
 from autobatch.blocks.finder import COMPUTED, LEAST, FoundBlock, body_function, longest_block, scope_in, set_tests_apart
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.facts.python_functions import PAUSES
 from autobatch.facts.types import forget_classes
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.trace import plain_parts
@@ -179,7 +180,7 @@ def _form(function: FunctionType) -> FunctionType:
 def _make(function: FunctionType) -> _Made:
     code = function.__code__
     made = _Made(code, function.__globals__)
-    if code.co_flags & _PLAIN_CODE or LOOKS_AT_NAMES & set(code.co_names):
+    if code.co_flags & _PLAIN_CODE or (LOOKS_AT_NAMES | PAUSES) & set(code.co_names):
         return made
     try:
         tree = own_tree(function)

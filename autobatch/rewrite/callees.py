@@ -5,8 +5,8 @@ import functools
 import importlib
 import sys
 import types
-from collections.abc import Callable, Hashable
-from types import CellType, CodeType, FunctionType, MethodType
+from collections.abc import Callable, Hashable, Mapping
+from types import CellType, CodeType, FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from autobatch.blocks.finder import relies_on
 from autobatch.blocks.inputs import Guard
 from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.ops.numpy.creation import CREATION
+from autobatch.ops.numpy.math_functions import OF_NUMBERS
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import path_of
@@ -41,6 +42,8 @@ def through_form(function: ast.expr, scope: Scope, classes: bool = False) -> ast
             value = vars(value).get(name, _MISSING) if how == "attr" and isinstance(value, types.ModuleType) else None
         if value is type:
             return expression("_ab_class", function)
+        if isinstance(value, Hashable) and value in OF_NUMBERS:
+            return expression("_ab_number(F)", function, F=function)
         if value is not None and not is_users(value) and not (classes and isinstance(value, type)):
             return _of_numpy(function, value)
     elif isinstance(function, ast.Attribute) and function.attr in _OF_CONTAINERS:
@@ -117,6 +120,7 @@ class Forms:
         of_function: the form of a function that is written in Python; itself if it has none.
         of_decorated: the form of a function with the decorator.
         of_class: what makes an object of a class; None: the class does.
+        given: the forms of functions of Python's, which live as long as it does.
 
     Attributes:
         known: the forms by the ids of their functions.
@@ -127,8 +131,10 @@ class Forms:
         of_function: Callable[[FunctionType], Any],
         of_decorated: Callable[[Any], Any],
         of_class: Callable[[Any], Any] | None = None,
+        given: Mapping[Any, Any] = MappingProxyType({}),
     ) -> None:
-        self.known: dict[int, Any] = {}
+        self._given = {id(function): form for function, form in given.items()}
+        self.known: dict[int, Any] = dict(self._given)
         self._kept: dict[Any, Any] = {}
         self._of_function = of_function
         self._of_decorated = of_decorated
@@ -166,8 +172,7 @@ class Forms:
         with PARSING:  # of two threads, none may keep the id of a function that the other lets go of
             form = make(function)
             if len(self._kept) >= _LIMIT:
-                self.known.clear()
-                self._kept.clear()
+                self.forget()
             self._kept[function] = self.known[id(function)] = form
         return form
 
@@ -175,6 +180,7 @@ class Forms:
         """Let go of the functions that were called; their code stays rewritten."""
         with PARSING:
             self.known.clear()
+            self.known.update(self._given)
             self._kept.clear()
 
 

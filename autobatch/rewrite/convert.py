@@ -5,6 +5,7 @@ rebinding any of them is seen.
 """
 
 import ast
+import re
 from collections.abc import Iterable
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -20,7 +21,7 @@ from autobatch.rewrite.block_sites import BlockSites
 from autobatch.rewrite.callees import helper
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
-from autobatch.rewrite.expressions import Calls, Choices, Displays, Guards, Operators, Reads
+from autobatch.rewrite.expressions import Calls, Choices, Displays, Guards, Operators, Reads, is_pause
 from autobatch.rewrite.stores import Ownership, Stores
 from autobatch.syntax.quote import located
 from autobatch.syntax.scopes import bound_names, parameters
@@ -35,7 +36,7 @@ from autobatch.syntax.source import (
     is_library,
 )
 
-__all__ = ["PASSES", "compiled", "convert", "source"]
+__all__ = ["PASSES", "block_lines", "compiled", "convert", "source"]
 
 PASSES: list[Any] = [
     Control,
@@ -64,6 +65,7 @@ _REFUSED = {
     ast.Global: "an assignment to a global name",
     ast.Nonlocal: "an assignment to a variable of another function",
 }
+_AT = re.compile(r"\(line (\d+)\)")  # of the passes' reasons
 _ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
 _NAME_CELLS = [{name: CellType(value) for name, value in names.items()} for names in (NAMES, WATCHING)]
 
@@ -71,10 +73,11 @@ _NAME_CELLS = [{name: CellType(value) for name, value in names.items()} for name
 class _Converted:
     """The code of a lock-step form, or why there is none."""
 
-    __slots__ = ("code", "last", "origin", "reason", "sites", "tree")
+    __slots__ = ("code", "last", "origin", "reason", "sites", "tree", "where")
 
     def __init__(self, origin: CodeType, code: CodeType | None, tree: ast.FunctionDef | None, reason: str) -> None:
         self.origin = origin  # keeps the key alive
+        self.where = origin.co_filename, origin.co_firstlineno  # what the reason is about
         self.code = code
         self.tree = tree
         self.reason = reason
@@ -106,7 +109,9 @@ def convert(function: FunctionType, watched: bool = False) -> Any:
             known = _cache.get(id(code)) or _convert(function)
             _cache[id(code)] = known
     if known.code is None:
-        raise NeedsLoop(known.reason)
+        refused = NeedsLoop(known.reason)
+        refused.where = known.where
+        raise refused
     last, defaults, named, out = known.last[watched]
     if last is function and defaults is function.__defaults__ and named is function.__kwdefaults__:
         return out
@@ -140,6 +145,21 @@ def source(function: Any) -> str:
     return ast.unparse(_cache[id(code)].tree or ast.Module([], []))
 
 
+def block_lines(function: FunctionType) -> list[range]:
+    """The lines of each block of a function in lock-step.
+
+    Raises:
+        NeedsLoop: there is no lock-step form; `where` is the line that it is about.
+        UnsupportedError: it is a library's.
+    """
+    if convert(function) is None:
+        raise UnsupportedError(f"{function.__qualname__} belongs to a library, which is not rewritten")
+    known = _cache.get(id(function.__code__))
+    sites = [] if known is None else [cell.cell_contents for cell in known.sites[0].values()]
+    found = [[line for *_, line in each.body.__code__.co_lines() if line] for each in sites if isinstance(each, Site)]
+    return [range(min(lines), max(lines) + 1) for lines in found if lines]
+
+
 def _convert(function: FunctionType) -> _Converted:
     code = function.__code__
     sites: dict[str, Site | ScanSite] = {}
@@ -156,12 +176,18 @@ def _convert(function: FunctionType) -> _Converted:
         scope = Scope(function.__globals__, own, own, own, _helper)
         for part in functions:
             part.ownership = Ownership(part)  # type: ignore[attr-defined]
+            if any(map(is_pause, ast.walk(tree))):
+                continue  # someone looks at the variables, and a block binds only those that are read after it
             part.blocks = BlockSites(part, scope, code.co_filename, sites)  # type: ignore[attr-defined]
         for each in PASSES:
             _apply(each, tree)
         made = compiled(tree, code, [*NAMES, *sites])
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError) as error:
-        return _Converted(code, None, None, str(error))
+        out = _Converted(code, None, None, str(error))
+        at = _AT.search(str(error))
+        if at is not None:
+            out.where = code.co_filename, int(at[1])
+        return out
     _ours.update({id(each): each for each in inner_codes(made)})
     out = _Converted(code, made, tree, "")
     out.sites = [

@@ -4,10 +4,10 @@ import ast
 from typing import Any
 
 from autobatch.facts import operators
-from autobatch.facts.python_functions import FRAME_READERS
+from autobatch.facts.python_functions import FRAME_READERS, PAUSES
 from autobatch.syntax.quote import expression, is_generated
 
-__all__ = ["Calls", "Choices", "Displays", "Guards", "Operators", "Reads"]
+__all__ = ["Calls", "Choices", "Displays", "Guards", "Operators", "Reads", "is_pause"]
 
 _SYMBOLS = {each.syntax: each.symbol for each in operators.COMPARISONS}
 
@@ -197,18 +197,19 @@ def _has_star(node: ast.List | ast.Tuple) -> bool:
 
 
 class Calls(ast.NodeTransformer):
-    """Reads calls; leaves `_ab_call(f, ...)`. `super()` stays; what looks at the frame itself asks for the loop."""
+    """Reads calls; leaves `_ab_call(f, ...)`. `super()` and what stops for a debugger stay; what looks at the frame
+    itself asks for the loop."""
 
     removes = "a call that does not go through the runtime"
 
     @staticmethod
     def remains(node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and not is_generated(node) and not _is_super(node)
+        return isinstance(node, ast.Call) and not is_generated(node) and not _is_super(node) and not is_pause(node)
 
     def visit_Call(self, node: ast.Call) -> Any:
         call: ast.Call
         self.generic_visit(node)
-        if is_generated(node) or _is_super(node):
+        if is_generated(node) or _is_super(node) or is_pause(node):
             return node
         if isinstance(node.func, ast.Name) and node.func.id in FRAME_READERS:
             return expression("_ab_refuse(WHAT)", node, WHAT=ast.Constant(f"a call of {node.func.id}"))
@@ -226,6 +227,13 @@ def _spread(arg: ast.expr) -> ast.expr:
     if isinstance(arg, ast.Starred):
         arg.value = expression("_ab_spread(VALUE)", arg.value, VALUE=arg.value)
     return arg
+
+
+def is_pause(node: ast.AST) -> bool:
+    """Whether a node is `breakpoint()`, or `pdb.set_trace()` of any debugger."""
+    if not isinstance(node, ast.Call):
+        return False
+    return getattr(node.func, "id", getattr(node.func, "attr", None)) in PAUSES
 
 
 def _is_super(node: ast.Call) -> bool:

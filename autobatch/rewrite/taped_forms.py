@@ -29,6 +29,7 @@ from autobatch.facts.reader import Reader, usual_meaning
 from autobatch.lazy.fibers import active_trace
 from autobatch.lockstep.run import has_batch
 from autobatch.ops.numpy.creation import CREATION, array
+from autobatch.ops.numpy.math_functions import OF_NUMBERS, number
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, through_form
 from autobatch.rewrite.convert import compiled
@@ -144,6 +145,11 @@ def listed(function: Any) -> Callable[..., Any]:
     return functools.wraps(function)(join if function in _JOINING else compute if ours is None else create)
 
 
+def of_tape(function: Any) -> Any:
+    """A function of numbers; under a gradient one that takes numbers that have one."""
+    return function if active_tape() is None else number(function)
+
+
 _JOINING = {np.stack, np.concatenate, np.hstack, np.vstack, np.dstack, np.column_stack}
 
 
@@ -158,6 +164,7 @@ CELLS = {
     "_ab_made": CellType(made),
     "_ab_maker": CellType(maker),
     "_ab_listed": CellType(listed),
+    "_ab_number": CellType(of_tape),
 }
 
 
@@ -207,7 +214,7 @@ def _class(cls: Any) -> Any:
     return make
 
 
-taped_form = Forms(_form, _decorated, _class)
+taped_form = Forms(_form, _decorated, _class, {each: number(each) for each in OF_NUMBERS})
 """What to call instead of a function while it is differentiated."""
 
 

@@ -8,11 +8,14 @@ code run, and of two lambdas on one line the right one is taken.
 import __future__
 
 import ast
+import copy
 import functools
 import linecache
 import operator
 import os
+import sys
 import sysconfig
+import textwrap
 import threading
 from collections.abc import Iterator
 from types import CodeType, FunctionType
@@ -30,6 +33,7 @@ __all__ = [
     "is_rewritten",
     "own_tree",
     "remember",
+    "written_lines",
 ]
 
 PARSING = threading.RLock()
@@ -83,11 +87,64 @@ def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
         found = _find_in(linecache.getlines(code.co_filename, globals_), code)
     if found is not None:
         return found
+    for typed in _typed(code):
+        found = _find_in(typed, code)
+        if found is not None:
+            return found
+    found = _patched(linecache.getlines(code.co_filename, globals_), code)
+    if found is not None:
+        return found
     if not lines:
         raise NoSourceError(f"{function.__qualname__} has no source ({code.co_filename})")
     raise NoSourceError(
         f"the source of {function.__qualname__} in {code.co_filename} changed since it was imported; what runs is older"
     )
+
+
+def written_lines(code: CodeType) -> list[str]:
+    """The lines of the file, the cell or the prompt that code was written in; none where they cannot be had."""
+    lines = linecache.getlines(code.co_filename)
+    if lines or not code.co_filename.startswith("<"):
+        return lines
+    place = code.co_name, code.co_firstlineno
+    for typed in _typed(code):
+        text = "".join(typed)
+        try:
+            if any(
+                _same(other, code)
+                for other in _codes(text, code.co_filename, code.co_flags & _FUTURE_FLAGS).get(place, ())
+            ):
+                return typed
+        except (SyntaxError, ValueError):
+            continue
+    return []
+
+
+def _typed(code: CodeType) -> Iterator[list[str]]:
+    """What code may have been compiled from that is in no file: the program of `python -c`, a statement at the prompt.
+
+    Python 3.13 keeps both. Before that the program is among the arguments of the interpreter, and the prompt's
+    statements are in its history, the latest last; which it was is seen by compiling them.
+    """
+    if code.co_filename == "<string>" and "-c" in sys.orig_argv[1:-1]:
+        program = sys.orig_argv[sys.orig_argv.index("-c") + 1]
+        yield textwrap.dedent(program).splitlines(keepends=True)
+        yield program.splitlines(keepends=True)
+    readline = sys.modules.get("readline")
+    if code.co_filename == "<stdin>" and readline is not None:
+        count = readline.get_current_history_length()
+        typed = [f"{readline.get_history_item(at) or ''}\n" for at in range(max(1, count - _HISTORY), count + 1)]
+        for start in range(len(typed) - 1, -1, -1):
+            if not typed[start][:1].isspace() and (
+                code.co_name in typed[start] or typed[start].startswith("@") or "lambda" in typed[start]
+            ):
+                stop = start + 1
+                while stop < len(typed) and (typed[stop][:1].isspace() or typed[stop - 1].startswith("@")):
+                    stop += 1
+                yield typed[start:stop]
+
+
+_HISTORY = 1000  # lines of the prompt that are looked through
 
 
 def inner_codes(code: CodeType) -> list[CodeType]:
@@ -129,17 +186,50 @@ def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None
     flags = code.co_flags & _FUTURE_FLAGS
     try:
         codes = _codes(text, code.co_filename, flags)
-        tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return None
     if not any(_same(other, code) for other in codes.get((code.co_name, code.co_firstlineno), ())):
         return None
-    nodes = list(_functions_at(tree, code.co_name, code.co_firstlineno))
+    nodes = _functions(text).get((code.co_name, code.co_firstlineno), [])
     if len(nodes) > 1:
         nodes = [(node, owner) for node, owner in nodes if _body_starts(node, code)]
         # of lambdas in lambdas only the innermost can be meant: an outer one has instructions of its own
         nodes.sort(key=lambda found: (found[0].lineno, found[0].col_offset))
-    return nodes[-1] if nodes else None
+    if not nodes:
+        return None
+    node, owner = nodes[-1]
+    return _fresh(node), owner
+
+
+def _patched(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
+    """The definition whose code IPython's %autoreload has put into a function: compiled from its tree written anew, so
+    that its lines are counted from 1."""
+    if code.co_firstlineno > 2:  # a method's class comes before it
+        return None
+    try:
+        tree = ast.parse("".join(lines))
+    except (SyntaxError, ValueError):
+        return None
+    for node, owner in _definitions(tree):
+        if node.name == code.co_name:
+            text = ast.unparse(node)
+            alone = copy.copy(node)
+            alone.decorator_list = []
+            for written in (text, ast.unparse(alone)):
+                written = written if owner is None else f"class {owner}:\n{textwrap.indent(written, '    ')}"
+                found = inner_codes(compile(written, code.co_filename, "exec", dont_inherit=True))
+                if any(_same(each, code) for each in found):
+                    return node, owner
+    return None
+
+
+def _definitions(tree: ast.AST, owner: str | None = None) -> Iterator[tuple[ast.FunctionDef, str | None]]:
+    """The functions of a file and of its classes."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield node, owner
+        elif isinstance(node, ast.ClassDef):
+            yield from _definitions(node, node.name)
 
 
 @functools.lru_cache(maxsize=64)
@@ -166,19 +256,35 @@ def _rewritten_by_pytest(code: CodeType) -> bool:
     )
 
 
-def _functions_at(tree: ast.AST, name: str, line: int) -> Iterator[tuple[FunctionNode, str | None]]:
-    stack: list[tuple[ast.AST, str | None]] = [(tree, None)]
+@functools.lru_cache(maxsize=16)
+def _functions(text: str) -> dict[tuple[str, int], list[tuple[FunctionNode, str | None]]]:
+    """Every function of a file and the class it was written in, by name and first line. Not to be changed."""
+    out: dict[tuple[str, int], list[tuple[FunctionNode, str | None]]] = {}
+    stack: list[tuple[ast.AST, str | None]] = [(ast.parse(text), None)]
     while stack:
         parent, owner = stack.pop()
         for node in ast.iter_child_nodes(parent):
             if isinstance(node, ast.Lambda):
-                if name == "<lambda>" and node.lineno == line:
-                    yield node, owner
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+                out.setdefault(("<lambda>", node.lineno), []).append((node, owner))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 first = node.decorator_list[0] if node.decorator_list else node
-                if first.lineno == line:
-                    yield node, owner
+                out.setdefault((node.name, first.lineno), []).append((node, owner))
             stack.append((node, node.name if isinstance(node, ast.ClassDef) else owner))
+    return out
+
+
+def _fresh(node: Any) -> Any:
+    """A copy of a tree; what has no parts (operators, contexts) is one object everywhere, as Python's parser has it."""
+    if not (node._fields or node._attributes):
+        return node
+    made = type(node)()
+    for name, value in vars(node).items():
+        if isinstance(value, ast.AST):
+            value = _fresh(value)
+        elif type(value) is list:
+            value = [_fresh(part) if isinstance(part, ast.AST) else part for part in value]
+        setattr(made, name, value)
+    return made
 
 
 def _body_starts(node: FunctionNode, code: CodeType) -> bool:

@@ -5,6 +5,7 @@ padding or to be skipped are dropped from it, and what is left is one reduction 
 """
 
 import dataclasses
+import math
 import numbers
 from collections.abc import Sequence
 from typing import Any, Literal, SupportsIndex, overload
@@ -180,7 +181,7 @@ def embedding_bag(
             return out
     modes: tuple[Any, ...] = tuple(mode) if isinstance(mode, list | tuple) else (mode,)
     weights = per_sample_weights if positional_weights is None else positional_weights
-    _check_options(weight, scale_grad_by_freq, modes, sparse, weights, bad_ids, max_norm)
+    _check_options(weight, scale_grad_by_freq, modes, sparse, weights, bad_ids)
     if positional_weights is not None and per_sample_weights is not None:
         raise UnsupportedError("per_sample_weights and positional_weights; give one of them")
     options = _Options(
@@ -190,8 +191,8 @@ def embedding_bag(
         positional_weights is not None,
         include_last_offset,
         _as_int(padding_idx, "padding_idx"),
-        None if max_norm is None else float(max_norm),
-        float(norm_type),
+        None if max_norm is None else _as_float(max_norm, "max_norm", 0.0),
+        _as_float(norm_type, "norm_type"),
         scale_grad_by_freq,
         _empty(empty, shape_of(weight)[1]),
         bad_ids,
@@ -212,7 +213,7 @@ def embedding_bag(
 
 
 def _check_options(
-    weight: Any, by_freq: bool, modes: tuple[str, ...], sparse: bool, weights: Any, bad_ids: str, max_norm: Any
+    weight: Any, by_freq: bool, modes: tuple[str, ...], sparse: bool, weights: Any, bad_ids: str
 ) -> None:
     for mode in modes:
         if mode not in BAG_MODES:
@@ -235,9 +236,18 @@ def _check_options(
             raise OptionError(f"per_sample_weights with mode={other!r}; only {sums} take them")
         if dtype_of(weights).kind != "f":
             raise DTypeError(f"per_sample_weights have dtype {dtype_of(weights)}; expected floats")
-    if max_norm is not None and not (isinstance(max_norm, int | float | np.number) and max_norm >= 0):
-        raise OptionError(f"max_norm={max_norm!r}; expected a number, 0 or greater")
     check_bag_table(dtype_of(weight), modes, weights is not None)
+
+
+def _as_float(value: Any, name: str, least: float = -math.inf) -> float:
+    known = isinstance(value, int | float | np.integer | np.floating)
+    try:
+        found = float(value) if known else math.nan
+    except OverflowError:  # an int that no float holds
+        found = math.nan
+    if not found >= least:
+        raise OptionError(f"{name}={value!r:.60}; expected a number{', 0 or greater' if least == 0 else ''}")
+    return found
 
 
 def _as_int(value: Any, what: str) -> int | None:

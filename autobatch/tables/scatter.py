@@ -103,7 +103,8 @@ def scatter_weighted_sum(data: Any, weight: Any, ids: Any, *rows_and_weights: An
         raise ShapeError(f"{len(rows_and_weights)} arguments after ids; expected rows, weight, and so on in pairs")
     data = data if hasattr(data, "dtype") else np.asarray(data)
     ids = ids if is_boxed(ids) else as_ids(ids)
-    pairs = [*zip(rows_and_weights[::2], rows_and_weights[1::2], strict=True)]
+    weight = _weight(weight)
+    pairs = [(rows, _weight(w)) for rows, w in zip(rows_and_weights[::2], rows_and_weights[1::2], strict=True)]
     total = sum((_array(rows) * w for rows, w in pairs[1:]), start=_array(pairs[0][0]) * pairs[0][1])
     if out is None and any(is_boxed(x) for x in (data, ids, weight, total)):
         named = scatter_add(np.zeros_like(data), ids, np.zeros_like(total) + dtype_of(data).type(1))
@@ -119,6 +120,12 @@ def scatter_weighted_sum(data: Any, weight: Any, ids: Any, *rows_and_weights: An
 def _power(weight: Any, exponent: Any) -> Any:
     """weight ** exponent where it is at least 1, in numbers that have a gradient at weight 0."""
     return weight * np.power(weight, np.maximum(exponent - 1, 0))
+
+
+def _weight(value: Any) -> Any:
+    if not is_boxed(value) and (np.ndim(value) or np.asarray(value).dtype.kind not in "biufc"):
+        raise DTypeError(f"weight {value!r:.60}; expected a number")
+    return value
 
 
 def _checked_counts(data: Any, ids: np.ndarray) -> np.ndarray:

@@ -32,6 +32,7 @@ __all__ = [
     "ReferenceLoop",
     "Unfit",
     "Way",
+    "corner",
     "default_ways",
     "is_float",
 ]
@@ -159,19 +160,33 @@ class OnTheFly(Way):
             return map_examples(f, *args, **shared)
 
 
+PATIENCE = 0.5  # seconds that the compiler, which is another process, is waited for after all else was compared
+
+
 class Compiled(Way):
     """`ab.map`, compiled: what cannot be compiled is not run, and gradients are those of other ways."""
 
     name = "compiled"
     differentiates = False
 
+    def __init__(self) -> None:
+        self._in_vain = False  # whether waiting has not helped
+
+    def begin(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> None:
+        """Have the function compiled beside what follows."""
+        self._why_not(f, args, shared, 0.0)
+
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
-        function = f.__wrapped__ if isinstance(f, BatchFunction) else f
-        reason = why_not_compiled(function, args, shared)
+        reason = self._why_not(f, args, shared, 0.0 if self._in_vain else PATIENCE)
+        self._in_vain = bool(reason)
         if reason:
             raise Unfit(reason)
         with options(way="compiled"):
             return map_examples(f, *args, **shared)
+
+    def _why_not(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any], seconds: float) -> str:
+        function = f.__wrapped__ if isinstance(f, BatchFunction) else f
+        return why_not_compiled(function, args, shared, seconds=seconds)
 
 
 class LockStep(Way):
@@ -261,16 +276,16 @@ class _MaskedLayout:
         filler = _POISON[poison][dtype.kind](dtype) if poison else 0
         self.data = np.full((len(arrays), *padded), filler, dtype)
         for i, x in enumerate(arrays):
-            self.data[_corner(i, x.shape)] = x
+            self.data[corner(i, x.shape)] = x
 
     def box(self, data: Any) -> MaskedBatch:
         return MaskedBatch.of(Batched(data, self.sizes, self.scalar))
 
     def unbox(self, data: Any) -> list[np.ndarray]:
-        return [data[_corner(i, shape)] for i, shape in enumerate(self.shapes)]
+        return [data[corner(i, shape)] for i, shape in enumerate(self.shapes)]
 
 
-def _corner(index: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
+def corner(index: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """Where an example of this shape stands in padded data."""
     return (index, *map(slice, shape))
 

@@ -14,14 +14,25 @@ import numpy as np
 from autobatch.api.batch import BatchFunction
 from autobatch.core.config import seeded
 from autobatch.core.diagnostics import noted_fallbacks
+from autobatch.core.other_arrays import advice, library_of
 from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, ShapeError, UnsupportedError
 from autobatch.lazy.fibers import examples_in
 from autobatch.testing.compare import Difference, coarsest, compare, largest_error
 from autobatch.testing.compared_ways import Compiled, ReferenceLoop, Unfit, Way, default_ways, is_float
+from autobatch.testing.directions import check_directions
 from autobatch.testing.gradients import Gradients, cotangents, fresh, gradients, shared_floats
 
-__all__ = ["EquivalenceReport", "Outcome", "Reference", "assert_equivalent", "check_equivalence", "undecorated"]
+__all__ = [
+    "EquivalenceReport",
+    "Outcome",
+    "Reference",
+    "assert_equivalent",
+    "check_equivalence",
+    "is_refusal",
+    "orders",
+    "undecorated",
+]
 
 
 @dataclasses.dataclass
@@ -47,11 +58,12 @@ class Reference:
     writes into a shared argument: such a function is run anew for each order, and gradients are not compared.
 
     Attributes:
+        function: it.
         shared_after: the shared arguments as the examples last asked for leave them.
     """
 
     def __init__(self, f: Callable[..., Any], examples: Sequence[tuple[Any, ...]], shared: dict[str, Any]) -> None:
-        self._f = undecorated(f)
+        self.function = undecorated(f)
         self.examples = list(examples)
         self._shared = shared
         self.precision = coarsest([*leaves(shared), *leaves(self.examples)])
@@ -94,7 +106,7 @@ class Reference:
         loop = ReferenceLoop(place)
         args = loop.pack([fresh(self.examples[index])]).args
         try:
-            return Outcome(value=loop.call(self._f, args, shared)[0])
+            return Outcome(value=loop.call(self.function, args, shared)[0])
         except Exception as error:
             return Outcome(error=error)
         finally:
@@ -120,7 +132,7 @@ class Reference:
         try:
             self.gradients(range(len(self)))
         except Exception as error:
-            if not _is_refusal(error):
+            if not is_refusal(error):
                 raise
             return f"the function cannot be differentiated: {error}"
         return None
@@ -137,11 +149,11 @@ class Reference:
             loop = ReferenceLoop(place)
             packed = loop.pack([fresh(self.examples[index])])
             weights = [cotangents(self.outcome(index, place).value, index)]
-            self._gradients[key] = gradients(loop, self._f, packed, fresh(self._shared), weights)
+            self._gradients[key] = gradients(loop, self.function, packed, fresh(self._shared), weights)
         return self._gradients[key]
 
 
-def _is_refusal(error: BaseException | None) -> bool:
+def is_refusal(error: BaseException | None) -> bool:
     """Whether it says that there is no gradient; NumPy puts errors of its own in front of ours."""
     while error is not None:
         if isinstance(error, ForcedValueError | UnsupportedError):
@@ -170,11 +182,13 @@ class EquivalenceReport:
     Attributes:
         ways: the ways that ran.
         skipped: the ways (and "gradients") that did not, and why.
-        not_compiled: why the function was not compiled, which few are; "" if it was, and is among the ways.
+        not_compiled: why the function was not compared compiled: few are, or another process is still compiling it, and
+            the next run compares it; "" if it is among the ways.
         fallbacks: by way, what ran as a loop over the examples, and why: right, but no proof of the batched code.
         examples: how many examples there were, and `failing`, how many of them raise.
         runs: how many batches were run.
         max_error: the largest difference of two floats, relative to the largest value of its array.
+        directions: along how many the gradient was compared with central differences.
 
     >>> import autobatch as ab
     >>> report = ab.testing.assert_equivalent(ab.batch(lambda x: x.sum()), [np.ones(2), np.ones(3)])
@@ -190,6 +204,7 @@ class EquivalenceReport:
     failing: int = 0
     runs: int = 0
     max_error: float = 0.0
+    directions: int = 0
 
     def __str__(self) -> str:
         lines = [
@@ -199,6 +214,7 @@ class EquivalenceReport:
         lines += [
             f"  {way} fell back to the loop: {reason}" for way in self.fallbacks for reason in self.fallbacks[way]
         ]
+        lines += [f"  central differences: equal along {self.directions} directions"] if self.directions else []
         lines += [f"  {what}: not compared ({why})" for what, why in self.skipped.items()]
         lines += [f"  not compiled ({self.not_compiled})"] if self.not_compiled else []
         return "\n".join(lines)
@@ -212,6 +228,7 @@ def check_equivalence(
     *,
     grad: bool = True,
     ways: Sequence[Way],
+    central_differences: bool = True,
 ) -> EquivalenceReport:
     """As `assert_equivalent`, on the ways given.
 
@@ -219,6 +236,11 @@ def check_equivalence(
     with all examples, for the exception; without those, for results and gradients.
     """
     examples = _examples(example_sequences)
+    for leaf in leaves([shared, examples[0]]):
+        if library := library_of(leaf):
+            raise UnsupportedError(
+                f"{advice('an argument', library)}; ab.testing.assert_same compares a batched function of {library}"
+            )
     signature = _signature(undecorated(f))
     if signature is not None:
         signature.bind(*examples[0], **shared)
@@ -233,6 +255,9 @@ def check_equivalence(
     batches = [_Batches(everyone, range(len(examples)), gradients=False)] if failing else []
     batches += [_Batches(kept, sound, gradients=not skip)] if sound else []
     for way in ways:
+        if isinstance(way, Compiled) and batches:
+            way.begin(f, way.pack(fresh(batches[-1].reference.examples)).args, fresh(shared))
+    for way in ways:
         try:
             with noted_fallbacks() as fallbacks:
                 for each in batches:
@@ -246,6 +271,8 @@ def check_equivalence(
             report.ways.append(way.name)
         if fallbacks:
             report.fallbacks[way.name] = sorted(set(fallbacks))
+    if central_differences and not skip:
+        report.directions = check_directions(kept.function, kept.examples, shared)
     return report
 
 
@@ -277,7 +304,7 @@ def _signature(f: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def _orders(count: int) -> Iterator[tuple[str, list[int]]]:
+def orders(count: int) -> Iterator[tuple[str, list[int]]]:
     """Batches to try: what to call each, and which examples it has, in order."""
     everything = list(range(count))
     yield "all examples", everything
@@ -295,7 +322,7 @@ def _check_way(
 ) -> None:
     """Run one way on every order; raise `AssertionError` at the first that differs, `Unfit` if not all fit together."""
     reason: Unfit | None = None
-    for name, order in _orders(len(batches.reference)):
+    for name, order in orders(len(batches.reference)):
         run = _Run(way, f, shared, batches, order, name)
         try:
             run.compare_results(report)
@@ -414,7 +441,7 @@ def _shown(error: Exception | None) -> str:
 
 
 def assert_equivalent(
-    f: Callable[..., Any], *example_sequences: Any, grad: bool = True, **shared: Any
+    f: Callable[..., Any], *example_sequences: Any, grad: bool = True, central_differences: bool = True, **shared: Any
 ) -> EquivalenceReport:
     """Assert that every batched way of running `f` gives what the loop over the examples gives.
 
@@ -432,6 +459,9 @@ def assert_equivalent(
         example_sequences: one sequence per positional argument of `f`, as for `ab.map`. Examples that are no arrays or
             numbers, or trees of them alike in structure, are compared on the fly only; the report says so.
         grad: compare gradients. A function without float outputs has none.
+        central_differences: compare the gradient with the slope of the values, too, in float64 along a random direction
+            of each array: a vjp that is wrong is so in all ways alike. False for an operation whose gradient is meant
+            to be another, as that of rounding in quantised training.
         shared: the keyword arguments of `f`.
 
     Returns:
@@ -448,4 +478,7 @@ def assert_equivalent(
     >>> report.examples
     3
     """
-    return check_equivalence(f, example_sequences, shared, grad=grad, ways=[Compiled(), *default_ways()])
+    ways = [*default_ways(), Compiled()]
+    return check_equivalence(
+        f, example_sequences, shared, grad=grad, ways=ways, central_differences=central_differences
+    )

@@ -10,6 +10,8 @@ import autobatch as ab
 from autobatch.blocks import kernel_cache
 from autobatch.blocks.launch import form_of, launch
 from tests.blocks.forms import boxed, calls, close, differentiate, traced
+from tests.law import assert_same_classes
+from tests.ops.samples import special_numbers
 
 RNG = np.random.default_rng(3)
 BATCHED = [True, True, False, False]
@@ -86,6 +88,30 @@ print(block.run == block._with_kernels)
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert out.returncode == 0, out.stderr
     assert out.stdout == "True\n", "another process does not find the kernel"
+
+
+def hard(x, y):
+    """Outputs that differ by what a kernel could lose: the sign of a zero, a denormal, where NaN and infinities are."""
+    return (
+        *(x / y, x * y - y, np.maximum(x, y), np.minimum(x, y), np.exp(x), np.tanh(x) * y, ab.nn.sigmoid(x), -x),
+        *(np.where(x < y, x, y - x), np.sqrt(np.abs(x)), ab.nn.relu(y), ab.nn.gelu(x), x == y, np.square(x) * 0.5),
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_special_numbers_in_a_kernel(compiler, dtype):
+    column = special_numbers(dtype)
+    x, y = (np.ascontiguousarray(each) for each in np.broadcast_arrays(column, column[:, None]))
+    with np.errstate(all="ignore"):
+        program = traced(hard, [x, y], [True, True])
+        for _ in range(8):
+            launch(program, boxed([x, y], [True, True]))
+        assert kernel_cache.wait_for_kernels()
+        found = launch(program, boxed([x, y], [True, True]))
+        form = form_of(program, (True, True), ())
+        assert form._forward.run == form._forward._with_kernels
+        for k, (one, other) in enumerate(zip(found, hard(x, y), strict=True)):
+            assert_same_classes(one, other, f"output {k}")
 
 
 def test_float64_is_exact(compiler):

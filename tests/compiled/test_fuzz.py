@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autobatch.compiled.compiled_map import NotCompiled, compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_call import NotCompiled
+from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
 from tests.compiled.law import same
 from tests.fuzz import by_seed, main
 

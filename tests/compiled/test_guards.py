@@ -8,7 +8,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.compiled import compiled_map as run
-from autobatch.compiled.compiled_map import NotCompiled, compiled_map, refusal, wait_until_compiled
+from autobatch.compiled.compiled_call import NotCompiled
+from autobatch.compiled.compiled_map import compiled_map, refusal, wait_until_compiled
 from tests.compiled.law import outcome, same
 
 
@@ -133,7 +134,7 @@ def test_failing_examples_run_in_python(function, examples):
 
 def test_an_example_that_fails_does_not_stop_the_others():
     wait_until_compiled(power, [[2] * 50, list(range(50, 100))], {})
-    call, form = run._prepared(power, [[2] * 50, list(range(50, 100))], {}, None)
+    call, form = run.prepared(power, [[2] * 50, list(range(50, 100))], {}, None)
     before = form.failures
     assert compiled_map(power, [[2] * 50, list(range(50, 100))], {}) == [2**k for k in range(50, 100)]
     assert form.failures - before == 37

@@ -36,10 +36,37 @@ def test_maps_and_batches(function):
         mapped, called = ab.explain(function, RAGGED), ab.explain(function, batch)
     if function is longest_step:
         assert mapped.way == called.way == "compiled"
+        for report in (mapped, called):
+            assert {line.how for line in report.lines if line.text.strip()} == {"compiled"}
+            assert any(span.kind == "compiled" for span in report.spans)
         assert mapped.why == "way='compiled'"
     else:
         assert (mapped.way, called.way) == ("on the fly", "lock-step")
         assert "test_pinned.py" in mapped.why
+
+
+def doubled(v):
+    return v * 2.0
+
+
+def shifted(v):
+    return v + 10.0
+
+
+def of_helpers(x):
+    return doubled(x.sum()) + other(x.sum())
+
+
+other = doubled
+
+
+def test_a_helper_whose_code_is_replaced_and_a_second_name_of_one_are_seen(monkeypatch):
+    with ab.options(way="compiled", warn=False):
+        for code in (doubled.__code__, shifted.__code__):
+            monkeypatch.setattr(doubled, "__code__", code)
+            law.assert_same(ab.map(of_helpers, RAGGED), [of_helpers(x) for x in RAGGED])
+        monkeypatch.setitem(globals(), "other", np.sqrt)
+        law.assert_same(ab.map(of_helpers, RAGGED), [of_helpers(x) for x in RAGGED])
 
 
 def test_an_error_names_its_example():

@@ -170,3 +170,25 @@ def test_isinstance_sees_the_same_class_under_a_gradient(kind):
 
     assert_same(both(ab.map), both(loop))
     assert dtypes[0] == dtypes[1]
+
+
+CAPTURED = {
+    "a float": (0.5, lambda p: lambda x: np.tanh(x * p + 1.0).sum()),
+    "a scalar": (np.float64(0.5), lambda p: lambda x: np.tanh(x * p + 1.0).sum()),
+    "an array without dimensions": (np.array(0.5), lambda p: lambda x: np.tanh(x * p + 1.0).sum()),
+    "a row": (np.array([0.5, 2.0]), lambda p: lambda x: np.tanh(x[:, None] * p + 1.0).sum()),
+    "a list": ([np.array(0.5), np.array(2.0)], lambda p: lambda x: np.tanh(x * p[0] + p[1]).sum()),
+    "a tuple of floats": ((0.5, 2.0), lambda p: lambda x: np.tanh(x * p[0] + p[1]).sum()),
+    "a dict": ({"a": 0.5, "b": np.ones(1)}, lambda p: lambda x: np.tanh(x * p["a"] + p["b"]).sum()),
+    "what is joined": ([np.ones(2), np.ones(2)], lambda p: lambda x: np.concatenate(p).sum() * np.tanh(x + 1.0).sum()),
+}
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_parameters_that_a_function_takes_from_around_it(name):
+    params, make = CAPTURED[name]
+    xs = [np.arange(float(n)) for n in (3, 0, 2)]
+    wanted = ab.grad(lambda p: sum(make(p)(x) for x in xs))(params)
+    with ab.options(strict=True, way="fly"):
+        for _ in range(3):  # the later ones by what the first one found
+            assert_same(ab.grad(lambda p: sum(ab.map(make(p), xs)))(params), wanted)

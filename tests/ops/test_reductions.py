@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch import MaskedBatch
 from autobatch.testing.inspect import Tape
-from tests.law import Shared, as_operands, check, check_grads
+from tests.law import Shared, as_operands, check, check_grads, ragged
 
 DTYPES = ("f2", "f4", "f8", "i1", "u2", "i8", "?", "c16")
 SHAPES = {
@@ -224,3 +225,41 @@ def test_shared_operand_in_a_sum():
     x = sample(SHAPES["with empty"], "f8")
     check_grads(lambda a, w: np.sum(a * w, axis=0), x, Shared(np.array([2.0, 3.0])))
     check_grads(lambda a, w: np.sum(np.cumsum(a + w, axis=0) ** 2), x, Shared(np.array([2.0, 3.0])))
+
+
+OF_UFUNCS = (np.logaddexp, np.logaddexp2, np.hypot, np.fmax, np.fmin)
+
+
+@pytest.mark.parametrize("ufunc", OF_UFUNCS, ids=lambda ufunc: ufunc.__name__)
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_reductions_by_a_ufunc_of_its_own(ufunc, axis, keepdims):
+    def f(x):
+        return ufunc.reduce(x, axis=axis, keepdims=keepdims)
+
+    for dtype in ("f8", "f4", "f2", "i8", "i1", "?"):
+        check(f, ragged(3, 1, 4, width=3, dtype=dtype))
+        check(f, ragged(3, 0, 4, width=3, dtype=dtype))
+    check(f, ragged(3, 0, 4, width=0))
+    check_grads(f, ragged(3, 1, 4, width=3))
+    holes = [np.where(x > 0.4, np.nan, x) for x in ragged(3, 1, 4, width=3)]
+    check(f, holes)
+
+
+@pytest.mark.parametrize("ufunc", OF_UFUNCS, ids=lambda ufunc: ufunc.__name__)
+def test_reductions_by_a_ufunc_with_options(ufunc):
+    for call in (
+        lambda x: ufunc.reduce(x, axis=None),
+        lambda x: ufunc.reduce(x, initial=0.5),
+        lambda x: ufunc.reduce(x, 0, np.float32),
+        lambda x: ufunc.reduce(np.stack([x, x]), axis=(0, 1)),  # what NumPy refuses is refused
+    ):
+        check(call, ragged(3, 1, 4))
+        check(call, ragged(3, 0, 4))
+
+
+def test_logaddexp_reduce_of_what_has_no_mass():
+    """Every term at minus infinity: its slope is zero, not NaN."""
+    x = np.array([[-np.inf, -np.inf], [-np.inf, 0.0]])
+    slopes = ab.grad(lambda x: np.logaddexp.reduce(x, axis=1)[1] + 0 * np.exp(np.logaddexp.reduce(x, axis=1)).sum())(x)
+    np.testing.assert_array_equal(slopes, [[0, 0], [0, 1]])

@@ -2,7 +2,6 @@
 
 import copy
 import signal
-import sys
 import threading
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import autobatch as ab
 from autobatch.core.threads import run_together
 from autobatch.optim import FTRL, SGD, Adam, RMSProp, RowWiseAdagrad
+from tests.faults import Left, left_at, without_memory_at
 
 RANDOM = np.random.default_rng(3)
 OPTIMIZERS = [SGD(0.1, momentum=0.9), Adam(0.1, clip_norm=1.0), RowWiseAdagrad(0.1), RMSProp(0.1), FTRL(0.1)]
@@ -41,38 +41,6 @@ def seen(params, state):
     arrays = [np.asarray(x).tobytes() for x in params.values()]
     slots = [x.tobytes() for name, tree in state.items() if name != "step" for x in tree.values()]
     return state["step"], arrays, slots
-
-
-class Left(BaseException):
-    pass
-
-
-def left_at(event_number, call, where="autobatch"):
-    """Run `call` and raise at the so-manieth line that Python runs in files of that name; whether it came to that.
-
-    Not where locks are held: a trace, other than a signal, can leave a `with` before its lock is let go of.
-    """
-    count = 0
-
-    def trace(frame, event, arg):
-        nonlocal count
-        if where not in frame.f_code.co_filename:
-            return None
-        if event == "line":
-            count += 1
-            if count == event_number:
-                raise Left
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except Left:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -128,7 +96,7 @@ def test_an_interrupt_at_any_time():
     assert hit
 
 
-def test_a_failed_allocation(monkeypatch):
+def test_a_failed_allocation():
     """Memory for anything may be missing, from the first array that is made to the last."""
     params, grads = make()
     optimizer = Adam(0.1)
@@ -136,29 +104,13 @@ def test_a_failed_allocation(monkeypatch):
     other, other_state = copy.deepcopy((params, state))
     optimizer.update(other, grads, other_state)
     old, new = seen(params, state), seen(other, other_state)
-    wanted, failed = 1, True
+    number, failed = 1, True
     while failed:
-        left, failed = wanted, False
         mine, mine_state = copy.deepcopy((params, state))
-
-        def failing(make, *args, **kwargs):
-            nonlocal left
-            left -= 1
-            if not left:
-                raise MemoryError
-            return make(*args, **kwargs)
-
-        with monkeypatch.context() as patch:
-            for name in ("empty", "zeros", "ascontiguousarray"):
-                original = getattr(np, name)
-                patch.setattr(np, name, lambda *a, original=original, **k: failing(original, *a, **k))
-            try:
-                optimizer.update(mine, grads, mine_state)
-            except MemoryError:
-                failed = True
-        wanted += 1
+        failed = without_memory_at(number, lambda p=mine, s=mine_state: optimizer.update(p, grads, s))
+        number += 1
         assert seen(mine, mine_state) in ((old, new) if failed else (new,))
-    assert wanted > 3
+    assert number > 3
 
 
 def test_calls_in_threads_have_ended_when_one_fails():

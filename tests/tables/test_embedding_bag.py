@@ -279,6 +279,9 @@ TABLE = np.ones((4, 2))
         (([0], TABLE, [0]), {"mode": ()}, UnsupportedError, r"mode=\(\)"),
         (([0], TABLE, [0]), {"mode": ("sum", "median")}, UnsupportedError, r"mode='median'"),
         (([0], TABLE, [0]), {"max_norm": -1.0}, UnsupportedError, r"max_norm=-1.0"),
+        (([0], TABLE, [0]), {"max_norm": np.nan}, UnsupportedError, r"max_norm=nan"),
+        (([0], TABLE, [0]), {"max_norm": 10**400}, UnsupportedError, r"max_norm=10{30,60}; expected a number"),
+        (([0], TABLE, [0]), {"max_norm": 1.0, "norm_type": "nuc"}, UnsupportedError, r"norm_type='nuc'; expected a"),
         (
             ([0], TABLE.astype(int), [0]),
             {"max_norm": 1.0, "mode": "sum"},

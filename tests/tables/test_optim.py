@@ -185,6 +185,23 @@ def test_bad_state_and_options():
             make_it()
 
 
+def read_only(x):
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize("spoil", [lambda x: x.astype(object), lambda x: x.astype(int), memoryview, list, read_only])
+def test_a_state_that_is_no_floats(spoil):
+    params = [np.ones(2)]
+    optimizer = Adam(0.1)
+    state = optimizer.init(params)
+    slot = next(name for name in state if name != "step")
+    state[slot] = [spoil(np.zeros(2))]
+    with pytest.raises((DTypeError, StructureError), match=r"state"):
+        optimizer.update(params, [np.ones(2)], state)
+    assert params[0].tolist() == [1.0, 1.0]
+
+
 OPTIMIZERS = [SGD, Adagrad, RowWiseAdagrad, Adam, AdamW, RMSProp, FTRL]
 NO_NUMBERS = [None, "0.1", [0.1], np.array([0.1]), 1j, True, np.True_]
 NOT_IN_BOUNDS = [math.nan, -1, -1.0, np.float32(-1), np.float64(math.nan), np.int64(-3), math.inf, Fraction(-1, 2)]

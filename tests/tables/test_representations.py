@@ -147,6 +147,7 @@ def test_s3_07_empty_maps_and_lists():
         (lambda: ab.lengths_to_padded([1, 2], [2], filler=0.5), DTypeError, r"filler 0.5 is not a value of int64"),
         (lambda: ab.padded_to_lengths([1, 2], 0), ShapeError, r"padded data of shape \(2,\)"),
         (lambda: ab.padded_to_lengths([[0, 2]], 0), ShapeError, r"row 0 has the filler 0 before a value"),
+        (lambda: ab.padded_to_lengths([[0.5]], 10**400), DTypeError, r"filler 10+ is not a value of float64"),
         (lambda: ab.lengths_to_sparse([1, -2], [2]), BadIdError, r"id -2 at position 1 is not a column"),
         (lambda: ab.lengths_to_sparse([1, 8], [2], num_columns=8), BadIdError, r"id 8 at position 1"),
         (lambda: ab.lengths_to_sparse([1], [1], scores=[1, 2]), ShapeError, r"scores have shape \(2,\)"),

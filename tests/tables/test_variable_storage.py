@@ -12,7 +12,7 @@ import autobatch as ab
 from autobatch.errors import OptionError, UnsupportedError
 from autobatch.kernels import keys as kernels
 from autobatch.tables.stored import StoredTable
-from tests.optim.test_interrupts import Left, left_at
+from tests.faults import Left, left_at, without_memory_at
 
 MAX, MIN = 2**63 - 1, -(2**63)
 
@@ -224,35 +224,19 @@ def test_an_exception_at_any_line_of_a_step_leaves_all_before_or_after_it():
     assert found == {3, 4}
 
 
-def test_memory_that_is_missing_anywhere_leaves_all_before_or_after_it(monkeypatch):
+def test_memory_that_is_missing_anywhere_leaves_all_before_or_after_it():
     users, opt, state = prepared()
     keys = [1, 5, 6, 7, 9]
     other, other_state = copy.deepcopy((users, state))
     opt.update(other, gradient(keys), other_state, threads=1)
     old, new = seen(users, state), seen(other, other_state)
-    wanted, failed = 1, True
+    number, failed = 1, True
     while failed:
-        left, failed = wanted, False
         mine, mine_state = copy.deepcopy((users, state))
-
-        def failing(make, *args, **kwargs):
-            nonlocal left
-            left -= 1
-            if not left:
-                raise MemoryError
-            return make(*args, **kwargs)
-
-        with monkeypatch.context() as patch:
-            for name in ("empty", "zeros", "ascontiguousarray", "concatenate"):
-                original = getattr(np, name)
-                patch.setattr(np, name, lambda *a, original=original, **k: failing(original, *a, **k))
-            try:
-                opt.update(mine, gradient(keys), mine_state, threads=1)
-            except MemoryError:
-                failed = True
+        failed = without_memory_at(number, lambda m=mine, s=mine_state: opt.update(m, gradient(keys), s, threads=1))
+        number += 1
         assert seen(mine, mine_state) in ((old, new) if failed else (new,))
-        wanted += 1
-    assert wanted > 5
+    assert number > 5
 
 
 @pytest.mark.parametrize("change", ["insert", "assign", "remove", "shrink"])

@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import autobatch as ab
@@ -35,10 +36,58 @@ def test_it_runs_as_a_module():
     assert run.stdout.startswith("autobatch")
 
 
-@pytest.mark.parametrize("blocks", [False, True])
-def test_the_source_of_a_function_is_printed(capsys, blocks):
-    assert main(["source", "examples.tree:logits", *["--blocks"][:blocks]]) == 0
-    assert capsys.readouterr().out.rstrip("\n") == ab.source(tree.logits, blocks=blocks)
+@pytest.mark.parametrize("form", ["", "blocks", "rewritten"])
+def test_the_source_of_a_function_is_printed(capsys, form):
+    assert main(["source", "examples.tree:logits", *([f"--{form}"] if form else [])]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == ab.source(tree.logits, **({form: True} if form else {}))
+
+
+MODEL = """
+import numpy as np
+def model(x, w):
+    return np.tanh(x * w).sum()
+examples = [np.ones(2), np.ones(3)]
+def weights():
+    return 2.0
+"""
+
+
+@pytest.mark.chosen
+@pytest.mark.parametrize("examples", ["a_model:examples", "xs.npy", "xs.npz", "xs.json"])
+def test_a_function_is_explained(capsys, tmp_path, monkeypatch, examples):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "a_model", raising=False)
+    (tmp_path / "a_model.py").write_text(MODEL)
+    np.save("xs.npy", np.ones((4, 3)))
+    np.savez("xs.npz", np.ones(2), np.ones(3))
+    (tmp_path / "xs.json").write_text("[1.0, 2.0]")
+    given = ["--examples", examples, "--shared", "w=a_model:weights", "--html", "out.html", "--trace", "out.json"]
+    assert main(["explain", "a_model.py:model", *given]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith({"xs.npy": "4 examples: "}.get(examples, "2 examples: "))
+    assert "return np.tanh(x * w).sum()" in shown
+    assert "Timeline" in (tmp_path / "out.html").read_text()
+    assert "traceEvents" in (tmp_path / "out.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["examples.tree:nothing", "--examples", "xs.npy"], "has no attribute 'nothing'"),
+        (["examples.tree:logits", "--examples", "xs.npy"], "xs.npy does not exist; expected MODULE:NAME"),
+        (["examples.tree:logits", "--examples", "sys:path", "--shared", "params"], "expected NAME=VALUE"),
+        (["builtins:abs", "--examples", "sys:path"], "bad operand type for abs(): 'str'; raised for example 0"),
+    ],
+)
+@pytest.mark.chosen
+def test_what_cannot_be_explained_is_an_error_of_one_line(capsys, given, message):
+    before = list(sys.path)
+    assert main(["explain", *given]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ")
+    assert shown.count("\n") == 1
+    assert message in shown
+    assert sys.path == before
 
 
 @pytest.mark.parametrize(
@@ -57,4 +106,59 @@ def test_a_function_without_a_source_is_an_error_of_one_line(capsys, name, messa
     assert shown.startswith("error: ")
     assert shown.count("\n") == 1
     assert message in shown
+    assert sys.path == before
+
+
+MODELS = """
+import numpy as np
+w = np.array([1.0, 2.0])
+xs = [np.ones((2, 2)), np.ones((1, 2))]
+def examples():
+    return xs
+def f(x, w):
+    return (x @ w).mean(0)
+def right(padded, mask, w):
+    return np.where(mask, padded @ w, 0).sum(1) / mask.sum(1)
+def wrong(padded, mask, w):
+    return (padded @ w).mean(1)
+def total(x):
+    return x.sum()
+def pair(x, y):
+    return x.sum() + y
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "shown"),
+    [
+        (["f", "--examples", "models:xs", "--shared", "w=models:w"], 0, "ab.map: equal"),
+        (["f", "--examples", "models:examples", "--shared", "w=models:w", "--no-grad"], 0, "(grad=False)"),
+        (["f", "--batched", "models:right", "--examples", "models:xs", "--shared", "w=models:w"], 0, "shuffled: equal"),
+        (
+            ["f", "--batched", "models:wrong", "--examples", "models:xs", "--shared", "w=models:w"],
+            1,
+            "as padded.mean(1)",
+        ),
+        (["total", "--examples", "xs.json"], 0, "3 examples"),
+        (["total", "--examples", "xs.jsonl"], 0, "2 examples"),
+        (["total", "--examples", "xs.npy"], 0, "4 examples"),
+        (["pair", "--examples", "models:xs", "--examples", "models:w"], 0, "2 examples"),
+        (["f", "--examples", "models:xs"], 2, "missing a required argument: 'w'"),
+        (["nothing", "--examples", "models:xs"], 2, "has no attribute 'nothing'"),
+        (["f", "--examples", "xs"], 2, "expected MODULE:NAME"),
+        (["f", "--examples", "none.json"], 2, "No such file"),
+        (["f", "--examples", "models:xs", "--shared", "w"], 2, "expected NAME=MODULE:NAME"),
+    ],
+)
+def test_a_function_is_checked(arguments, status, shown, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "models", raising=False)
+    (tmp_path / "models.py").write_text(MODELS)
+    (tmp_path / "xs.json").write_text("[[1, 2], [3], [4, 5, 6]]")
+    (tmp_path / "xs.jsonl").write_text("[1, 2]\n[3]\n")
+    np.save(tmp_path / "xs.npy", np.ones((4, 3)))
+    before = list(sys.path)
+    assert main(["check", f"models:{arguments[0]}", *arguments[1:]]) == status
+    out = capsys.readouterr()
+    assert shown in (out.err if status == 2 else out.out)
     assert sys.path == before

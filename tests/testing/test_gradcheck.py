@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch.api.extend import elementwise
 from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.kinds import vjp_columns
-from autobatch.testing import check_grads
+from autobatch.testing import assert_equivalent, check_grads
+from autobatch.testing.directions import check_directions
 from autobatch.testing.inspect import Op
 
 wrong_square = Op("wrong_square", lambda x: x * x, vjp=vjp_columns([lambda ct, out, x: 3 * ct * x]))
@@ -52,3 +54,65 @@ def test_nothing_to_check(args):
 
 def test_large_arrays_are_sampled():
     assert check_grads(lambda x: x * x, np.linspace(0, 1, 1000)) < 1e-6
+
+
+# Inside of the proof.
+
+EXAMPLES = [np.array([0.3, -0.4, 0.9]), np.array([1.2])]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("of", ["an example", "what is shared", "a table"])
+def test_a_wrong_vjp_does_not_pass_the_proof(dtype, of):
+    """All ways share it, so that comparing them with each other does not see it."""
+    examples = [x.astype(dtype) for x in EXAMPLES]
+    if of == "an example":
+        with pytest.raises(AssertionError, match=r"gradient of float 0 of example 0 is wrong: .* ab\.grad gives"):
+            assert_equivalent(lambda x: wrong_square(x).sum(), examples)
+    elif of == "what is shared":
+        with pytest.raises(AssertionError, match="gradient of float 0 of the shared arguments is wrong"):
+            assert_equivalent(lambda x, w: wrong_square(w).sum() * len(x), examples, w=np.ones(2, dtype))
+    else:
+        table = ab.EmbeddingTable(np.ones((4, 2), dtype))
+        with pytest.raises(AssertionError, match="gradient of float 0 of the shared arguments is wrong"):
+            assert_equivalent(lambda i, t: wrong_square(t[i]).sum(), [np.array([1, 2]), np.array([3])], t=table)
+
+
+def test_a_gradient_that_is_meant_to_be_another_passes_where_it_is_said():
+    assert_equivalent(lambda x: wrong_square(x).sum(), EXAMPLES, central_differences=False)
+    report = assert_equivalent(lambda x, w: (x * ab.stop_gradient(w * w)).sum(), EXAMPLES, w=np.float64(2))
+    assert report.directions == 0
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, w: np.maximum(x * w, 0).sum(),
+        lambda x, w: np.abs(0 * x * w).sum() + w * w,  # a kink at the point itself
+        lambda x, w: x.max() * w,
+        lambda x, w: np.where(x * w > 0.3, x, x * x).sum(),
+        lambda x, w: 1 / w if w != 0 else w,
+        lambda x, w: np.float32(x.sum() * w) * np.float32(3),
+        lambda x, w: np.floor(x * w).sum(),
+        lambda x, w: np.sqrt(0 * x * w).sum() + x[int(np.round(np.abs(w))) % len(x)],
+    ],
+)
+@pytest.mark.parametrize("w", [1.0, 0.0])
+def test_kinks_steps_and_rounding_are_no_wrong_gradients(f, w):
+    with np.errstate(all="ignore"):
+        for dtype in (np.float64, np.float32):
+            check_directions(f, [(x.astype(dtype),) for x in EXAMPLES], {"w": dtype(w)})
+
+
+def test_all_arrays_have_their_direction():
+    right = {f"w{i}": np.float64(i) for i in range(9)}
+    assert (
+        check_directions(lambda x, p: sum(np.tanh(w) for w in p.values()) * x.sum(), [(EXAMPLES[0],)], {"p": right})
+        == 6
+    )
+    with pytest.raises(AssertionError, match=r"shared arguments, \.\.\. is wrong"):
+        check_directions(
+            lambda x, p: sum(right_square(w) for w in list(p.values())[:-1]) + wrong_square(p["w8"]),
+            [(EXAMPLES[0],)],
+            {"p": right},
+        )

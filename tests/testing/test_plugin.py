@@ -74,3 +74,48 @@ def test_the_plugin_is_an_entry_point():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert settings["project"]["entry-points"]["pytest11"] == {"autobatch": "_autobatch_pytest"}
     assert "_autobatch_pytest" in settings["tool"]["setuptools"]["py-modules"]
+
+
+EXPLAINED = """
+import numpy as np
+import autobatch as ab
+
+def model(x, w):
+    y = np.tanh(x * w)
+    return y.sum()
+
+def test_calls():
+    assert len(ab.map(model, [np.ones(2), np.ones(3)], w=2.0)) == 2
+    ab.batch(model)(ab.MaskedBatch.from_examples([np.ones(2), np.ones(3)]), 2.0)
+
+def test_no_call():
+    assert model(np.ones(2), 1.0) > 0
+"""
+
+
+def test_calls_are_explained_on_request(project):
+    (project / "test_model.py").write_text(EXPLAINED)
+    quiet = run_pytest(project)
+    assert quiet.returncode == 0, quiet.stdout + quiet.stderr
+    assert "autobatch explain" not in quiet.stdout
+    run = run_pytest(project, "--autobatch-explain")
+    assert run.returncode == 0, run.stdout + run.stderr
+    _, _, explained = run.stdout.partition("autobatch explain")
+    assert "test_model.py::test_calls\n1 call on the fly, 1 call lock-step; " in explained
+    assert "y = np.tanh(x * w)" in explained
+    assert "test_no_call" not in explained
+
+
+def test_one_line_proves_a_batched_function_of_ones_own(project):
+    (project / "test_model.py").write_text(
+        "import numpy as np\n"
+        "xs = [np.ones((2, 3)), np.ones((4, 3))]\n"
+        "def test_right(same):\n"
+        "    same(lambda x: x.sum(0), lambda padded: padded.sum(1), xs)\n"
+        "def test_wrong(same):\n"
+        "    same(lambda x: x.mean(0), lambda padded: padded.mean(1), xs)\n"
+    )
+    run = run_pytest(project)
+    assert "1 failed, 1 passed" in run.stdout, run.stdout + run.stderr
+    assert "it divides by the padded length" in run.stdout
+    assert "def _check" not in run.stdout  # none of the library's own frames

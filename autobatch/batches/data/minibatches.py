@@ -33,6 +33,9 @@ class Minibatches:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __getitem__(self, index: int) -> Any:
+        return take_examples(self._batch, self.ids[index])
+
     def __iter__(self) -> Iterator[Any]:
         return (take_examples(self._batch, ids) for ids in self.ids)
 

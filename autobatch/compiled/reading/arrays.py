@@ -10,6 +10,7 @@ import numpy as np
 
 from autobatch.compiled.reading.exact_types import (
     BOOL,
+    DTYPES,
     FLOAT,
     INT,
     NONE,
@@ -154,7 +155,7 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
 
 def checked_places(reader: Any, places: Value, length: str, node: Any) -> str:
     """An array of indices, each in range and counted from the start."""
-    if places.kind.dtype not in ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32"):
+    if np.dtype(places.kind.dtype).kind not in "iu":
         reader.stop()
     out = reader.temp(f"wrapped({places.text}, {length})", NONE)
     reader.fail_if(f"{out.text}.size != {places.text}.size")
@@ -248,8 +249,7 @@ def _put(reader: Any, holder: Value, texts: list[str], slices: list[bool], fancy
 
 def _SAFE(dtype: str) -> set[str]:  # noqa: N802
     """The dtypes whose numbers this one holds."""
-    names = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float32", "float64")
-    return {name for name in names if np.can_cast(name, dtype, "safe")} | ({"int64"} if dtype == "float64" else set())
+    return {name for name in DTYPES if np.can_cast(name, dtype, "safe")} | ({"int64"} if dtype == "float64" else set())
 
 
 def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> None:

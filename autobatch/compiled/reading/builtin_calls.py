@@ -522,6 +522,7 @@ def _math(name: str, arity: int = 1) -> None:
         return lift(reader, one, *values)
 
 
+# Of Python's functions, which raise where NumPy's of the same names (`numpy_calls`) warn and give NaN.
 for _name in ("sqrt", "exp", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh",
               "atanh", "log10", "log2", "log1p", "expm1", "fabs", "erf", "erfc"):  # fmt: skip
     _math(_name)

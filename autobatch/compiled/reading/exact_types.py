@@ -65,8 +65,8 @@ class Scalar:
 
 
 INT, FLOAT, BOOL, NONE = Scalar("int64", True), Scalar("float64", True), Scalar("bool", True), Scalar("none", True)
-_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float32", "float64")
-TAGS = {scalar: tag for tag, scalar in enumerate([NONE, BOOL, INT, FLOAT, *(Scalar(name, False) for name in _DTYPES)])}
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float32", "float64")
+TAGS = {scalar: tag for tag, scalar in enumerate([NONE, BOOL, INT, FLOAT, *(Scalar(name, False) for name in DTYPES)])}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ def of_dtype(dtype: Any) -> Scalar:
     known = _KNOWN.get(dtype)
     if known is None:
         found = np.dtype(dtype)
-        if found.name not in _DTYPES or found.byteorder not in "=|":
+        if found.name not in DTYPES or found.byteorder not in "=|":
             raise Mismatch(f"numbers of dtype {found}")
         known = _KNOWN[dtype] = Scalar(found.name, False)
     return known

@@ -204,6 +204,7 @@ class ExpressionReader(StatementReader):
         name = f"t{self.count}"
         for lines, value in made:
             lines.append(f"{name} = {convert(value.text, value.kind, kind)}")
+        self.typed(name, kind)
         return Value(kind, name, reach=joined_reach(value.reach for _, value in made))
 
     def selected(self, condition: str, a: Value, b: Value, kind: Any) -> Value:
@@ -263,6 +264,7 @@ class ExpressionReader(StatementReader):
         name = f"t{self.count}"
         for lines, value in made:
             lines.append(f"{name} = {convert(value.text, value.kind, kind)}")
+        self.typed(name, kind)
         return Value(kind, name, reach=joined_reach(value.reach for _, value in made))
 
     def on_compare(self, node: ast.Compare) -> Value:

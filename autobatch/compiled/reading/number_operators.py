@@ -108,6 +108,7 @@ def _by_type(reader: Any, function: Any, values: list[Value], place: int) -> Val
         is_last = bool(number) and number == len(arms) - 1
         word = "if" if number == 0 else "elif"
         reader.emit("else:" if is_last else f"{word} {held.text}[0] == {TAGS[scalar]}:", lines)
+    reader.typed(name, kind)
     return Value(kind, name)
 
 

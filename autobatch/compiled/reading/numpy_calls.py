@@ -10,6 +10,7 @@ from autobatch.compiled.reading.builtin_calls import takes_nodes
 from autobatch.compiled.reading.calls import CALLS, calls, constant_of, methods
 from autobatch.compiled.reading.exact_types import (
     BOOL,
+    DTYPES,
     FLOAT,
     INT,
     NONE,
@@ -17,7 +18,6 @@ from autobatch.compiled.reading.exact_types import (
     List,
     Mismatch,
     Scalar,
-    Static,
     Tuple,
     Union,
     of_dtype,
@@ -772,8 +772,5 @@ def _constructor(name: str) -> None:
         return reader.temp(arrays.converted(reader, value, kind.name, node), kind)
 
 
-for _name in ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float32", "float64"):
+for _name in DTYPES:
     _constructor(_name)
-
-
-_ = Static

@@ -50,16 +50,22 @@ class Captured:
     Attributes:
         read: gives what it is now.
         seen: what it was, where the program was written for exactly that.
+        name: what it is called there.
     """
 
     read: Callable[[], Any]
     seen: Any = None
     kind: Type = None
+    name: str = ""
 
 
 @dataclasses.dataclass(eq=False)
 class Instance:
-    """A function for arguments of certain types."""
+    """A function for arguments of certain types.
+
+    Attributes:
+        variables: the types of the variables of its text; lines: the user's lines that they were written for.
+    """
 
     name: str
     function: python_types.FunctionType
@@ -69,6 +75,8 @@ class Instance:
     text: str = ""
     recursive: bool = False
     open: bool = False
+    variables: dict[str, Type] = dataclasses.field(default_factory=dict)
+    lines: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 class SourceProgram:
@@ -155,15 +163,16 @@ class SourceProgram:
             self.ufuncs.append((ufunc, loop))
         return self.ufuncs.index((ufunc, loop))
 
+    def makers(self) -> str:
+        """The functions that make empty containers."""
+        sites = [site for site in self.sites.values() if site.find() is site and site.container is not None]
+        return "".join(constructor(site.container(site)) + "\n" for site in sites)
+
     def text(self) -> str:
         """All functions, without those that read examples and keep results."""
         extra = "".join(f", {name}" for name in self.captured)
-        made = []
-        for site in self.sites.values():
-            if site.find() is site and site.container is not None:
-                made.append(constructor(site.container(site)))
-        made += [instance.text for instance in self.instances.values() if instance in self.done]
-        return "\n".join(made).replace("@extra@", extra)
+        made = [instance.text for instance in self.instances.values() if instance in self.done]
+        return self.makers() + "\n".join(made).replace("@extra@", extra)
 
 
 def _plain(name: str) -> str:

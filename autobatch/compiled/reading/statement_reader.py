@@ -8,8 +8,10 @@ it is refused. One that may be unbound has a flag beside it.
 import ast
 import builtins
 import dataclasses
+import functools
 import re
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -113,7 +115,13 @@ class StatementReader:
         self.count += 1
         name = f"t{self.count}"
         self.emit(f"{name} = {text}")
+        self.typed(name, kind)
         return Value(kind, name, **facts)
+
+    def typed(self, name: str, kind: Type) -> None:
+        """Say of which type a variable is that was written here."""
+        self.instance.variables[name] = kind
+        self.instance.lines[name] = getattr(self.node, "lineno", 0)
 
     def fail_if(self, condition: str) -> None:
         """Leave the example to Python where this holds."""
@@ -157,6 +165,7 @@ class StatementReader:
             self.names[key] = (
                 f"v_{name}_{len(self.names)}" if name.isascii() and "." not in name else f"v_{len(self.names)}"
             )
+        self.typed(self.names[key], kind)
         return self.names[key]
 
     def assign(self, name: str, value: Value) -> None:
@@ -227,8 +236,12 @@ class StatementReader:
             return self.captured(found, read, name, node)
         if isinstance(found, list | dict | set | frozenset):
             raise self.refuse(f"{name} is a {type(found).__name__} from outside of the function", node)
-        if not any(each.seen is found for each in self.program.constants):
-            self.program.constants.append(Captured(read, found))
+        if not any(each.seen is found and each.name == name for each in self.program.constants):
+            self.program.constants.append(Captured(read, found, name=name))
+            if isinstance(found, FunctionType):  # which what reloads a module changes in place
+                for part in ("__code__", "__defaults__", "__kwdefaults__"):
+                    own = getattr(found, part)
+                    self.program.constants.append(Captured(functools.partial(getattr, found, part), own, name=part))
         return self.constant(found, node)
 
     def captured(self, found: np.ndarray, read: Any, name: str, node: Any) -> Value:

@@ -594,10 +594,19 @@ def kron(a: Any, b: Any) -> Any:
 
 @implements(np.convolve)
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """np.convolve: sums of the rows of the Toeplitz matrix of `v` times `a`, by selection, since 0 times inf is NaN."""
     a, v = as_array(a), as_array(v)
     needs(a, "np.convolve", rank=1)
     needs(v, "np.convolve", rank=1)
+    small = np.minimum(shape_of(a)[0], shape_of(v)[0])
+    return _convolved(a, v, mode, (small - 1) // 2)
+
+
+def _convolved(a: Any, v: Any, mode: str, start: Any) -> Any:
+    """Sums of the rows of the Toeplitz matrix of `v` times `a`, by selection, since 0 times inf is NaN.
+
+    Args:
+        start: where the sums begin that mode="same" keeps.
+    """
     n, m = shape_of(a)[0], shape_of(v)[0]
     for name, size in (("a", n), ("v", m)):
         if np.any(np.equal(size.data if is_boxed(size) else size, 0)):
@@ -615,7 +624,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     small, large = np.minimum(n, m), np.maximum(n, m)
     if mode == "valid":
         return out[small - 1 : large]
-    return out[(small - 1) // 2 : (small - 1) // 2 + large]
+    return out[start : start + large]
 
 
 @implements(np.correlate)
@@ -623,7 +632,9 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     a, v = as_array(a), as_array(v)
     needs(a, "np.correlate", rank=1, kinds="iufc")
     needs(v, "np.correlate", rank=1, kinds="iufc")
-    return convolve(a, np.conjugate(v)[::-1], mode)
+    n, m = shape_of(a)[0], shape_of(v)[0]
+    # of a shorter first array NumPy swaps the two and turns the result round
+    return _convolved(a, np.conjugate(v)[::-1], mode, np.where(n < m, n // 2, (m - 1) // 2))
 
 
 _UNPACKED = 1_000_000  # multiplications, up to which a product is made without packing

@@ -51,6 +51,7 @@ def _safe(denominator: Any, ct: Any) -> Any:
 
 
 def _power_x(ct: Any, out: Any, x: Any, y: Any) -> Any:
+    x = np.float64(x) if type(x) in (int, float) else x  # Python's 0.0 raises where its derivative is infinite
     if type(y) in (int, float):
         return ct * (y * x ** (y - 1)) if y else ct * 0
     flat = y == 0

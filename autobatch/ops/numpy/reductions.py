@@ -19,6 +19,7 @@ from autobatch.ops.rules.padding import fill, quietly, unbroadcast
 from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
 
 __all__ = [
+    "UFUNC_REDUCTIONS",
     "check_not_empty",
     "counts",
     "expand",
@@ -198,6 +199,21 @@ def _prod_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
     return ct * _from_last(left * right, axes, shape_of(x))
 
 
+def _first_number_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
+    """As `_first_vjp`, of what passes NaN over unless there is nothing else."""
+    return _first_vjp(ct, out, np.where((x != x) & (out == out), _other_than(out), x), axes)
+
+
+def _other_than(out: Any) -> Any:
+    """A number that is not the result."""
+    return np.where(out == 0, 1, np.zeros((), dtype_of(out)))
+
+
+def _finite_base(out: Any) -> Any:
+    """The result, by which terms are measured; of no terms, or of terms that are zero, they all weigh zero."""
+    return np.where(np.isneginf(out), np.zeros((), dtype_of(out)), out)
+
+
 # fmt: off
 sum_p  = reduction(np.add,         lambda dtype: 0, _sum_vjp,   name="sum")
 prod_p = reduction(np.multiply,    lambda dtype: 1, _prod_vjp,  name="prod")
@@ -205,6 +221,16 @@ amax_p = reduction(np.maximum,     _lowest,         _first_vjp, name="max")
 amin_p = reduction(np.minimum,     highest,        _first_vjp, name="min")
 any_p  = reduction(np.logical_or,  lambda dtype: False, name="any")
 all_p  = reduction(np.logical_and, lambda dtype: True,  name="all")
+logaddexp_p  = reduction(np.logaddexp,  lambda dtype: -np.inf,
+                         lambda ct, out, x, axes: ct * np.exp(x - _finite_base(out)), name="logaddexp.reduce")
+logaddexp2_p = reduction(np.logaddexp2, lambda dtype: -np.inf,
+                         lambda ct, out, x, axes: ct * np.exp2(x - _finite_base(out)), name="logaddexp2.reduce")
+hypot_p = reduction(np.hypot, lambda dtype: 0,
+                    lambda ct, out, x, axes: ct * x / np.where(out == 0, 1, out), name="hypot.reduce")
+fmax_p  = reduction(np.fmax, lambda dtype: np.nan if dtype.kind in "fc" else _lowest(dtype),
+                    _first_number_vjp, name="fmax.reduce")
+fmin_p  = reduction(np.fmin, lambda dtype: np.nan if dtype.kind in "fc" else highest(dtype),
+                    _first_number_vjp, name="fmin.reduce")
 # fmt: on
 
 
@@ -244,10 +270,9 @@ argmin_p = _position(np.argmin, highest, "argmin")
 _ALL_AXES = {rank: tuple(range(rank)) for rank in range(9)}
 
 
-def _register(op: Op, *functions: Callable[..., Any]) -> None:
-    """A reduction under its NumPy names; those that take no dtype= or initial= are never called with one."""
+def _numpys(op: Op) -> Callable[..., Any]:
+    """A reduction with the arguments of NumPy's; those that take no dtype= or initial= are never called with one."""
 
-    @implements(*functions)
     def reduce(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, initial: Any = None) -> Any:
         options: dict[str, Any] = {} if dtype is None else {"dtype": np.dtype(dtype)}
         if initial is not None:
@@ -257,13 +282,36 @@ def _register(op: Op, *functions: Callable[..., Any]) -> None:
         axes = _ALL_AXES.get(getattr(a, "ndim", -1)) if axis is None else None
         return op(a, axis=ufunc_axes(axis, ndim_of(a)) if axes is None else axes, keepdims=bool(keepdims), **options)
 
+    return reduce
 
-_register(sum_p, np.sum)
-_register(prod_p, np.prod)
-_register(amax_p, np.max, np.amax)
-_register(amin_p, np.min, np.amin)
-_register(any_p, np.any)
-_register(all_p, np.all)
+
+def _of_floats(ufunc: np.ufunc, op: Op) -> Callable[..., Any]:
+    """As `_numpys`, of a ufunc that computes in floats: whole numbers become those that it takes them for."""
+    reduce = _numpys(op)
+
+    def cast_first(a: Any, axis: Any = 0, dtype: Any = None, **options: Any) -> Any:
+        own = dtype_of(a)
+        taken = ufunc.resolve_dtypes((own, own, None))[0] if dtype is None else np.dtype(dtype)
+        return reduce(cast(a, taken) if taken != own else a, axis, **options)
+
+    return cast_first
+
+
+implements(np.sum)(_numpys(sum_p))
+implements(np.prod)(_numpys(prod_p))
+implements(np.max, np.amax)(_numpys(amax_p))
+implements(np.min, np.amin)(_numpys(amin_p))
+implements(np.any)(_numpys(any_p))
+implements(np.all)(_numpys(all_p))
+
+# Of ufuncs whose `reduce` is no function of NumPy's by another name.
+UFUNC_REDUCTIONS = {
+    np.logaddexp: _of_floats(np.logaddexp, logaddexp_p),
+    np.logaddexp2: _of_floats(np.logaddexp2, logaddexp2_p),
+    np.hypot: _of_floats(np.hypot, hypot_p),
+    np.fmax: _numpys(fmax_p),
+    np.fmin: _numpys(fmin_p),
+}
 
 
 def one_axis(a: Any, axis: Any) -> int | None:

@@ -262,19 +262,20 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
 
 @implements(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, writeable: bool = False) -> Any:
-    shape = window_shape if isinstance(window_shape, list | tuple) else (window_shape,)
+    shape = tuple(window_shape) if isinstance(window_shape, list | tuple) else (window_shape,)
     axes = axes_of(axis, ndim_of(x))
-    if len(shape) != 1 or len(axes) != 1:
-        raise Declined("sliding windows along several axes")
-    size = shape_of(x)[axes[0]]
-    if any_shorter(x, shape[0], axes[0]):
+    if len(shape) != len(axes) or len(set(axes)) != len(axes):
+        raise Declined("windows along an axis that has none of their lengths, or several")
+    if any(any_shorter(x, length, at) for at, length in zip(axes, shape, strict=True)):
         raise ValueError("window shape cannot be larger than input array shape")
     if writeable:
         raise Declined("sliding windows to write into")
-    args = axes[0], shape[0], size
+    args = axes, shape, tuple(shape_of(x)[at] for at in axes)
     return view(_windows(x, *args), x, _windows, None, args)
 
 
-def _windows(x: Any, axis: int, length: int, size: int) -> Any:
-    places = arange(size - length + 1)[:, None] + np.arange(length)
-    return np.moveaxis(x[on_axis(axis, places)], axis + 1, -1)
+def _windows(x: Any, axes: Sequence[int], lengths: Sequence[int], sizes: Sequence[Any]) -> Any:
+    for axis, length, size in zip(axes, lengths, sizes, strict=True):
+        places = arange(size - length + 1)[:, None] + np.arange(length)
+        x = np.moveaxis(x[on_axis(axis, places)], axis + 1, -1)
+    return x

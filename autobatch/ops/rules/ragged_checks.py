@@ -295,8 +295,12 @@ def filler_lengths(padded: np.ndarray, filler: Any) -> np.ndarray:
 
     Raises:
         ShapeError: a filler before a value: padding comes last.
+        DTypeError: a filler that no float holds, of floats.
     """
-    is_filler = padded != padded if filler != filler else padded == filler
+    try:
+        is_filler = padded != padded if filler != filler else padded == filler
+    except OverflowError:
+        raise DTypeError(f"filler {filler!r:.60} is not a value of {padded.dtype}") from None
     valid = ~is_filler.all(axis=tuple(range(2, padded.ndim)))
     lengths = valid.sum(axis=1)
     wrong = (valid != (np.arange(padded.shape[1]) < lengths[:, None])).any(axis=1)

@@ -190,10 +190,11 @@ class BlockWriter(OperationWriter):
                     refs.append("")
                 elif slot == "constant":
                     aval = self.written.trace.constant(kind.value)[0]
-                    if aval is None or aval.shared:
+                    if aval is None:
                         raise NotCovered("a constant of no known kind")
-                    self.written.operands[kind.number] = aval
-                    refs.append(f"_ab_d{kind.number}")
+                    if not aval.shared:
+                        self.written.operands[kind.number] = aval
+                        refs.append(f"_ab_d{kind.number}")
                 continue
             value = self.kept(value)
             if how == "row":

@@ -37,6 +37,7 @@ class PartitionedVariable(KeyedTable):
     ((4, 2), array([1, 2, 3, 4]), 4)
     """
 
+    # What its parts have in common, read once from the first of them.
     __slots__ = ("dim", "dtype", "key_dtype", "parts", "trainable")
 
     def __init__(self, parts: Sequence[Any]) -> None:

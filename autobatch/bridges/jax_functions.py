@@ -1,0 +1,377 @@
+"""`ab.jax_function`: a function of one example, in NumPy, as one of JAX's arrays, under grad, jit and vmap."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.api.batch import BatchFunction, batch
+from autobatch.api.transforms import taped
+from autobatch.autodiff.vjp import vjp
+from autobatch.batches.any_batch import Batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.bridges.frameworks import imported
+from autobatch.core.batched import Batched
+from autobatch.core.pytree import TreeDef, flatten, unflatten
+from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+
+__all__ = ["jax_function"]
+
+
+def jax_function(f: Callable[..., Any], *, in_axes: Any = None, result: Any = None) -> Callable[..., Any]:
+    """A function of one example, in NumPy, as a function of JAX arrays, which `jax.grad`, `jit` and `vmap` take.
+
+    It runs on the host by `jax.pure_callback`, with gradients by a custom vjp: those of `ab.grad`. Under `jax.vmap`, or
+    where `in_axes` says so, the examples run together, as in a call of `ab.batch(f)` on batches.
+
+    Args:
+        f: a function of one example that returns arrays or numbers, or a tree of them; decorated with `ab.batch` or
+            not.
+        in_axes: as of `jax.vmap`: 0 for each positional argument whose arrays have an axis of examples in front, None
+            for the others; one such value, or a tuple. The result has that axis, too, so all examples give one shape.
+        result: what the result for one example looks like: a tree of arrays or `jax.ShapeDtypeStruct`. By default `f`
+            is run once on ones of the arguments' shapes, where JAX does not know their values yet (under `jit` and
+            `vmap`); give it for a function that cannot take those.
+
+    Returns:
+        A function of the same arguments, with JAX arrays, or pytrees of them, in place of arrays; one of our batches
+        may stand among them, as a constant.
+
+    Raises:
+        UnsupportedError: a gradient that is itself differentiated, or forward mode (`jax.jvp`). DTypeError: arrays of a
+            dtype that NumPy does not have, such as bfloat16. ShapeError: a result of another form than it was said to
+            have; examples of a batch that give results of different shapes.
+
+    Without x64 JAX has no float64: results and gradients are of the dtype that it has.
+
+    >>> import pytest
+    >>> jax = pytest.importorskip("jax")
+    >>> def score(x, w):
+    ...     return np.tanh(x @ w).sum()
+    >>> xs = np.ones((4, 2, 3), np.float32)
+    >>> w = jax.numpy.zeros(3)
+    >>> jax.grad(lambda w: jax_function(score, in_axes=(0, None))(xs, w).sum())(w)
+    Array([8., 8., 8.], dtype=float32)
+    """
+    decorated = f if isinstance(f, BatchFunction) else batch(f)
+    functions = decorated, taped(f)
+    forms: dict[Any, Any] = {}
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _call(functions, args, kwargs, in_axes, result, forms)
+
+    return call
+
+
+_Shapes = list[tuple[tuple[int, ...], np.dtype]]
+
+
+def _call(
+    functions: tuple[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any, result: Any, forms: Any
+) -> Any:
+    jax = imported("jax")
+    axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+    if len(axes) != len(args) or any(axis not in (None, 0) for axis in axes):
+        raise ShapeError(f"in_axes={in_axes!r} for {len(args)} arguments; expected None or 0 for each of them")
+    host = _HostCall(functions, [*zip(axes, args, strict=True), (None, kwargs)], jax)
+    arrays = host.arrays
+    if not _any_traced(jax, arrays):
+        outputs = host.forward([np.asarray(x) for x in arrays])
+        return host.tree([jax.numpy.asarray(x) for x in outputs])
+    return host.tree(_differentiable(jax, host, result, forms)(arrays))
+
+
+def _any_traced(jax: Any, arrays: Sequence[Any]) -> bool:
+    return any(isinstance(x, jax.core.Tracer) for x in arrays)
+
+
+class _HostCall:
+    """One call but for the values of its arrays: what runs on the host.
+
+    Attributes:
+        arrays: JAX's, of the arguments.
+        counted: of each, whether its first axis counts examples.
+        floats: which of them are differentiated.
+    """
+
+    def __init__(self, functions: tuple[Any, Any], arguments: Sequence[tuple[Any, Any]], jax: Any) -> None:
+        self._decorated, self._plain = functions
+        self._jax = jax
+        values: list[Any] = []
+        counted: list[bool] = []
+        self._structures: list[TreeDef] = []
+        for axis, arg in arguments:
+            found, structure = flatten(arg)
+            values += found
+            counted += [axis == 0] * len(found)
+            self._structures.append(structure)
+        self._where = [i for i, x in enumerate(values) if isinstance(x, jax.Array | np.ndarray | np.generic)]
+        for i in self._where:
+            if values[i].dtype.kind not in "biufc":
+                raise DTypeError(
+                    f"an array has dtype {values[i].dtype}, which NumPy does not have; write x.astype('float32')"
+                )
+            if counted[i] and not values[i].ndim:
+                raise ShapeError("an array without dimensions, where in_axes says that its first axis counts examples")
+        self._static = [None if i in set(self._where) else x for i, x in enumerate(values)]
+        self.counted = [counted[i] for i in self._where]
+        self.arrays = [jax.numpy.asarray(values[i]) for i in self._where]
+        self.floats = [i for i, x in enumerate(self.arrays) if x.dtype.kind == "f"]
+        self._ranks = [x.ndim for x in self.arrays]
+        self._tree: TreeDef | None = None
+        self._others: list[Any] = []  # the leaves of a result that are no arrays, None for those that are
+        self.shapes: _Shapes = []
+
+    @property
+    def key(self) -> Any:
+        """What the form of the result follows from."""
+        shapes = tuple((x.shape, x.dtype) for x in self.arrays)
+        return repr((shapes, self.counted, self._structures, self._static))
+
+    # Results.
+
+    def read(self, result: Any) -> list[Any]:
+        """The arrays of a result, whose form is the one that the first had."""
+        values, tree = flatten(result)
+        is_array = [isinstance(x, Batch | np.ndarray | np.generic | bool | int | float | complex) for x in values]
+        if self._tree is None:
+            self._tree, self._others = tree, [None if a else x for a, x in zip(is_array, values, strict=True)]
+        elif tree != self._tree:
+            raise ShapeError("the function returned another structure than before, or than result= says")
+        return [_data_of(x) for a, x in zip(is_array, values, strict=True) if a]
+
+    def shape(self, outputs: Sequence[Any]) -> None:
+        """Note the shapes and dtypes of results."""
+        dtypes = self._jax.dtypes
+        self.shapes = [(tuple(np.shape(x)), np.dtype(dtypes.canonicalize_dtype(x.dtype))) for x in outputs]
+
+    def tree(self, outputs: Sequence[Any]) -> Any:
+        """The result with these arrays."""
+        assert self._tree is not None
+        new = iter(outputs)
+        return unflatten(self._tree, [next(new) if x is None else x for x in self._others])
+
+    @property
+    def form(self) -> Any:
+        """What a later call of the same key need not find out again."""
+        return self._tree, self._others, self.shapes
+
+    @form.setter
+    def form(self, form: Any) -> None:
+        self._tree, self._others, self.shapes = form
+
+    # On the host.
+
+    def run(self, boxed: Sequence[Any]) -> Any:
+        """The function of these arrays and batches."""
+        values = list(self._static)
+        for i, x in zip(self._where, boxed, strict=True):
+            values[i] = x
+        rest = iter(values)
+        *args, kwargs = [unflatten(each, [next(rest) for _ in range(each.num_leaves)]) for each in self._structures]
+        is_batched = any(isinstance(x, Batch) for x in values)
+        return (self._decorated if is_batched else self._plain)(*args, **kwargs)
+
+    def forward(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The arrays of the result, of arrays without further axes."""
+        return [np.asarray(x) for x in self.read(self.run(self._boxed(arrays, self.counted)))]
+
+    def differentiated(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], Callable[..., list[Any]]]:
+        """As `forward`, and what gives gradients of `floats` from cotangents of the float results."""
+        return self._vjp(self._boxed(arrays, self.counted))
+
+    def _boxed(self, arrays: Sequence[np.ndarray], counted: Sequence[bool]) -> list[Any]:
+        return [
+            MaskedBatch.of(Batched(x, x.shape[1:])) if counts else x for x, counts in zip(arrays, counted, strict=True)
+        ]
+
+    def _vjp(self, boxed: list[Any]) -> tuple[list[np.ndarray], Callable[..., list[Any]]]:
+        is_output: list[bool] = []
+
+        def run(floats: list[Any]) -> Any:
+            given = list(boxed)
+            for i, x in zip(self.floats, floats, strict=True):
+                given[i] = x
+            return self.run(given)
+
+        result, back = vjp(run, [boxed[i] for i in self.floats])
+        outputs = [np.asarray(x) for x in self.read(result)]
+        is_output = [x is None for x in self._others]
+
+        def gradients(cotangents: Sequence[Any]) -> list[Any]:
+            cts = iter(cotangents)
+            each = iter([next(cts) if x.dtype.kind == "f" else None for x in outputs])
+            return back([next(each) if own else None for own in is_output])
+
+        return outputs, gradients
+
+    def mapped(self, arrays: Sequence[Any]) -> list[np.ndarray]:
+        """The results of `jax.vmap`: arrays with axes in front, of length 1 where an array is the same for all."""
+        arrays = [np.asarray(x) for x in arrays]
+        lead = self._lead(arrays)
+        if not lead:
+            return self._checked(self.forward(arrays), ())
+        if any(self.counted):
+            each = [self.forward(own) for own in self._apart(arrays, lead)]
+            return self._checked([np.stack(x) for x in zip(*each, strict=True)], lead)
+        boxed = [self._over(x, rank, lead, False) for x, rank in zip(arrays, self._ranks, strict=True)]
+        return self._checked([np.asarray(x) for x in self.read(self.run(boxed))], lead)
+
+    def mapped_gradients(self, arrays: Sequence[Any], cotangents: Sequence[Any]) -> list[np.ndarray]:
+        """Their gradients, each with all axes in front: of what is the same for all, too."""
+        arrays, cotangents = [np.asarray(x) for x in arrays], [np.asarray(x) for x in cotangents]
+        wanted = [shape for shape, dtype in self.shapes if dtype.kind == "f"]
+        lead = np.broadcast_shapes(
+            self._lead(arrays), *(x.shape[: x.ndim - len(shape)] for x, shape in zip(cotangents, wanted, strict=True))
+        )
+        cts = [np.broadcast_to(x, (*lead, *shape)) for x, shape in zip(cotangents, wanted, strict=True)]
+        if not lead:
+            return [np.asarray(g) for g in self.differentiated(arrays)[1](cts)]
+        flat = [x.reshape((-1, *shape)) for x, shape in zip(cts, wanted, strict=True)]
+        if any(self.counted) or any(isinstance(x, Batch) for x in self._static):
+            rows = self._apart(arrays, lead)
+            each = [self.differentiated(own)[1]([x[i] for x in flat]) for i, own in enumerate(rows)]
+            found = [np.stack(x) for x in zip(*each, strict=True)]
+        else:
+            boxed = [
+                self._over(x, rank, lead, i in self.floats)
+                for i, (x, rank) in enumerate(zip(arrays, self._ranks, strict=True))
+            ]
+            found = self._vjp(boxed)[1](flat)
+        shapes = [arrays[i].shape[arrays[i].ndim - self._ranks[i] :] for i in self.floats]
+        return [np.asarray(g).reshape((*lead, *shape)) for g, shape in zip(found, shapes, strict=True)]
+
+    def _lead(self, arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
+        return np.broadcast_shapes(*(x.shape[: x.ndim - r] for x, r in zip(arrays, self._ranks, strict=True)))
+
+    def _over(self, x: np.ndarray, rank: int, lead: tuple[int, ...], always: bool) -> Any:
+        """An array as a batch over the axes in front; as it is, if it is the same for all."""
+        own = x.shape[x.ndim - rank :]
+        if not always and all(size == 1 for size in x.shape[: x.ndim - rank]) and lead != (1,) * len(lead):
+            return x.reshape(own)
+        data = np.ascontiguousarray(np.broadcast_to(x, (*lead, *own))).reshape((-1, *own))
+        return MaskedBatch.of(Batched(data, own))
+
+    def _apart(self, arrays: Sequence[np.ndarray], lead: tuple[int, ...]) -> list[list[np.ndarray]]:
+        """The arrays of each place in the axes in front."""
+        pairs = zip(arrays, self._ranks, strict=True)
+        whole = [np.broadcast_to(x, (*lead, *x.shape[x.ndim - rank :])) for x, rank in pairs]
+        return [[x[index] for x in whole] for index in np.ndindex(*lead)]
+
+    def _checked(self, outputs: Sequence[np.ndarray], lead: tuple[int, ...]) -> list[np.ndarray]:
+        """Results of the shapes and dtypes that JAX was told."""
+        out = []
+        for x, (shape, dtype) in zip(outputs, self.shapes, strict=True):
+            given = x.shape[1:] if lead else x.shape
+            if given != shape:
+                raise ShapeError(
+                    f"the function returned an array of shape {given} where JAX was told {shape}: the shape of a "
+                    "result may not depend on values here; say it by result=, or pad to one"
+                )
+            out.append(x.astype(dtype, copy=False).reshape((*lead, *shape)))
+        return out
+
+
+_RAGGED = "the examples give results of different shapes, which JAX has no array for; pad them to one"
+
+
+def _data_of(leaf: Any) -> Any:
+    """The array of a leaf of a result, of all examples if it is a batch."""
+    if isinstance(leaf, MaskedBatch):
+        if leaf.is_ragged:
+            raise ShapeError(
+                "the examples give results of different shapes, which JAX has no array for; pad them to one"
+            )
+        return np.asarray(leaf.data)
+    if isinstance(leaf, Batch):
+        raise ShapeError(_RAGGED)
+    return np.asarray(leaf)
+
+
+def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any]) -> Callable[..., Any]:
+    """The function of a list of arrays that JAX transforms."""
+
+    def told() -> list[Any]:
+        _find_form(jax, host, result, forms)
+        return [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in host.shapes]
+
+    @jax.custom_vjp
+    def call(arrays: list[Any]) -> list[Any]:
+        found: list[Any] = jax.pure_callback(
+            lambda *values: host.mapped(values), told(), *arrays, vmap_method="expand_dims"
+        )
+        return found
+
+    @jax.custom_jvp
+    def gradients(arrays: list[Any], cotangents: list[Any]) -> list[Any]:
+        like = [jax.ShapeDtypeStruct(arrays[i].shape, arrays[i].dtype) for i in host.floats]
+        found: list[Any] = jax.pure_callback(host.mapped_gradients, like, arrays, cotangents, vmap_method="expand_dims")
+        return found
+
+    @gradients.defjvp
+    def refuse(primals: Any, tangents: Any) -> Any:
+        raise UnsupportedError(
+            "a gradient of ab.jax_function is differentiated again, which a callback cannot; take second derivatives "
+            "in NumPy, with ab.grad(ab.grad(f)) or ab.jvp"
+        )
+
+    def forward(arrays: list[Any]) -> Any:
+        if _any_traced(jax, arrays):
+            return call(arrays), (arrays, _Kept(None))
+        outputs, back = host.differentiated([np.asarray(x) for x in arrays])
+        host.shape(outputs)
+        return [jax.numpy.asarray(x) for x in outputs], (arrays, _Kept(back))
+
+    def backward(kept: Any, cotangents: list[Any]) -> Any:
+        arrays, back = kept
+        cts = [ct for ct, (_, dtype) in zip(cotangents, host.shapes, strict=True) if dtype.kind == "f"]
+        if back.value is None or _any_traced(jax, [*arrays, *cts]):
+            found = gradients(arrays, cts)
+        else:
+            found = [jax.numpy.asarray(g) for g in back.value([np.asarray(ct) for ct in cts])]
+        own = iter(found)
+        none = [np.zeros(x.shape, jax.dtypes.float0) for x in arrays]
+        return ([next(own) if i in host.floats else none[i] for i in range(len(arrays))],)
+
+    _register(jax)
+    call.defvjp(forward, backward)
+    transformed: Callable[..., Any] = call
+    return transformed
+
+
+class _Kept:
+    """What the way back needs, which is no array of JAX's: a node without leaves."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@functools.lru_cache(maxsize=1)
+def _register(jax: Any) -> None:
+    jax.tree_util.register_pytree_node(_Kept, lambda kept: ((), kept.value), lambda value, _: _Kept(value))
+
+
+def _find_form(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any]) -> None:
+    """The form of the result: as the user says, as it was, or as that of ones."""
+    if host.shapes:
+        return
+    if result is not None:
+        outputs, tree = flatten(result)
+        host.form = tree, [None] * len(outputs), []
+        host.shape([np.empty(x.shape, x.dtype) for x in outputs])
+        sizes = {x.shape[0] for x, counts in zip(host.arrays, host.counted, strict=True) if counts}
+        host.shapes = [((*sizes, *shape), dtype) for shape, dtype in host.shapes]
+        return
+    key = host.key
+    if key not in forms:
+        try:
+            host.shape(host.forward([np.ones(x.shape, x.dtype) for x in host.arrays]))
+        except Exception as error:
+            error.add_note(
+                "raised for ones, on which ab.jax_function runs a function to find its result's shape; result= says it"
+            )
+            raise
+        forms[key] = host.form
+    host.form = forms[key]

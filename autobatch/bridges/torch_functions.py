@@ -1,0 +1,257 @@
+"""`ab.torch_function`: a function of one example, in NumPy, as one of torch's tensors, within torch's autograd."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.api.batch import BatchFunction, batch
+from autobatch.api.transforms import taped
+from autobatch.autodiff.vjp import vjp
+from autobatch.batches.any_batch import Batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.bridges.frameworks import FRAMEWORKS, imported
+from autobatch.core.batched import Batched, Lengths
+from autobatch.core.pytree import flatten, map_tree, unflatten
+from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+
+__all__ = ["torch_function"]
+
+
+def torch_function(f: Callable[..., Any], *, in_dims: Any = None) -> Callable[..., Any]:
+    """A function of one example, in NumPy, as a function of torch tensors: batched, and `.backward()` goes through.
+
+    A jagged tensor (`torch.nested`) is a batch: its examples run together, as in a call of `ab.batch(f)` on batches, by
+    the way that has cost least. Every other tensor is the same for all examples, unless `in_dims` says that its first
+    axis counts them. Without a batch `f` runs once, on the tensors' arrays.
+
+    Args:
+        f: a function of one example; decorated with `ab.batch` or not.
+        in_dims: as of `torch.func.vmap`: 0 for each positional argument whose tensors have an axis of examples in
+            front, None for the others; one such value, or a tuple. Jagged tensors are batches anyway.
+
+    Returns:
+        A function of the same arguments, with tensors, or trees of them (dicts, lists, tuples, dataclasses,
+        `torch.nn.ParameterDict`, `ParameterList`), in place of arrays. It returns the tree that `f` returns, with
+        tensors; of a batch, with an axis of examples in front, jagged where the first dimension varies, and a list
+        where others do.
+
+    Raises:
+        UnsupportedError: a tensor that is not dense and on the CPU; a module in place of its parameters; a gradient
+            that is itself differentiated. DTypeError: a tensor of a dtype that NumPy does not have, such as bfloat16.
+        ShapeError: batches of different sizes.
+
+    Tensors are read where they lie, so `f` must not write into them. Gradients are those of `ab.grad`.
+
+    >>> import pytest
+    >>> torch = pytest.importorskip("torch")
+    >>> def score(x, w):
+    ...     return np.tanh(x @ w).sum()
+    >>> x = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], layout=torch.jagged)
+    >>> w = torch.zeros(3, requires_grad=True)
+    >>> torch_function(score)(x, w).sum().backward()
+    >>> w.grad
+    tensor([3., 3., 3.])
+    """
+    decorated = f if isinstance(f, BatchFunction) else batch(f)
+    plain = taped(f)
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _Call(decorated, plain, in_dims, args, kwargs).result()
+
+    return call
+
+
+class _Call:
+    """One call: its tensors as arrays, and its result as tensors.
+
+    Attributes:
+        tensors: what torch differentiates: the tensors of floats among the arguments, of a jagged one its values.
+        back: gives the gradients of `tensors` from cotangents of the result.
+    """
+
+    def __init__(self, decorated: Any, plain: Any, in_dims: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.torch = imported("torch")
+        dims = in_dims if isinstance(in_dims, tuple) else (in_dims,) * len(args)
+        if len(dims) != len(args) or any(dim not in (None, 0) for dim in dims):
+            raise ShapeError(f"in_dims={in_dims!r} for {len(args)} arguments; expected None or 0 for each of them")
+        self._tree_leaves: list[Any] = []
+        structures = []
+        for dim, arg in [*zip(dims, args, strict=True), (None, kwargs)]:
+            values, structure = flatten(self._opened(arg))
+            self._tree_leaves += [(value, dim == 0) for value in values]
+            structures.append(structure)
+        self._structures = structures
+        self.tensors: list[Any] = []
+        self._as_inputs: list[Callable[[np.ndarray], Any]] = []  # what makes arrays or batches of their arrays
+        self._is_batched = False
+        self._boxes: list[tuple[bool, Any]] = [self._box(value, counts) for value, counts in self._tree_leaves]
+        self._function = decorated if self._is_batched else plain
+        self.back: Any = None
+
+    def _opened(self, tree: Any) -> Any:
+        """torch's containers of parameters as Python's."""
+        nn = self.torch.nn
+
+        def opened(leaf: Any) -> Any:
+            if isinstance(leaf, nn.ParameterDict):
+                return {name: self._opened(value) for name, value in leaf.items()}
+            if isinstance(leaf, nn.ParameterList):
+                return [self._opened(value) for value in leaf]
+            if isinstance(leaf, nn.Module):
+                raise UnsupportedError(
+                    f"an argument is a {type(leaf).__name__}; expected its parameters: dict(module.named_parameters())"
+                )
+            return leaf
+
+        return map_tree(opened, tree)
+
+    def _box(self, leaf: Any, counts: bool) -> tuple[bool, Any]:
+        """A leaf of the arguments: (True, which input it is), or (False, what stands for it)."""
+        torch = self.torch
+        if not isinstance(leaf, torch.Tensor):
+            return False, leaf
+        if leaf.dtype in (torch.bfloat16,):
+            raise DTypeError(f"a tensor has dtype {leaf.dtype}, which NumPy does not have; write x.float()")
+        offsets = None
+        if leaf.is_nested:
+            if leaf.layout != torch.jagged:
+                raise UnsupportedError(
+                    "a nested tensor has the layout torch.strided; make it with layout=torch.jagged, or of examples of "
+                    "which more dimensions vary a list, for ab.map"
+                )
+            if leaf.lengths() is not None:
+                raise UnsupportedError("a jagged tensor has holes between its examples; write x.contiguous()")
+            offsets = leaf.offsets().numpy()
+            leaf = leaf.values()
+        is_batch = offsets is not None or counts
+        self._is_batched |= is_batch
+        if is_batch and not leaf.ndim:
+            raise ShapeError("a tensor without dimensions, where in_dims says that its first axis counts examples")
+
+        def boxed(array: np.ndarray) -> Any:
+            if offsets is not None:
+                return PackedBatch(array, offsets)
+            return MaskedBatch.of(Batched(array, array.shape[1:])) if is_batch else array
+
+        if not leaf.dtype.is_floating_point or not leaf.requires_grad:
+            return False, boxed(FRAMEWORKS["torch"].numpy(leaf))
+        self.tensors.append(leaf)
+        self._as_inputs.append(boxed)
+        return True, len(self.tensors) - 1
+
+    def _run(self, inputs: Sequence[Any]) -> Any:
+        values = iter([inputs[x] if own else x for own, x in self._boxes])
+        *args, kwargs = [
+            unflatten(structure, [next(values) for _ in range(structure.num_leaves)]) for structure in self._structures
+        ]
+        return self._function(*args, **kwargs)
+
+    def forward(self, tensors: Sequence[Any], is_differentiated: bool) -> list[Any]:
+        """Run the function on these tensors; gives the tensors of the result."""
+        arrays = [FRAMEWORKS["torch"].numpy(x) for x in tensors]
+        inputs = [boxed(array) for boxed, array in zip(self._as_inputs, arrays, strict=True)]
+        if is_differentiated:
+            result, self.back = vjp(self._run, inputs)
+        else:
+            result = self._run(inputs)
+        self._result, self._result_tree = flatten(result)
+        outputs = [array for leaf in self._result if (array := _data_of(leaf)) is not None]
+        return [self.torch.from_numpy(_owned(x)) for x in outputs]
+
+    def backward(self, cotangents: Sequence[Any]) -> list[Any]:
+        """The gradients of the tensors."""
+        cts = iter(cotangents)
+        found = [next(cts) if _data_of(leaf) is not None else None for leaf in self._result]
+        grads = self.back([None if ct is None else ct.detach().numpy() for ct in found])
+        return [self.torch.from_numpy(np.asarray(g)) for g in grads]
+
+    def result(self) -> Any:
+        """The result, with tensors."""
+        if self.tensors and self.torch.is_grad_enabled():
+            tensors = iter(_function_of(self.torch).apply(self, *self.tensors))
+        else:
+            tensors = iter(self.forward(self.tensors, False))
+        made = [leaf if _data_of(leaf) is None else self._shaped(leaf, next(tensors)) for leaf in self._result]
+        return unflatten(self._result_tree, [x.examples() if isinstance(x, ObjectBatch) else x for x in made])
+
+    def _shaped(self, leaf: Any, tensor: Any) -> Any:
+        """The tensor of a batch's data with its examples' own elements only."""
+        torch = self.torch
+        if isinstance(leaf, PackedBatch):
+            return torch.nested.nested_tensor_from_jagged(tensor, torch.from_numpy(np.array(leaf.offsets)))
+        if not isinstance(leaf, MaskedBatch) or not leaf.is_ragged:
+            return tensor
+        first, *others = leaf.sizes
+        if isinstance(first, Lengths) and not any(isinstance(size, Lengths) for size in others):
+            offsets = np.concatenate([[0], np.cumsum(first.values)])
+            values = tensor[torch.from_numpy(np.array(first.mask(tensor.shape[1])))]
+            return torch.nested.nested_tensor_from_jagged(values, torch.from_numpy(offsets))
+        return [tensor[(i, *map(slice, np.shape(x)))] for i, x in enumerate(leaf.examples())]
+
+
+def _data_of(leaf: Any) -> np.ndarray | None:
+    """The array of a leaf of a result; None of what has none."""
+    if isinstance(leaf, MaskedBatch):
+        return np.asarray(leaf.data)
+    if isinstance(leaf, PackedBatch):
+        if isinstance(leaf.values, Batch):
+            raise UnsupportedError("nested lists have no jagged tensor; return their values and lengths apart")
+        return np.asarray(leaf.values)
+    return np.asarray(leaf) if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "biufc" else None
+
+
+def _owned(x: np.ndarray) -> np.ndarray:
+    """An array that a tensor may be of: writeable, and nobody else's."""
+    return np.array(x) if x.base is not None or not x.flags.writeable or not x.flags.c_contiguous else x
+
+
+@functools.lru_cache(maxsize=1)
+def _function_of(torch: Any) -> Any:
+    """The `torch.autograd.Function`, whose class first exists where torch does."""
+
+    class Ours(torch.autograd.Function):
+        @staticmethod
+        def forward(call: _Call, *tensors: Any) -> Any:
+            return tuple(call.forward(tensors, True))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.call = inputs[0]
+            ctx.save_for_backward(*inputs[1:])
+            ctx.mark_non_differentiable(*(x for x in output if not x.dtype.is_floating_point))
+            ctx.set_materialize_grads(False)
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Any) -> Any:
+            _ = ctx.saved_tensors  # torch raises here if one was written into since
+            if not torch.is_grad_enabled():
+                return None, *ctx.call.backward(cotangents)
+            present = [ct is not None for ct in cotangents]  # create_graph=True, or torch.func
+            given = [ct for ct in cotangents if ct is not None]
+            return None, *FirstGradients.apply(ctx.call, present, *given, *ctx.saved_tensors)
+
+    class FirstGradients(torch.autograd.Function):
+        """Gradients that have none themselves."""
+
+        @staticmethod
+        def forward(call: _Call, present: Sequence[bool], *tensors: Any) -> Any:
+            given = iter(tensors)
+            return tuple(call.backward([next(given) if each else None for each in present]))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            """Nothing is kept."""
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Any) -> Any:
+            raise UnsupportedError(
+                "a gradient of ab.torch_function is differentiated again, which torch cannot; take second derivatives "
+                "in NumPy, with ab.grad(ab.grad(f)) or ab.jvp"
+            )
+
+    return Ours

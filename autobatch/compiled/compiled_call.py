@@ -1,0 +1,209 @@
+"""One compiled call: its data, the types of its arguments, and their way into flat arrays."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.any_batch import Batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.compiled.data import count_apart, pack, type_of
+from autobatch.compiled.reading.exact_types import Array, Dict, List, Mismatch, Set, Struct, Tuple, Type, of_dtype
+from autobatch.compiled.reading.source_program import SourceProgram
+from autobatch.core.batched import Lengths
+from autobatch.core.current import Example, example
+from autobatch.core.op import is_boxed
+from autobatch.errors import note_example
+
+__all__ = [
+    "Arguments",
+    "ColumnPlace",
+    "CompiledCall",
+    "NotCompiled",
+    "bound_values",
+    "describe",
+    "is_own",
+    "kind_of_value",
+    "packed_arguments",
+]
+
+Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
+
+
+class NotCompiled(Exception):  # noqa: N818  # a signal, raised before anything has happened
+    """There is no compiled form, or not yet.
+
+    Attributes:
+        reason: why, naming the user's line where there is one.
+        pending: it is being compiled.
+    """
+
+    def __init__(self, reason: str, pending: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.pending = reason, pending
+
+
+class ColumnPlace:
+    """Stands for the value of a column in the arguments of a call."""
+
+    def __init__(self, column: int) -> None:
+        self.column = column
+
+
+@dataclasses.dataclass
+class CompiledCall:
+    """A call's data: its columns, and where they stand among the arguments of each example's call."""
+
+    function: FunctionType
+    columns: Sequence[Any]
+    shared: dict[str, Any]
+    arguments_of: Arguments | None
+    count: int
+    first: int  # the place of the first example in its batch
+    values: list[Any]  # of each parameter: a `ColumnPlace`, or what all share
+    lists: list[Any]  # the examples of each column, once they are needed
+
+    def examples(self, column: int) -> Sequence[Any]:
+        if self.lists[column] is None:
+            found = self.columns[column]
+            self.lists[column] = found.examples() if isinstance(found, Batch) else list(found)
+        return self.lists[column]
+
+    def in_python(self, index: int) -> Any:
+        """One example as the loop runs it."""
+        with example(Example(self.first + index)):
+            try:
+                values = [self.examples(column)[index] for column in range(len(self.columns))]
+                given, named = (
+                    (values, self.shared) if self.arguments_of is None else self.arguments_of(values, self.shared)
+                )
+                return self.function(*given, **named)
+            except Exception as error:
+                raise note_example(error, self.first + index)  # noqa: B904 - the same error, with its note
+
+
+def bound_values(function: FunctionType, given: Sequence[Any], named: dict[str, Any]) -> list[Any]:
+    """The value of each parameter.
+
+    Raises:
+        NotCompiled: they do not fit, which the loop says better, or there is any number of them.
+    """
+    try:
+        bound = _signature(function.__code__, function).bind(*given, **named)
+    except TypeError as error:
+        raise NotCompiled(str(error)) from None
+    bound.apply_defaults()
+    kinds = {parameter.kind for parameter in bound.signature.parameters.values()}
+    if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        raise NotCompiled(f"{function.__qualname__} takes any number of arguments")
+    parameters = bound.signature.parameters
+    return [
+        bound.arguments[name]
+        for name in sorted(parameters, key=lambda n: parameters[n].kind == inspect.Parameter.KEYWORD_ONLY)
+    ]
+
+
+@functools.lru_cache(maxsize=512)
+def _signature(code: Any, function: FunctionType) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def is_own(value: Any) -> bool:
+    """Whether a column's values stand anywhere in an argument."""
+    if isinstance(value, ColumnPlace):
+        return True
+    if isinstance(value, dict):
+        return any(map(is_own, value.values()))
+    return isinstance(value, list | tuple) and any(map(is_own, value))
+
+
+def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where: str) -> Type:
+    """The type of an argument; of one made of several columns, that of the whole."""
+    if isinstance(value, ColumnPlace):
+        column = call.columns[value.column]
+        if isinstance(column, Batch) and lies_flat(column):
+            data = column.values if isinstance(column, PackedBatch) else column.data  # type: ignore[attr-defined]
+            return Array(of_dtype(data.dtype).name, data.ndim - isinstance(column, MaskedBatch), True)
+        return type_of(program, call.examples(value.column), where)
+    if is_own(value):
+        if type(value) is tuple:
+            return Tuple(tuple(kind_of_value(program, call, each, f"{where}[{i}]") for i, each in enumerate(value)))
+        if type(value) is dict and all(isinstance(name, str) for name in value):
+            items = [kind_of_value(program, call, each, f"{where}[{name!r}]") for name, each in value.items()]
+            return Struct(dict, tuple(value), tuple(items))
+        raise Mismatch(f"a {type(value).__name__} of what is each example's own and what is shared")
+    return type_of(program, [value], where)
+
+
+def lies_flat(batch: Any) -> bool:
+    """Whether the examples of a batch can be read where they are: each is contiguous."""
+    if isinstance(batch, PackedBatch):
+        values = batch.values
+        return isinstance(values, np.ndarray) and not is_boxed(values) and values.flags.c_contiguous
+    if not isinstance(batch, MaskedBatch) or batch.scalar is not None or not batch.sizes or is_boxed(batch.data):
+        return False
+    data = batch.data
+    return isinstance(data, np.ndarray) and bool(data.flags.c_contiguous) and Lengths not in map(type, batch.sizes[1:])
+
+
+def describe(kind: Type) -> str:
+    """A type in full, as text: what tells two kinds of examples apart."""
+    match kind:
+        case Tuple():
+            return f"({', '.join(map(describe, kind.items))})"
+        case Struct():
+            return f"{kind.cls.__qualname__}:{id(kind.cls)}({', '.join(map(describe, kind.items))}){kind.names}"
+        case List() | Set() | Dict():
+            return f"{type(kind).__name__}[{', '.join(map(describe, kind.site.find().items))}]"
+    return str(kind)
+
+
+def packed_values(call: CompiledCall, value: Any, kind: Type, first: int, last: int) -> tuple[list[Any], list[int]]:
+    """The arrays of an argument, and how far examples lie apart in those that `Loader.steps` names."""
+    if not isinstance(value, ColumnPlace):
+        if not is_own(value):
+            return pack(kind, [value] * (last - first)), [-1] * count_apart(kind)
+        arrays: list[Any] = []
+        steps: list[int] = []
+        for each, item in zip(value.values() if isinstance(value, dict) else value, kind.items, strict=True):
+            inner_arrays, inner_steps = packed_values(call, each, item, first, last)
+            arrays += inner_arrays
+            steps += inner_steps
+        return arrays, steps
+    column = call.columns[value.column]
+    if isinstance(column, Batch) and lies_flat(column):
+        if isinstance(column, PackedBatch):
+            offsets = column.offsets[first : last + 1]
+            values = column.values[offsets[0] : offsets[-1]]
+            lengths = np.diff(offsets)
+            trailing, step = values.shape[1:], -1
+        else:
+            values = column.data[first:last]  # type: ignore[attr-defined]
+            size = column.sizes[0]  # type: ignore[attr-defined]
+            whole = values.shape[1]
+            lengths = size.values[first:last] if isinstance(size, Lengths) else np.full(last - first, size, np.int64)
+            trailing, step = values.shape[2:], whole * int(np.prod(values.shape[2:], dtype=np.int64))
+        sizes = np.empty((last - first, kind.ndim), np.int64)
+        sizes[:, 0], sizes[:, 1:] = lengths, trailing
+        return [values.reshape(-1), sizes.reshape(-1)], [step]
+    return pack(kind, call.examples(value.column)[first:last]), [-1] * count_apart(kind)
+
+
+def packed_arguments(
+    call: CompiledCall, kinds: Sequence[Type], first: int, last: int
+) -> tuple[list[np.ndarray], list[int]]:
+    """The arrays of all arguments for some of the examples, and how far examples lie apart in those that may."""
+    arrays: list[Any] = []
+    steps: list[int] = []
+    for value, kind in zip(call.values, kinds, strict=True):
+        own_arrays, own_steps = (
+            packed_values(call, value, kind, first, last) if is_own(value) else (pack(kind, [value]), [])
+        )
+        arrays += own_arrays
+        steps += own_steps
+    return arrays, steps

@@ -1,0 +1,184 @@
+"""Running a form for gradients: cotangents of results in, cotangents of what is differentiated out."""
+
+import dataclasses
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
+from autobatch.compiled.compiled_call import CompiledCall, NotCompiled, packed_arguments
+from autobatch.compiled.compiled_map import CompiledForm, open_calls, state_of
+from autobatch.compiled.reading.exact_types import Array, List, Scalar, Struct, Text, Tuple, Type
+from autobatch.compiled.reading.source_program import Unreadable
+from autobatch.compiled.taping.taped_module import TapedModule, write_taped
+from autobatch.compiled.ufunc_loops import table_of
+
+__all__ = ["Cotangents", "TapedForm", "differentiable", "gradients_of", "run_backward", "taped_form"]
+
+_NODES = 1 << 12  # of the tape of a form that has not run
+_MOST_NODES = 1 << 23  # 470 MB: an example that needs more is Python's
+
+
+@dataclasses.dataclass(eq=False)
+class TapedForm:
+    """What a form was compiled to for the gradients of some of its arguments."""
+
+    module: TapedModule | None
+    reason: str = ""
+    kernel: CachedKernel | None = None
+    table: Any = None
+    nodes: int = _NODES
+    checked: bool = False
+
+    def demand(self) -> None:
+        """Nothing, if it is there.
+
+        Raises:
+            NotCompiled: it is not, or not yet.
+        """
+        if self.kernel is None or not self.kernel.look():
+            raise NotCompiled(*state_of(self))
+
+    def refuse(self, reason: str) -> None:
+        """It is not used again."""
+        self.reason, self.kernel = reason, None
+
+
+def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedForm:
+    """The form for gradients of these arguments."""
+    key = tuple(differentiated)
+    if form.module is None:
+        return TapedForm(None, form.reason)
+    if key not in form.taped:
+        try:
+            module = write_taped(form.module, key)
+            table = np.append(table_of(form.module.program.ufuncs), 0)
+            form.taped[key] = TapedForm(module, kernel=kernel_of(module.text), table=table)
+        except (Unreadable, RuntimeError, RecursionError, SyntaxError) as error:
+            form.taped[key] = TapedForm(None, str(error))
+    return form.taped[key]
+
+
+def differentiable(kind: Type) -> bool:
+    """Whether an argument of this type has a gradient that is given out as the loop gives it."""
+    match kind:
+        case Scalar():
+            return kind.kind in "fnb"
+        case Array():
+            return np.dtype(kind.dtype).kind == "f"
+        case Text():
+            return True
+        case Tuple():
+            return all(map(differentiable, kind.items))
+        case Struct():
+            return (kind.cls is dict or issubclass(kind.cls, tuple)) and all(map(differentiable, kind.items))
+        case List():
+            return kind.elem is None or differentiable(kind.elem)
+    return False
+
+
+@dataclasses.dataclass
+class Cotangents:
+    """The cotangents of results.
+
+    Attributes:
+        flat: for each array of results that has some, its cotangents, one after the other.
+        starts: where those of each example begin in it.
+    """
+
+    flat: dict[int, np.ndarray]
+    starts: dict[int, np.ndarray]
+
+
+@dataclasses.dataclass
+class Backward:
+    """What came of a run.
+
+    Attributes:
+        outs: the arrays of results; failed: the examples without one, which Python has to run.
+        leaves: the cotangents of the packed arrays, in the order of `TapedModule.leaves`; those of what is shared are
+            the sum over the examples, or have a row for each.
+    """
+
+    outs: Any
+    failed: list[int]
+    leaves: list[np.ndarray]
+
+
+def run_backward(
+    call: CompiledCall, form: CompiledForm, taped: TapedForm, cotangents: Cotangents, first: int, last: int, rows: bool
+) -> Backward:
+    """Run some of the examples, forward and back.
+
+    Args:
+        cotangents: of all of these examples; those of one that fails are not looked at.
+        rows: what is shared has a cotangent for each example.
+    """
+    module = taped.module
+    assert module is not None
+    assert form.module is not None
+    assert taped.kernel is not None
+    entry = taped.kernel.entry
+    assert entry is not None
+    arrays, steps = packed_arguments(call, form.module.root.kinds, first, last)
+    captured = [np.ascontiguousarray(each.read()) for each in form.module.program.captured.values()]
+    depth = max(0, sys.getrecursionlimit() - open_calls() - 60)
+    count = last - first
+    sizes = [arrays[leaf].size for leaf in module.leaves]
+    ends = list(itertools.accumulate(sizes, initial=0))
+    shared = ends[module.shared]
+    places = [np.arange(start + 1, end + 1) for start, end in itertools.pairwise(ends)]
+    each_shared = np.zeros((count, shared if rows else 0))
+    seeds = [array for k in module.seeded for array in (cotangents.flat[k], cotangents.starts[k])]
+    while True:
+        status = np.zeros(count + 1, np.uint8)
+        state = np.array([ends[-1] + 1, ends[-1] + 1, 0, taped.nodes >= _MOST_NODES], np.int64)
+        adjoints, seen = np.zeros(ends[-1] + 1 + taped.nodes), np.zeros(ends[-1] + 1 + taped.nodes, np.uint8)
+        parents, partials = np.empty((taped.nodes, 2), np.int64), np.empty((taped.nodes, 2))
+        outs = entry(
+            count, 1, taped.table, depth, status, *arrays, *steps, *captured,
+            parents, partials, state, adjoints, seen, each_shared, *places, *seeds,
+        )  # fmt: skip
+        if not state[2]:
+            break
+        taped.nodes = min(8 * taped.nodes, _MOST_NODES)
+    leaves = [adjoints[start + 1 : end + 1] for start, end in itertools.pairwise(ends)]
+    if rows:
+        leaves[: module.shared] = [
+            each_shared[:, a:b].ravel() for a, b in itertools.pairwise(ends[: module.shared + 1])
+        ]
+    return Backward(outs, (first + np.flatnonzero(status[:-1])).tolist(), leaves)
+
+
+def gradients_of(kind: Type, values: Sequence[Any], leaves: Iterator[np.ndarray]) -> list[Any]:
+    """The gradient of each value, in its form, from the cotangents of the packed arrays."""
+    match kind:
+        case Scalar():
+            if kind.kind != "f":
+                return [None] * len(values)
+            flat = next(leaves)
+            return flat.tolist() if kind.python else list(flat.astype(kind.name))
+        case Array():
+            flat = next(leaves).astype(kind.dtype)
+            ends = itertools.accumulate((value.size for value in values), initial=0)
+            parts = zip(values, itertools.pairwise(ends), strict=True)
+            return [flat[a:b].reshape(value.shape).copy() for value, (a, b) in parts]
+        case Tuple() | Struct():
+            get: Any = (lambda value, at: value[at]) if not isinstance(kind, Struct) or kind.cls is dict else getattr
+            names = range(len(kind.items)) if isinstance(kind, Tuple) else kind.names
+            columns = [
+                gradients_of(item, [get(value, name) for value in values], leaves)
+                for name, item in zip(names, kind.items, strict=True)
+            ]
+            rows = list(zip(*columns, strict=True)) if columns else [()] * len(values)
+            if isinstance(kind, Tuple):
+                return rows
+            return [dict(zip(kind.names, row, strict=True)) if kind.cls is dict else kind.cls(*row) for row in rows]
+        case List():
+            inner = gradients_of(kind.elem, list(itertools.chain.from_iterable(values)), leaves)
+            ends = itertools.accumulate(map(len, values), initial=0)
+            return [inner[a:b] for a, b in itertools.pairwise(ends)]
+    return [None] * len(values)

@@ -1,0 +1,139 @@
+"""Partial derivatives as text: of each function that compiled code calls on numbers, in the order of its operands.
+
+In a partial {0} and {1} are the operands, {y} is the result. They are those of `ops.numpy.elementwise`.
+"""
+
+import math
+
+import numpy as np
+
+__all__ = ["CONSTANT", "CONSTANT_UFUNCS", "PARTIALS", "ROOTS", "UFUNC_PARTIALS"]
+
+_LN2, _LN10 = repr(math.log(2.0)), repr(math.log(10.0))
+_ERF = repr(2.0 / math.sqrt(math.pi))
+
+_ONE = {
+    "exp": "{y}", "exp2": f"{{y}} * {_LN2}", "expm1": "{y} + 1.0", "log": "1.0 / {0}",
+    "log2": f"1.0 / ({{0}} * {_LN2})",
+    "log10": f"1.0 / ({{0}} * {_LN10})", "log1p": "1.0 / (1.0 + {0})", "sin": "math.cos({0})", "cos": "-math.sin({0})",
+    "tan": "1.0 + {y} * {y}", "arcsin": "1.0 / math.sqrt(1.0 - {0} * {0})",
+    "arccos": "-1.0 / math.sqrt(1.0 - {0} * {0})", "arctan": "1.0 / (1.0 + {0} * {0})", "sinh": "math.cosh({0})",
+    "cosh": "math.sinh({0})", "tanh": "1.0 - {y} * {y}", "arcsinh": "1.0 / math.sqrt({0} * {0} + 1.0)",
+    "arccosh": "1.0 / math.sqrt({0} * {0} - 1.0)", "arctanh": "1.0 / (1.0 - {0} * {0})", "negative": "-1.0",
+    "positive": "1.0", "absolute": "sign_of({0})", "fabs": "sign_of({0})", "square": "2.0 * {0}",
+    "reciprocal": "-{y} * {y}", "deg2rad": repr(math.pi / 180.0), "rad2deg": repr(180.0 / math.pi),
+    "sqrt": "0.5 / {y}", "cbrt": "1.0 / (3.0 * {y} * {y})",
+}  # fmt: skip
+ROOTS = frozenset({"sqrt", "cbrt", "math.sqrt"})
+"""Those whose derivative is infinite at zero."""
+
+_FIRST = "(1.0 if {0} %s {1} or {%d} != {%d} else 0.0)"
+_SECOND = "(0.0 if {0} %s {1} or {%d} != {%d} else 1.0)"
+
+
+def _extreme(sign: str, nan: int) -> tuple[str, str]:
+    return _FIRST % (sign, nan, nan), _SECOND % (sign, nan, nan)
+
+
+_TWO = {
+    "add": ("1.0", "1.0"), "subtract": ("1.0", "-1.0"), "multiply": ("{1}", "{0}"),
+    "divide": ("1.0 / {1}", "-{y} / {1}"), "maximum": _extreme(">=", 0), "minimum": _extreme("<=", 0),
+    "fmax": _extreme(">=", 1), "fmin": _extreme("<=", 1),
+    "hypot": ("({0} / {y} if {y} != 0.0 else 0.0)", "({1} / {y} if {y} != 0.0 else 0.0)"),
+    "arctan2": ("{1} / ({1} * {1} + {0} * {0})", "-{0} / ({1} * {1} + {0} * {0})"),
+    "copysign": ("math.copysign(1.0, {0}) * math.copysign(1.0, {1})", "0.0"),
+    "logaddexp": ("(math.exp({0} - {y}) if {y} != -INF else math.exp({0}))",
+                  "(math.exp({1} - {y}) if {y} != -INF else math.exp({1}))"),
+    "power": ("power_x({0}, {1})", "power_y({0}, {y})"), "float_power": ("power_x({0}, {1})", "power_y({0}, {y})"),
+    "remainder": ("1.0", "-np.floor({0} / {1})"), "fmod": ("1.0", "-np.trunc({0} / {1})"),
+    "heaviside": ("0.0", "(1.0 if {0} == 0 else 0.0)"),
+}  # fmt: skip
+
+UFUNC_PARTIALS: dict[str, tuple[str, ...]] = {**{name: (text,) for name, text in _ONE.items()}, **_TWO}
+"""By the name of the ufunc."""
+
+_OF_MATH = {
+    "acos": "arccos", "asin": "arcsin", "atan": "arctan", "acosh": "arccosh", "asinh": "arcsinh", "atanh": "arctanh",
+    "atan2": "arctan2", "pow": "power",
+}  # fmt: skip
+_SAME = ("sqrt", "exp", "sin", "cos", "tan", "sinh", "cosh", "tanh", "log", "log10", "log2", "log1p", "expm1", "fabs",
+         "copysign", "exp2", "cbrt")  # fmt: skip
+
+PARTIALS: dict[str, tuple[str, ...]] = {
+    **{f"math.{name}": UFUNC_PARTIALS[ufunc] for name, ufunc in _OF_MATH.items()},
+    **{f"math.{name}": UFUNC_PARTIALS[name] for name in _SAME},
+    "math.erf": (f"{_ERF} * math.exp(-{{0}} * {{0}})",), "math.erfc": (f"-{_ERF} * math.exp(-{{0}} * {{0}})",),
+    "np.fmod": UFUNC_PARTIALS["fmod"], "hypot": UFUNC_PARTIALS["hypot"], "abs": UFUNC_PARTIALS["absolute"],
+    "squared": ("2.0 * {0}",), "modulo": UFUNC_PARTIALS["remainder"],
+    "Add": UFUNC_PARTIALS["add"], "Sub": UFUNC_PARTIALS["subtract"], "Mult": UFUNC_PARTIALS["multiply"],
+    "Div": UFUNC_PARTIALS["divide"], "USub": ("-1.0",),
+}  # fmt: skip
+"""By the name in compiled text; operators by that of their syntax."""
+
+CONSTANT = frozenset(
+    [
+        "uint64",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint8",
+        "uint16",
+        "uint32",
+        "boolean",
+        "len",
+        "range",
+        "place_of_max",
+        "place_of_min",
+        "lowest",
+        "place_in",
+        "places_in",
+        "has_ties",
+        "within",
+        "counted",
+        "overlap",
+        "common_shape",
+        "common_shape_ranked",
+        "stable_order",
+        "float_flags",
+        "clear_flags",
+        "wrapped",
+        "even",
+        "even_arrays",
+        "triangle",
+        "same_text",
+        "order_of_text",
+        "text_in",
+        "floor_divide",
+        "np.floor",
+        "np.ceil",
+        "np.trunc",
+        "np.isnan",
+        "np.isinf",
+        "np.isfinite",
+        "math.isnan",
+        "math.isinf",
+        "math.isfinite",
+        "np.argsort",
+        "np.nonzero",
+        "np.arange",
+        "add",
+        "subtract",
+        "multiply",
+        "integer_power",
+        "max",
+        "min",
+        "math.gcd",
+        "extent",
+    ]
+)
+"""Functions of compiled text whose results carry no gradient."""
+
+CONSTANT_UFUNCS = frozenset(
+    each.__name__
+    for each in (
+        np.floor, np.ceil, np.trunc, np.rint, np.sign, np.isnan, np.isinf, np.isfinite, np.logical_not, np.logical_and,
+        np.logical_or, np.logical_xor, np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal,
+        np.floor_divide,
+    )
+)  # fmt: skip

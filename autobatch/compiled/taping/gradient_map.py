@@ -1,0 +1,150 @@
+"""`ab.map` of `ab.grad(f)`, compiled: the value and the gradient of each example, in one pass over all."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.autodiff.grad import Gradient
+from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall, NotCompiled
+from autobatch.compiled.compiled_map import CompiledForm, prepared, same
+from autobatch.compiled.data import unpack
+from autobatch.compiled.reading.exact_types import Scalar, Tuple, Type, Union
+from autobatch.compiled.taping.backward import (
+    Cotangents,
+    TapedForm,
+    differentiable,
+    gradients_of,
+    run_backward,
+    taped_form,
+)
+
+__all__ = ["compiled_gradient_map", "prepared_gradient"]
+
+
+def prepared_gradient(
+    gradient: Gradient, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None, first: int = 0
+) -> tuple[CompiledCall, CompiledForm | None, TapedForm | None]:
+    """The call's data, and the forms for its types.
+
+    Raises:
+        NotCompiled: there are none.
+    """
+    call, form = prepared(gradient.function, columns, shared, arguments_of, first)
+    if form is None:
+        return call, None, None
+    if form.module is None:
+        raise NotCompiled(form.reason)
+    kinds = form.module.root.kinds
+    if not all(0 <= position < len(kinds) for position in gradient.positions):
+        raise NotCompiled("an argument that is not there is differentiated")
+    wrong = next((kinds[position] for position in gradient.positions if not differentiable(kinds[position])), None)
+    if wrong is not None:
+        raise NotCompiled(f"the gradient with respect to a {wrong} is not compiled")
+    if not _is_scalar(_result(gradient, form.module.result)):
+        raise NotCompiled(f"the gradient of a {form.module.result} is not compiled")
+    return call, form, taped_form(form, [position in gradient.positions for position in range(len(kinds))])
+
+
+def _result(gradient: Gradient, kind: Type) -> Type:
+    """The type of what is differentiated."""
+    if not gradient.has_aux:
+        return kind
+    return kind.items[0] if isinstance(kind, Tuple) and len(kind.items) == 2 else None
+
+
+def _is_scalar(kind: Type) -> bool:
+    scalars = kind.scalars if isinstance(kind, Union) else {kind}
+    return all(isinstance(each, Scalar) and each.kind == "f" for each in scalars)
+
+
+def compiled_gradient_map(
+    gradient: Gradient,
+    in_python: Callable[..., Any],
+    columns: Sequence[Any],
+    shared: dict[str, Any],
+    arguments_of: Arguments | None = None,
+    first: int = 0,
+) -> list[Any]:
+    """What the gradient of a function gives for each example.
+
+    Args:
+        gradient: it; in_python: the same, on a tape in Python.
+        columns, shared, arguments_of, first: as for `compiled_map`.
+
+    Raises:
+        NotCompiled: there is no compiled form, or not yet; nothing has happened.
+        Exception: that of the first example that raises, with the note that names it.
+    """
+    call, form, taped = prepared_gradient(gradient, columns, shared, arguments_of, first)
+    if form is None or taped is None:
+        return []
+    taped.demand()
+    assert form.module is not None
+    assert taped.module is not None
+    place = 2 if isinstance(_result(gradient, form.module.result), Union) else 0
+    cotangents = Cotangents(
+        {k: np.ones(call.count) for k in taped.module.seeded},
+        {k: np.arange(call.count) if k == place else np.full(call.count, -1) for k in taped.module.seeded},
+    )
+    try:
+        done = run_backward(call, form, taped, cotangents, 0, call.count, True)
+    except OverflowError:
+        raise NotCompiled("an int of more than 64 bits") from None
+    outs = done.outs if isinstance(done.outs, tuple) else ()
+    values = unpack(form.module.result, outs, call.count - len(done.failed))
+    python = dataclasses.replace(call, function=in_python)  # type: ignore[arg-type]
+    results = _assembled(gradient, call, form, values, done.leaves, done.failed, taped)
+    if not taped.checked:
+        _check(python, form, taped, results, set(done.failed))
+    for index in done.failed:
+        results[index] = python.in_python(index)
+    return results
+
+
+def _assembled(
+    gradient: Gradient, call: CompiledCall, form: CompiledForm, values: list[Any], leaves: list[np.ndarray],
+    failed: list[int], taped: TapedForm,
+) -> list[Any]:  # fmt: skip
+    """The results, in the form in which the gradient gives them."""
+    assert form.module is not None
+    assert taped.module is not None
+    kinds, own = form.module.root.kinds, form.module.own
+    shared_leaves, own_leaves = iter(leaves[: taped.module.shared]), iter(leaves[taped.module.shared :])
+    trees: dict[int, list[Any]] = {}
+    for position in sorted(set(gradient.positions)):
+        value = call.values[position]
+        if own[position]:
+            if not isinstance(value, ColumnPlace):
+                raise NotCompiled("the gradient with respect to an argument that is partly shared is not compiled")
+            trees[position] = gradients_of(kinds[position], call.examples(value.column), own_leaves)
+        else:
+            trees[position] = gradients_of(kinds[position], [value] * call.count, shared_leaves)
+    if gradient.single:
+        grads: Sequence[Any] = trees[gradient.positions[0]]
+    else:
+        grads = list(zip(*(trees[position] for position in gradient.positions), strict=True))
+    given = iter(values)
+    bad = set(failed)
+    return [None if index in bad else gradient.result(next(given), grads[index]) for index in range(call.count)]
+
+
+def _check(python: CompiledCall, form: CompiledForm, taped: TapedForm, results: list[Any], failed: set[int]) -> None:
+    """Compare some results with what Python makes of the same examples.
+
+    Raises:
+        NotCompiled: they are not the same; the form is not used again.
+    """
+    chosen = [index for index in dict.fromkeys((0, python.count - 1)) if index not in failed]
+    for index in chosen:
+        try:
+            expected = python.in_python(index)
+        except Exception as error:
+            expected = error
+        if not same(results[index], expected, True):
+            taped.refuse(
+                f"compiled, the gradient of {python.function.__qualname__} was {results[index]!r} for {expected!r}"
+            )
+            raise NotCompiled(taped.reason)
+    taped.checked = bool(chosen)

@@ -1,0 +1,677 @@
+"""Compiled text with a tape: beside each number that may carry a gradient goes its place on the tape.
+
+The text that readers write is small steps whose meaning is known. A second pass over it leaves each of them as it is,
+so values, guards and errors are the same, and writes beside it what happens to the places: an item of an array has its
+place at the same index of an array of places, a list has a list of places, a tuple a tuple of them; and where numbers
+are computed with, a node with the partial derivatives is pushed (`kernels.taped`).
+
+    t5 = v_x_0[t4]                 t5_p = v_x_0_p[t4]
+    t6 = t5 * v_w_1                t6_p = push_2(tape, t5_p, v_w_1, v_w_1_p, t5)
+    v_h_2[t4] = t6                 v_h_2_p[t4] = t6_p
+
+Which variables those are is found first, from the inputs that are differentiated: what is computed from them, and all
+that may be one memory with it. What there is no derivative of, or what may be changed in a way that is not seen,
+raises `Unreadable`.
+"""
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.compiled.reading.exact_types import (
+    FLOAT,
+    INT,
+    NONE,
+    Array,
+    Dict,
+    List,
+    Maybe,
+    Scalar,
+    Set,
+    Struct,
+    Tuple,
+    Union,
+)
+from autobatch.compiled.reading.machine import rep
+from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram, Unreadable, flat
+from autobatch.compiled.taping.derivatives import CONSTANT, CONSTANT_UFUNCS, PARTIALS, ROOTS, UFUNC_PARTIALS
+
+__all__ = ["Shadows"]
+
+_ZERO = "int64(0)"
+_ALIKE = frozenset({"np.ascontiguousarray", "spread", "spread_same", "stacked_arrays", "list_item", "room"})
+_MADE = frozenset({"np.zeros", "np.ones", "np.empty"})
+_METHODS = frozenset({"copy", "ravel", "reshape", "pop"})
+_MODULES = frozenset({"np", "math", "heapq"})
+_CONSTANT_ATTRIBUTES = frozenset({"shape", "size", "ndim", "itemsize", "ctypes", "dtype", "flags", "strides"})
+
+
+def carries(kind: Any) -> bool:
+    """Whether a value of a type may carry a gradient."""
+    match kind:
+        case Scalar():
+            return kind.kind == "f" or kind == NONE  # None stands for a type that was not said, too
+        case Union():
+            return any(each.kind == "f" for each in kind.scalars)
+        case Array():
+            return np.dtype(kind.dtype).kind == "f"
+        case Tuple() | Struct():
+            return any(map(carries, kind.items))
+        case Maybe():
+            return carries(kind.inner)
+        case List() | Set() | Dict():
+            return any(map(carries, kind.site.find().items))
+    return kind is None
+
+
+def in_memory(kind: Any) -> bool:
+    """Whether two names of a value of a type see each other's writes."""
+    match kind:
+        case Tuple() | Struct():
+            return any(map(in_memory, kind.items))
+        case Maybe():
+            return in_memory(kind.inner)
+    return kind is None or kind == NONE or isinstance(kind, Array | List | Set | Dict)
+
+
+def _index(index: ast.expr) -> str:
+    """An index as text."""
+    if isinstance(index, ast.Tuple) and index.elts:
+        return ", ".join(map(ast.unparse, index.elts)) + ("," if len(index.elts) == 1 else "")
+    return ast.unparse(index)
+
+
+class Shadows:
+    """The functions of a program and its kernel, with places.
+
+    Args:
+        program: it.
+        kernel: the kernel's text; the line `SEED` stands where cotangents go in.
+        kinds: the types of the kernel's variables.
+        inputs: the arrays that the kernel takes whose elements are leaves; each has places of its name with `_p`.
+        root: the function that the kernel calls.
+    """
+
+    def __init__(
+        self, program: SourceProgram, kernel: str, kinds: Mapping[str, Any], inputs: Sequence[str], root: Instance
+    ) -> None:
+        self.program = program
+        extra = "".join(f", {name}" for name in program.captured)
+        self.containers: dict[str, Any] = {}
+        self.functions: dict[str, _ShadowedFunction] = {}
+        for instance in program.instances.values():
+            if instance in program.done:
+                text = instance.text.replace("@extra@", extra)
+                self.functions[instance.name] = _ShadowedFunction(self, text, instance.variables, instance)
+        self.kernel = _ShadowedFunction(self, kernel, kinds, root)
+        self.kernel.active |= set(inputs)
+        changed = True
+        while changed:
+            changed = self.kernel.spread()
+            for function in self.functions.values():
+                changed |= function.spread()
+
+    def seeds(self) -> list[str]:
+        """The arrays of results that carry a gradient."""
+        return sorted((name for name in self.kernel.active if name.startswith("out")), key=lambda name: int(name[3:]))
+
+    def text(self, seeding: Lines) -> str:
+        """All of it, as text; `seeding` is put in the place of `SEED`."""
+        self.kernel.seeding = seeding
+        written = [function.written() for function in (*self.functions.values(), self.kernel)]
+        made = [
+            f"@jit\ndef {name}_p():\n    return [{no_place(kind.elem)} for _ in range(0)]\n"
+            for name, kind in self.containers.items()
+        ]
+        return "\n".join([*made, *written])
+
+
+def no_place(kind: Any) -> str:
+    """Places of a value that nobody reads."""
+    if not carries(kind):
+        return _ZERO
+    match kind:
+        case Union():
+            return f"({_ZERO}, {_ZERO}, {_ZERO})"
+        case Array():
+            return f"np.zeros(({'0, ' * kind.ndim}), np.int64)"
+        case Tuple() | Struct():
+            return f"({''.join(no_place(item) + ', ' for item in kind.items)})"
+        case Maybe():
+            return f"({_ZERO}, {no_place(kind.inner)})"
+        case List():
+            return f"new_{rep(kind)}_p()"
+    return _ZERO
+
+
+class _ShadowedFunction:
+    """One function."""
+
+    def __init__(self, shadows: Shadows, text: str, kinds: Mapping[str, Any], instance: Instance) -> None:
+        self.shadows, self.kinds, self.instance = shadows, kinds, instance
+        tree = ast.parse(text).body[0]
+        assert isinstance(tree, ast.FunctionDef)
+        self.tree = tree
+        self.parameters = [arg.arg for arg in tree.args.args]
+        self.active: set[str] = set()
+        self.result = False
+        self.count = 0
+        self.seeding: Lines = []
+
+    # --- which variables carry a gradient
+
+    def spread(self) -> bool:
+        """Find more of them, until there are no more; whether there were any."""
+        before = len(self.active), self.result
+        size = -1
+        while size != len(self.active):
+            size = len(self.active)
+            for node in ast.walk(self.tree):
+                self._spread(node)
+        return (len(self.active), self.result) != before
+
+    def _activate(self, name: str) -> None:
+        if carries(self.kinds.get(name)):
+            self.active.add(name)
+
+    def _reach(self, node: ast.expr) -> None:
+        """Activate the variables that may be one memory with a value."""
+        match node:
+            case ast.Name(id=name):
+                if in_memory(self.kinds.get(name)):
+                    self._activate(name)
+            case ast.Subscript(value=value) | ast.Attribute(value=value):
+                self._reach(value)
+            case ast.Tuple(elts=elts):
+                for each in elts:
+                    self._reach(each)
+            case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in _METHODS:
+                self._reach(value)
+            case ast.Call(args=args):
+                for each in args:
+                    self._reach(each)
+
+    def _spread(self, node: ast.AST) -> None:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                if self.carries(value):
+                    self._activate(name)
+                if name in self.active and in_memory(self.kinds.get(name)):
+                    self._reach(value)
+            case ast.Assign(targets=[ast.Tuple(elts=[_, ast.Name(id=name)])], value=ast.Call() as call):
+                callee = self._callee(call)
+                if callee is not None:
+                    self._spread_call(callee, call)
+                    if callee.result:
+                        self._activate(name)
+                    if name in self.active and in_memory(self.kinds.get(name)):
+                        callee.result = True
+            case (
+                ast.Assign(targets=[ast.Subscript(value=holder)], value=value)
+                | ast.AugAssign(target=ast.Subscript(value=holder), value=value)
+            ):
+                self._put(holder, value)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=holder, attr=attr), args=args)) if args:
+                if attr in ("append", "insert"):
+                    self._put(holder, args[-1])
+            case ast.Expr(value=ast.Call(func=ast.Name(id="list_put"), args=[holder, _, value])):
+                self._put(holder, value)
+            case ast.Expr(value=ast.Call(func=ast.Name(id="fill_rows"), args=[out, value])):
+                self._put(out, value)
+            case ast.Expr(value=ast.Call(func=ast.Name(id="apply_1" | "apply_2" | "reduce_1"), args=args)):
+                if self._ufunc(args[0]).__name__ not in CONSTANT_UFUNCS:
+                    for each in args[2:-1]:
+                        self._put(args[-1], each)
+            case ast.For(target=ast.Name(id=name), iter=items):
+                if self.carries(items):
+                    self._activate(name)
+                if name in self.active:
+                    self._reach(items)
+            case ast.Return(value=ast.Tuple(elts=[_, value])) if self is not self.shadows.kernel:
+                if self.carries(value):
+                    self.result = True
+                if self.result and in_memory(self.instance.result):
+                    self._reach(value)
+
+    def _put(self, holder: ast.expr, value: ast.expr) -> None:
+        """`value` goes into `holder`."""
+        if self.carries(value):
+            self._reach(holder)
+        root = holder
+        while isinstance(root, ast.Subscript | ast.Attribute):
+            root = root.value
+        if isinstance(root, ast.Name) and root.id in self.active:
+            kind = self.kinds.get(root.id)
+            if isinstance(kind, List) and in_memory(kind.elem):
+                self._reach(value)
+
+    def _callee(self, call: ast.Call) -> "_ShadowedFunction | None":
+        return self.shadows.functions.get(call.func.id) if isinstance(call.func, ast.Name) else None
+
+    def _spread_call(self, callee: "_ShadowedFunction", call: ast.Call) -> None:
+        for name, arg in zip(callee.parameters[2:], call.args[2:], strict=True):
+            if self.carries(arg):
+                callee._activate(name)
+            if name in callee.active and in_memory(callee.kinds.get(name)):
+                self._reach(arg)
+
+    def kind_of(self, node: ast.expr) -> Any:
+        """The type of an expression, as far as it is plain."""
+        match node:
+            case ast.Name(id=name):
+                return self.kinds.get(name)
+            case ast.Subscript(value=value, slice=ast.Constant(value=int(k))):
+                kind = self.kind_of(value)
+                if isinstance(kind, Tuple | Struct):
+                    return kind.items[k]
+                if isinstance(kind, Union):
+                    return (INT, INT, FLOAT)[k]
+                if isinstance(kind, Maybe):
+                    return (INT, kind.inner)[k]
+            case ast.Constant(value=float()):
+                return FLOAT
+            case ast.Constant():
+                return INT
+        return None
+
+    def carries(self, node: ast.expr) -> bool:
+        """Whether the value of an expression may carry a gradient."""
+        match node:
+            case ast.Name(id=name):
+                return name in self.active
+            case ast.Constant() | ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
+                return False
+            case ast.Attribute(value=value, attr=attr):
+                return attr not in _CONSTANT_ATTRIBUTES and self.carries(value)
+            case ast.Subscript(value=value):
+                return self.carries(value) and carries(self.kind_of(node))
+            case ast.BinOp(left=left, right=right):
+                return self.carries(left) or self.carries(right)
+            case ast.UnaryOp(operand=operand):
+                return self.carries(operand)
+            case ast.IfExp(body=body, orelse=orelse):
+                return self.carries(body) or self.carries(orelse)
+            case ast.Tuple(elts=elts):
+                return any(map(self.carries, elts))
+            case ast.ListComp(elt=elt, generators=generators):
+                return self.carries(elt) or any(self.carries(each.iter) for each in generators)
+            case ast.Call(func=func, args=args):
+                return self._call_carries(ast.unparse(func), func, args)
+        return False
+
+    def _call_carries(self, name: str, func: ast.expr, args: Sequence[ast.expr]) -> bool:
+        if name in CONSTANT or name in _MADE:
+            return False
+        if name in ("scalar_1", "scalar_2") and self._ufunc(args[0]).__name__ in CONSTANT_UFUNCS:
+            return False
+        if isinstance(func, ast.Attribute) and not (isinstance(func.value, ast.Name) and func.value.id in _MODULES):
+            if func.attr in ("any", "all", "items", "keys"):
+                return False
+            if func.attr == "astype" and np.dtype(ast.unparse(args[0]).rpartition(".")[2].strip("_")).kind != "f":
+                return False
+            return self.carries(func.value)
+        if name in self.shadows.functions:
+            return self.shadows.functions[name].result
+        return any(map(self.carries, args))
+
+    def _ufunc(self, address: ast.expr) -> Any:
+        """The ufunc whose loop stands at this address, `table[2 k]`."""
+        assert isinstance(address, ast.Subscript)
+        assert isinstance(address.slice, ast.Constant)
+        place = address.slice.value
+        assert isinstance(place, int)
+        return self.shadows.program.ufuncs[place // 2][0]
+
+    # --- writing
+
+    def refuse(self, node: ast.AST, why: str) -> Unreadable:
+        """What to raise, with the user's line."""
+        code = self.instance.function.__code__
+        names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+        line = next((self.instance.lines[name] for name in names if name in self.instance.lines), code.co_firstlineno)
+        return Unreadable(f"{code.co_filename}:{line}: the gradient of {self.instance.function.__qualname__}: {why}")
+
+    def written(self) -> str:
+        """The function as text."""
+        is_kernel = self is self.shadows.kernel
+        body = self._block(self.tree.body)
+        parameters = list(self.parameters)
+        if not is_kernel:
+            if not self.active and not self.result:
+                return ast.unparse(self.tree) + "\n"
+            parameters += ["tape", *(f"{name}_p" for name in self.parameters if name in self.active)]
+        start = ["tape = parents, partials, state"] if is_kernel else []
+        return "\n".join(flat(["@jit", f"def {self.tree.name}({', '.join(parameters)}):", [*start, *body]])) + "\n"
+
+    def _block(self, body: Sequence[ast.stmt]) -> Lines:
+        out: Lines = []
+        for node in body:
+            out += self._statement(node)
+        return out or ["pass"]
+
+    def _statement(self, node: ast.stmt) -> Lines:
+        match node:
+            case ast.If(test=test, body=body, orelse=orelse):
+                self._check(test)
+                return [
+                    f"if {ast.unparse(test)}:",
+                    self._block(body),
+                    *(["else:", self._block(orelse)] if orelse else []),
+                ]
+            case ast.While(test=test, body=body):
+                return [f"while {ast.unparse(test)}:", self._block(body)]
+            case ast.For(target=target, iter=items, body=body):
+                return self._for(node, target, items, body)
+        text = ast.unparse(node)
+        self._check(node)
+        match node:
+            case ast.Expr(value=ast.Name(id="SEED")):
+                return self.seeding
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                if name in self.active:
+                    return self._assign(name, value, text)
+            case ast.Assign(targets=[ast.Tuple(elts=[ok, ast.Name(id=name)])], value=ast.Call() as call):
+                callee = self._callee(call)
+                if callee is not None and (callee.active or callee.result):
+                    return self._user_call(callee, ast.unparse(ok), name, call)
+            case ast.Assign(targets=[ast.Subscript(value=holder, slice=index)], value=value):
+                if self.carries(holder):
+                    where = f"{self.place(holder)}[{_index(index)}]"
+                    return [text, f"{where} = {self._into(holder, value)}"]
+            case ast.AugAssign(target=ast.Subscript(value=holder, slice=index), value=value):
+                if self.carries(holder):
+                    where = f"{self.place(holder)}[{_index(index)}]"
+                    return [text, f"{where} = push_2(tape, {where}, 1.0, {self.scalar(value)}, 1.0)"]
+            case ast.Expr(value=ast.Call() as call):
+                return self._effect(call, text)
+            case ast.Return(value=ast.Tuple(elts=[ok, value])) if self is not self.shadows.kernel and self.result:
+                if isinstance(ok, ast.Constant) and ok.value is False:
+                    return [f"return False, {ast.unparse(value)}, {self._made(self.instance.result)}"]
+                return [f"return True, {ast.unparse(value)}, {self.place(value, self.instance.result)}"]
+        return [text]
+
+    def _check(self, node: ast.AST) -> None:
+        """Refuse what Python refuses of a number with a gradient."""
+        for each in ast.walk(node):
+            is_int = isinstance(each, ast.Call) and ast.unparse(each.func) in ("int64", "uint64")
+            if is_int and any(map(self.carries, each.args)):  # type: ignore[attr-defined]
+                raise self.refuse(node, "an int is made of a number that carries it")
+
+    def _made(self, kind: Any) -> str:
+        self._container(kind)
+        return no_place(kind)
+
+    def _container(self, kind: Any) -> None:
+        """Have the makers of the lists that are in a type written."""
+        match kind:
+            case List():
+                self.shadows.containers[f"new_{rep(kind)}"] = kind
+                self._container(kind.elem)
+            case Tuple() | Struct():
+                for item in kind.items:
+                    self._container(item)
+            case Maybe():
+                self._container(kind.inner)
+
+    def _for(self, node: ast.For, target: ast.expr, items: ast.expr, body: Sequence[ast.stmt]) -> Lines:
+        if not self.carries(items):
+            return [f"for {ast.unparse(target)} in {ast.unparse(items)}:", self._block(body)]
+        if not (isinstance(items, ast.Name) and isinstance(target, ast.Name)):
+            raise self.refuse(node, f"a loop over {ast.unparse(items)}")
+        self.count += 1
+        k = f"p{self.count}"
+        item = [f"{target.id} = {items.id}[{k}]", f"{target.id}_p = {items.id}_p[{k}]"]
+        return [f"for {k} in range(len({items.id})):", [*item, *self._block(body)]]
+
+    def _assign(self, name: str, value: ast.expr, text: str) -> Lines:
+        kind = self.kinds.get(name)
+        if isinstance(value, ast.Call) and ast.unparse(value.func).startswith("new_"):
+            if not isinstance(kind, List):
+                raise self.refuse(value, f"a {type(kind).__name__.lower()} of numbers that carry it")
+            self._container(kind)
+            return [text, f"{name}_p = {ast.unparse(value.func)}_p()"]
+        place = self.place(value, kind, name)
+        if any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(value)):
+            self.count += 1
+            held = f"p{self.count}"
+            return [f"{held} = {self.place(value, kind)}", text, f"{name}_p = {held}"]
+        return [text, f"{name}_p = {place}"]
+
+    def _user_call(self, callee: "_ShadowedFunction", ok: str, name: str, call: ast.Call) -> Lines:
+        places = [
+            self.place(arg, callee.kinds.get(parameter))
+            for parameter, arg in zip(callee.parameters[2:], call.args[2:], strict=True)
+            if parameter in callee.active
+        ]
+        given = ", ".join([*map(ast.unparse, call.args), "tape", *places])
+        targets = f"{ok}, {name}"
+        if callee.result:
+            targets += f", {name}_p" if name in self.active else ", _"
+        return [f"{targets} = {callee.tree.name}({given})"]
+
+    def _effect(self, call: ast.Call, text: str) -> Lines:
+        function, args = ast.unparse(call.func), call.args
+        match call.func, args:
+            case ast.Name(id="list_put"), [holder, index, value] if self.carries(holder):
+                return [text, f"list_put({self.place(holder)}, {ast.unparse(index)}, {self._into(holder, value)})"]
+            case ast.Name(id="fill_rows"), [out, rows] if self.carries(out):
+                return [text, f"fill_rows({self.place(out)}, {self.place(rows)})"]
+            case ast.Name(id="apply_1" | "apply_2" | "reduce_1"), [address, *_] if (
+                self._ufunc(address).__name__ in CONSTANT_UFUNCS
+            ):
+                return [text]
+            case ast.Name(id="apply_1" | "apply_2"), [address, _, *operands, out] if self.carries(out):
+                return [text, *self._loop(self._ufunc(address), operands, out, text)]
+            case ast.Name(id="reduce_1"), [address, _, values, out] if self.carries(out):
+                return self._reduction(self._ufunc(address).__name__, values, out, text)
+            case ast.Attribute(value=ast.Name() as holder, attr=attr), _ if self.carries(holder):
+                if isinstance(self.kinds.get(holder.id), List):
+                    if attr == "append":
+                        return [text, f"{self.place(holder)}.append({self._into(holder, args[0])})"]
+                    if attr == "insert":
+                        where = ast.unparse(args[0])
+                        return [text, f"{self.place(holder)}.insert({where}, {self._into(holder, args[1])})"]
+                    if attr in ("clear", "reverse", "pop"):
+                        return [text, f"{self.place(holder)}.{attr}({', '.join(map(ast.unparse, args))})"]
+        if any(map(self.carries, args)) or (isinstance(call.func, ast.Attribute) and self.carries(call.func.value)):
+            raise self.refuse(call, f"{function.rpartition('.')[2]} of numbers that carry it")
+        return [text]
+
+    def _into(self, holder: ast.expr, value: ast.expr) -> str:
+        """The places of a value that goes into a list or an array."""
+        kind = self.kind_of(holder)
+        return self.place(value, kind.elem if isinstance(kind, List) else None)
+
+    def _loop(self, ufunc: Any, operands: Sequence[ast.expr], out: ast.expr, text: str) -> Lines:
+        partials = UFUNC_PARTIALS.get(ufunc.__name__)
+        if partials is None:
+            raise self.refuse(out, f"np.{ufunc.__name__} has none here")
+        self.count += 1
+        k, lines = f"p{self.count}", []
+        values: list[str] = []
+        places: list[str] = []
+        for number, each in enumerate([*operands, out]):
+            name = f"{k}_{number}"
+            lines.append(f"{name} = {ast.unparse(each)}.ravel()")
+            at = k if len(operands) == 1 or each is out else f"({k} if {name}.size > 1 else 0)"
+            values.append(f"{name}[{at}]")
+            if self.carries(each):
+                lines.append(f"{name}_p = {self.place(each)}.ravel()")
+                places.append(f"{name}_p[{at}]")
+            else:
+                places.append(_ZERO)
+        pushed = self._pushed(ufunc.__name__, partials, values[:-1], places[:-1], values[-1])
+        return [*lines, f"for {k} in range({k}_{len(operands)}.size):", [f"{k}_{len(operands)}_p[{k}] = {pushed}"]]
+
+    def _reduction(self, name: str, values: ast.expr, out: ast.expr, text: str) -> Lines:
+        into, own = f"{self.place(out)}[0]", ast.unparse(values)
+        places = self.place(values) if self.carries(values) else f"np.zeros({own}.size, np.int64)"
+        self.count += 1
+        start = f"p{self.count}"
+        match name:
+            case "add":
+                found = f"taped_sum(tape, {into}, {places})"
+            case "multiply":
+                found = f"taped_product(tape, {into}, {start}, {places}, {own})"
+            case "maximum" | "minimum":
+                found = f"taped_extreme({into}, {start}, {places}, {own}, {1 if name == 'maximum' else -1})"
+            case _:
+                raise self.refuse(out, f"np.{name}.reduce has none here")
+        return [f"{start} = {ast.unparse(out)}[0]", text, f"{into} = {found}"]
+
+    def _pushed(
+        self, name: str, partials: Sequence[str], values: Sequence[str], places: Sequence[str], out: str
+    ) -> str:
+        """The place of a number that is computed from others."""
+        parts = []
+        for partial, place in zip(partials, places, strict=True):
+            if place != _ZERO:
+                parts += [place, partial.format(*values, y=out)]
+        if len(parts) == 2 and parts[1] == "1.0":
+            return parts[0]
+        if name in ROOTS:
+            return f"push_root(tape, {parts[0]}, ({parts[1]} if {out} != 0.0 else INF))"
+        return f"push_{len(parts) // 2}(tape, {', '.join(parts)})"
+
+    def scalar(self, node: ast.expr) -> str:
+        """The place of a number."""
+        return self.place(node) if self.carries(node) else _ZERO
+
+    def place(self, node: ast.expr, kind: Any = None, out: str = "") -> str:
+        """The places of a value, as an expression.
+
+        Args:
+            kind: its type, or that of the variable it goes into.
+            out: the variable that holds it by then.
+        """
+        if isinstance(node, ast.Tuple):
+            items = kind.items if isinstance(kind, Tuple | Struct) else (None,) * len(node.elts)
+            places = [self.place(each, item) for each, item in zip(node.elts, items, strict=True)]
+            return f"({''.join(place + ', ' for place in places)})"
+        if not self.carries(node):
+            return self._constant(node, kind)
+        match node:
+            case ast.Name(id=name):
+                return f"{name}_p"
+            case ast.Subscript(value=value, slice=index):
+                return f"{self.place(value)}[{_index(index)}]"
+            case ast.Attribute(value=value, attr="T"):
+                return f"{self.place(value)}.T"
+            case ast.ListComp():
+                return self._comprehension(node)
+            case ast.BinOp(op=op, left=left, right=right):
+                return self._operation(type(op).__name__, [left, right], node, out)
+            case ast.UnaryOp(op=op, operand=operand):
+                return self._operation(type(op).__name__, [operand], node, out)
+            case ast.Call():
+                return self._call(node, kind, out)
+        raise self.refuse(node, f"`{ast.unparse(node)}` has none here")
+
+    def _operation(self, name: str, operands: Sequence[ast.expr], node: ast.expr, out: str) -> str:
+        partials = PARTIALS.get(name)
+        whole = any(isinstance(self.kind_of(each), Array) for each in operands)
+        if partials is None or whole or "np." in ast.unparse(node):
+            raise self.refuse(node, f"`{ast.unparse(node)}` has none here")
+        return self._pushed(
+            name, partials, [f"({ast.unparse(each)})" for each in operands], list(map(self.scalar, operands)),
+            out or f"({ast.unparse(node)})",
+        )  # fmt: skip
+
+    def _call(self, node: ast.Call, kind: Any, out: str) -> str:
+        name, args = ast.unparse(node.func), node.args
+        whole = out or f"({ast.unparse(node)})"
+        if name in ("float64", "float32", "np.float64", "np.float32", "opaque"):
+            return self.place(args[0])
+        if name == "select":
+            return f"select({ast.unparse(args[0])}, {self.scalar(args[1])}, {self.scalar(args[2])})"
+        if name in ("scalar_1", "scalar_2"):
+            ufunc = self._ufunc(args[0])
+            partials = UFUNC_PARTIALS.get(ufunc.__name__)
+            if partials is None:
+                raise self.refuse(node, f"np.{ufunc.__name__} has none here")
+            operands = args[2:-1]
+            values, places = [f"({ast.unparse(each)})" for each in operands], list(map(self.scalar, operands))
+            return self._pushed(ufunc.__name__, partials, values, places, whole)
+        if name in PARTIALS:
+            operands = args
+            values, places = [f"({ast.unparse(each)})" for each in operands], list(map(self.scalar, operands))
+            return self._pushed(name, PARTIALS[name], values, places, whole)
+        if name in _ALIKE:
+            return f"{name}({', '.join([self.place(args[0]), *map(ast.unparse, args[1:])])})"
+        if name == "np.full":
+            return f"np.full({ast.unparse(args[0])}, {self.scalar(args[1])}, np.int64)"
+        if name == "np.array":
+            return f"np.array({self.place(args[0])}, np.int64)"
+        if name == "np.concatenate":
+            assert isinstance(args[0], ast.Tuple)
+            parts = [self._of_array(each) for each in args[0].elts]
+            return f"np.concatenate(({''.join(part + ', ' for part in parts)}))"
+        if name == "chosen":
+            return f"taped_choice(tape, {ast.unparse(args[0])}, {', '.join(map(self._of_array, args[1:]))})"
+        if name == "running_sum":
+            return f"taped_sums(tape, {self.place(args[0])})"
+        if name == "weighed":
+            return f"taped_counts(tape, {ast.unparse(args[0])}, {self.place(args[1])}, {whole}.size)"
+        if name.startswith("product_"):
+            both = [text for each in args[:2] for text in (ast.unparse(each), self._of_array(each))]
+            return f"taped_{name}(tape, {', '.join(both)})"
+        if isinstance(node.func, ast.Attribute):
+            holder, attr = node.func.value, node.func.attr
+            if attr in _METHODS:
+                return f"{self.place(holder)}.{attr}({', '.join(map(ast.unparse, args))})"
+            if attr == "astype":
+                return f"{self.place(holder)}.copy()"
+        raise self.refuse(node, f"{name.rpartition('.')[2]} of numbers that carry it")
+
+    def _of_array(self, node: ast.expr) -> str:
+        return self.place(node) if self.carries(node) else f"np.zeros({ast.unparse(node)}.shape, np.int64)"
+
+    def _comprehension(self, node: ast.ListComp) -> str:
+        if len(node.generators) != 1 or node.generators[0].ifs or not isinstance(node.generators[0].target, ast.Name):
+            raise self.refuse(node, "a list is made of numbers that carry it")
+        items, name = node.generators[0].iter, node.generators[0].target.id
+        if not self.carries(items):
+            return f"[{self.place(node.elt)} for {name} in {ast.unparse(items)}]"
+        elt = node.elt
+        while isinstance(elt, ast.Call) and ast.unparse(elt.func) in ("float64", "float32"):
+            elt = elt.args[0]
+        if not (isinstance(elt, ast.Name) and elt.id == name and isinstance(self.kind_of(items), List)):
+            raise self.refuse(node, "a list is made of numbers that carry it")
+        return f"[{name}_p for {name}_p in {self.place(items)}]"
+
+    def _constant(self, node: ast.expr, kind: Any) -> str:
+        """The places of a value that carries no gradient, as large as it."""
+        own = self.kind_of(node) if not isinstance(kind, Tuple | Struct | Union | Maybe | List) else kind
+        own = own if isinstance(own, Array | Tuple | Struct | Union | Maybe | List) else kind
+        text = ast.unparse(node)
+        match node:
+            case ast.Call(func=func, args=args):
+                name = ast.unparse(func)
+                if name in _MADE:
+                    return f"np.zeros({ast.unparse(args[0])}, np.int64)"
+                if name == "np.full":
+                    return f"np.zeros({ast.unparse(args[0])}, np.int64)"
+        return self._zeros(text, own, node)
+
+    def _zeros(self, text: str, kind: Any, node: ast.expr) -> str:
+        if not carries(kind):
+            return _ZERO
+        match kind:
+            case Array():
+                return f"np.zeros({text}.shape, np.int64)"
+            case Tuple() | Struct():
+                items = [self._zeros(f"{text}[{k}]", item, node) for k, item in enumerate(kind.items)]
+                return f"({''.join(item + ', ' for item in items)})"
+            case Maybe():
+                return f"({_ZERO}, {self._zeros(f'{text}[1]', kind.inner, node)})"
+            case List():
+                if in_memory(kind.elem):
+                    raise self.refuse(node, "a list of arrays meets one whose numbers carry it")
+                return f"[{self._zeros('x', kind.elem, node)} for x in {text}]"
+            case Union():
+                return no_place(kind)
+            case Set() | Dict():
+                raise self.refuse(node, f"a {type(kind).__name__.lower()} of numbers that carry it")
+        return _ZERO

@@ -1,0 +1,490 @@
+"""A compiled map of a function on values of a tape: one step on that tape, for all examples.
+
+Forward it runs as it runs without a tape. What it computed with is computed again on the way back, one example after
+the other, each with a tape of its own in compiled memory: so memory is bounded by one example's operations, and costs
+a second forward run, which is small beside a tape in Python.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.autodiff import tape as tapes
+from autobatch.autodiff.grad import batch_data, with_data
+from autobatch.autodiff.tape import Tape, TapeArray
+from autobatch.batches.any_batch import Batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.compiled.compiled_call import (
+    Arguments,
+    ColumnPlace,
+    NotCompiled,
+    bound_values,
+    is_own,
+    lies_flat,
+)
+from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel, state_of
+from autobatch.compiled.reading.exact_types import (
+    Array,
+    Dict,
+    List,
+    Maybe,
+    Scalar,
+    Set,
+    Struct,
+    Text,
+    Tuple,
+    Type,
+    Union,
+)
+from autobatch.compiled.taping.backward import Cotangents, TapedForm, run_backward, taped_form
+from autobatch.core.batched import Batched
+from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.op import Op, is_boxed
+from autobatch.core.pytree import is_node, leaves, map_tree
+
+__all__ = ["compiled_map_on_tape", "wait_until_compiled_on_tape"]
+
+_CHECKED = 2  # examples whose gradient is also taken in Python when a form is used first
+
+
+@dataclasses.dataclass
+class _Leaf:
+    """A value of the outer tape and where its cotangent lies: in which packed array, from where to where."""
+
+    value: TapeArray
+    array: int
+    first: int
+    last: int
+
+
+class _TapedCall:
+    """A call whose arguments hold values of a tape.
+
+    Attributes:
+        given: the call as it came; plain: the same with what those values hold.
+        form, taped: the forms, forward and for gradients; None where there is nothing to do.
+    """
+
+    def __init__(
+        self, function: Any, python_form: Any, columns: Sequence[Any], shared: dict[str, Any],
+        arguments_of: Arguments | None, first: int,
+    ) -> None:  # fmt: skip
+        tape = tapes.active_tape()
+        assert tape is not None
+        self.tape, self.python_form = tape, python_form
+        plain_columns = [self._without(column) for column in columns]
+        plain_shared = {name: self._without(value) for name, value in shared.items()}
+        self.plain, self.form = prepared(function, plain_columns, plain_shared, arguments_of, first)
+        places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
+        given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
+        self.given = dataclasses.replace(
+            self.plain, function=python_form, columns=columns, shared=shared,
+            values=bound_values(function, given, named), lists=[None] * len(columns),
+        )  # fmt: skip
+        self.differentiated = [self._is_taped(value) for value in self.given.values]
+        self.taped: TapedForm | None = None
+        if self.form is not None and any(self.differentiated):
+            if self.form.module is None:
+                raise NotCompiled(self.form.reason)
+            self.taped = taped_form(self.form, self.differentiated)
+
+    def _without(self, value: Any) -> Any:
+        """What a value holds, without the tape."""
+        if isinstance(value, Batch):
+            data = batch_data(value) if isinstance(value, Batched | PackedBatch) else None
+            return with_data(value, np.ascontiguousarray(self._held(data))) if is_boxed(data) else value
+        if type(value) is np.ndarray or type(value) in (float, int, str, bool):
+            return value
+        return map_tree(self._held, value) if is_node(value) else self._held(value)
+
+    def _held(self, leaf: Any) -> Any:
+        if isinstance(leaf, Batch):
+            return self._without(leaf)
+        if type(leaf) is not TapeArray:
+            if is_boxed(leaf):
+                raise NotCompiled("values of another recorder than the gradient's")
+            return leaf
+        if leaf.tape is not self.tape or is_boxed(leaf.value):
+            raise NotCompiled("values of several gradients, one within the other")
+        return leaf.value
+
+    def _is_taped(self, value: Any) -> bool:
+        """Whether an argument holds a value with a gradient."""
+        if isinstance(value, ColumnPlace):
+            column, plain = self.given.columns[value.column], self.plain.columns[value.column]
+            if not isinstance(column, Batch):
+                return any(map(_holds_tape, column))
+            if plain is not column and not lies_flat(plain):
+                raise NotCompiled("a batch with a gradient whose examples do not lie one after the other")
+            return plain is not column
+        if isinstance(value, dict | list | tuple) and is_own(value):
+            return any(map(self._is_taped, value.values() if isinstance(value, dict) else value))
+        return _holds_tape(value)
+
+    def leaves(self) -> list[_Leaf]:
+        """The values with a gradient, in the order of the packed arrays."""
+        assert self.form is not None
+        assert self.form.module is not None
+        module = self.form.module
+        found: dict[bool, list[list[Any]]] = {False: [], True: []}
+        for value, kind, own, wanted in zip(
+            self.given.values, module.root.kinds, module.own, self.differentiated, strict=True
+        ):
+            if wanted:
+                found[own] += self._objects(kind, value) if own else _objects(kind, [value])
+        out: list[_Leaf] = []
+        for array, objects in enumerate([*found[False], *found[True]]):
+            ends = itertools.accumulate((getattr(each, "size", 1) for each in objects), initial=0)
+            for each, (first, last) in zip(objects, itertools.pairwise(ends), strict=True):
+                if type(each) is TapeArray and each.index >= 0:
+                    out.append(_Leaf(each, array, first, last))
+        return out
+
+    def _objects(self, kind: Type, value: Any) -> list[list[Any]]:
+        """What lies in each packed array of floats of an argument that examples have of their own."""
+        if isinstance(value, ColumnPlace):
+            column = self.given.columns[value.column]
+            if isinstance(column, Batch) and is_boxed(batch_data(column)):
+                return [[batch_data(column)]]
+            return _objects(kind, self.given.examples(value.column))
+        if not is_own(value):
+            return _objects(kind, [value] * self.given.count)
+        parts = zip(value.values() if isinstance(value, dict) else value, kind.items, strict=True)
+        return [each for part, item in parts for each in self._objects(item, part)]
+
+
+def _holds_tape(value: Any) -> bool:
+    if type(value) is TapeArray:
+        return value.index >= 0
+    return is_node(value) and any(type(leaf) is TapeArray and leaf.index >= 0 for leaf in leaves(value))
+
+
+def _objects(kind: Type, values: Sequence[Any]) -> list[list[Any]]:
+    """What lies in each packed array of floats of many values, in their order."""
+    match kind:
+        case Scalar():
+            return [list(values)] if kind.kind == "f" else []
+        case Union():
+            return [list(values)]
+        case Array():
+            return [list(values)] if np.dtype(kind.dtype).kind == "f" else []
+        case Tuple():
+            columns = list(zip(*values, strict=True)) if values else [()] * len(kind.items)
+            return [each for item, column in zip(kind.items, columns, strict=True) for each in _objects(item, column)]
+        case Struct():
+            get: Callable[[Any, str], Any] = (lambda value, name: value[name]) if kind.cls is dict else getattr
+            return [
+                each
+                for name, item in zip(kind.names, kind.items, strict=True)
+                for each in _objects(item, [get(value, name) for value in values])
+            ]
+        case List() | Set():
+            return _objects(kind.elem, list(itertools.chain.from_iterable(values)))
+        case Dict():
+            keys = _objects(kind.elem, list(itertools.chain.from_iterable(values)))
+            return keys + _objects(kind.value, [each for value in values for each in value.values()])
+    return []
+
+
+class _Results:
+    """The results of a call, whose numbers with a gradient become values of the outer tape.
+
+    Attributes:
+        outs: those numbers and arrays; slots: of each array of results, the example of each and which of `outs` it is.
+    """
+
+    def __init__(self, seeded: Sequence[int]) -> None:
+        self.seeded = frozenset(seeded)
+        self.outs: list[Any] = []
+        self.slots: dict[int, list[tuple[int, int]]] = {k: [] for k in seeded}
+        self.trees: list[Any] = []
+        self._next = 0
+
+    def add(self, kind: Type, values: list[Any], owners: list[int]) -> list[Any]:
+        """Values of one type, and the examples that they are of; numbers with a gradient become `_Out`s."""
+        match kind:
+            case None | Scalar(name="none"):
+                return values
+            case Scalar():
+                return self._leaf(values, owners)
+            case Union():
+                self._next += 2
+                return self._leaf(values, owners)
+            case Array():
+                self._next += kind.ndim
+                return self._leaf(values, owners)
+            case Text():
+                self._next += 2
+                return values
+            case Maybe():
+                self._next += 1
+                there = [k for k, value in enumerate(values) if value is not None]
+                made = iter(self.add(kind.inner, [values[k] for k in there], [owners[k] for k in there]))
+                return [None if value is None else next(made) for value in values]
+            case Tuple():
+                columns = [self.add(item, [value[k] for value in values], owners) for k, item in enumerate(kind.items)]
+                return list(zip(*columns, strict=True)) if columns else values
+            case List():
+                self._next += 1
+                lengths = list(map(len, values))
+                owners = [owner for owner, length in zip(owners, lengths, strict=True) for _ in range(length)]
+                items = self.add(kind.elem, list(itertools.chain.from_iterable(values)), owners)
+                ends = itertools.accumulate(lengths, initial=0)
+                return [items[a:b] for a, b in itertools.pairwise(ends)]
+        raise NotCompiled(f"a result that is a {kind}, with a gradient")
+
+    def _leaf(self, values: list[Any], owners: list[int]) -> list[Any]:
+        k = self._next
+        self._next += 1
+        if k not in self.seeded:
+            return values
+        out: list[Any] = []
+        for value, owner in zip(values, owners, strict=True):
+            self.slots[k].append((owner, len(self.outs)))
+            if isinstance(value, float | np.floating | np.ndarray):
+                out.append(_Out(len(self.outs)))
+            else:
+                out.append(value)
+            self.outs.append(value)
+        return out
+
+    def cotangents(self, cts: Sequence[Any], count: int) -> Cotangents:
+        """Those of the arrays of results; an example none of whose results anything depends on has none."""
+        reached = {owner for slots in self.slots.values() for owner, at in slots if cts[at] is not None}
+        flat: dict[int, np.ndarray] = {}
+        starts: dict[int, np.ndarray] = {}
+        for k, slots in self.slots.items():
+            parts: list[Any] = []
+            start, used = np.full(count, -1), 0
+            for owner, at in slots:
+                size = getattr(self.outs[at], "size", 1)
+                if start[owner] < 0 and owner in reached:
+                    start[owner] = used
+                used += size
+                parts.append(np.zeros(size) if cts[at] is None else np.asarray(cts[at], np.float64).reshape(-1))
+            flat[k] = np.concatenate(parts) if parts else np.zeros(0)
+            starts[k] = start
+        return Cotangents(flat, starts)
+
+
+@dataclasses.dataclass
+class _Out:
+    """Stands in a result for one of `_Results.outs`."""
+
+    at: int
+
+
+def wait_until_compiled_on_tape(
+    function: Any, python_form: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None,
+    wait: Callable[[Any], None],
+) -> None:  # fmt: skip
+    """Wait until `compiled_map_on_tape` of the same arguments runs; `wait` waits for a form.
+
+    Raises:
+        NotCompiled: it never will.
+    """
+    call = _TapedCall(function, python_form, columns, shared, arguments_of, 0)
+    if call.form is not None:
+        wait(call.form)
+        if call.taped is not None:
+            wait(call.taped)
+
+
+def compiled_map_on_tape(
+    function: Any, python_form: Any, columns: Sequence[Any], shared: dict[str, Any],
+    arguments_of: Arguments | None = None, first: int = 0, stacked: bool = False,
+) -> list[Any] | MaskedBatch:  # fmt: skip
+    """`compiled_map` of arguments that hold values of the active tape.
+
+    Args:
+        python_form: what runs one example in Python on that tape.
+        function, columns, shared, arguments_of, first: as for `compiled_map`.
+        stacked: a number of each example may be given as a batch.
+
+    Raises:
+        NotCompiled, Exception: as `compiled_map`.
+    """
+    call = _TapedCall(function, python_form, columns, shared, arguments_of, first)
+    form, taped = call.form, call.taped
+    if form is None:
+        return []
+    if taped is not None:
+        taped.demand()
+    if form.kernel is None or not form.kernel.look():
+        raise NotCompiled(*state_of(form))
+    values, failed = run_kernel(call.plain, form)
+    if taped is None:
+        for index in failed:
+            values[index] = call.given.in_python(index)
+        return values
+    assert form.module is not None
+    assert taped.module is not None
+    bad = set(failed)
+    good = [index for index in range(call.plain.count) if index not in bad]
+    results = _Results(taped.module.seeded)
+    kind = form.module.result
+    tape = call.tape
+    whole = stacked and not failed and isinstance(kind, Scalar) and taped.module.seeded == (0,)
+    trees = results.add(kind, [values[index] for index in good], good)
+    held = call.leaves()
+    backward = _Backward(call, form, taped, results, held, whole)
+    op = Op("compiled", lambda: None, joint=backward)
+    parents = [(place, leaf.value.index) for place, leaf in enumerate(held)]
+    if whole:
+        data = np.array(values, kind.name)
+        tape.nodes.append((op, [data], [], {}, parents))
+        return MaskedBatch.of(Batched(tape.leaf(data), (), float if kind.python else None))
+    tape.nodes.append((op, results.outs, [], {}, parents))
+    boxes = [tape.leaf(out) for out in results.outs]
+    made = [_filled(tree, boxes) for tree in trees]
+    for index, each in zip(good, made, strict=True):
+        values[index] = each
+    for index in failed:
+        values[index] = call.given.in_python(index)
+    return values
+
+
+def _filled(tree: Any, boxes: Sequence[TapeArray]) -> Any:
+    """A result with the values of the tape in their places."""
+    if type(tree) is _Out:
+        return boxes[tree.at]
+    if type(tree) in (tuple, list):
+        return type(tree)([_filled(each, boxes) for each in tree])
+    return tree
+
+
+@dataclasses.dataclass
+class _Backward:
+    """The step back over a call: the cotangents of its arguments from those of its results."""
+
+    call: _TapedCall
+    form: CompiledForm
+    taped: TapedForm
+    results: _Results
+    held: list[_Leaf]
+    whole: bool
+
+    def __call__(self, wanted: Sequence[int], cts: Sequence[Any], outs: Any, args: Any, params: Any) -> list[Any]:
+        count = self.call.plain.count
+        if self.whole:
+            cts = list(np.asarray(cts[0]))
+        cotangents = self.results.cotangents(cts, count)
+        examples = sorted({owner for slots in self.results.slots.values() for owner, _ in slots})
+        try:
+            if not self.taped.checked:
+                self._check(cotangents, cts, examples)
+            done = self._run(cotangents)
+        except NotCompiled:
+            return self._by_python(cts, examples)
+        failed = [index for index in done.failed if index in set(examples)]
+        found = [self._part(done.leaves, leaf) for leaf in self.held]
+        if not failed:
+            return found
+        return [[one, two] for one, two in zip(found, self._by_python(cts, failed), strict=True)]
+
+    def _run(self, cotangents: Cotangents) -> Any:
+        return run_backward(self.call.plain, self.form, self.taped, cotangents, 0, self.call.plain.count, False)
+
+    def _part(self, arrays: Sequence[np.ndarray], leaf: _Leaf) -> Any:
+        value = leaf.value.value
+        flat = arrays[leaf.array][leaf.first : leaf.last]
+        if type(value) is float:
+            return np.float64(flat[0])
+        return flat.reshape(value.shape).astype(value.dtype)
+
+    def _by_python(self, cts: Sequence[Any], examples: Sequence[int]) -> list[Any]:
+        """The cotangents by a tape in Python, for some of the examples."""
+        own = Tape()
+        places: dict[int, TapeArray] = {}
+        for leaf in self.held:
+            if leaf.value.index not in places:
+                places[leaf.value.index] = own.leaf(leaf.value.value)
+
+        def moved(x: Any) -> Any:
+            if isinstance(x, Batch):
+                data = batch_data(x) if isinstance(x, Batched | PackedBatch) else None
+                return with_data(x, moved(data)) if type(data) is TapeArray else x
+            if type(x) is not TapeArray or x.tape is not self.call.tape:
+                return x
+            return places[x.index].alias() if x.index in places else x.value
+
+        def tree(x: Any) -> Any:
+            return map_tree(moved, x) if is_node(x) else moved(x)
+
+        given = self.call.given
+        columns = [
+            moved(each) if isinstance(each, Batch) else [tree(value) for value in each] for each in given.columns
+        ]
+        call = dataclasses.replace(
+            given, columns=columns, shared={name: tree(value) for name, value in given.shared.items()},
+            lists=[None] * len(columns),
+        )  # fmt: skip
+        outer = tapes.active_tape()
+        outputs: list[TapeArray] = []
+        seeds: list[Any] = []
+        try:
+            tapes.set_active(own)
+            slots: dict[int, dict[int, list[int]]] = {k: {owner: [] for owner in examples} for k in self.results.slots}
+            for k, all_slots in self.results.slots.items():
+                for owner, at in all_slots:
+                    if owner in slots[k]:
+                        slots[k][owner].append(at)
+            for index in examples:
+                found = _Results(self.taped.module.seeded)  # type: ignore[union-attr]
+                found.add(self.form.module.result, [call.in_python(index)], [0])  # type: ignore[union-attr]
+                for k, own_slots in found.slots.items():
+                    for (_, at), outer_at in zip(own_slots, slots[k][index], strict=True):
+                        out = found.outs[at]
+                        if type(out) is TapeArray and out.index >= 0 and cts[outer_at] is not None:
+                            outputs.append(out)
+                            seeds.append(np.asarray(cts[outer_at], out.dtype))
+        finally:
+            tapes.set_active(outer)
+        if not outputs:
+            return [None] * len(self.held)
+        leaves_ = [places[leaf.value.index] for leaf in self.held]
+        totals = own.backward_from(outputs, seeds, leaves_)
+        seen: set[int] = set()
+        out_: list[Any] = []
+        for leaf, total in zip(self.held, totals, strict=True):  # a value that stands twice has one total
+            dense = total.to_dense() if isinstance(total, SparseCotangent) else total
+            out_.append(None if leaf.value.index in seen else dense)
+            seen.add(leaf.value.index)
+        own.close()
+        return out_
+
+    def _check(self, cotangents: Cotangents, cts: Sequence[Any], examples: Sequence[int]) -> None:
+        """Compare the gradients of some examples with Python's.
+
+        Raises:
+            NotCompiled: they are not the same; the form is not used again.
+        """
+        reached = [index for index in examples if any(start[index] >= 0 for start in cotangents.starts.values())]
+        for index in list(dict.fromkeys((reached[0], reached[-1])))[:_CHECKED] if reached else []:
+            alone = {k: np.where(np.arange(start.size) == index, start, -1) for k, start in cotangents.starts.items()}
+            done = self._run(Cotangents(cotangents.flat, alone))
+            if index in done.failed:
+                continue
+            parts = [self._part(done.leaves, leaf) for leaf in self.held]
+            for leaf, expected in zip(self.held, self._by_python(cts, [index]), strict=True):
+                if expected is None:
+                    continue
+                own = sum(part for part, each in zip(parts, self.held, strict=True) if _same_value(each, leaf))
+                if not _is_close(own, np.asarray(expected)):
+                    name = self.call.plain.function.__qualname__
+                    self.taped.refuse(f"compiled, the gradient of {name} was {own!r} for {expected!r}")
+                    raise NotCompiled(self.taped.reason)
+            self.taped.checked = True
+
+
+def _same_value(one: _Leaf, two: _Leaf) -> bool:
+    return one.value.index == two.value.index
+
+
+def _is_close(one: Any, two: np.ndarray) -> bool:
+    scale = float(np.abs(two[np.isfinite(two)]).max(initial=0.0))
+    return bool(np.allclose(one, two, rtol=1e-3, atol=1e-5 * scale, equal_nan=True))

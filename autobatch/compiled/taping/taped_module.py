@@ -1,0 +1,118 @@
+"""The module that Numba compiles for gradients: a program's functions with a tape, and the loop over the examples.
+
+Each number of an argument that is differentiated is a leaf, whose place on the tape follows from where it lies in the
+packed arrays; those of what all examples share come first. For each example the function runs and records; then the
+cotangents of its result go in, and the tape is walked back and used anew, so there is never more than one example's.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from autobatch.compiled.data import leaves as packed_leaves
+from autobatch.compiled.module import FIRST_PARAMETERS, HEAD, KernelLoop, Module, numba_array
+from autobatch.compiled.reading.exact_types import INT
+from autobatch.compiled.reading.source_program import Lines, Unreadable, flat
+from autobatch.compiled.taping.shadows import Shadows
+
+__all__ = ["TapedModule", "write_taped"]
+
+TAPE = [
+    ("parents", numba_array("int64", 2)), ("partials", numba_array("float64", 2)), ("state", numba_array("int64")),
+    ("adjoints", numba_array("float64")), ("seen", numba_array("uint8")), ("each_shared", numba_array("float64", 2)),
+]  # fmt: skip
+"""The tape; `adjoints[1:]` are the gradients, those of what is shared summed over the examples, unless `each_shared`
+has a row for each of these."""
+
+
+@dataclasses.dataclass(eq=False)
+class TapedModule:
+    """A function for gradients for one kind of examples, as text.
+
+    Attributes:
+        leaves: the packed arrays whose elements are leaves, in the order of their places.
+        shared: how many of them are of what all examples share.
+        seeded: the arrays of results that cotangents are of; the others are constant.
+        dtypes: of the arrays of results.
+    """
+
+    text: str
+    leaves: tuple[int, ...]
+    shared: int
+    seeded: tuple[int, ...]
+    dtypes: tuple[str, ...]
+
+
+def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
+    """The module for gradients with respect to some of the arguments.
+
+    Raises:
+        Unreadable: there is none.
+    """
+    program, root = module.program, module.root
+    kernel = KernelLoop.of(program, root, module.own)
+    leaves = _leaves(module, differentiated)
+    text = "\n".join(
+        flat(
+            [
+                f"def kernel({', '.join(name for name, _ in [*FIRST_PARAMETERS, *kernel.parameters(program)])}):",
+                [
+                    *kernel.start(),
+                    "for i in range(n):",
+                    [
+                        "clear_flags()",
+                        "state[0] = state[1]",
+                        *kernel.loop,
+                        "if float_flags() != 0:",
+                        ["ok = False"],
+                        "if state[2] != 0:",
+                        ["if state[3] == 0:", ["break"], "state[2] = 0", "ok = False"],
+                        "if not ok:",
+                        ["status[i] = 1", *kernel.undo],
+                        "else:",
+                        ["SEED"],
+                    ],
+                    "clear_flags()",
+                    kernel.end(),
+                ],
+            ]
+        )
+    )
+    counters = [f"{name}{leaf}" for leaf in range(len(kernel.keeper.dtypes)) for name in ("used", "kept")]
+    kinds = {**kernel.loader.kinds, **dict.fromkeys(counters, INT), "result": module.result}
+    names = [f"in{leaf}" for leaf in (*leaves[0], *leaves[1])]
+    shadows = Shadows(program, text, kinds, names, root)
+    seeded = tuple(int(name[3:]) for name in shadows.seeds())
+    if not seeded:
+        code = root.function.__code__
+        where = f"{code.co_filename}:{code.co_firstlineno}: {root.function.__qualname__}"
+        raise Unreadable(f"{where}: its result does not depend on what is differentiated")
+    ends: Lines = [f"seed(adjoints, seen, out{k}_p, kept{k}, used{k}, cotangents{k}, starts{k}[i])" for k in seeded] + [
+        "walk(tape, adjoints, seen)"
+    ]
+    ends += [
+        "for j in range(each_shared.shape[1]):",
+        ["each_shared[i, j] = adjoints[j + 1]", "adjoints[j + 1] = 0.0"],
+    ]
+    more = [*TAPE, *((f"{name}_p", numba_array("int64")) for name in names)]
+    for k in seeded:
+        more += [(f"cotangents{k}", numba_array("float64")), (f"starts{k}", numba_array("int64"))]
+    shadows.kernel.parameters += [name for name, _ in more]
+    written = shadows.text(ends)
+    all_parameters = [*FIRST_PARAMETERS, *kernel.parameters(program), *more]
+    text = HEAD + "from autobatch.kernels.taped import *\n\n" + program.makers() + written + "\n"
+    text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in all_parameters)})\n"
+    return TapedModule(text, (*leaves[0], *leaves[1]), len(leaves[0]), seeded, tuple(kernel.keeper.dtypes))
+
+
+def _leaves(module: Module, differentiated: Sequence[bool]) -> tuple[list[int], list[int]]:
+    """The packed arrays of floats of what is differentiated: of what all share, and of what each has of its own."""
+    shared: list[int] = []
+    own: list[int] = []
+    first = 0
+    for kind, is_own, is_wanted in zip(module.root.kinds, module.own, differentiated, strict=True):
+        dtypes = packed_leaves(kind)
+        if is_wanted:
+            found = [first + k for k, dtype in enumerate(dtypes) if dtype.startswith("float")]
+            (own if is_own else shared).extend(found)
+        first += len(dtypes)
+    return shared, own

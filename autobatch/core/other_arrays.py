@@ -1,0 +1,75 @@
+"""Arrays of other libraries where NumPy's are meant: which they are, and what to write instead."""
+
+import functools
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.pytree import flatten, leaves, paths
+from autobatch.errors import UnsupportedError
+
+__all__ = ["advice", "library_of", "note_foreign", "refuse_foreign"]
+
+
+@functools.lru_cache(maxsize=256)
+def _library(kind: type) -> str:
+    for each in kind.__mro__:
+        root = (each.__module__ or "").partition(".")[0]
+        if root == "torch" and each.__name__ == "Tensor":
+            return "torch"
+        if root in ("jax", "jaxlib") and each.__name__ in ("Array", "ArrayImpl", "Tracer"):
+            return "jax"
+    return ""
+
+
+def library_of(x: Any) -> str:
+    """ "torch" or "jax" if this is an array of theirs, else "".
+
+    >>> library_of([1.0])
+    ''
+    """
+    kind: Any = type(x)
+    return _library(kind)
+
+
+def advice(name: str, library: str) -> str:
+    """What is wrong with an array of this library, and what to write."""
+    own = name if name.partition("[")[0].partition(".")[0].isidentifier() else "x"
+    if library == "torch":
+        return (
+            f"{name} is a torch tensor, and autobatch computes with NumPy arrays; write {own}.detach().numpy(), or "
+            "call the function by ab.torch_function(f), through which torch's gradients go"
+        )
+    return (
+        f"{name} is a JAX array, and autobatch computes with NumPy arrays; write np.array({own}), or call the "
+        "function by ab.jax_function(f), through which JAX's gradients go"
+    )
+
+
+def _any_library() -> bool:
+    return "torch" in sys.modules or "jax" in sys.modules
+
+
+def refuse_foreign(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise where an argument of a call on batches is an array of torch or JAX: ways would differ in what it gives."""
+    found = _any_library() and _foreign(args, kwargs)
+    if found:
+        raise UnsupportedError(found)
+
+
+def note_foreign(error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Say of a call that failed that one of its arguments is an array of torch or JAX."""
+    found = _any_library() and _foreign(args, kwargs)
+    if found and found not in getattr(error, "__notes__", ()):
+        error.add_note(found)
+
+
+def _foreign(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+    """What is to be said of the first array of another library among the arguments; "" if there is none."""
+    for name, arg in [*((f"argument {i + 1}", arg) for i, arg in enumerate(args)), *kwargs.items()]:
+        for place, leaf in enumerate(leaves(arg)):
+            if type(leaf) is not np.ndarray and (library := library_of(leaf)):
+                return advice(name + list(paths(flatten(arg)[1]))[place], library)
+    return ""

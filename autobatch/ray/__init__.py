@@ -1,0 +1,17 @@
+"""`ab.ray`: maps over files and training on more than one process or machine, by Ray (an extra: `autobatch[ray]`).
+
+Ray is imported where it is used first. Without it, `map(..., workers=0)` and `train(..., communicator=...)` do the same
+in this process.
+"""
+
+from autobatch.ray.communicator import Communicator
+from autobatch.ray.local_communicator import LocalCommunicator
+from autobatch.ray.maps.mapper import Mapper
+from autobatch.ray.maps.mapping import map
+from autobatch.ray.training import train
+
+__all__ = ["Communicator", "LocalCommunicator", "Mapper", "map", "train"]
+
+
+def __dir__() -> list[str]:
+    return __all__

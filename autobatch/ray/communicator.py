@@ -1,0 +1,159 @@
+"""`Communicator`: what one worker of a training has of the others; how its messages travel is a subclass's."""
+
+import abc
+import collections
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.kernels.keys import part_of
+from autobatch.ray.messages import Failed, Pull, Push, Reply, ShardRequest, Sum, nbytes
+from autobatch.ray.tree_sums import Block, Values
+from autobatch.tables.sparse import SparseRows
+
+__all__ = ["Communicator", "owners_of"]
+
+
+class Communicator(abc.ABC):
+    """The other workers and the owners of the variables' shards, as one worker sees them.
+
+    All workers make the same calls in the same order. A key's owner is a hash of the key, the same everywhere.
+
+    Args:
+        rank: the number of this worker. workers: how many there are. shards: how many owners.
+
+    Attributes:
+        traffic: the bytes of arrays that were sent and received, by the kind of message.
+
+    >>> class Alone(ab.ray.Communicator):
+    ...     def _send(self, shard, request):
+    ...         print("to shard", shard, request.body)
+    ...     def _wait_for(self, numbers):
+    ...         raise ConnectionError("nobody answers")
+    >>> Alone(0, 1, 1).all_reduce(2.5)
+    Traceback (most recent call last):
+      ...
+    ConnectionError: nobody answers
+    """
+
+    def __init__(self, rank: int, workers: int, shards: int) -> None:
+        self.rank, self.workers, self.shards = rank, workers, shards
+        self.traffic: collections.Counter[str] = collections.Counter()
+        self._number = self._sums = self._pushes = 0
+        self._unanswered: dict[int, tuple[int, ShardRequest]] = {}
+        self._answers: dict[int, Any] = {}
+
+    # How messages travel.
+
+    @abc.abstractmethod
+    def _send(self, shard: int, request: ShardRequest) -> None:
+        """Begin to send; a request that is lost, or comes more than once, does no harm."""
+
+    @abc.abstractmethod
+    def _wait_for(self, numbers: Sequence[int]) -> None:
+        """Return when `_take` has been called with the replies to all of these requests."""
+
+    def post(self, shard: int, body: Pull | Push | Sum) -> int:
+        """Send a request; its number, for `wait`."""
+        number, self._number = self._number, self._number + 1
+        request = ShardRequest(self.rank, number, min(self._unanswered, default=number), body)
+        self._unanswered[number] = shard, request
+        self.traffic[f"{type(body).__name__} sent"] += nbytes(body)
+        self._send(shard, request)
+        return number
+
+    def send_again(self) -> None:
+        """Send what has not been answered once more, where messages may be lost."""
+        for shard, request in list(self._unanswered.values()):
+            self._send(shard, request)
+
+    def _take(self, reply: Reply) -> None:
+        """A reply came; one that is known is dropped."""
+        asked = self._unanswered.pop(reply.number, None)
+        if asked is not None:
+            self.traffic[f"{type(asked[1].body).__name__} received"] += nbytes(reply.body)
+            self._answers[reply.number] = reply.body
+
+    def wait(self, numbers: Iterable[int]) -> list[Any]:
+        """The answers to requests, in the order of `numbers`; each can be had once.
+
+        Raises:
+            what a shard failed with.
+        """
+        numbers = list(numbers)
+        if any(number in self._unanswered for number in numbers):
+            self._wait_for(numbers)
+        found = [self._answers.pop(number) for number in numbers]
+        for body in found:
+            if isinstance(body, Failed):
+                raise body.error
+        return found
+
+    # What workers say to each other.
+
+    def pull(self, table: str, keys: Any, step: int | None = None, version: int | None = None) -> np.ndarray:
+        """The rows of keys, as their owners have them now, or had them after some update.
+
+        Args:
+            table: the variable's name. keys: (n,) int64 or uint64, may repeat. step: that they are read for.
+            version: after how many updates, of those that the owners remember.
+
+        Returns:
+            (n, dim); n is at least 1.
+        """
+        keys = np.ascontiguousarray(keys)
+        places = owners_of(keys, self.shards)
+        shares = [np.flatnonzero(places == shard) for shard in range(self.shards)]
+        asked = [shard for shard, share in enumerate(shares) if len(share)]
+        now = self._pushes if step is None else step
+        numbers = [self.post(shard, Pull(now, version, {table: keys[shares[shard]]})) for shard in asked]
+        found = [body.rows[table][1] for body in self.wait(numbers)]
+        out = np.empty((len(keys), found[0].shape[1]), found[0].dtype)
+        for shard, rows in zip(asked, found, strict=True):
+            out[shares[shard]] = rows
+        return out
+
+    def push(self, gradients: dict[str, SparseRows]) -> None:
+        """Have the owners update rows, with the sum of all workers' gradients; returns when that is done.
+
+        Args:
+            gradients: by the variable's name. A variable that one worker names, all name.
+        """
+        grads = {name: grad.coalesce() for name, grad in gradients.items()}
+        split = {name: split_rows(grad, self.shards) for name, grad in grads.items()}
+        step, self._pushes = self._pushes, self._pushes + 1
+        blocks: list[list[Block]] = [
+            [(0, self.rank, {name: shares[shard] for name, shares in split.items()})] for shard in range(self.shards)
+        ]
+        self.wait([self.post(shard, Push(step, blocks[shard])) for shard in range(self.shards)])
+
+    def all_reduce(self, value: Any) -> Any:
+        """The sum of what all workers give, arrays or numbers of one shape, in the order of a tree over the ranks."""
+        turn, self._sums = self._sums, self._sums + 1
+        values: Values = {} if value is None else {"sum": np.asarray(value)}
+        (done,) = self.wait([self.post(turn % self.shards, Sum(turn, [(0, self.rank, values)]))])
+        return done.sums.get("sum")
+
+    def barrier(self) -> None:
+        """Return when all workers have called it."""
+        self.all_reduce(None)
+
+
+def owners_of(keys: np.ndarray, shards: int) -> np.ndarray:
+    """The shard of each of (n,) keys.
+
+    >>> owners_of(np.array([1, 2, 3, 4]), 2)
+    array([0, 0, 1, 0])
+    """
+    out = np.empty(len(keys), np.int64)
+    part_of(np.ascontiguousarray(keys).view(np.int64), shards, out)
+    return out
+
+
+def split_rows(grad: SparseRows, shards: int) -> list[SparseRows]:
+    """The part of a gradient that belongs to each shard."""
+    if shards == 1:
+        return [grad]
+    places = owners_of(grad.ids, shards)
+    return [grad.where(places == shard) for shard in range(shards)]

@@ -1,0 +1,100 @@
+"""Which keys a batch will look up: what its user says, or what was seen to be looked up in earlier batches."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.any_batch import Batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.core.pytree import flatten, paths
+from autobatch.errors import OptionError
+from autobatch.ray.shard import is_among
+from autobatch.tables.sparse import first_seen
+
+__all__ = ["KeyColumns"]
+
+
+class KeyColumns:
+    """Foresees the keys of batches, so that their rows are there when they are looked up.
+
+    Foreseeing changes no result: rows of keys that it does not name are pulled when they are looked up.
+
+    Args:
+        given: `keys(batch)` gives a dict of integers, arrays or batches of them, by the variable's name; None: columns
+            of integers all of whose numbers were looked up in a variable are taken for its keys from then on.
+    """
+
+    __slots__ = ("_columns", "_given")
+
+    def __init__(self, given: Callable[[Any], dict[str, Any]] | None = None) -> None:
+        self._given = given
+        self._columns: dict[str, dict[str, bool]] = {}
+
+    def foreseen(self, batch: Any, dtypes: dict[str, np.dtype]) -> dict[str, np.ndarray]:
+        """(n,) distinct keys of each variable; none where nothing is known."""
+        found: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
+        if self._given is not None:
+            for name, keys in self._given(batch).items():
+                if name not in found:
+                    raise OptionError(f"keys(batch) names {name!r}; the variables are {list(found)}")
+                found[name] += [numbers for _, numbers in integers_in(keys)]
+        elif self._columns:
+            for path, numbers in integers_in(batch):
+                for name, columns in self._columns.items():
+                    if name in found and columns.get(path):
+                        found[name].append(numbers)
+        return {
+            name: first_seen(np.concatenate([each.astype(dtypes[name], copy=False) for each in parts]))[0]
+            for name, parts in found.items()
+            if parts and sum(map(len, parts))
+        }
+
+    def learn(self, name: str, batch: Any, asked: list[np.ndarray]) -> None:
+        """Note what was looked up in a variable for a batch, of which not all was foreseen."""
+        if self._given is not None:
+            return
+        columns = self._columns.setdefault(name, {})
+        for path, numbers in integers_in(batch):
+            if len(numbers) and columns.get(path, True):
+                columns[path] = bool(is_among(numbers.astype(asked[0].dtype), asked).all())
+
+
+def integers_in(tree: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """(path, (n,) integers) of the arrays and batches of integers in a tree, or in the examples of a list."""
+    if isinstance(tree, list):
+        yield from _in_examples(tree)
+        return
+    leaves, structure = flatten(tree)
+    for path, leaf in zip(paths(structure), leaves, strict=True):
+        numbers = _numbers(leaf)
+        if numbers is not None:
+            yield path, numbers
+
+
+def _in_examples(examples: list[Any]) -> Iterator[tuple[str, np.ndarray]]:
+    found: dict[str, list[np.ndarray]] = {}
+    for example in examples:
+        leaves, structure = flatten(example)
+        for path, leaf in zip(paths(structure), leaves, strict=True):
+            numbers = _numbers(leaf)
+            if numbers is not None:
+                found.setdefault(path, []).append(numbers)
+    for path, arrays in found.items():
+        yield path, np.concatenate(arrays)
+
+
+def _numbers(leaf: Any) -> np.ndarray | None:
+    """The integers of a leaf, without padding; None if it has none."""
+    while isinstance(leaf, PackedBatch):
+        leaf = leaf.values
+    if isinstance(leaf, MaskedBatch):
+        leaf = leaf.data[leaf.mask] if leaf.is_ragged else leaf.data
+    if isinstance(leaf, Batch | bool):
+        return None
+    if isinstance(leaf, int):
+        leaf = np.array(leaf) if -(2**63) <= leaf < 2**63 else None
+    if not isinstance(leaf, np.ndarray | np.integer) or leaf.dtype.kind not in "iu":
+        return None
+    return np.asarray(leaf).reshape(-1)

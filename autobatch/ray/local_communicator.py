@@ -1,0 +1,203 @@
+"""`LocalCommunicator`: workers and shards in one process, over a network that may do all that networks do.
+
+Workers are threads of which one runs at a time, so a run repeats from its seed: which worker goes on, which message
+comes next, which is lost and which comes twice are drawn from it.
+"""
+
+import contextvars
+import dataclasses
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.errors import OptionError
+from autobatch.ray.communicator import Communicator
+from autobatch.ray.messages import Reply, ShardRequest
+from autobatch.ray.shard import Shard
+
+__all__ = ["LocalCommunicator"]
+
+
+class _Stopped(BaseException):
+    """A worker is ended because another one failed."""
+
+
+class _Member(Communicator):
+    """A worker's end of it."""
+
+    def __init__(self, group: "LocalCommunicator", rank: int) -> None:
+        super().__init__(rank, group.workers, group.shards)
+        self._group = group
+        self.awaited: Sequence[int] = ()
+        self.goes_on = threading.Semaphore(0)
+
+    def _send(self, shard: int, request: ShardRequest) -> None:
+        self._group.on_the_way.append((shard, request))
+
+    def _wait_for(self, numbers: Sequence[int]) -> None:
+        self.awaited = numbers
+        self._group.hand_back(self)
+
+    @property
+    def waits(self) -> bool:
+        return any(number in self._unanswered for number in self.awaited)
+
+    def deliver(self, reply: Reply) -> None:
+        self._take(reply)
+
+
+@dataclasses.dataclass(slots=True)
+class _Thread:
+    member: _Member
+    thread: threading.Thread
+    result: Any = None
+    error: BaseException | None = None
+    ended: bool = False
+
+
+class LocalCommunicator:
+    """Workers and shards of a training in this process: for tests, and to see what a cluster would do.
+
+    Args:
+        n: how many workers. shards: how many owners of variables; None: as many.
+        tables: the variables that workers pull from and push to, by name; each is split into shards here.
+        optimizer: what updates them, an `ab.optim` one.
+        seed: None: messages arrive at once and in order. A number: what runs and arrives next is drawn.
+        drop, repeat: the share of messages that are lost, and of those that come again later; with a seed.
+
+    Attributes:
+        shard_objects: the shards.
+
+    Raises:
+        OptionError: no worker, no shard, or a share that is not between 0 and 1.
+
+    >>> group = LocalCommunicator(3, seed=1, drop=0.3, repeat=0.3)
+    >>> group.run(lambda worker: worker.all_reduce(10.0**worker.rank))
+    [np.float64(111.0), np.float64(111.0), np.float64(111.0)]
+    """
+
+    def __init__(
+        self,
+        n: int,
+        *,
+        shards: int | None = None,
+        tables: dict[str, Any] | None = None,
+        optimizer: Any = None,
+        seed: int | None = None,
+        drop: float = 0.0,
+        repeat: float = 0.0,
+    ) -> None:
+        self.workers, self.shards = n, n if shards is None else shards
+        if self.workers < 1 or self.shards < 1:
+            raise OptionError(f"{n} workers and {self.shards} shards; expected at least one of each")
+        if not (0 <= drop < 1 and 0 <= repeat < 1):
+            raise OptionError(f"drop={drop}, repeat={repeat}; expected shares, at least 0 and below 1")
+        self._random = None if seed is None else random.Random(seed)
+        self._drop, self._repeat = drop, repeat
+        parts = {name: table.partition(self.shards).parts for name, table in (tables or {}).items()}
+        self.shard_objects = [
+            Shard(n, {name: shares[i] for name, shares in parts.items()}, optimizer) for i in range(self.shards)
+        ]
+        self.on_the_way: list[Any] = []
+        self._members = [_Member(self, rank) for rank in range(n)]
+        self._turn = threading.Semaphore(0)
+        self._stopping = False
+
+    @property
+    def members(self) -> Sequence[Communicator]:
+        """The communicator of each worker, for use within `run`."""
+        return self._members
+
+    def begin(self, shards: list[Shard]) -> None:
+        """Start anew, with other shards."""
+        self.shard_objects = shards
+        self.on_the_way = []
+        self._members = [_Member(self, rank) for rank in range(self.workers)]
+        self._stopping = False
+
+    def run(self, work: Callable[[Communicator], Any]) -> list[Any]:
+        """`work(communicator)` of each worker; the results.
+
+        Raises:
+            what the first worker that failed failed with.
+        """
+        threads = []
+        for member in self._members:
+            own = _Thread(member, threading.Thread(name=f"worker {member.rank}"))
+            own.thread = threading.Thread(
+                target=contextvars.copy_context().run, args=(self._work, own, work), name=f"worker {member.rank}"
+            )
+            threads.append(own)
+            own.thread.start()
+        try:
+            while not all(each.ended for each in threads) and not self._stopping:
+                self._step(threads)
+        finally:
+            self._stopping = True
+            for each in threads:
+                while not each.ended:
+                    each.member.goes_on.release()
+                    self._turn.acquire()
+                each.thread.join()
+            self._stopping = False
+        for each in threads:
+            if each.error is not None and not isinstance(each.error, _Stopped):
+                raise each.error
+        return [each.result for each in threads]
+
+    def _work(self, own: _Thread, work: Callable[[Communicator], Any]) -> None:
+        own.member.goes_on.acquire()
+        try:
+            if not self._stopping:
+                own.result = work(own.member)
+        except BaseException as error:
+            own.error = error
+            if not isinstance(error, _Stopped):
+                self._stopping = True
+        finally:
+            own.ended = True
+            self._turn.release()
+
+    def hand_back(self, member: _Member) -> None:
+        """A worker waits; it goes on when its answers are there."""
+        if self._stopping:
+            raise _Stopped
+        self._turn.release()
+        member.goes_on.acquire()
+        if self._stopping:
+            raise _Stopped
+
+    def _step(self, threads: Sequence[_Thread]) -> None:
+        """One thing happens: a message arrives or a worker goes on; where nothing would, messages are sent again."""
+        ready = [each for each in threads if not each.ended and not each.member.waits]
+        if self._random is None:
+            if self.on_the_way:
+                self._arrive(self.on_the_way.pop(0))
+            else:
+                self._go_on(ready[0])
+            return
+        choice = self._random.randrange(len(ready) + len(self.on_the_way) + 1)
+        if choice < len(ready):
+            self._go_on(ready[choice])
+        elif choice < len(ready) + len(self.on_the_way):
+            at = choice - len(ready)
+            message = self.on_the_way[at]
+            if self._random.random() >= self._repeat:
+                del self.on_the_way[at]
+            if self._random.random() >= self._drop:
+                self._arrive(message)
+        elif not ready and (not self.on_the_way or self._random.random() < 0.1):  # someone's patience ends
+            for each in threads:
+                each.member.send_again()
+
+    def _go_on(self, own: _Thread) -> None:
+        own.member.goes_on.release()
+        self._turn.acquire()
+
+    def _arrive(self, message: tuple[int, ShardRequest] | Reply) -> None:
+        if isinstance(message, Reply):
+            self._members[message.sender].deliver(message)
+        else:
+            shard, request = message
+            self.on_the_way += self.shard_objects[shard].receive(request)

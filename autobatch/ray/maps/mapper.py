@@ -1,0 +1,200 @@
+"""`Mapper`: a function of one example as a function of a table of them, Arrow's, pandas' or a dict of arrays."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.api.batch import batch as batched
+from autobatch.batches.any_batch import Batch
+from autobatch.batches.data.collate import collate
+from autobatch.batches.examples import examples
+from autobatch.core.config import options
+from autobatch.core.pytree import flatten, paths
+from autobatch.errors import OptionError, StructureError
+from autobatch.ray.place_names import place_name
+
+__all__ = ["Mapper", "RowError"]
+
+
+class RowError(Exception):
+    """A row for which the function raised.
+
+    Attributes:
+        row: its number in the table. error: what was raised.
+    """
+
+    def __init__(self, row: int, error: Exception) -> None:
+        super().__init__(row, error)
+        self.row, self.error = row, error
+
+
+class Mapper:
+    """Maps a function of one example over tables, with what the library does for batches in each call.
+
+    It goes where a function from table to table goes: `ray.data.Dataset.map_batches(mapper)`, with any of its batch
+    formats, and `dask.dataframe.DataFrame.map_partitions(mapper, meta=...)`. It pickles by `cloudpickle`; what it has
+    compiled stays with the process.
+
+    Args:
+        f: a function of one example: `f(*columns, **shared)`.
+        columns: the names of the columns that are its arguments, in their order.
+        keep: the names of columns that come back beside the results, as they are.
+        shared: what is the same for all examples: parameters, tables.
+
+    >>> mapper = ab.ray.Mapper(lambda ids, scale: {"total": ids.sum() * scale}, columns=["ids"], keep=["key"], scale=10)
+    >>> mapper({"key": np.array([7, 8]), "ids": [[1, 2], [3]]})
+    {'key': array([7, 8]), 'total': array([30, 30])}
+    """
+
+    def __init__(
+        self, f: Callable[..., Any], *, columns: str | Sequence[str], keep: Sequence[str] = (), **shared: Any
+    ) -> None:
+        if not callable(f):
+            raise OptionError(f"f={f!r}; expected a function of one example")
+        self.columns = [columns] if isinstance(columns, str) else list(columns)
+        self.keep = [keep] if isinstance(keep, str) else list(keep)
+        if not self.columns:
+            raise OptionError("columns=[]; expected the names of the columns that f takes")
+        self.f, self.shared = f, shared
+        self._batched: Any = None
+
+    def __call__(self, table: Any) -> Any:
+        """The results, one row for each, as a table of the same kind.
+
+        Args:
+            table: a `pyarrow.Table` or `RecordBatch`, a pandas or polars frame, or a dict of columns.
+
+        Raises:
+            what `f` raises for the first row that fails, with a note that names the row.
+        """
+        try:
+            kept, results = self.results(table)
+        except RowError as failed:
+            failed.error.add_note(f"in row {failed.row} of the table")
+            raise failed.error from None
+        return _like(table, kept, results)
+
+    def results(self, table: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The columns that are kept, and those of the results: batches, or lists of objects.
+
+        Raises:
+            RowError: the first row that fails.
+        """
+        for name in (*self.columns, *self.keep):
+            if name not in _names(table):
+                raise StructureError(f"no column {name!r} in the table; there are {list(_names(table))}")
+        count = _length(table, self.columns[0])
+        found = [_column(table, name) for name in self.columns]
+        kept = {name: table[name] for name in self.keep}
+        if not count:
+            return kept, {}
+        try:
+            results = _columns_of(self._run(found, 0, count))
+        except Exception as error:
+            failed = self._first_failing(found, count)
+            if failed is None:  # which no row does by itself
+                raise
+            raise failed from error
+        if twice := sorted(kept.keys() & results.keys()):
+            raise OptionError(f"keep names {twice}, and f gives columns of that name; rename them in what f returns")
+        return kept, results
+
+    def _run(self, columns: Sequence[Any], first: int, last: int) -> Any:
+        if self._batched is None:
+            self._batched = self.f if hasattr(type(self.f), "_ab_batch") else batched(self.f)
+        with options(warn=False):  # nobody asked for lock-step
+            return self._batched(*(collate(column[first:last]) for column in columns), **self.shared)
+
+    def _first_failing(self, columns: Sequence[Any], count: int) -> RowError | None:
+        """The first row that fails, found by halves."""
+        first, last = 0, count
+        while first < last:
+            middle = (first + last + 1) // 2
+            try:
+                self._run(columns, first, middle)
+                first = middle
+            except Exception as error:
+                if middle - first == 1:
+                    return RowError(first, error)
+                last = middle
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_batched": None}
+
+    def __repr__(self) -> str:
+        return f"Mapper({getattr(self.f, '__name__', self.f)!s}, columns={self.columns}, keep={self.keep})"
+
+
+def _names(table: Any) -> Any:
+    if isinstance(table, dict):
+        return table.keys()
+    names = getattr(table, "column_names", None)
+    return list(table.columns) if names is None else names
+
+
+def _length(table: Any, column: str) -> int:
+    return len(table[column]) if isinstance(table, dict) else len(table)
+
+
+def _column(table: Any, name: str) -> Any:
+    """A column that slices cut and `collate` takes."""
+    column = table[name]
+    if isinstance(column, np.ndarray) and column.dtype == object:
+        return list(column)
+    if hasattr(column, "iloc"):  # of pandas
+        return column.reset_index(drop=True) if column.dtype != object else list(column)
+    return column
+
+
+def _columns_of(results: Any) -> dict[str, Any]:
+    """A tree of batches as columns: each leaf by its place; a result that is no container is "result"."""
+    leaves, structure = flatten(results)
+    found = {}
+    for path, leaf in zip(paths(structure), leaves, strict=True):
+        found[place_name(path, ".", "result")] = leaf if isinstance(leaf, Batch) else examples(leaf)
+    return found
+
+
+def arrow_column(column: Any) -> Any:
+    """A column of results as a `pyarrow.Array`."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if isinstance(column, Batch):
+        return column.to_arrow()
+    return pa.array(column)
+
+
+def _like(table: Any, kept: dict[str, Any], results: dict[str, Any]) -> Any:
+    if isinstance(table, dict):
+        return kept | {name: _array(column) for name, column in results.items()}
+    if hasattr(table, "iloc"):
+        import pandas as pd  # noqa: PLC0415
+
+        columns = {name: _series(column) for name, column in results.items()}
+        return pd.DataFrame(
+            {**{name: column.to_numpy() for name, column in kept.items()}, **columns}, index=table.index
+        )
+    if hasattr(table, "with_columns"):  # of polars
+        import polars as pl  # noqa: PLC0415
+
+        return pl.DataFrame({**kept, **{name: pl.from_arrow(arrow_column(each)) for name, each in results.items()}})
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.table({**kept, **{name: arrow_column(column) for name, column in results.items()}})
+
+
+def _array(column: Any) -> Any:
+    """Of numbers of one shape an array, else an array of objects."""
+    found = column.examples() if isinstance(column, Batch) else list(column)
+    if found and all(np.shape(each) == np.shape(found[0]) and not isinstance(each, str) for each in found):
+        return np.array(found)
+    out = np.empty(len(found), object)
+    out[:] = [*found, None][:-1]
+    return out
+
+
+def _series(column: Any) -> Any:
+    found = _array(column)
+    return list(found) if found.ndim > 1 else found

@@ -1,0 +1,282 @@
+"""`ab.ray.map`: a function of one example over Parquet files, by several processes, continued where it was left."""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from autobatch.checkpoint.files import Lock
+from autobatch.errors import OptionError
+from autobatch.ray.hosts import Lost
+from autobatch.ray.maps.mapper import Mapper
+from autobatch.ray.maps.row_groups import Skipped, Unit, UnitDone, commit_unit, committed, files_of, run_unit, units_of
+from autobatch.ray.ray_session import losses_of_processes, ray_session
+
+__all__ = ["Mapped", "map"]
+
+_AHEAD = 2  # units that a worker has, so that it does not wait for the next
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapped:
+    """What a map has done.
+
+    Attributes:
+        out: the folder of the results; `pyarrow.parquet.read_table(out)` reads them in the order of the input.
+        rows: how many results there are. units: how many row groups; resumed: how many of them were there before.
+        skipped: what has no results, and why.
+    """
+
+    out: str
+    rows: int
+    units: int
+    resumed: int
+    skipped: list[Skipped]
+
+
+def map(
+    f: Callable[..., Any],
+    data: Any,
+    *,
+    columns: str | Sequence[str],
+    out: Any,
+    workers: int | None = None,
+    on_error: str = "raise",
+    resume: bool = True,
+    keep: Sequence[str] = (),
+    retries: int = 2,
+    progress: bool | None = None,
+    **shared: Any,
+) -> Mapped:
+    """Map a function of one example over the rows of Parquet files, which may be ragged and larger than memory.
+
+    A row group is a unit of work: a worker reads it some MiB at a time, runs the function on many rows together, writes
+    the results, and commits them by a rename. What is committed is not done again: a map that was interrupted, however,
+    goes on when it is called once more. The results are Parquet files in the order of the input.
+
+    Args:
+        f: a function of one example: `f(*columns, **shared)`. What it returns becomes a column, "result"; of a dict,
+            columns by its keys; of a tuple, "0", "1", …
+        data: a glob such as "clicks/*.parquet", a folder, a list of files, or a `pyarrow.dataset`.
+        columns: the names of the columns that are the function's arguments, in their order.
+        out: a folder for the results, empty or of an earlier call with the same input.
+        workers: how many processes; None: one for each CPU of the Ray cluster; 0: this process, without Ray.
+        on_error: "raise": the first row that fails, or file that cannot be read, ends the map, after what is being
+            worked on; its error names file, row group and row. "skip": they are left out, and named in the result.
+        resume: False: refuse a folder that has results.
+        keep: the names of columns that are written beside the results, such as a key to join by.
+        retries: how often a row group is begun again when its worker dies; then it is an error, as `on_error` says.
+        progress: show a bar with examples per second (`tqdm`); None: where a person looks.
+        shared: what is the same for all examples: parameters, tables.
+
+    Returns:
+        A `Mapped`: how many rows, and what was skipped.
+
+    Raises:
+        OptionError: an argument that is none of these, or a folder with results of other input.
+        RuntimeError: a row group whose worker died more than `retries` times.
+        what `f` raises, or pyarrow of a damaged file, with a note that names the place.
+
+    >>> import pathlib, tempfile, pyarrow as pa, pyarrow.parquet as pq
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> pq.write_table(pa.table({"key": [7, 8, 9], "ids": [[1, 2], [], [5]]}), folder / "in.parquet", row_group_size=2)
+    >>> done = ab.ray.map(lambda ids: ids.sum(), folder / "*.parquet", columns="ids", keep=["key"], out=folder / "out",
+    ...                   workers=0)
+    >>> done.rows, done.units, pq.read_table(folder / "out").to_pydict()
+    (3, 2, {'key': [7, 8, 9], 'result': [3, 0, 5]})
+    """
+    if on_error not in ("raise", "skip"):
+        raise OptionError(f"on_error={on_error!r}; expected 'raise' or 'skip'")
+    mapper = Mapper(f, columns=columns, keep=keep, **shared)
+    files = files_of(data)
+    folder = os.path.abspath(os.fspath(out))
+    os.makedirs(folder, exist_ok=True)
+    with _alone(folder):
+        units, unreadable = _units(files, on_error == "skip")
+        _check_job(folder, {"files": files, "columns": mapper.columns, "keep": mapper.keep}, units, resume)
+        done = {unit: found for unit in units if (found := committed(folder, unit)) is not None}
+        resumed = len(done)
+        left = [unit for unit in units if unit not in done]
+        with _bar(sum(unit.rows for unit in units), progress) as advance:
+            for unit in done:
+                advance(unit.rows)
+            skip = on_error == "skip"
+            run = _here if workers == 0 else functools.partial(_by_ray, workers=workers, retries=retries)
+            failures: list[tuple[Unit, Exception]] = []
+            for unit, result in run(mapper, left, folder, skip):
+                if isinstance(result, UnitDone):
+                    done[unit] = result
+                    advance(unit.rows)
+                else:
+                    failures.append((unit, result))
+        if failures:
+            raise min(failures, key=lambda each: (each[0].file, each[0].group))[1]
+    skipped = [*unreadable, *(each for unit in units for each in done[unit].skipped)]
+    return Mapped(folder, sum(each.rows for each in done.values()), len(units), resumed, skipped)
+
+
+def _units(files: Sequence[str], skip: bool) -> tuple[list[Unit], list[Skipped]]:
+    """The row groups of all files, and the files that are none."""
+    units, unreadable = [], []
+    for number, path in enumerate(files):
+        try:
+            units += units_of(number, path)
+        except (OSError, ValueError) as error:
+            if not skip:
+                error.add_note(f"in {path}, which cannot be read as Parquet")
+                raise
+            unreadable.append(Skipped(path, None, None, f"{type(error).__name__}: {error}"))
+    return units, unreadable
+
+
+@contextlib.contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """One map at a time writes to a folder; what one that was killed left half written goes."""
+    try:
+        lock = Lock(os.path.join(folder, "_lock"))
+    except BlockingIOError:
+        raise OptionError(f"another map is writing to {folder}; wait for it, or give another folder") from None
+    try:
+        for path in pathlib.Path(folder).glob(".*.part"):
+            path.unlink(missing_ok=True)
+        yield
+    finally:
+        lock.release()
+
+
+def _check_job(folder: str, job: dict[str, Any], units: Sequence[Unit], resume: bool) -> None:
+    """Note what the folder's results are of; refuse one whose results are of something else."""
+    job = job | {"units": [[unit.file, unit.group, unit.rows, unit.nbytes] for unit in units]}
+    path = pathlib.Path(folder, "_job.json")
+    if path.exists():
+        if not resume:
+            raise OptionError(f"{folder} has results, and resume=False; give an empty folder")
+        known = json.loads(path.read_text(encoding="utf-8"))
+        wrong = [name for name in job if known.get(name) != job[name]]
+        if wrong:
+            raise OptionError(
+                f"{folder} has results of other {' and '.join(wrong)}; give an empty folder, or the input of before"
+            )
+        return
+    temporary = path.with_name("._job.part")
+    temporary.write_text(json.dumps(job), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _bar(total: int, progress: bool | None) -> Iterator[Callable[[int], Any]]:
+    """What is called with a number of examples that are done."""
+    shown = sys.stderr.isatty() if progress is None else progress
+    if shown:
+        try:
+            from tqdm import tqdm  # noqa: PLC0415
+        except ImportError:
+            shown = False
+    if not shown:
+        yield lambda rows: None
+        return
+    with tqdm(total=total, unit=" examples", unit_scale=True) as bar:
+        yield bar.update
+
+
+Results = Iterator[tuple[Unit, UnitDone | Exception]]
+
+
+def _attempt(mapper: Mapper, unit: Unit, folder: str, skip: bool) -> UnitDone:
+    """A unit; one whose file is damaged is an error that names it, or skipped as a whole."""
+    try:
+        return run_unit(mapper, unit, folder, skip)
+    except OSError as error:  # what pyarrow raises of pages that are damaged
+        if not skip:
+            error.add_note(f"in {unit}")
+            raise
+        return skip_unit(folder, unit, f"{type(error).__name__}: {error}")
+
+
+def skip_unit(folder: str, unit: Unit, why: str) -> UnitDone:
+    """Commit that a unit gives nothing."""
+    from_here = UnitDone(0, [Skipped(unit.path, unit.group, None, why)])
+    commit_unit(folder, unit, from_here)
+    return from_here
+
+
+def _here(mapper: Mapper, units: Sequence[Unit], folder: str, skip: bool) -> Results:
+    for unit in units:
+        try:
+            yield unit, _attempt(mapper, unit, folder, skip)
+        except Exception as error:
+            yield unit, error
+            return
+
+
+class MapActor:
+    """A worker: kernels stay warm in it."""
+
+    def __init__(self, mapper: Mapper, folder: str, skip: bool) -> None:
+        self._mapper, self._folder, self._skip = mapper, folder, skip
+
+    def run(self, unit: Unit) -> UnitDone:
+        """Map a unit."""
+        return _attempt(self._mapper, unit, self._folder, self._skip)
+
+
+def _by_ray(
+    mapper: Mapper, units: Sequence[Unit], folder: str, skip: bool, *, workers: int | None, retries: int
+) -> Results:
+    """Units as workers finish them; after one that failed no other is begun."""
+    if not units:
+        return
+    ray = ray_session(workers)
+    cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    count = min(cpus if workers is None else workers, len(units))
+    if count < 1:
+        raise OptionError(f"workers={workers}; expected at least one, or 0 for this process")
+    shared = ray.put(mapper)
+    make = ray.remote(num_cpus=1)(MapActor).remote
+    waiting = collections.deque(units)
+    begun: collections.Counter[Unit] = collections.Counter()
+    queues: dict[Any, list[tuple[Any, Unit]]] = {make(shared, folder, skip): [] for _ in range(count)}
+    failed = False
+    try:
+        while True:
+            for actor, queue in queues.items():
+                while waiting and not failed and len(queue) < _AHEAD:
+                    unit = waiting.popleft()
+                    queue.append((actor.run.remote(unit), unit))
+            results = {result: (actor, unit) for actor, queue in queues.items() for result, unit in queue}
+            if not results:
+                return
+            (result,), _ = ray.wait(list(results), num_returns=1)
+            actor, unit = results[result]
+            try:
+                with losses_of_processes():
+                    done = ray.get(result)
+            except Lost as error:
+                lost = [each for _, each in queues.pop(actor)]
+                queues[make(shared, folder, skip)] = []
+                begun[lost[0]] += 1
+                if begun[lost[0]] > retries:
+                    why = f"{begun[lost[0]]} workers died with it, the last: {error}"
+                    if skip:
+                        yield lost[0], skip_unit(folder, lost[0], why)
+                    else:
+                        failed = True
+                        yield lost[0], RuntimeError(f"{lost[0]}: {why}; retries={retries}")
+                    del lost[0]
+                waiting.extendleft(reversed(lost))
+            except Exception as error:
+                failed = True
+                queues[actor].remove((result, unit))
+                yield unit, error
+            else:
+                queues[actor].remove((result, unit))
+                yield unit, done
+    finally:
+        for actor in queues:
+            ray.kill(actor)

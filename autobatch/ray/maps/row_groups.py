@@ -1,0 +1,235 @@
+"""Row groups of Parquet files as units of work: what there is, and one of them mapped, written and committed.
+
+The results of a unit are written to a name that no reader looks at, flushed, and renamed: they are there, all of
+them, or not at all. Only some MiB of a row group are in memory at a time.
+"""
+
+import dataclasses
+import glob
+import json
+import os
+import pathlib
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from autobatch.errors import OptionError
+from autobatch.ray.maps.mapper import Mapper, RowError, arrow_column
+
+__all__ = ["Skipped", "Unit", "UnitDone", "commit_unit", "committed", "files_of", "run_unit", "units_of"]
+
+_CHUNK_BYTES = 16 << 20  # of a row group, uncompressed, that are mapped at a time
+_CHUNK_ROWS = 1 << 16
+_FIRST_TRY = 1 << 10  # rows that are tried together after one that failed
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """A row group.
+
+    Attributes:
+        file: the file's number. path: where it is. group: the row group's number in it. rows: how many it has.
+        first_row: the number of its first row in the file. nbytes: its size, uncompressed.
+    """
+
+    file: int
+    path: str
+    group: int
+    rows: int
+    first_row: int
+    nbytes: int
+
+    @property
+    def name(self) -> str:
+        """Of the file of its results; in the order of the names is the order of the input."""
+        return f"{self.file:06d}-{self.group:06d}"
+
+    def __str__(self) -> str:
+        return f"{self.path}, row group {self.group}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Skipped:
+    """What has no results.
+
+    Attributes:
+        path: of the file. group: the row group; None: the whole file cannot be read. row: in the row group; None: all
+            of it. error: what was raised, in words.
+    """
+
+    path: str
+    group: int | None
+    row: int | None
+    error: str
+
+    def __str__(self) -> str:
+        group = "" if self.group is None else f", row group {self.group}"
+        return f"{self.path}{group}{'' if self.row is None else f', row {self.row}'}: {self.error}"
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitDone:
+    """A unit that is committed: how many rows it has given, and which it has not."""
+
+    rows: int
+    skipped: list[Skipped]
+
+
+def files_of(data: Any) -> list[str]:
+    """The Parquet files that data names, in order: a glob, a folder, a list of paths, or a `pyarrow.dataset`.
+
+    Raises:
+        OptionError: none of these, or no file.
+    """
+    if isinstance(data, str | os.PathLike):
+        path = os.fspath(data)
+        found = sorted(glob.glob(os.path.join(path, "*.parquet") if os.path.isdir(path) else path, recursive=True))
+    elif hasattr(data, "files"):
+        found = list(data.files)
+    elif isinstance(data, list | tuple):
+        found = [os.fspath(each) for each in data]
+    else:
+        raise OptionError(
+            f"data is a {type(data).__name__}; expected a glob such as 'clicks/*.parquet', a list of files, or a "
+            "pyarrow.dataset; for a Ray Dataset: dataset.map_batches(ab.ray.Mapper(...))"
+        )
+    if not found:
+        raise OptionError(f"no file for data={data!r}")
+    return [os.path.abspath(each) for each in found]
+
+
+def units_of(file: int, path: str) -> list[Unit]:
+    """The row groups of a file.
+
+    Raises:
+        what pyarrow raises of a file that is no Parquet.
+    """
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    with pq.ParquetFile(path) as opened:
+        about = opened.metadata
+        groups = [about.row_group(i) for i in range(about.num_row_groups)]
+    out, first = [], 0
+    for i, group in enumerate(groups):
+        out.append(Unit(file, path, i, group.num_rows, first, group.total_byte_size))
+        first += group.num_rows
+    return out
+
+
+def committed(out: str, unit: Unit) -> UnitDone | None:
+    """What a unit has given, if it is done."""
+    folder = pathlib.Path(out)
+    said = folder / f"_{unit.name}.json"
+    if not said.exists():
+        return None
+    found = json.loads(said.read_text(encoding="utf-8"))
+    if found["rows"] and not (folder / f"{unit.name}.parquet").exists():
+        return None
+    return UnitDone(found["rows"], [Skipped(**each) for each in found["skipped"]])
+
+
+def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
+    """Map a row group and commit its results; of one that is done nothing is done again.
+
+    Raises:
+        what the function raises for the first row that fails, unless rows may be skipped, with a note that names it;
+        what pyarrow raises of a file that is damaged.
+    """
+    done = committed(out, unit)
+    if done is not None:
+        return done
+    temporary = os.path.join(out, f".{unit.name}.{uuid.uuid4().hex}.part")
+    skipped: list[Skipped] = []
+    rows = 0
+    writer: Any = None
+    try:
+        for table in _results(mapper, unit, skip, skipped):
+            if writer is None:
+                writer = _writer(temporary, table.schema)
+            if table.schema != writer.schema:
+                table = _cast(table, writer.schema, unit)
+            writer.write_table(table)
+            rows += table.num_rows
+        if writer is not None:
+            writer.close()
+            _flush(temporary)
+            os.replace(temporary, os.path.join(out, f"{unit.name}.parquet"))
+        commit_unit(out, unit, UnitDone(rows, skipped))
+    except BaseException:
+        if writer is not None:
+            writer.close()
+        raise
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+    return UnitDone(rows, skipped)
+
+
+def commit_unit(out: str, unit: Unit, done: UnitDone) -> None:
+    """Say that a unit is done: readers of Parquet leave names that begin with an underscore alone."""
+    temporary = os.path.join(out, f".{unit.name}.{uuid.uuid4().hex}.part")
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump({"rows": done.rows, "skipped": [dataclasses.asdict(each) for each in done.skipped]}, file)
+    _flush(temporary)
+    os.replace(temporary, os.path.join(out, f"_{unit.name}.json"))
+
+
+def _flush(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _writer(path: str, schema: Any) -> Any:
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    return pq.ParquetWriter(path, schema)
+
+
+def _cast(table: Any, schema: Any, unit: Unit) -> Any:
+    try:
+        return table.select(schema.names).cast(schema)
+    except (ValueError, KeyError) as error:
+        raise TypeError(
+            f"the results of {unit} differ in kind from row to row: {table.schema} after {schema}; have f return one "
+            "dtype and the same names for every example"
+        ) from error
+
+
+def _results(mapper: Mapper, unit: Unit, skip: bool, skipped: list[Skipped]) -> Iterator[Any]:
+    """Tables of results; rows that fail are noted, or raise."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(1, unit.nbytes // max(1, unit.rows))))
+    names = list(dict.fromkeys((*mapper.columns, *mapper.keep)))
+    with pq.ParquetFile(unit.path, buffer_size=1 << 20, pre_buffer=False) as file:
+        first = 0
+        for chunk in file.iter_batches(rows, row_groups=[unit.group], columns=names):
+            table = pa.Table.from_batches([chunk])
+            for kept, results in _rows_that_do(mapper, table, skip, unit, first, skipped):
+                yield pa.table({**kept, **{name: arrow_column(column) for name, column in results.items()}})
+            first += table.num_rows
+
+
+def _rows_that_do(
+    mapper: Mapper, table: Any, skip: bool, unit: Unit, first: int, skipped: list[Skipped]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The results of the rows that do not fail, in pieces; pieces are small where many fail."""
+    at, size = 0, table.num_rows
+    while at < table.num_rows:
+        piece = table.slice(at, size)
+        try:
+            yield mapper.results(piece)
+            at, size = at + piece.num_rows, max(2 * size, _FIRST_TRY)
+        except RowError as failed:
+            row = first + at + failed.row
+            if not skip:
+                failed.error.add_note(f"in {unit}, row {row} (row {unit.first_row + row} of the file)")
+                raise failed.error from None
+            skipped.append(Skipped(unit.path, unit.group, row, f"{type(failed.error).__name__}: {failed.error}"))
+            if failed.row:
+                yield mapper.results(piece.slice(0, failed.row))
+            at, size = at + failed.row + 1, max(1, min(size, 4 * failed.row))

@@ -1,0 +1,204 @@
+"""`RayTraining`: the workers and shards of a training as actors of Ray."""
+
+import asyncio
+import copy
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.checkpoint.checkpoints import Checkpoints
+from autobatch.core.config import options
+from autobatch.errors import OptionError
+from autobatch.ray.communicator import Communicator
+from autobatch.ray.hosts import Start
+from autobatch.ray.local_training import shard_of
+from autobatch.ray.messages import Reply, ShardRequest
+from autobatch.ray.ray_session import losses_of_processes, ray_session
+from autobatch.ray.shard import Shard
+from autobatch.ray.sharded_checkpoints import shard_folder
+from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
+from autobatch.tables.sparse import SparseRows
+
+__all__ = ["RayTraining", "owned"]
+
+_AT_ONCE = 100_000  # requests that wait in a shard
+
+
+class RayCommunicator(Communicator):
+    """A worker's end, in Ray: a request is a call of the shard's actor, whose result is the reply.
+
+    Args:
+        actors: the shards'.
+    """
+
+    def __init__(self, rank: int, workers: int, actors: Sequence[Any]) -> None:
+        super().__init__(rank, workers, len(actors))
+        self._actors = actors
+        self._results: dict[int, Any] = {}
+
+    def _send(self, shard: int, request: ShardRequest) -> None:
+        self._results[request.number] = self._actors[shard].receive.remote(request)
+
+    def _wait_for(self, numbers: Sequence[int]) -> None:
+        import ray  # noqa: PLC0415
+
+        for reply in ray.get([self._results.pop(number) for number in numbers if number in self._results]):
+            self._take(owned(reply))
+
+
+class ShardActor:
+    """A shard in a process of its own."""
+
+    def __init__(self, plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any) -> None:
+        self._waiting: dict[tuple[int, int], asyncio.Future[Reply]] = {}
+        self._shard: Shard = shard_of(plan, start, index, shards, workers, parts)
+        self._place = shards, index
+        self._saver: Checkpoints | None = None
+
+    async def receive(self, request: ShardRequest) -> Reply:
+        """The reply to a request, when it is due."""
+        key = request.sender, request.number
+        future = self._waiting[key] = asyncio.get_running_loop().create_future()
+        with options(threads=1):
+            replies = self._shard.receive(owned(request))
+        for reply in replies:
+            self._waiting.pop((reply.sender, reply.number)).set_result(reply)
+        return await future
+
+    async def save(self, folder: str, committed: Sequence[int], keep: int) -> None:
+        """Save what the shard has."""
+        if self._saver is None:
+            self._saver = Checkpoints(shard_folder(folder, *self._place))
+        self._shard.save(self._saver, committed, keep)
+
+    async def variables(self) -> tuple[dict[str, Any], Any]:
+        """The shard's tables, and the state of its optimiser."""
+        return self._shard.tables, self._shard.state
+
+    async def process(self) -> int:
+        """Its number."""
+        return os.getpid()
+
+
+class WorkerActor:
+    """A worker in a process of its own."""
+
+    def __init__(self, plan: TrainingPlan, start: Start, rank: int, workers: int, actors: Sequence[Any]) -> None:
+        dense, state = copy.deepcopy((start.dense, start.state))
+        self._worker = TrainingWorker(plan, RayCommunicator(rank, workers, actors), dense, state)
+
+    def run(self, first: int, last: int) -> list[float]:
+        """Take steps."""
+        return self._worker.run(first, last)
+
+    def dense(self) -> tuple[list[Any], Any]:
+        """What every worker has."""
+        return self._worker.dense, self._worker.state
+
+    def traffic(self) -> dict[str, int]:
+        """The bytes of arrays that were sent and received."""
+        return dict(self._worker.communicator.traffic)
+
+    def process(self) -> int:
+        """Its number."""
+        return os.getpid()
+
+
+class RayTraining:
+    """A training of Ray's actors.
+
+    Args:
+        workers: how many; None: one for each CPU. shards: how many; None: as many as workers.
+    """
+
+    def __init__(self, workers: int | None, shards: int | None) -> None:
+        ray_session(workers)
+        import ray  # noqa: PLC0415
+
+        cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self.workers = cpus if workers is None else workers
+        self.shards = self.workers if shards is None else shards
+        if self.workers < 1 or self.shards < 1:
+            raise OptionError(f"workers={workers}, shards={shards}; expected at least one of each")
+        self._shards: list[Any] = []
+        self._workers: list[Any] = []
+
+    def start(self, plan: TrainingPlan, start: Start) -> None:
+        """Make the actors, and wait until all of them are there."""
+        ray_session(self.workers)
+        import ray  # noqa: PLC0415
+
+        with losses_of_processes():
+            told = ray.put(dataclasses.replace(plan, settings=plan.settings | {"threads": 1}))
+            shared = ray.put(dataclasses.replace(start, variables=None))
+            make_shard = ray.remote(num_cpus=0, max_concurrency=_AT_ONCE)(ShardActor).remote
+            make_worker = ray.remote(num_cpus=1)(WorkerActor).remote
+            for i in range(self.shards):
+                parts = None if start.variables is None else {name: x.parts[i] for name, x in start.variables.items()}
+                self._shards.append(make_shard(told, shared, i, self.shards, self.workers, parts))
+            for rank in range(self.workers):
+                self._workers.append(make_worker(told, shared, rank, self.workers, self._shards))
+            self._get([actor.process.remote() for actor in (*self._shards, *self._workers)])
+
+    def _get(self, results: Any) -> Any:
+        """What actors return; the first that fails counts, for the others may wait for it."""
+        import ray  # noqa: PLC0415
+
+        with losses_of_processes():
+            waiting = list(results)
+            while waiting:
+                done, waiting = ray.wait(waiting, num_returns=1)
+                ray.get(done)
+            return ray.get(results)
+
+    def run(self, first: int, last: int) -> list[float]:
+        """Take steps."""
+        return self._get([worker.run.remote(first, last) for worker in self._workers])[0]
+
+    def save(self, folder: str, committed: Sequence[int], keep: int) -> None:
+        """Have every shard save."""
+        self._get([shard.save.remote(folder, list(committed), keep) for shard in self._shards])
+
+    def dense(self) -> tuple[list[Any], Any]:
+        """What the first worker has."""
+        return owned(self._get([self._workers[0].dense.remote()])[0])
+
+    def variables(self) -> tuple[dict[str, list[Any]], Any]:
+        """What the shards have."""
+        found = self._get([shard.variables.remote() for shard in self._shards])
+        return {name: [tables[name] for tables, _ in found] for name in found[0][0]}, found[0][1]
+
+    def traffic(self) -> list[dict[str, int]]:
+        """What each worker has sent and received."""
+        return self._get([worker.traffic.remote() for worker in self._workers])
+
+    def stop(self) -> None:
+        """End the actors, at once."""
+        if not self._shards and not self._workers:
+            return
+        import ray  # noqa: PLC0415
+
+        for actor in (*self._workers, *self._shards):
+            if ray.is_initialized():
+                ray.kill(actor)
+        self._workers, self._shards = [], []
+
+
+def owned(message: Any) -> Any:
+    """The same with arrays that can be written to; those that Ray gives lie in memory that all processes read."""
+    if isinstance(message, np.ndarray):
+        return message if message.flags.writeable else message.copy()
+    if isinstance(message, SparseRows):
+        return SparseRows.trusted(owned(message.ids), owned(message.rows), message.num_rows)
+    if type(message) is dict:
+        return {key: owned(value) for key, value in message.items()}
+    if type(message) in (list, tuple):
+        return type(message)(map(owned, message))
+    if dataclasses.is_dataclass(message) and not isinstance(message, type):
+        return dataclasses.replace(
+            message, **{field.name: owned(getattr(message, field.name)) for field in dataclasses.fields(message)}
+        )
+    return message

@@ -1,0 +1,208 @@
+"""`Shard`: the owner of a part of every variable. It takes requests, and gives the replies that are due.
+
+It knows nothing of how messages travel: one that comes twice is answered twice with the same answer and has an effect
+once, and in which order those of different workers come changes no bit of what is answered. The update number `step`
+is made when all workers have pushed their gradients of it.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.errors import OptionError
+from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, ShardRequest, Sum
+from autobatch.ray.tree_sums import Block, TreeSum, Values
+from autobatch.tables.sparse import SparseRows, first_seen
+
+__all__ = ["Shard", "is_among"]
+
+
+@dataclasses.dataclass(slots=True)
+class _Early:
+    """PulledRows that were pulled before the last update that they should have seen.
+
+    Attributes:
+        fresh: which of the keys have been answered, and not been updated since.
+    """
+
+    sender: int
+    step: int
+    version: int
+    name: str
+    keys: np.ndarray
+    fresh: np.ndarray
+
+
+class Shard:
+    """A part of the variables of a training, and the sums of the other gradients that it is asked for.
+
+    Args:
+        workers: how many there are. tables: the shard's part of each variable, by name.
+        optimizer, state: what updates them, and its state of the list of them.
+        step: how many updates there have been. history: how many updates before the last a step may read.
+
+    Attributes:
+        step: how many updates there are.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        tables: dict[str, Any],
+        optimizer: Any = None,
+        state: Any = None,
+        step: int = 0,
+        history: int = 0,
+    ) -> None:
+        self.workers, self.tables, self.optimizer, self.step = workers, tables, optimizer, step
+        self.state = state
+        if state is None and optimizer is not None:
+            self.state = optimizer.init(list(tables.values()))
+        self._answers: list[dict[int, Reply | None]] = [{} for _ in range(workers)]
+        self._forgotten = [0] * workers
+        self._parts: dict[tuple[type, int], dict[int, tuple[int, list[Block]]]] = {}
+        self._read: dict[int, dict[str, list[np.ndarray]]] = {}
+        self._early: list[_Early] = []
+        self._before: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=history)
+
+    def receive(self, request: ShardRequest) -> list[Reply]:
+        """What is to be sent now: the answer, and the answers that waited for this."""
+        sender, number = request.sender, request.number
+        answers = self._answers[sender]
+        if number < self._forgotten[sender]:
+            return []  # the worker has had the answer
+        if number in answers:
+            known = answers[number]
+            return [] if known is None else [known]
+        if request.answered > self._forgotten[sender]:
+            self._forgotten[sender] = request.answered
+            for old in [each for each in answers if each < request.answered]:
+                del answers[old]
+        answers[number] = None
+        try:
+            replies = list(self._handle(sender, number, request.body))
+        except Exception as error:
+            replies = [Reply(sender, number, Failed(error)), *self._failed(error)]
+        for reply in replies:
+            self._answers[reply.sender][reply.number] = reply
+        return replies
+
+    def _handle(self, sender: int, number: int, body: Pull | Push | Sum) -> Iterator[Reply]:
+        if isinstance(body, Pull):
+            yield Reply(sender, number, PulledRows(dict(self._rows(sender, body))))
+            return
+        turn = body.step if isinstance(body, Push) else body.turn
+        self._parts.setdefault((type(body), turn), {})[sender] = number, body.blocks
+        if isinstance(body, Sum):
+            if len(self._parts[Sum, turn]) == self.workers:
+                numbers, total = self._total(Sum, turn)
+                yield from (Reply(each, numbers[each], Done(total)) for each in numbers)
+            return
+        while len(self._parts.get((Push, self.step), ())) == self.workers:
+            numbers, total = self._total(Push, self.step)
+            self._update(total)
+            late = self._late(numbers)
+            yield from (Reply(each, numbers[each], Done(total, late[each])) for each in numbers)
+
+    def _failed(self, error: Exception) -> Iterator[Reply]:
+        """Nobody waits for what will not come."""
+        for waiting in self._parts.values():
+            for sender, (number, _) in waiting.items():
+                yield Reply(sender, number, Failed(error))
+        self._parts.clear()
+
+    def _total(self, kind: type, turn: int) -> tuple[dict[int, int], Values]:
+        parts = self._parts.pop((kind, turn))
+        total = TreeSum()
+        for sender in sorted(parts):
+            for block in parts[sender][1]:
+                total.add(*block)
+        return {sender: number for sender, (number, _) in parts.items()}, total.whole()
+
+    # Variables.
+
+    def _table(self, name: str) -> Any:
+        if name not in self.tables:
+            raise OptionError(f"no variable {name!r} here; there are {list(self.tables)}")
+        return self.tables[name]
+
+    def _rows(self, sender: int, body: Pull) -> Iterator[tuple[str, tuple[np.ndarray | None, np.ndarray]]]:
+        for name, keys in body.keys.items():
+            table = self._table(name)
+            self._read.setdefault(body.step, {}).setdefault(name, []).append(keys)
+            if body.version is None or self.step >= body.version:
+                yield name, (None, self._as_of(body.version, name, keys, table.read(keys)))
+                continue
+            fresh = ~is_among(keys, self._being_read(name, self.step, body.version))
+            self._early.append(_Early(sender, body.step, body.version, name, keys, fresh))
+            yield name, (fresh, table.read(keys[fresh]))
+
+    def _as_of(self, version: int | None, name: str, keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """PulledRows as they were after so many updates, which are not more than `history` ago."""
+        for step, changed in reversed(self._before):  # the oldest that a key is in comes last
+            if version is not None and step >= version and name in changed:
+                grad, old = changed[name]
+                at = np.flatnonzero(is_among(keys, [grad]))
+                order = np.argsort(grad, kind="stable")
+                rows[at] = old[order[np.searchsorted(grad, keys[at], sorter=order)]]
+        return rows
+
+    def _being_read(self, name: str, first: int, last: int) -> list[np.ndarray]:
+        """The keys that steps read whose gradients have not come: those are what updates will change."""
+        return [keys for step in range(first, last) for keys in self._read.get(step, {}).get(name, ())]
+
+    def _update(self, total: Values) -> None:
+        """Make the update of a step; what belongs to variables is taken out of the sums."""
+        grads = [total.pop(name, None) for name in self.tables]
+        if self._before.maxlen:
+            changed = {
+                name: (grad.ids, self.tables[name].read(grad.ids))
+                for name, grad in zip(self.tables, grads, strict=True)
+                if grad is not None
+            }
+            self._before.append((self.step, changed))
+        if self.optimizer is not None:
+            _, self.state = self.optimizer.update(list(self.tables.values()), grads, self.state)
+        self._read.pop(self.step, None)
+        self.step += 1
+        for early in self._early:
+            grad: SparseRows | None = grads[list(self.tables).index(early.name)]
+            if grad is not None:
+                early.fresh &= ~is_among(early.keys, [grad.ids])
+
+    def _late(self, senders: Iterable[int]) -> dict[int, dict[int, Any]]:
+        """For each worker what it pulled too early, and is as it wanted it now."""
+        out: dict[int, dict[int, Any]] = {sender: {} for sender in senders}
+        for early in self._early:
+            if early.version == self.step:
+                places = np.flatnonzero(~early.fresh)
+                rows = self.tables[early.name].read(early.keys[places])
+                out[early.sender].setdefault(early.step, {})[early.name] = places.astype(np.uint32), rows
+        self._early = [early for early in self._early if early.version > self.step]
+        return out
+
+    # Saving, while no request is on its way.
+
+    def save(self, saver: Any, committed: Sequence[int], keep: int) -> None:
+        """Save the shard's part; checkpoints that are no one's yet do not push out those that are.
+
+        Args:
+            saver: the shard's own `ab.Checkpoints`. committed: the steps of the training that can be restored.
+        """
+        saver.keep = keep + 1 + len(set(saver.steps()) - set(committed))
+        saver.save(self.step, list(self.tables.values()), self.state)
+
+
+def is_among(keys: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
+    """Which of the keys are among other keys; int64 and uint64 of the same bits are one.
+
+    >>> is_among(np.array([4, 8, 5]), [np.array([5, 4]), np.array([9])])
+    array([ True, False,  True])
+    """
+    found = [np.ascontiguousarray(each).view(np.int64) for each in (*others, keys)]  # uint64 beside int64 is float64
+    places = first_seen(np.concatenate(found))[1]
+    known = len(places) - len(keys)
+    return places[known:] <= places[:known].max(initial=-1)

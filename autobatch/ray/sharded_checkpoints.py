@@ -1,0 +1,145 @@
+"""Checkpoints of a training whose variables are in shards: a folder for each, and one for the rest, written last.
+
+    run/                            what is no variable, of all workers the same; its manifest makes a checkpoint one
+    run/shards-2/0, run/shards-2/1  what each of two shards owns
+
+All are saved at one step, while nothing is on its way. Only when every shard's part is on the disk the rest is saved,
+and with it the number of shards: a step is there when `run/` says so. Another number of shards reads all of them.
+"""
+
+import functools
+import os
+import pathlib
+import shutil
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from autobatch.checkpoint.checkpoints import Checkpoints
+from autobatch.errors import CheckpointError, OptionError
+from autobatch.ray.communicator import owners_of
+from autobatch.tables.stored import StoredBlock
+
+__all__ = ["ShardedCheckpoints", "restored_shard", "shard_folder"]
+
+
+class ShardedCheckpoints:
+    """What the process that leads a training has of its checkpoints.
+
+    Args:
+        given: an `ab.Checkpoints`, or the folder of one; None: nothing is saved.
+    """
+
+    def __init__(self, given: Any) -> None:
+        if given is not None and not isinstance(given, Checkpoints | str | os.PathLike):
+            raise OptionError(f"checkpoints={given!r}; expected ab.Checkpoints(folder, ...) or a folder")
+        if isinstance(given, Checkpoints) and given.background:
+            raise OptionError(
+                "checkpoints with background=True: a checkpoint in shards is one when all of them are on the disk; "
+                "leave background out"
+            )
+        self._saver = given if given is None or isinstance(given, Checkpoints) else Checkpoints(given)
+
+    @property
+    def folder(self) -> str | None:
+        """Where they are."""
+        return None if self._saver is None else self._saver.folder
+
+    @property
+    def keep(self) -> int:
+        """How many stay."""
+        return 0 if self._saver is None else self._saver.keep
+
+    def steps(self) -> list[int]:
+        """Those that can be restored."""
+        return [] if self._saver is None else self._saver.steps()
+
+    def restore(self) -> Any:
+        """The last: (dense, state, step), and as `extra` the number of shards and which variables they have."""
+        return None if self._saver is None or not self._saver.steps() else self._saver.restore()
+
+    def commit(self, step: int, dense: list[Any], state: Any, shards: int, names: list[str]) -> None:
+        """Make a checkpoint of what all shards have saved."""
+        if self._saver is None:
+            return
+        self._saver.save(step, dense, state, {"shards": shards, "variables": names})
+        self._remove_others(shards)
+
+    def _remove_others(self, shards: int) -> None:
+        """Folders of other numbers of shards go when no checkpoint needs them."""
+        saver = self._saver
+        if saver is None:
+            return
+        folders = [each for each in pathlib.Path(saver.folder).glob("shards-*") if each.name != f"shards-{shards}"]
+        if folders:
+            needed = {f"shards-{saver.restore(step=step).extra['shards']}" for step in saver.steps()}
+            for each in folders:
+                if each.name not in needed:
+                    shutil.rmtree(each, ignore_errors=True)
+
+    def close(self) -> None:
+        """Let another have the folder."""
+        if self._saver is not None:
+            self._saver.close()
+
+
+def shard_folder(folder: str, shards: int, index: int) -> str:
+    """Where a shard saves.
+
+    >>> shard_folder("run", 4, 1)
+    'run/shards-4/1'
+    """
+    return os.path.join(folder, f"shards-{shards}", str(index))
+
+
+def restored_shard(folder: str, step: int, saved_in: int, index: int, shards: int) -> tuple[list[Any], Any]:
+    """The variables' parts and the optimiser's state of a shard.
+
+    Args:
+        saved_in: in how many shards they were saved. index, shards: which of how many it is now.
+
+    Raises:
+        CheckpointError: a shard's checkpoint is not there, or damaged.
+    """
+    if saved_in == shards:
+        tables, state, _ = _of_shard(folder, step, shards, index)
+        return tables, state
+    out: list[Any] = []
+    counted: list[list[Any]] = []
+    for old in range(saved_in):
+        tables, state, _ = _of_shard(folder, step, saved_in, old)
+        if not out:
+            out = [_empty_like(table, saved_in, shards) for table in tables]
+            counted = [[] for _ in tables]
+        for own, table, arrays in zip(out, tables, counted, strict=True):
+            own.restore_blocks(_mine(table.blocks(), index, shards), step=table.step)
+            arrays.append(types.SimpleNamespace(arrays=functools.partial(dict, table.arrays())))
+    for own, arrays in zip(out, counted, strict=True):
+        own._admission_of(arrays, lambda keys: owners_of(keys, shards) == index)
+    return out, state
+
+
+def _of_shard(folder: str, step: int, shards: int, index: int) -> Any:
+    path = shard_folder(folder, shards, index)
+    try:
+        return Checkpoints(path).restore(step=step)
+    except CheckpointError as error:
+        raise CheckpointError(f"shard {index} of {shards} of step {step} in {folder}: {error}") from error
+
+
+def _empty_like(table: Any, before: int, now: int) -> Any:
+    """A variable as this one, with its share of what all could hold."""
+    settings = table._arguments()
+    if settings["capacity"] is not None:
+        settings = settings | {"capacity": -(-settings["capacity"] * before // now)}
+    return type(table).from_settings(settings)
+
+
+def _mine(blocks: Iterator[StoredBlock], index: int, shards: int) -> Iterator[StoredBlock]:
+    """What of the blocks belongs to a shard."""
+    for block in blocks:
+        at = np.flatnonzero(owners_of(block.keys, shards) == index)
+        slots = {name: rows[at] for name, rows in block.slots.items()}
+        yield StoredBlock(block.keys[at], block.rows[at], slots, block.versions[at], block.counts[at])

@@ -1,0 +1,287 @@
+"""`ab.ray.train`: synchronous data-parallel training, variables in shards; what leads the workers and the owners.
+
+The process that calls it has the workers take the steps to the next checkpoint. Then nothing is on its way: the shards
+save, and the rest is saved last. When a process is lost, all start again from the last checkpoint; as a step's result
+depends on nothing but the parameters and the batch, the parameters are those of a training in which nothing was lost.
+"""
+
+import copy
+import dataclasses
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from autobatch.core import models, pytree
+from autobatch.core.config import current
+from autobatch.errors import CheckpointError, OptionError, UnsupportedError
+from autobatch.optim.base import Optimizer
+from autobatch.ray.hosts import Lost, Start, Training
+from autobatch.ray.local_communicator import LocalCommunicator
+from autobatch.ray.local_training import LocalTraining
+from autobatch.ray.place_names import place_name
+from autobatch.ray.ray_training import RayTraining
+from autobatch.ray.sharded_checkpoints import ShardedCheckpoints
+from autobatch.ray.training_worker import TrainingPlan
+from autobatch.tables.keyed.face import KeyedTable
+from autobatch.tables.keyed.partitioned import PartitionedVariable
+
+__all__ = ["batches_of", "train"]
+
+
+def train(
+    loss: Callable[[Any, Any], Any],
+    params: Any,
+    data: Any,
+    optimizer: Any,
+    *,
+    steps: int,
+    workers: int | None = None,
+    checkpoints: Any = None,
+    staleness: int = 0,
+    shards: int | None = None,
+    parts: int | None = None,
+    every: int = 100,
+    keys: Callable[[Any], dict[str, Any]] | None = None,
+    state: Any = None,
+    repeatable: bool = True,
+    retries: int = 3,
+    log: Callable[[int, float], Any] | None = None,
+    communicator: LocalCommunicator | None = None,
+) -> tuple[Any, Any]:
+    """Train on several processes or machines, as one would: the result does not depend on how many.
+
+    Each batch is cut into `parts`, which the workers share out; each worker takes the gradient of `loss` on its parts
+    with all that the library does for batches. The gradients of arrays are summed, in the order of a fixed tree over
+    the parts, and every worker updates its copy. An `ab.EmbeddingVariable` among the parameters is split into shards by
+    a hash of its keys: only rows of keys in a batch travel, their gradients are added up before they do, and the
+    owner updates them. So any number of workers and shards gives the same bits.
+
+    Args:
+        loss: `loss(params, batch)`: the mean of a loss over the examples of a batch, as `ab.value_and_grad` takes it.
+            It looks keys up in variables; all of a variable, or its length, is not there.
+        params: a tree of parameters; it is not written to.
+        data: the batches, as `ab.minibatches(...)` or a list has them, from the first again after the last; or a
+            function `data(step)`, step from 0. A batch is a tree of batches of the library, or a list of examples.
+            All of a step's batch: which part of it a worker takes is found here.
+        optimizer: of `ab.optim`; without `clip_norm` where there are variables.
+        steps: at which step to end, counted from the beginning of the training: what is restored counts.
+        workers: how many; None: one for each CPU of the Ray cluster.
+        checkpoints: `ab.Checkpoints(folder)`, or a folder that all machines see. What is in it is gone on from.
+        staleness: a step reads the parameters as they were so many updates before its own, and waits less. 0: none.
+        shards: how many owners; None: as many as workers.
+        parts: into how many parts a batch is cut; None: 8, or as many more as the workers need. Bits depend on it.
+        every: steps from a checkpoint to the next; also how often `log` is called, and staleness starts anew.
+        keys: `keys(batch)` gives the keys that the loss will look up, a dict by the variable's place in the parameters
+            ("users", or "tables/users"); they are then pulled a step ahead. None: found out from the first batches,
+            where they stand in the batch as they are. It changes nothing but the time.
+        state: the optimiser's, to go on from; None: `optimizer.init(params)`.
+        repeatable: each call of the loss runs as it is named, without kernels that appear on the way, so that two runs
+            have the same bits; False: as the options in force say, equal up to rounding.
+        retries: how often in a row, without a new checkpoint between, lost processes are replaced.
+        log: called with (step, loss) for each step, after each `every` of them.
+        communicator: an `ab.ray.LocalCommunicator`: workers are threads of this process, without Ray.
+
+    Returns:
+        (params, state): as `optimizer.update` gives them, a variable in one piece or in as many as it was given in.
+
+    Raises:
+        OptionError: an argument that is none of these. CheckpointError: checkpoints of other variables, or damaged.
+        RuntimeError: processes were lost more than `retries` times in a row; and what loss and data raise.
+
+    Source: Li et al., "Scaling Distributed Machine Learning with the Parameter Server" (2014); the tree of parts is
+    that of reproducible summation (Demmel and Nguyen, 2013).
+
+    >>> def loss(params, batch):
+    ...     return ab.mean((params["users"][batch["user"]] @ params["w"] - batch["y"]) ** 2)
+    >>> params = {"users": ab.EmbeddingVariable(2), "w": np.ones(2, np.float32)}
+    >>> data = ab.minibatches({"user": np.arange(8) % 3, "y": np.ones(8, np.float32)}, 4)
+    >>> group = ab.ray.LocalCommunicator(2)
+    >>> params, state = ab.ray.train(loss, params, data, ab.optim.SGD(0.5), steps=40, communicator=group)
+    >>> len(params["users"]), state["step"]
+    (3, 40)
+    >>> bool((abs(params["users"][np.arange(3)] @ params["w"] - 1) < 1e-3).all())
+    True
+    """
+    for name, value, least in (("steps", steps, 0), ("staleness", staleness, 0), ("every", every, 1)):
+        _whole(name, value, least)
+    if not isinstance(optimizer, Optimizer):
+        raise OptionError(f"optimizer={optimizer!r}; expected one of ab.optim")
+    if communicator is not None and workers not in (None, communicator.workers):
+        raise OptionError(f"workers={workers} beside a communicator of {communicator.workers}; leave one out")
+    host = LocalTraining(communicator) if communicator is not None else RayTraining(workers, shards)
+    whole = _Whole(params, optimizer, state)
+    count = host.workers
+    parts = max(8, 1 << (count - 1).bit_length()) if parts is None else _whole("parts", parts, 1)
+    if count > parts:
+        raise OptionError(f"{count} workers for parts={parts}; expected at least a part for each")
+    plan = TrainingPlan(
+        loss, batches_of(data), optimizer, whole.structure, whole.dense_places, whole.places, whole.like, parts,
+        staleness, keys, _settings(repeatable),
+    )  # fmt: skip
+    saver = ShardedCheckpoints(checkpoints)
+    try:
+        return _lead(host, plan, whole, saver, steps, every, retries, log)
+    finally:
+        host.stop()
+        saver.close()
+
+
+def _lead(
+    host: Training,
+    plan: TrainingPlan,
+    whole: "_Whole",
+    saver: ShardedCheckpoints,
+    steps: int,
+    every: int,
+    retries: int,
+    log: Callable[[int, float], Any] | None,
+) -> tuple[Any, Any]:
+    failures, reported = 0, 0
+    while True:
+        try:
+            start = whole.start(saver, host.shards)
+            step = start.step
+            host.start(plan, start)
+            while step < steps:
+                end = min(steps, step - step % every + every)
+                losses = host.run(step, end)
+                if saver.folder is not None:
+                    host.save(saver.folder, saver.steps(), saver.keep)
+                    saver.commit(end, *host.dense(), host.shards, list(plan.variables))
+                    failures = 0
+                if log is not None:
+                    for at, value in enumerate(losses, step):
+                        if at >= reported:
+                            log(at, value)
+                step = end
+                reported = max(reported, step)
+            return whole.rebuilt(host.dense(), host.variables())
+        except Lost as error:
+            failures += 1
+            host.stop()
+            if failures > retries:
+                raise RuntimeError(
+                    f"processes of the training were lost {failures} times in a row, the last time: {error}; "
+                    f"retries={retries}"
+                ) from error
+
+
+class _Whole:
+    """The parameters as they were given, taken apart into variables and the rest."""
+
+    def __init__(self, params: Any, optimizer: Any, state: Any) -> None:
+        self.optimizer, self._state = optimizer, state
+        leaves, self.structure = models.flatten(params)
+        found = [
+            (place_name(path, "/", "params"), leaf)
+            for path, leaf in zip(pytree.paths(self.structure), leaves, strict=True)
+        ]
+        self.dense_places = tuple(i for i, (_, leaf) in enumerate(found) if not isinstance(leaf, KeyedTable))
+        self._dense = [leaves[i] for i in self.dense_places]
+        first: dict[int, str] = {}
+        self.places: dict[str, tuple[int, ...]] = {}
+        self._given: dict[str, Any] = {}
+        for i, (name, leaf) in enumerate(found):
+            if isinstance(leaf, KeyedTable):
+                own = first.setdefault(id(leaf), name)
+                self.places[own] = (*self.places.get(own, ()), i)
+                self._given[own] = leaf
+        if self.places and optimizer.clip_norm is not None:
+            raise UnsupportedError(
+                "clip_norm needs the norm over all shards before any of them may update; use clip_value, or no variable"
+            )
+        self.like = {name: _empty(table) for name, table in self._given.items()}
+
+    def start(self, saver: ShardedCheckpoints, shards: int) -> Start:
+        """From the last checkpoint, or from what was given."""
+        restored = saver.restore()
+        if restored is not None:
+            if restored.extra is None or restored.extra.get("variables") != list(self.places):
+                raise CheckpointError(
+                    f"the checkpoints in {saver.folder} are not of this training: they have the variables "
+                    f"{(restored.extra or {}).get('variables')}; expected {list(self.places)}"
+                )
+            dense, state, step = restored
+            return Start(step, dense, state, None, None, saver.folder, restored.extra["shards"])
+        variables = {name: table.partition(shards) for name, table in self._given.items()}
+        dense = copy.deepcopy(self._dense)
+        if self._state is None:
+            return Start(0, dense, self.optimizer.init(dense), variables, self.optimizer.init([*variables.values()]))
+        state, slots = self._split_state(self._state)
+        return Start(0, dense, copy.deepcopy(state), variables, slots)
+
+    def _split_state(self, state: Any) -> tuple[Any, Any]:
+        """The state of the list of the other leaves, and of the list of the variables."""
+        own, slots = {"step": state["step"]}, {"step": state["step"]}
+        for slot in self.optimizer.slots:
+            leaves = list(models.like_leaves(self.structure, state[slot], "state"))
+            own[slot] = [leaves[i] for i in self.dense_places]
+            slots[slot] = [leaves[places[0]] for places in self.places.values()]
+        return own, slots
+
+    def rebuilt(self, dense: tuple[list[Any], Any], variables: tuple[dict[str, list[Any]], Any]) -> tuple[Any, Any]:
+        """The parameters and state of the optimiser, in the structure that was given."""
+        (values, state), (parts, slots) = dense, variables
+        tables = {}
+        for name, given in self._given.items():
+            joined = PartitionedVariable(parts[name]).join()
+            tables[name] = joined.partition(len(given.parts)) if isinstance(given, PartitionedVariable) else joined
+        params = pytree.unflatten(self.structure, self._leaves(values, list(tables.values())))
+        out = {"step": state["step"]}
+        for slot in self.optimizer.slots:
+            found = self._leaves(state[slot], slots[slot] if self.places else [])
+            out[slot] = pytree.unflatten(models.as_dicts(self.structure), found)
+        return params, out
+
+    def _leaves(self, dense: Iterable[Any], variables: Iterable[Any]) -> list[Any]:
+        out: list[Any] = [None] * self.structure.num_leaves
+        for place, value in zip(self.dense_places, dense, strict=True):
+            out[place] = value
+        for places, value in zip(self.places.values(), variables, strict=True):
+            for place in places:
+                out[place] = value
+        return out
+
+
+def _empty(table: Any) -> Any:
+    """A variable of the same kind, without rows."""
+    one = table.parts[0] if isinstance(table, PartitionedVariable) else table
+    return type(one).from_settings(one._arguments() | {"slots": []})
+
+
+def batches_of(data: Any) -> Callable[[int], Any]:
+    """`data(step)`, of what `train` takes."""
+    if callable(data):
+        return data
+    if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+        raise OptionError(
+            f"data is a {type(data).__name__}; expected ab.minibatches(...), a list of batches, or a function "
+            "data(step): a training that starts again has to find its place"
+        )
+    if not len(data):
+        raise OptionError("data has no batches")
+    return _Cycle(data)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cycle:
+    """Batches, from the first again after the last."""
+
+    batches: Any
+
+    def __call__(self, step: int) -> Any:
+        return self.batches[step % len(self.batches)]
+
+
+def _settings(repeatable: bool) -> dict[str, Any]:
+    """The options that hold here, for the workers."""
+    found = {field.name: getattr(current(), field.name) for field in dataclasses.fields(current())}
+    if repeatable:
+        found |= {"kernels": False, "way": "lockstep" if found["way"] == "auto" else found["way"]}
+    return found
+
+
+def _whole(what: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
+        raise OptionError(f"{what}={value!r}; expected a whole number, at least {least}")
+    return operator.index(value)

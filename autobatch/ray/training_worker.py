@@ -1,0 +1,298 @@
+"""`TrainingWorker`: one worker's steps of a training: pull rows, gradients of its parts of a batch, sum, update.
+
+Before the gradient of a step is computed, the keys of the batch after the next `staleness` ones are pulled; when it is
+computed, it is pushed, and the step's end waits for the update of `staleness` steps ago. A step reads the parameters as
+they were so many updates before its own, exactly: so nothing depends on who is how fast.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from autobatch.api.transforms import value_and_grad
+from autobatch.batches.data.example_sequence import Examples
+from autobatch.core import models, pytree
+from autobatch.core.config import current, options
+from autobatch.errors import DTypeError, ShapeError
+from autobatch.ray.communicator import Communicator, owners_of, split_rows
+from autobatch.ray.key_columns import KeyColumns
+from autobatch.ray.messages import Pull, Push
+from autobatch.ray.pulled_table import PulledTable
+from autobatch.ray.tree_sums import Block, TreeSum, Values, share, without_negative_zeros
+from autobatch.tables.sparse import SparseRows, first_seen
+
+__all__ = ["TrainingPlan", "TrainingWorker"]
+
+_WORTH_CUTTING = 1 << 16  # bytes of a gradient from which on all shards add up a part of it
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingPlan:
+    """What all workers of a training know.
+
+    Attributes:
+        loss: `loss(params, batch)`. data: `data(step)` gives the batch of a step, all of it.
+        structure: of the parameters. dense: the places of their leaves that are no variables.
+        variables: the places of those that are, by name; a variable that stands at several has them all.
+        like: for each variable an empty one of its kind.
+        parts: into how many parts a batch is cut. keys: what `KeyColumns` is given.
+        settings: the options of the library that hold in the workers.
+    """
+
+    loss: Callable[[Any, Any], Any]
+    data: Callable[[int], Any]
+    optimizer: Any
+    structure: pytree.TreeDef
+    dense: tuple[int, ...]
+    variables: dict[str, tuple[int, ...]]
+    like: dict[str, Any]
+    parts: int
+    staleness: int
+    keys: Callable[[Any], dict[str, Any]] | None
+    settings: dict[str, Any]
+
+
+@dataclasses.dataclass(slots=True)
+class _Rows:
+    """Rows that are on their way for a step.
+
+    Attributes:
+        keys: of each variable, those of the first shard first. starts: where each shard's begin.
+        numbers: of the requests, by shard.
+    """
+
+    keys: dict[str, np.ndarray]
+    starts: dict[str, np.ndarray]
+    numbers: dict[int, int]
+    rows: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+class TrainingWorker:
+    """A worker.
+
+    Args:
+        plan: what all know. communicator: the others.
+        dense: the leaves of the parameters that are no variables. state: the optimiser's of the list of them.
+    """
+
+    def __init__(self, plan: TrainingPlan, communicator: Communicator, dense: list[Any], state: Any) -> None:
+        self.plan, self.communicator = plan, communicator
+        self.dense, self.state = dense, state
+        self._step = self._version = 0
+        self._columns = KeyColumns(plan.keys)
+        self._gradient = value_and_grad(plan.loss)
+        self._tables = {name: PulledTable(like, self._puller(name)) for name, like in plan.like.items()}
+        self._dtypes = {name: like.key_dtype for name, like in plan.like.items() if like.insert_on == "update"}
+        self._batches: dict[int, list[Any]] = {}
+        self._sizes: dict[int, int] = {}
+        self._coming: dict[int, _Rows] = {}
+        self._pushed: dict[int, list[int]] = {}
+
+    def _puller(self, name: str) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda keys: self.communicator.pull(name, keys, self._step, self._version)
+
+    def run(self, first: int, last: int) -> list[float]:
+        """Take the steps from `first` to before `last`; the loss of each. Then nothing is on its way any more."""
+        with options(**self.plan.settings):
+            losses = list(self._steps(first, last))
+        self._batches.clear()
+        return losses
+
+    def _steps(self, first: int, last: int) -> Iterator[float]:
+        staleness = self.plan.staleness
+        for step in range(first, last):
+            self._step, self._version = step, max(first, step - staleness)
+            if step == first:  # the first batch may show which keys the next ones need
+                self._pull(first, first)
+                blocks = self._blocks(first)
+                for early in range(first + 1, min(first + staleness + 1, last)):
+                    self._pull(early, first)
+            if step + staleness + 1 < last:
+                self._pull(step + staleness + 1, step + 1)
+            if step != first:
+                blocks = self._blocks(step)
+            for each in self._coming:  # before this push, after which their owners may be further
+                self._receive(each)
+            self._push(step, blocks)
+            if step - staleness >= first:
+                yield self._finish(step - staleness)
+        for step in range(max(first, last - staleness), last):
+            yield self._finish(step)
+
+    # Data.
+
+    def _parts(self, step: int) -> list[Any]:
+        """(number, batch) of the parts of a step's batch that are this worker's."""
+        if step not in self._batches:
+            batch = self.plan.data(step)
+            examples: Any = batch if isinstance(batch, list) else Examples(batch)
+            size = self._sizes[step] = len(examples)
+            if not size:
+                raise ShapeError(f"the batch of step {step} has no examples; data(step) has to give at least one")
+            mine = share(self.plan.parts, self.communicator.workers, self.communicator.rank)
+            cuts = [(part, share(size, self.plan.parts, part)) for part in range(self.plan.parts)[mine]]
+            self._batches[step] = [
+                (part, cut.stop - cut.start, examples[cut] if isinstance(batch, list) else examples[cut].batch)
+                for part, cut in cuts
+                if cut.stop > cut.start
+            ]
+        return self._batches[step]
+
+    # Rows.
+
+    def _pull(self, step: int, version: int) -> None:
+        """Ask for the rows of a step, as they are after so many updates."""
+        if not self._tables:
+            return
+        found: dict[str, list[np.ndarray]] = {}
+        for _, _, batch in self._parts(step):
+            for name, keys in self._columns.foreseen(batch, self._dtypes).items():
+                found.setdefault(name, []).append(keys)
+        shards = self.communicator.shards
+        coming = _Rows({}, {}, {})
+        asked: list[dict[str, np.ndarray]] = [{} for _ in range(shards)]
+        for name, parts in found.items():
+            keys = first_seen(np.concatenate(parts))[0]
+            places = owners_of(keys, shards)
+            keys = keys[np.argsort(places, kind="stable")]
+            starts = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=shards))])
+            coming.keys[name], coming.starts[name] = keys, starts
+            for shard in range(shards):
+                if starts[shard + 1] > starts[shard]:
+                    asked[shard][name] = keys[starts[shard] : starts[shard + 1]]
+        for shard, keys_of in enumerate(asked):
+            if keys_of:
+                coming.numbers[shard] = self.communicator.post(shard, Pull(step, version, keys_of))
+        self._coming[step] = coming
+
+    def _receive(self, step: int) -> None:
+        """Put the rows of a step where they belong; those that are being updated come with the update."""
+        coming = self._coming[step]
+        if not coming.numbers:
+            return
+        for shard, body in zip(coming.numbers, self.communicator.wait(coming.numbers.values()), strict=True):
+            for name, (fresh, rows) in body.rows.items():
+                place = slice(coming.starts[name][shard], coming.starts[name][shard + 1])
+                if fresh is None:
+                    self._rows_of(coming, name)[place] = rows
+                else:
+                    self._rows_of(coming, name)[place][fresh] = rows
+        coming.numbers = {}
+
+    def _rows_of(self, coming: _Rows, name: str) -> np.ndarray:
+        if name not in coming.rows:
+            table = self._tables[name]
+            coming.rows[name] = np.empty((len(coming.keys[name]), table.dim), table.dtype)
+        return coming.rows[name]
+
+    # Gradients.
+
+    def _blocks(self, step: int) -> list[Block]:
+        """The sums of this worker's parts of the gradient."""
+        if self._tables:
+            self._receive(step)
+            coming = self._coming.pop(step)
+            for name, table in self._tables.items():
+                none = np.empty((0, table.dim), table.dtype)
+                table.fill(coming.keys.get(name, np.empty(0, table.key_dtype)), coming.rows.get(name, none))
+        params = self._params()
+        total = TreeSum()
+        for part, size, batch in self._parts(step):
+            before = {name: (len(table.asked), table.pulled_late) for name, table in self._tables.items()}
+            total.add(0, part, self._gradient_of(params, batch, step, part, size / self._sizes[step]))
+            for name, table in self._tables.items():
+                if table.pulled_late > before[name][1]:
+                    self._columns.learn(name, batch, table.asked[before[name][0] :])
+        del self._batches[step], self._sizes[step]
+        return list(total.blocks())
+
+    def _params(self) -> Any:
+        leaves: list[Any] = [None] * (len(self.plan.dense) + sum(map(len, self.plan.variables.values())))
+        for place, leaf in zip(self.plan.dense, self.dense, strict=True):
+            leaves[place] = leaf
+        for name, places in self.plan.variables.items():
+            for place in places:
+                leaves[place] = self._tables[name]
+        return pytree.unflatten(self.plan.structure, leaves)
+
+    def _gradient_of(self, params: Any, batch: Any, step: int, part: int, weight: float) -> Values:
+        """The gradient of a part, times its share of the batch: "loss", the places of dense leaves, names."""
+        seed = current().seed
+        with options(seed=None if seed is None else (seed * 1_000_003 + step) * self.plan.parts + part):
+            value, grads = self._gradient(params, batch)
+        found = list(models.like_leaves(self.plan.structure, grads, "the gradient"))
+        out: Values = {"loss": np.array([float(value) * weight])}
+        for place in self.plan.dense:
+            if found[place] is not None:
+                out[place] = _weighted(found[place], weight)
+        for name, places in self.plan.variables.items():
+            rows = [found[place] for place in places if found[place] is not None]
+            if rows:
+                out[name] = _weighted(SparseRows.combine(rows) if len(rows) > 1 else rows[0], weight)
+        return out
+
+    def _push(self, step: int, blocks: list[Block]) -> None:
+        shards = self.communicator.shards
+        shares: list[list[Block]] = [[] for _ in range(shards)]
+        for level, place, values in blocks:
+            split = self._split(values)
+            for shard in range(shards):
+                shares[shard].append((level, place, split[shard]))
+        self._pushed[step] = [self.communicator.post(shard, Push(step, shares[shard])) for shard in range(shards)]
+
+    def _split(self, values: Values) -> list[Values]:
+        """What each shard adds up: rows of its keys, and of the other leaves whole ones or equal pieces."""
+        shards = self.communicator.shards
+        out: list[Values] = [{} for _ in range(shards)]
+        for name, value in values.items():
+            if name in self.plan.variables:
+                for shard, own in enumerate(split_rows(value, shards)):
+                    out[shard][name] = own
+            elif self._is_cut(name, value):
+                for shard in range(shards):
+                    out[shard][name] = value.reshape(-1)[share(value.size, shards, shard)]
+            else:
+                out[0 if name == "loss" else name % shards][name] = value
+        return out
+
+    def _is_cut(self, name: Any, value: Any) -> bool:
+        """Whether all shards add up a piece: not where a leaf's gradient may be rows."""
+        leaf = None if name == "loss" else self.dense[self.plan.dense.index(name)]
+        return isinstance(leaf, np.ndarray) and self.communicator.shards > 1 and leaf.nbytes >= _WORTH_CUTTING
+
+    def _finish(self, step: int) -> float:
+        """Wait for the sums of a step, and update what every worker has."""
+        done = self.communicator.wait(self._pushed.pop(step))
+        found: dict[Any, list[Any]] = {}
+        for shard, body in enumerate(done):
+            for name, value in body.sums.items():
+                found.setdefault(name, []).append(value)
+            for late, tables in body.late.items():
+                coming = self._coming[late]
+                for name, (places, rows) in tables.items():
+                    self._rows_of(coming, name)[places + coming.starts[name][shard]] = rows
+        grads = [self._put_together(place, found.get(place)) for place in self.plan.dense]
+        self.dense, self.state = self.plan.optimizer.update(self.dense, grads, self.state)
+        return float(found["loss"][0][0])
+
+    def _put_together(self, place: int, pieces: list[Any] | None) -> Any:
+        if pieces is None:
+            return None
+        leaf = self.dense[self.plan.dense.index(place)]
+        if isinstance(pieces[0], SparseRows):
+            return pieces[0]
+        return (np.concatenate(pieces) if len(pieces) > 1 else pieces[0]).reshape(np.shape(leaf))
+
+
+def _weighted(grad: Any, weight: float) -> Any:
+    """A gradient times a number, in its dtype; rows each once, their zeros positive."""
+    if isinstance(grad, SparseRows):
+        grad = grad.coalesce()
+        rows = grad.rows if weight == 1 else grad.rows * grad.dtype.type(weight)
+        return SparseRows.trusted(grad.ids, without_negative_zeros(rows), grad.num_rows)
+    grad = np.asarray(grad)
+    if grad.dtype.kind != "f":
+        raise DTypeError(f"a gradient of {grad.dtype}; expected floats")
+    return grad if weight == 1 else grad * grad.dtype.type(weight)

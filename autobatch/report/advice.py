@@ -1,0 +1,220 @@
+"""Why a line costs what it does, and what to write instead: from its figures, and from what is written there."""
+
+import ast
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from autobatch.core.diagnostics import remedy
+from autobatch.report.line_profile import Figures
+from autobatch.report.source_lines import Source, enclosing_loops, names_read, names_set
+
+__all__ = ["Facts", "advice"]
+
+Advice = tuple[str, str]
+_MANY_STEPS = 8  # launches of one line, from which on it is worth a thought
+_FEW = 16  # examples, below which there is little to gain from running them together
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What is known of the whole call: its way, in words, how many examples it had, {way: why it is not possible}."""
+
+    way: str
+    examples: int
+    refusals: dict[str, str]
+
+
+def advice(
+    source: Source,
+    line: int,
+    figures: Figures,
+    facts: Facts,
+    waits: int = 0,
+    notes: tuple[str, ...] = (),
+    dear: bool = True,
+) -> Advice:
+    """(reason, what to write instead) of a line, each "" where there is nothing to say.
+
+    Args:
+        source: the file; line: where the statement begins.
+        waits: how often an example's value was needed here; notes: what did not run for all examples at once, and why.
+        dear: it takes enough of the time to speak of how often it runs.
+    """
+    node = source.statement(line)
+    for reason in notes:
+        return reason, remedy(reason)
+    if node is None:
+        return "", ""
+    for found in _written(source, node):
+        return found
+    if waits:
+        return _of_waits(node, waits)
+    if not dear:
+        return "", ""
+    loops = enclosing_loops(source, node)
+    if facts.way == "on the fly":
+        return _on_the_fly(figures, facts, bool(loops) or isinstance(node, ast.For | ast.While))
+    if facts.way == "lock-step" and figures.launches >= _MANY_STEPS and loops:
+        return _of_steps(node, loops, figures)
+    if facts.way.startswith("the loop") and figures.runs >= _MANY_STEPS:
+        return _of_loop(figures, facts)
+    return "", ""
+
+
+def _on_the_fly(figures: Figures, facts: Facts, looped: bool) -> Advice:
+    if facts.refusals.get("lock-step"):
+        better = ""
+    else:
+        better = (
+            "give a batch, f(ab.collate(examples), …): lock-step runs each step once for all examples, of any length"
+        )
+    if figures.launches >= 4 and figures.calls < 4 * figures.launches < 4 * figures.calls:
+        why = f"{figures.calls} calls took {figures.launches} launches, since examples differ in shape or in depth here"
+        return why, better
+    if looped and figures.runs >= 4 * max(facts.examples, 2):
+        return f"Python runs it {figures.runs} times, for each step of each example", better
+    return "", ""
+
+
+def _of_loop(figures: Figures, facts: Facts) -> Advice:
+    if facts.examples < _FEW:
+        why = f"{facts.examples} examples are too few to gain from running together"
+        return why, "give more examples to one call"
+    why = facts.refusals.get("compiled", "")
+    if why:
+        return f"Python runs it {figures.runs} times; no compiled form: {why}", remedy(why)
+    return "", ""
+
+
+def _of_waits(node: ast.stmt, waits: int) -> Advice:
+    why = f"each example waits for a value here ({waits} times), which ends what can be launched together"
+    if isinstance(node, ast.While):
+        return why, "let the number of steps follow from a shape or an id, or give a batch: lock-step parts the lanes"
+    if isinstance(node, ast.If):
+        return why, "choose with np.where, or give a batch, f(ab.collate(examples), …): lock-step parts the lanes"
+    return why, "keep it an array: no float(), int(), .item() or print before the end"
+
+
+def _of_steps(node: ast.stmt, loops: list[ast.For | ast.While], figures: Figures) -> Advice:
+    """A line in a loop of lock-step that runs once for each step."""
+    inner = loops[0]
+    why = f"runs once for each step: {figures.launches} launches, {figures.calls / figures.launches:.0f} rows each"
+    for product in ast.walk(node) if not figures.last else ():  # a block has it multiplied ahead
+        if isinstance(product, ast.BinOp) and isinstance(product.op, ast.MatMult):
+            carried = set().union(*[names_set(each) for each in inner.body])
+            if not names_read(product) & carried:
+                text = ast.unparse(product)
+                return why, f"`{text}` does not depend on the step before: multiply all rows before the loop"
+    return why, ""
+
+
+# What is slow however it runs, by what is written.
+
+
+def _written(source: Source, node: ast.stmt) -> Iterator[Advice]:
+    for each in node.body if isinstance(node, ast.For) else [node]:
+        summed = _summed_items(source, each)
+        if summed is not None:
+            yield summed
+    for part in _head(node):
+        if isinstance(part, ast.Call):
+            name = ast.unparse(part.func)
+            for names, finds in _CALLS:
+                if name in names:
+                    found = finds(source, node, part, name)
+                    if found is not None:
+                        yield found
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.MatMult):
+            for side in (part.left, part.right):
+                if isinstance(side, ast.Call) and ast.unparse(side.func) in ("np.linalg.inv", "numpy.linalg.inv"):
+                    yield (
+                        "an inverse is made to be multiplied by",
+                        "np.linalg.solve(a, b) gives inv(a) @ b in a third of the time, and closer",
+                    )
+                if isinstance(side, ast.Call) and ast.unparse(side.func) in ("np.diag", "numpy.diag"):
+                    yield "a diagonal matrix is multiplied as a full one", "v[:, None] * m is np.diag(v) @ m"
+
+
+def _head(node: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement without the statements in it."""
+    stack: list[ast.AST] = [node]
+    while stack:
+        each = stack.pop()
+        yield each
+        stack += [child for child in ast.iter_child_nodes(each) if not isinstance(child, ast.stmt)]
+
+
+def _summed_items(source: Source, node: ast.stmt) -> Advice | None:
+    """A sum of single items, `score = score + table[i, j]`, in a loop over their places."""
+    loops = enclosing_loops(source, node)
+    if not loops or not isinstance(loops[0], ast.For):
+        return None
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.target, ast.Name):
+        name, terms = node.target.id, _terms(node.value)
+    elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        name, terms = node.targets[0].id, _terms(node.value)
+        own = [each for each in terms if isinstance(each, ast.Name) and each.id == name]
+        if len(own) != 1:
+            return None
+        terms.remove(own[0])
+    else:
+        return None
+    places = names_set(loops[0].target)
+    for term in terms:
+        if not isinstance(term, ast.Subscript) or not names_read(term.slice) & places or name in names_read(term):
+            return None
+    if not terms:
+        return None
+    array = ast.unparse(terms[0].value)  # type: ignore[attr-defined]
+    return (
+        "single items are read and added up, step by step",
+        f"read them all at once, with arrays of places: {name} = {array}[rows, columns].sum()",
+    )
+
+
+def _terms(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return [*_terms(node.left), *_terms(node.right)]
+    return [node]
+
+
+def _joined(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
+    loops = enclosing_loops(source, node)
+    if not loops or not names_set(node) & names_read(call):
+        return None
+    grown = ", ".join(sorted(names_set(node) & names_read(call)))
+    return (
+        f"{name} copies all of {grown} in each step",
+        f"append to a list, and write {grown} = np.stack(list) after the loop",
+    )
+
+
+def _vectorized(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
+    return f"{name} calls Python for each element", remedy(name)
+
+
+def _looked_up(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
+    loops = enclosing_loops(source, node)
+    for_ = next((each for each in loops if isinstance(each, ast.For)), None)
+    if for_ is None or len(call.args) < 2 or not names_read(call.args[1]) & names_set(for_.target):
+        return None
+    return "rows are looked up one by one", "look all of them up before the loop: ab.lookup(table, ids)"
+
+
+def _summed(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
+    if len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and name in ("sum", "max", "min"):
+        return f"{name}() adds up in Python, value by value", f"make one array of them, and write np.{name}(array)"
+    return None
+
+
+_Finder = Callable[[Source, ast.stmt, ast.Call, str], Advice | None]
+_JOINS = {f"{module}.{name}" for module in ("np", "numpy") for name in ("append", "concatenate", "vstack", "hstack")}
+_VECTORIZE = {
+    f"{module}.{name}" for module in ("np", "numpy") for name in ("vectorize", "apply_along_axis", "frompyfunc")
+}
+_CALLS: list[tuple[set[str], _Finder]] = [
+    (_JOINS, _joined),
+    (_VECTORIZE, _vectorized),
+    ({"ab.lookup", "autobatch.lookup"}, _looked_up),
+    ({"sum", "max", "min"}, _summed),
+]

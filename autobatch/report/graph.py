@@ -1,0 +1,139 @@
+"""The graph of a call: what was launched and what it reads; by line where nothing was recorded."""
+
+import html
+import os
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+from autobatch.report.source_lines import enclosing_loops, names_read, names_set, source_of
+
+if TYPE_CHECKING:
+    from autobatch.report.summary import Report
+
+__all__ = ["svg_graph", "to_networkx"]
+
+_MOST_DRAWN = 60  # nodes; of more launches those of one line are drawn as one
+
+
+def to_networkx(report: "Report", by_line: bool = False) -> Any:
+    """The graph of a report, as `Report.to_networkx` says.
+
+    Args:
+        by_line: launches of one line as one node.
+    """
+    import networkx  # noqa: PLC0415 - heavy, and only for what a person looks at
+
+    graph = networkx.DiGraph()
+    if not report.nodes:
+        return _of_lines(report, graph)
+    names: list[Hashable] = []
+    for at, node in enumerate(report.nodes):
+        file, line = node.place
+        key: Hashable = (node.op, file, line) if by_line else at
+        names.append(key)
+        if key in graph:
+            graph.nodes[key]["calls"] += node.calls
+            graph.nodes[key]["seconds"] += node.seconds
+        else:
+            graph.add_node(key, label=node.op, file=file, line=line, calls=node.calls, seconds=node.seconds)
+        for read in node.reads:
+            if names[read] != key:
+                graph.add_edge(names[read], key)
+    return graph
+
+
+def _of_lines(report: "Report", graph: Any) -> Any:
+    """Lines that ran, with an edge from each that binds a name to those that read it."""
+    bound: dict[tuple[str, str, str], list[int]] = {}
+    ran = [line for line in report.lines if line.how and line.seconds > 0.0]
+    reads: list[tuple[int, tuple[str, str, str], bool]] = []
+    for at, line in enumerate(ran):
+        label = line.text.strip()
+        graph.add_node(at, label=label, file=line.file, line=line.line, calls=line.calls, seconds=line.seconds)
+        source = source_of(line.file)
+        node = source.statement(line.line)
+        if node is None:
+            continue
+        body = getattr(node, "body", None)
+        head = [each for each in (getattr(node, name, None) for name in ("test", "iter", "target")) if each is not None]
+        parts = head if body is not None else [node]
+        looped = bool(enclosing_loops(source, node))
+        for part in parts:
+            reads += [(at, (line.file, line.function, name), looped) for name in sorted(names_read(part))]
+        for part in parts:
+            for name in names_set(part):
+                bound.setdefault((line.file, line.function, name), []).append(at)
+    for at, key, looped in reads:
+        makers = bound.get(key, [])
+        before = [maker for maker in makers if maker < at]
+        if before:
+            graph.add_edge(before[-1], at)
+        later = [maker for maker in makers if maker > at]
+        if looped and later:  # of the step before
+            graph.add_edge(later[-1], at)
+    return graph
+
+
+def svg_graph(report: "Report", width: int = 1100) -> str:
+    """The graph as an SVG picture, in layers: what reads a value stands below what makes it."""
+    graph = to_networkx(report, by_line=len(report.nodes) > _MOST_DRAWN)
+    dear = sorted(graph, key=lambda node: -graph.nodes[node]["seconds"])[:_MOST_DRAWN]
+    order = {node: at for at, node in enumerate(graph) if node in set(dear)}
+    graph = graph.subgraph(dear)
+    if not graph:
+        return ""
+    layers = _layers(graph, order)
+    widest = max(map(len, layers.values()))
+    box, high, gap = min(220.0, width / widest - 14), 34, 26
+    places = {}
+    for depth, nodes in layers.items():
+        step = width / len(nodes)
+        for at, node in enumerate(nodes):
+            places[node] = step * (at + 0.5), depth * (high + gap) + 6
+    most = max(data["seconds"] for _, data in graph.nodes(data=True)) or 1.0
+    parts = [
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
+        '<path d="M0,0 L8,4 L0,8 z" class="tip"/></marker></defs>'
+    ]
+    for a, b in graph.edges:
+        (x1, y1), (x2, y2) = places[a], places[b]
+        if y2 > y1:
+            path = f"M{x1:.0f},{y1 + high} C{x1:.0f},{y1 + high + gap} {x2:.0f},{y2 - gap} {x2:.0f},{y2}"
+        else:  # back, to the next step of a loop
+            right, side = (x1 + box / 2, x2 + box / 2), min(max(x1, x2) + box / 2 + 20, width - 2)
+            path = f"M{right[0]:.0f},{y1 + high / 2} C{side:.0f},{y1} {side:.0f},{y2} {right[1]:.0f},{y2 + high / 2}"
+        parts.append(f'<path d="{path}" class="edge" marker-end="url(#tip)"/>')
+    letters = max(4, int(box / 6.6))
+    for node, (x, y) in places.items():
+        data = graph.nodes[node]
+        label = data["label"] if len(data["label"]) <= letters else data["label"][: letters - 1] + "…"
+        where = f"{os.path.basename(data['file'])}:{data['line']}"
+        served = f", {data['calls']} calls" if data["calls"] and letters > 24 else ""
+        below = f"line {data['line']}{served}: {data['seconds'] * 1e3:.2f} ms" if letters > 16 else where.split(":")[1]
+        heat = 0.06 + 0.6 * data["seconds"] / most
+        parts.append(
+            f"<g><title>{html.escape(data['label'])} ({html.escape(where)})</title>"
+            f'<rect x="{x - box / 2:.0f}" y="{y}" width="{box:.0f}" height="{high}" rx="4" class="node" '
+            f'fill="rgba(245,133,24,{heat:.2f})"/>'
+            f'<text x="{x:.0f}" y="{y + 14}" class="name">{html.escape(label)}</text>'
+            f'<text x="{x:.0f}" y="{y + 28}" class="small">{html.escape(below)}</text></g>'
+        )
+    height = max(y for _, y in places.values()) + high + 8
+    return f'<svg class="graph" viewBox="0 0 {width} {height}" role="img">{"".join(parts)}</svg>'
+
+
+def _layers(graph: Any, order: dict[Any, int]) -> dict[int, list[Any]]:
+    """Nodes by the length of the longest way that leads to them; edges back, to the next step of a loop, are left out.
+
+    Args:
+        order: in which they ran first.
+    """
+    depth: dict[Any, int] = {}
+
+    layers: dict[int, list[Any]] = {}
+    for node in order:
+        depth[node] = 1 + max(
+            [depth[each] for each in graph.predecessors(node) if order[each] < order[node]], default=-1
+        )
+        layers.setdefault(depth[node], []).append(node)
+    return dict(sorted(layers.items()))

@@ -1,0 +1,412 @@
+"""Where the time of a call goes: seconds, launches and bytes by the user's line, and a timeline of all of it.
+
+Rewritten code keeps the lines of the user's, in every way. So Python's own tracing sees which of his lines runs, and
+what the library launches for it is seen at the return of the few functions that launch (`_WATCHED`). The library does
+nothing for that while nobody looks. Time spent here is not counted; but the interpreter itself is slower while it is
+traced (two to four times, in what is Python), so lines can be compared with each other rather than with a clock.
+"""
+
+import dataclasses
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+
+from autobatch.autodiff.tape import Tape
+from autobatch.batches.masked import MaskedBatch
+from autobatch.blocks import kernel_codegen, tracing
+from autobatch.blocks.launch import Form
+from autobatch.blocks.scan import Scan
+from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.core.diagnostics import is_library_file
+from autobatch.core.op import Op
+from autobatch.core.pytree import leaves
+from autobatch.lazy import launching
+from autobatch.lazy.fibers import Fibers, active_trace
+from autobatch.lockstep.block_launch import BlockRun
+from autobatch.rewrite import block_forms, convert, taped_forms
+from autobatch.syntax.source import is_library, written_lines
+
+__all__ = ["BACKWARD", "LIBRARY", "PREPARING", "Figures", "LineProfile", "Node", "Place", "Span", "is_users_code"]
+
+Place = tuple[str, int]
+"""A file and a line of it."""
+
+LIBRARY: Place = ("", 0)  # recording, scheduling, packing and unpacking: what belongs to no line
+PREPARING: Place = ("", 1)  # rewriting, tracing and loading code, once
+BACKWARD: Place = ("", 2)  # walking back along a tape
+
+Then = Callable[[Any, float, float], None]
+"""Takes what a function gave, the seconds it took, and when it ended."""
+
+_MOST_SPANS = 20_000  # of a timeline, beyond which it ends: a browser shows no more
+_MOST_NODES = 2_000  # of a graph
+_LINES = re.compile(r":(\d+)(?:-(\d+))?$")
+
+
+@dataclasses.dataclass(slots=True)
+class Figures:
+    """What one line took.
+
+    Attributes:
+        runs: how often it began; seconds: in it, its launches included.
+        calls: how many calls of the examples the launches served; launches: batched calls for it.
+        nbytes: of what the launches gave.
+        last: the last line of the block that begins here; 0 for none. compiled: part of it ran compiled.
+    """
+
+    runs: int = 0
+    seconds: float = 0.0
+    calls: int = 0
+    launches: int = 0
+    nbytes: int = 0
+    last: int = 0
+    compiled: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of the timeline: what ran (`kind` is "python", "launch", "compiled" or "library") from when, how long,
+    in seconds from the beginning of the call."""
+
+    name: str
+    kind: str
+    start: float
+    seconds: float
+    place: Place
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Node:
+    """A launch in the graph: its op, its line, how many calls it served, and the nodes whose results it reads."""
+
+    op: str
+    place: Place
+    calls: int
+    seconds: float
+    reads: tuple[int, ...]
+
+
+def is_users_code(code: CodeType) -> bool:
+    """Whether code is the user's own: not the library's, NumPy's, another package's, nor generated without a source.
+
+    >>> is_users_code(is_users_code.__code__), is_users_code(eval("lambda: 1").__code__)
+    (False, False)
+    """
+    if code.co_filename.startswith("<"):  # a prompt, or `python -c`
+        return any(name.startswith("_ab_") for name in code.co_freevars) or bool(written_lines(code))
+    return not is_library(code.co_filename) and not is_library_file(code.co_filename)
+
+
+class LineProfile:
+    """Watches what this thread runs for as long as its `with` block.
+
+    Attributes:
+        lines: the figures of each line, and of what belongs to none.
+        spans: the timeline; nodes: the launches on the fly and what they read, in order.
+        codes: of the user's functions that ran.
+        seconds: all of the time; nbytes, launches: all of them.
+    """
+
+    def __init__(self) -> None:
+        self.lines: dict[Place, Figures] = {}
+        self.spans: list[Span] = []
+        self.nodes: list[Node] = []
+        self.codes: dict[tuple[str, int, str], CodeType] = {}
+        self.seconds = 0.0
+        self._place = LIBRARY
+        self._quiet = 0  # inside of a launch, or of what prepares one: what runs there is no line of the user's
+        self._kinds: dict[int, tuple[CodeType, Any]] = {id(code): (code, how) for code, how in _WATCHED}
+        self._launches: list[tuple[Any, int, float]] = []  # of the segment that is being launched
+        self._start = self._last = 0.0
+        self._before: Any = None
+
+    def __enter__(self) -> "LineProfile":
+        self._before = sys.gettrace()
+        self._start = self._last = time.perf_counter()
+        sys.settrace(self._on_call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+        self._charge(time.perf_counter())
+        self.seconds = sum(each.seconds for each in self.lines.values())
+
+    @property
+    def launches(self) -> int:
+        return sum(each.launches for each in self.lines.values())
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in self.lines.values())
+
+    def of(self, place: Place) -> Figures:
+        """The figures of a line, to add to."""
+        found = self.lines.get(place)
+        if found is None:
+            found = self.lines[place] = Figures()
+        return found
+
+    def _charge(self, now: float, kind: str = "", name: str = "") -> None:
+        """What has passed since the last event was spent at the place that runs."""
+        seconds, place = now - self._last, self._place
+        self._last = now
+        self.of(place).seconds += seconds
+        spans = self.spans
+        if len(spans) >= _MOST_SPANS:
+            return
+        kind = kind or ("library" if place[0] == "" else "python")
+        start = now - seconds - self._start
+        if spans and not name and spans[-1].place == place and spans[-1].kind == kind:
+            last = spans[-1]
+            spans[-1] = Span(last.name, kind, last.start, start + seconds - last.start, place)
+        elif seconds > 1e-7 or kind != "library":
+            spans.append(Span(name or _NAMES.get(place, ""), kind, start, seconds, place))
+
+    def _resume(self) -> None:
+        """What was spent in here is not part of the call."""
+        now = time.perf_counter()
+        self._start += now - self._last
+        self._last = now
+
+    # What the interpreter calls.
+
+    def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        now = time.perf_counter()
+        code = frame.f_code
+        known = self._kinds.get(id(code))
+        if known is None:
+            known = self._kinds[id(code)] = (code, _how_to_watch(code))
+        how: Any = known[1]
+        if how is None or self._quiet:
+            spent = time.perf_counter() - now
+            self._last += spent
+            self._start += spent
+            return None
+        self._charge(now)
+        if how is True:
+            self.codes[code.co_filename, code.co_firstlineno, code.co_name] = code
+            out: Any = self._on_line
+        else:
+            frame.f_trace_lines = False
+            out = how(self, frame)
+        self._resume()
+        return out
+
+    def _on_line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self._charge(time.perf_counter())
+            self._place = place = (frame.f_code.co_filename, frame.f_lineno)
+            self.of(place).runs += 1
+            self._resume()
+        elif event == "return":
+            self._charge(time.perf_counter())
+            self._place = self._line_around(frame.f_back)
+            self._resume()
+        return self._on_line
+
+    def _line_around(self, frame: FrameType | None) -> Place:
+        """The innermost line of the user's that is running, from a frame outwards."""
+        while frame is not None:
+            known = self._kinds.get(id(frame.f_code))
+            if known is not None and known[1] is True:
+                return frame.f_code.co_filename, frame.f_lineno
+            frame = frame.f_back
+        return LIBRARY
+
+    def _until_return(self, then: Then, place: Place | None = None, quiet: int = 1) -> Any:
+        """A trace function of a library's frame: what runs until it returns belongs to a place."""
+        before, self._place = self._place, self._place if place is None else place
+        self._quiet += quiet
+        began = self._last
+
+        def on_return(frame: FrameType, event: str, argument: Any) -> Any:
+            if event == "return":
+                now = time.perf_counter()
+                then(argument, now - began, now)
+                self._charge(now)
+                self._quiet -= quiet
+                self._place = before
+                self._resume()
+            return on_return
+
+        return on_return
+
+
+_NAMES = {LIBRARY: "recording, scheduling, packing", PREPARING: "preparing code", BACKWARD: "backward"}
+
+
+# What is seen of the functions that launch. Each is called at their call and gives the trace function of their frame.
+
+
+def _launch(profile: LineProfile, frame: FrameType) -> Any:
+    """A group of recorded calls."""
+    sig = frame.f_locals["sig"]
+    place: Place = sig.where
+
+    def then(count: Any, seconds: float, now: float) -> None:
+        if not isinstance(count, int):  # it raised
+            return
+        figures = profile.of(place)
+        figures.calls += count
+        figures.launches += 1
+        figures.nbytes += sig.nbytes * count
+        lines = _LINES.search(sig.op.name) if sig.block is not None else None
+        if lines is not None:
+            figures.last = max(figures.last, int(lines[2] or lines[1]))
+        profile._charge(now, "launch", f"{sig.op.name}, {_calls(count)}")
+        profile._launches.append((sig, count, seconds))
+
+    return profile._until_return(then, place)
+
+
+def _calls(count: int) -> str:
+    return "1 call" if count == 1 else f"{count} calls"
+
+
+def _segment(profile: LineProfile, frame: FrameType) -> Any:
+    """All that was recorded since the last launch: its graph is read when it is done."""
+    profile._launches = []
+
+    def then(_: Any, seconds: float, now: float) -> None:
+        launches = frame.f_locals.get("launches")
+        if launches is not None and len(profile.nodes) + len(profile._launches) <= _MOST_NODES:
+            profile.nodes += _nodes(frame.f_locals, profile._launches, len(profile.nodes))
+
+    return profile._until_return(then, LIBRARY, quiet=0)
+
+
+def _nodes(found: dict[str, Any], launched: Sequence[tuple[Any, int, float]], first: int) -> list[Node]:
+    """The launches of a segment as nodes: which of them make what each reads.
+
+    Args:
+        found: of the function that launches it, `plan`, `offsets`, `refs` and `places`; first: the number of the first.
+    """
+    plan, offsets, refs, places = (found[name] for name in ("plan", "offsets", "refs", "places"))
+    order, starts = plan.order, plan.starts
+    launch_of_call = np.empty(len(order), np.int64)
+    launch_of_call[order] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    out = []
+    for k, (sig, count, seconds) in enumerate(launched):
+        calls = order[starts[k] : starts[k + 1]]
+        read = np.concatenate([refs[offsets[call] : offsets[call + 1]] for call in calls[:64]])
+        read = read[read >= 0]
+        makers = np.unique(launch_of_call[np.searchsorted(places, read, side="right") - 1])
+        out.append(Node(sig.op.name, sig.where, count, seconds, tuple((first + makers).tolist())))
+    return out
+
+
+def _step(profile: LineProfile, frame: FrameType) -> Any:
+    """An example that goes on where it waited."""
+    waiting = getattr(frame.f_locals["fiber"], "gr_frame", None)
+    return profile._until_return(lambda *_: None, profile._line_around(waiting), quiet=0)
+
+
+def _block(profile: LineProfile, frame: FrameType) -> Any:
+    """A block in lock-step, in the line that it begins with."""
+    body = frame.f_locals["self"].site.body.__code__
+    lines = [line for _, _, line in body.co_lines() if line is not None]
+    place = (body.co_filename, min(lines))
+
+    def then(results: Any, seconds: float, now: float) -> None:
+        figures = profile.of(place)
+        figures.last = max(figures.last, *lines)
+        _gave(profile, figures, results, frame.f_locals["region"].count)
+        profile._charge(now, "launch", f"block, {len(lines)} lines" if len(lines) > 1 else "block")
+
+    return profile._until_return(then)
+
+
+def _scan(profile: LineProfile, frame: FrameType) -> Any:
+    """The steps of a loop that are left, as one op."""
+
+    def then(results: Any, seconds: float, now: float) -> None:
+        _gave(profile, profile.of(profile._place), results, 1)
+        profile._charge(now, "launch", "the steps of a loop")
+
+    return profile._until_return(then)
+
+
+def _op(profile: LineProfile, frame: FrameType) -> Any:
+    """An op that computes: of arrays, for all lanes."""
+    place, name = profile._place, frame.f_locals["self"].name
+    if place[0] == "" or active_trace() is not None:  # what is recorded counts when it is launched
+        return None
+
+    def then(result: Any, seconds: float, now: float) -> None:
+        if isinstance(result, np.ndarray):
+            _gave(profile, profile.of(place), result, len(result) if result.ndim else 1)
+            profile._charge(now, "launch", name)
+
+    return profile._until_return(then, place, quiet=0)
+
+
+def _gave(profile: LineProfile, figures: Figures, results: Any, count: int) -> None:
+    arrays: list[Any] = [each.data if isinstance(each, MaskedBatch) else each for each in leaves(results)]
+    figures.nbytes += sum(getattr(each, "nbytes", 0) for each in arrays)
+    figures.launches += 1
+    figures.calls += count
+
+
+def _compiled(profile: LineProfile, frame: FrameType) -> Any:
+    """The user's function compiled: of its lines nothing more is known."""
+    function = frame.f_locals.get("function")
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    place = LIBRARY if code is None else (code.co_filename, code.co_firstlineno)
+
+    def then(results: Any, seconds: float, now: float) -> None:
+        profile.of(place).compiled = True
+        profile._charge(now, "compiled", getattr(function, "__name__", "function"))
+
+    return profile._until_return(then, place, quiet=0)
+
+
+def _prepares(profile: LineProfile, frame: FrameType) -> Any:
+    return profile._until_return(lambda *_: None, PREPARING)
+
+
+def _walks_back(profile: LineProfile, frame: FrameType) -> Any:
+    return profile._until_return(lambda *_: None, BACKWARD)
+
+
+def _how_to_watch(code: CodeType) -> Any:
+    """True for the user's lines, what watches a function of the library, None for what is not looked at."""
+    file = code.co_filename
+    if f"{os.sep}numba{os.sep}" in file or file.startswith("<frozen importlib"):
+        return _prepares  # it compiles, or loads what was compiled: to call it needs no Python
+    return True if is_users_code(code) else None
+
+
+def _code(function: Any) -> CodeType:
+    code: CodeType = getattr(function, "__wrapped__", function).__code__
+    return code
+
+
+_WATCHED: list[tuple[CodeType, Any]] = [
+    (_code(function), how)
+    for how, functions in {
+        _launch: (launching.Launches.run,),
+        _segment: (launching._launch,),
+        _step: (Fibers._step,),
+        _block: (BlockRun.__call__,),
+        _scan: (Scan.run,),
+        _op: (Op.__call__,),
+        _compiled: (compiled_map,),
+        _prepares: (
+            convert._convert,
+            block_forms._form,
+            taped_forms._form,
+            tracing.trace,
+            Form.__init__,
+            kernel_codegen.fuse,
+            wait_until_compiled,
+        ),
+        _walks_back: (Tape.backward,),
+    }.items()
+    for function in functions
+]

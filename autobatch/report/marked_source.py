@@ -1,0 +1,128 @@
+"""`ab.source`: a function as the user wrote it, each line with what becomes of it; or the code that runs instead."""
+
+import ast
+import functools
+import textwrap
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any
+
+from autobatch.core.diagnostics import remedy
+from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.report.source_lines import Source, source_of
+from autobatch.rewrite.block_forms import block_source
+from autobatch.rewrite.convert import block_lines
+from autobatch.rewrite.convert import source as lock_step_source
+
+__all__ = ["source"]
+
+_WIDTH = 100
+
+
+def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: bool = False) -> str:
+    """The source of a function with marks: what lock-step makes of each line.
+
+    `block`: part of a run of array expressions that is one launch; `parts`: examples may part here, each way runs for
+    those that take it; `steps`: a loop, whose steps run for all examples that are still in it; `refused`: lock-step has
+    no form for it, and the examples run on the fly, with the reason and what to write instead below.
+
+    Args:
+        function: it, or what `ab.batch` made of it.
+        rewritten: the code that runs in lock-step instead, to read: what it calls is named as in `autobatch.rewrite`
+            and its runtime. A condition is an object that gives each of its two ways the lanes that take it, and what a
+            way binds is joined at its end.
+        blocks: the code that `ab.map` runs instead, in which each straight-line run of array expressions is one call of
+            a recorder.
+
+    Returns:
+        Text: of marked lines, or Python source.
+
+    Raises:
+        UnsupportedError: it has none; the message says why.
+
+    >>> import autobatch as ab
+    >>> def clipped(x):
+    ...     if x > 1:
+    ...         x = 1.0
+    ...     return x
+    >>> print(ab.source(clipped))
+       1           def clipped(x):
+       2  parts        if x > 1:
+       3                   x = 1.0
+       4               return x
+    >>> print(ab.source(clipped, rewritten=True))
+    def clipped(x):
+        _ab_if_1 = _ab_if(_ab_gt(x, 1), (x,), False, False)
+        for _ab_arm_1 in _ab_if_1:
+            if _ab_arm_1:
+                x = 1.0
+            if _ab_if_1.split:
+                _ab_if_1.end((x,))
+        if _ab_if_1.split:
+            x, = _ab_if_1.join()
+        return x
+    """
+    if blocks:
+        return block_source(function)
+    if rewritten:
+        return lock_step_source(function)
+    return "\n".join(_marked(_plain(function)))
+
+
+def _plain(function: Any) -> FunctionType:
+    while not isinstance(function, FunctionType):
+        if isinstance(function, MethodType):
+            function = function.__func__
+        elif isinstance(function, functools.partial):
+            function = function.func
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            raise UnsupportedError(f"{function!r} is no function written in Python")
+    return function
+
+
+def _marked(function: FunctionType) -> list[str]:
+    code = function.__code__
+    written = source_of(code.co_filename, code)
+    section = written.section(code.co_firstlineno, code.co_name)
+    refused: NeedsLoop | None = None
+    found: list[range] = []
+    try:
+        found = block_lines(function)
+    except NeedsLoop as error:
+        refused = error
+    if not written.text(section.first):
+        raise UnsupportedError(str(refused or f"{function.__qualname__} has no source ({code.co_filename})"))
+    blocks = {line for lines in found for line in lines}
+    at = section.first
+    if refused is not None and refused.where is not None and refused.where in section:
+        at = refused.where[1]
+    first = written.text(section.first)
+    indent = len(first) - len(first.lstrip())
+    out = []
+    for number in range(section.first, section.last + 1):
+        text = written.text(number)
+        mark = "block" if number in blocks and text.strip() else ""
+        if not mark and section.name != "<lambda>":
+            mark = _mark(written, number)
+        if refused is not None and number == at:
+            mark = "refused"
+        elif refused is not None:
+            mark = ""
+        out.append(f"{number:4d}  {mark:<7}  {text[indent:]}".rstrip())
+        if mark == "refused":
+            better = remedy(str(refused))
+            says = f"{refused}{f' → {better}' if better else ''}"
+            out += textwrap.wrap(f"^ {says}", _WIDTH, initial_indent=" " * 15, subsequent_indent=" " * 17)
+    return out
+
+
+def _mark(written: Source, line: int) -> str:
+    """What the head of a statement does to the examples."""
+    node = written.statement(line)
+    if node is None or node.lineno != line:
+        return ""
+    if isinstance(node, ast.For | ast.While):
+        return "steps"
+    return "parts" if isinstance(node, ast.If | ast.Assert) else ""

@@ -1,0 +1,130 @@
+"""The user's source as a report shows it: his functions, which statement a line is part of, what is written there."""
+
+import ast
+import functools
+import linecache
+from collections.abc import Iterable, Iterator
+from types import CodeType
+
+from autobatch.report.line_profile import Place
+from autobatch.syntax.source import written_lines
+
+__all__ = ["Section", "Source", "enclosing_loops", "names_read", "names_set", "source_of"]
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+class Section:
+    """The lines of a function: `first` to `last` of `file`, by a name to show."""
+
+    __slots__ = ("file", "first", "last", "name")
+
+    def __init__(self, file: str, first: int, last: int, name: str) -> None:
+        self.file, self.first, self.last, self.name = file, first, last, name
+
+    def __contains__(self, place: Place) -> bool:
+        return place[0] == self.file and self.first <= place[1] <= self.last
+
+
+class Source:
+    """A file as it is read: its lines, and the statement at each line.
+
+    Args:
+        file: its name, which may be that of a notebook's cell.
+
+    Attributes:
+        lines: the text of each line, without its end.
+    """
+
+    def __init__(self, file: str, lines: Iterable[str]) -> None:
+        self.file = file
+        self.lines = [line.rstrip("\r\n") for line in lines]
+        try:
+            self._tree: ast.AST = ast.parse("\n".join(self.lines))
+        except (SyntaxError, ValueError):
+            self._tree = ast.Module([], [])
+        self._parents: dict[ast.AST, ast.AST] = {}
+        self._statements: dict[int, ast.stmt] = {}
+        for node in ast.walk(self._tree):
+            for child in ast.iter_child_nodes(node):
+                self._parents[child] = node
+            if isinstance(node, ast.stmt):
+                for line in _own_lines(node):
+                    self._statements[line] = node
+
+    def text(self, line: int) -> str:
+        return self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+
+    def statement(self, line: int) -> ast.stmt | None:
+        """The innermost statement that a line is part of; of a compound one, that is its head."""
+        return self._statements.get(line)
+
+    def start(self, line: int) -> int:
+        """The line at which the statement begins that a line is part of."""
+        found = self._statements.get(line)
+        return line if found is None else found.lineno
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What a node is in, from the inside outwards."""
+        while node in self._parents:
+            node = self._parents[node]
+            yield node
+
+    def section(self, first: int, name: str) -> Section:
+        """The lines of the function of this name that begins at a line; just that line where there is none."""
+        for node in ast.walk(self._tree):
+            if isinstance(node, Function) and (name == "<lambda>") == isinstance(node, ast.Lambda):
+                start = min([node.lineno, *[each.lineno for each in getattr(node, "decorator_list", ())]])
+                if start == first and getattr(node, "name", name) == name:
+                    return Section(self.file, start, node.end_lineno or start, name)
+        return Section(self.file, first, first, name)
+
+
+def _own_lines(node: ast.stmt) -> range:
+    """The lines of a statement; of a compound one, those of its head."""
+    start = min([node.lineno, *[each.lineno for each in getattr(node, "decorator_list", ())]])
+    body = getattr(node, "body", None) or getattr(node, "cases", None)
+    if body:
+        first = getattr(body[0], "lineno", None) or body[0].pattern.lineno
+        return range(start, max(start + 1, first))
+    return range(start, (node.end_lineno or start) + 1)
+
+
+@functools.lru_cache(maxsize=64)
+def _read(file: str, lines: tuple[str, ...]) -> Source:
+    return Source(file, lines)
+
+
+_prompts: dict[str, tuple[str, ...]] = {}  # what was last typed under the name of a prompt
+
+
+def source_of(file: str, code: CodeType | None = None) -> Source:
+    """A file as it is now; `code` is some that is in it, by which what was typed at a prompt is found."""
+    lines = tuple(linecache.getlines(file))
+    if not lines and code is not None:
+        lines = tuple(written_lines(code))
+        _prompts.update({file: lines} if lines else {})
+    return _read(file, lines or _prompts.get(file, ()))
+
+
+def enclosing_loops(source: Source, node: ast.stmt) -> list[ast.For | ast.While]:
+    """The loops of the same function that a statement is in, the innermost first."""
+    out: list[ast.For | ast.While] = []
+    inner: ast.AST = node
+    for each in source.around(node):
+        if isinstance(each, Function):
+            break
+        if isinstance(each, ast.For | ast.While) and inner in each.body:
+            out.append(each)
+        inner = each
+    return out
+
+
+def names_read(node: ast.AST) -> set[str]:
+    """The names that are read in a piece of syntax."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+
+
+def names_set(node: ast.AST) -> set[str]:
+    """The names that are bound in it."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}

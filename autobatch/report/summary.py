@@ -1,0 +1,338 @@
+"""What `ab.explain` gives: the user's source with what became of each line, as text, HTML, a timeline and a graph."""
+
+import dataclasses
+import json
+import os
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from autobatch.report.graph import to_networkx
+from autobatch.report.line_profile import Node, Span
+from autobatch.report.page import notebook_table, page
+from autobatch.report.timeline import trace_events
+
+__all__ = ["Forced", "Launch", "Line", "Report"]
+
+_WIDTH = 100  # columns of a printed report
+_SHOWN = 30  # rows of the table of operations
+_DEAREST = 3  # lines shown first
+_LEAST_SHARE = 0.02  # of the time, from which on a line is worth to be shown first
+_OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, ]+(?=\](?!s))")  # of an operand that is not shared
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """What the recorded calls of one signature took.
+
+    Attributes:
+        op: the operation; signature: the kinds of its operands and its attributes ("s": shared by all examples).
+        calls: how often the examples called it; launches: how often it ran; seconds: the time of all launches.
+    """
+
+    op: str
+    signature: str
+    calls: int
+    launches: int
+    seconds: float
+
+    @property
+    def mean_group(self) -> float:
+        """Calls per launch."""
+        return self.calls / self.launches
+
+
+@dataclasses.dataclass(frozen=True)
+class Forced:
+    """A line of the user's code that needed a value at once, and how often."""
+
+    file: str
+    line: int
+    times: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line of the user's source, and what became of the statement that begins there.
+
+    Attributes:
+        file, line, text: where and what it is.
+        function: the name of the function it is in.
+        how: "one launch", "launches", "block", "compiled", "lane by lane", "loop", "all lanes" (control flow of all
+            examples at once), "Python" (run for each example); "" for what did not run, or is part of the line above.
+        seconds, share: its time, and its part of the call's without `preparing`.
+        times: how many launches; where there were none, how often it ran.
+        calls: of the examples that the launches served.
+        reason: why it runs so, where it could be better; remedy: what to write instead, in one sentence.
+    """
+
+    file: str
+    line: int
+    text: str
+    function: str
+    how: str = ""
+    seconds: float = 0.0
+    share: float = 0.0
+    times: int = 0
+    calls: int = 0
+    reason: str = ""
+    remedy: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a call did with some examples: print it, look at it in a notebook, or `save` it as a page.
+
+    Attributes:
+        way: how they ran: "on the fly", "lock-step", "compiled", or "the loop over the examples".
+        examples: how many; rounds: how often everything recorded was launched.
+        bound: the fewest launches that any schedule of what was recorded takes; 0 where that was not computed.
+        rows: on the fly, one `Launch` per signature, the most expensive first.
+        forced: where a value was needed; fallbacks: {what ran call by call, and why: how often}.
+        replayed: examples whose Python did not run, since what an equal one recorded was kept.
+        why: what decided about the way.
+        costs: {way: seconds per example} of those that have run on inputs of this kind; refusals: {way: why not}.
+        called: {way: how many calls}, where several were watched.
+        name: the function's; lines: the source of the functions that ran, one `Line` each.
+        seconds: of the call, without what it took to look at it; `preparing` of these rewrote, traced and loaded code,
+            which the next call has, and `library` belong to no line.
+        nbytes: of all results of launches.
+        spans: the timeline; nodes: the launches on the fly and what they read.
+    """
+
+    examples: int
+    rounds: int
+    rows: tuple[Launch, ...]
+    forced: tuple[Forced, ...]
+    fallbacks: dict[str, int]
+    bound: int = 0
+    replayed: int = 0
+    way: str = "on the fly"
+    why: str = ""
+    costs: dict[str, float] = dataclasses.field(default_factory=dict)
+    refusals: dict[str, str] = dataclasses.field(default_factory=dict)
+    called: dict[str, int] = dataclasses.field(default_factory=dict)
+    name: str = ""
+    lines: tuple[Line, ...] = ()
+    seconds: float = 0.0
+    preparing: float = 0.0
+    library: float = 0.0
+    nbytes: int = 0
+    spans: tuple[Span, ...] = dataclasses.field(default=(), repr=False)
+    nodes: tuple[Node, ...] = dataclasses.field(default=(), repr=False)
+
+    @property
+    def launches(self) -> int:
+        if self.rows:
+            return sum(row.launches for row in self.rows)
+        return sum(line.times for line in self.lines if line.calls)
+
+    @property
+    def calls(self) -> int:
+        return sum(row.calls for row in self.rows) if self.rows else sum(line.calls for line in self.lines)
+
+    @property
+    def dearest(self) -> tuple[Line, ...]:
+        """The lines that took most, the most expensive first."""
+        lines = [line for line in self.lines if line.seconds > 0.0]
+        return tuple(sorted(lines, key=lambda line: -line.seconds))
+
+    def summary(self) -> str:
+        """What ran by which way, and the lines that took most."""
+        return "\n".join([*_wrapped(self.head(), "  "), *self._ways(), *self._first()])
+
+    def __str__(self) -> str:
+        return "\n".join([self.summary(), *self._source(), *self._operations(), *self._others()])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook_table(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as a page of its own: the source, the timeline and the graph.
+
+        Args:
+            path: of the file, as "report.html". What is there is replaced.
+        """
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(page(self))
+
+    def chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the timeline in the format that chrome://tracing and https://ui.perfetto.dev read.
+
+        Args:
+            path: of the file, as "trace.json". What is there is replaced.
+        """
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(trace_events(self.spans, self.name), file)
+
+    def to_networkx(self) -> Any:
+        """A `networkx.DiGraph`: on the fly a node for each launch, else one for each line that ran.
+
+        Nodes have the attributes `label`, `file`, `line`, `calls` and `seconds`; an edge leads from what makes a value
+        to what reads it.
+        """
+        return to_networkx(self)
+
+    # As text.
+
+    def head(self) -> str:
+        """What ran, in one line."""
+        text = f"{_many(self.examples, 'example')}: {self.way}"
+        if sum(self.called.values()) > 1:
+            text = ", ".join(f"{_many(count, 'call')} {way}" for way, count in self.called.items())
+        if self.rows:
+            least = f" (at least {self.bound})" if self.bound else ""
+            of = f" (of which {self.replayed} came before)" if self.replayed else ""
+            text += f"{of}; {_many(self.calls, 'call')} in {_many(self.launches, 'launch')}{least}"
+            text += f" and {_many(self.rounds, 'round')}"
+        elif self.launches:
+            text += f"; {_many(self.launches, 'launch')}"
+        if self.seconds:
+            once = f", {_time(self.preparing)} of it once" if self.preparing > 0.05 * self.seconds else ""
+            text += f"; {_time(self.seconds)} watched{once}"
+        return text + (f"; {_bytes(self.nbytes)}" if self.nbytes else "")
+
+    def _ways(self) -> list[str]:
+        """Why it ran so, and what is known of the other ways."""
+        out = [f"{self.way}, since {self.why}"] if self.why else []
+        for way, seconds in self.costs.items():
+            out.append(f"  {way}: {seconds * 1e6:.1f} µs an example{' (taken)' if way == self.way else ''}")
+        out += [f"  {way}: not possible ({why})" for way, why in self.refusals.items() if way not in self.costs]
+        return [part for line in out for part in _wrapped(line, "    ")]
+
+    def _first(self) -> list[str]:
+        """The lines that took most, and what to write instead."""
+        found = [line for line in self.dearest if line.share >= _LEAST_SHARE][:_DEAREST]
+        if not found:
+            return []
+        out = ["", "costs most:"]
+        for line in found:
+            where = f"{os.path.basename(line.file)}:{line.line}"
+            out.append(_cut(f"  {line.share:4.0%}  {_time(line.seconds):>8}  {where}  {line.text.strip()}"))
+            times = f", {line.times} times" if line.times > 1 else ""
+            out += _wrapped(f"        {line.how}{times}{f'; {line.reason}' if line.reason else ''}", "        ")
+            out += _wrapped(f"        → {line.remedy}", "          ") if line.remedy else []
+        return out
+
+    def _source(self) -> list[str]:
+        out: list[str] = []
+        said = {line.remedy for line in self.dearest[:_DEAREST] if line.share >= _LEAST_SHARE}
+        before: tuple[str, str] | None = None
+        for line in self.lines:
+            if (line.file, line.function) != before:
+                before = line.file, line.function
+                out += ["", _cut(f"{line.function}  ({line.file}:{line.line})")]
+                out.append("   line       ms    %  times  how")
+            time = f"{line.seconds * 1e3:8.2f} {line.share:4.0%}" if line.how else " " * 13
+            times = f"{line.times:6d}" if line.times else " " * 6
+            out.append(_cut(f"{line.line:7d} {time} {times}  {line.how:<12}  {line.text}".rstrip()))
+            if line.reason and line.remedy not in said:
+                said.add(line.remedy)
+                says = f"{line.reason} → {line.remedy}" if line.remedy else line.reason
+                out += _wrapped(f"{' ' * 24}^ {says}", " " * 26)
+        if self.library > 0.01 * self.seconds and self.lines:
+            out += [
+                "",
+                f"{self.library * 1e3:15.2f} {self.library / self.seconds:4.0%}  recording, packing and the like",
+            ]
+        return out
+
+    def _operations(self) -> list[str]:
+        if not self.rows:
+            return []
+        rows = _folded(self.rows)
+        figures = [
+            (r.op, r.signature, str(r.calls), str(r.launches), f"{r.mean_group:.1f}", f"{r.seconds * 1e3:.2f}")
+            for r in rows[:_SHOWN]
+        ]
+        out = ["", *_table(("op", "signature", "calls", "launches", "mean group", "ms"), figures)]
+        if rows[_SHOWN:]:
+            out.append(f"and {len(rows) - _SHOWN} more, {sum(r.seconds for r in rows[_SHOWN:]) * 1e3:.2f} ms")
+        return out
+
+    def _others(self) -> list[str]:
+        out: list[str] = []
+        if self.forced:
+            out += ["", "values needed at once (each wait ends a round):"]
+            out += _table(("times", "where"), [(str(f.times), f"{f.file}:{f.line}") for f in self.forced])
+        if self.fallbacks:
+            out += ["", "not batched:"]
+            for why, times in self.fallbacks.items():
+                out += _wrapped(f"  {times} times: {why}" if times > 1 else f"  {why}", "    ")
+        return out
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}{'es' if what.endswith('h') else 's'}"
+
+
+def _time(seconds: float) -> str:
+    return (
+        f"{seconds:.2f} s"
+        if seconds >= 1
+        else f"{seconds * 1e3:.1f} ms"
+        if seconds >= 1e-3
+        else f"{seconds * 1e6:.0f} µs"
+    )
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=True)
+
+
+def _folded(rows: Iterable[Launch]) -> list[Launch]:
+    """Rows of one op that differ in sizes of the examples only, as one, with the range of each size; ms descending."""
+    alike: dict[tuple[str, str], list[Launch]] = {}
+    for row in rows:
+        kind = _OWN_SHAPE.sub(lambda shape: re.sub(r"\d+", "\0", shape[0]), row.signature)
+        alike.setdefault((row.op, kind), []).append(row)
+    out = []
+    for (op, text), same in alike.items():
+        shapes = zip(*(re.findall(r"\d+", ",".join(_OWN_SHAPE.findall(row.signature))) for row in same), strict=True)
+        for sizes in shapes:
+            text = text.replace("\0", _range([int(size) for size in sizes]), 1)
+        calls, launches, seconds = (sum(getattr(r, n) for r in same) for n in ("calls", "launches", "seconds"))
+        out.append(Launch(op, text, calls, launches, seconds))
+    return sorted(out, key=lambda row: -row.seconds)
+
+
+def _range(sizes: Sequence[int]) -> str:
+    low, high = min(sizes), max(sizes)
+    return str(low) if low == high else f"{low}..{high}"
+
+
+_WIDEST = (24, 42)  # of an op's name and its signature
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of an aligned table: any text to the left, numbers to the right."""
+    limits = [*_WIDEST, *[_WIDTH] * len(head)] if len(head) > 2 else [_WIDTH] * 2
+    cells = [
+        [text if len(text) <= most else text[: most - 1] + "…" for text, most in zip(row, limits, strict=False)]
+        for row in (head, *rows)
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    left = [all(not _is_number(row[k]) for row in cells[1:]) for k in range(len(head))]
+    lines = []
+    for row in cells:
+        texts = [row[k].ljust(widths[k]) if left[k] else row[k].rjust(widths[k]) for k in range(len(head))]
+        lines.append(_cut("  ".join(texts).rstrip()))
+    return lines
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit()

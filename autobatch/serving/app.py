@@ -1,0 +1,350 @@
+"""`serve`: an ASGI application that answers requests of one example each, batched as they come."""
+
+import asyncio
+import contextlib
+import inspect
+import json
+import logging
+import math
+import time
+import typing
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from autobatch.errors import BadIdError, ClosedError, OptionError, OverloadedError
+from autobatch.serving.batcher import Batcher
+from autobatch.serving.bodies import JSON, NPY, SAFETENSORS, UnsuitedResultError, decode, encode
+from autobatch.serving.hot_swap import CheckpointWatch
+from autobatch.serving.requests import Answer
+from autobatch.serving.typed_values import BadValueError, Read, reader
+
+__all__ = ["App", "serve"]
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_KINDS = {
+    JSON: JSON, "": JSON, "text/json": JSON, NPY: NPY, "application/npy": NPY, SAFETENSORS: SAFETENSORS,
+    "application/x-safetensors": SAFETENSORS,
+}  # fmt: skip
+_ANY = ("*/*", "application/*", "")
+_log = logging.getLogger("autobatch.serving")
+
+
+def serve(
+    f: Callable[..., Any],
+    *,
+    max_batch: int = 256,
+    max_wait: float = 0.002,
+    max_queue: int = 1024,
+    max_body: int = 1 << 20,
+    max_depth: int = 100,
+    timeout: float = 30.0,
+    checkpoints: Any = None,
+    poll: float = 1.0,
+    **shared: Any,
+) -> "App":
+    """An ASGI application: `POST /` with one example gives what `f(example, **shared)` gives.
+
+    Any ASGI server runs it: `uvicorn.run(ab.serve(f, params=params))` listens on 127.0.0.1:8000. Requests are grouped
+    by an `ab.Batcher`. docs/serving.md has the forms of requests and answers; nothing in them is ever unpickled.
+
+    `GET /health` says that the process lives, `GET /ready` whether it takes requests, `GET /metrics` what it has done,
+    for Prometheus. The header `autobatch-version` of an answer says which parameters computed it.
+
+    Args:
+        f: a function of one example. What its parameters are annotated with (arrays, lists, dataclasses, ...), a
+            request is read as, and 422 says where it is something else; without an annotation it is what JSON says.
+            Of several parameters that are not shared, a request has the values by name.
+        max_batch, max_wait, max_queue: as for `ab.Batcher`; a request beyond `max_queue` is answered 429.
+        max_body: bytes of a request, beyond which it is answered 413.
+        max_depth: levels of lists and objects in a request, beyond which it is answered 422.
+        timeout: seconds for a request to arrive, else 408, and from there to its answer, else 503.
+        checkpoints: a folder that `ab.Checkpoints` writes: the newest one's parameters are served, as the shared value
+            `params` (or the only one), whose structure they have to have. None: those that are given.
+        poll: seconds between two looks for a newer checkpoint.
+        shared: keyword arguments that are the same for all examples.
+
+    Returns:
+        An `App`, whose `batcher` takes requests of this process too, and has `swap`.
+
+    Raises:
+        OptionError, UnsupportedError, TypeError: as `ab.Batcher`.
+
+    Source: the ASGI specification 3.0 with its lifespan protocol; Prometheus's text format 0.0.4.
+
+    >>> def total(words: list[int], scale):
+    ...     return sum(words) * scale
+    >>> app = ab.serve(total, scale=2)
+    >>> app.batcher.submit([1, 2, 3]).result()
+    12
+    """
+    batcher = Batcher(f, max_batch=max_batch, max_wait=max_wait, max_queue=max_queue, **shared)
+    return App(batcher, max_body, max_depth, timeout, checkpoints, poll)
+
+
+class App:
+    """What `serve` gives: an ASGI application.
+
+    Attributes:
+        batcher: what runs the requests; watch: what takes its parameters from checkpoints, or None.
+    """
+
+    def __init__(
+        self, batcher: Batcher, max_body: int, max_depth: int, timeout: float, checkpoints: Any, poll: float
+    ) -> None:
+        for name, value in (("max_body", max_body), ("max_depth", max_depth), ("timeout", timeout), ("poll", poll)):
+            if not (isinstance(value, int | float) and 0 < value < math.inf):
+                raise OptionError(f"{name}={value!r}; expected a number above 0")
+        self.batcher = batcher
+        self.watch = None if checkpoints is None else CheckpointWatch(batcher, checkpoints, poll)
+        self._max_body, self._max_depth, self._timeout = max_body, int(max_depth), timeout
+        self._reads = _reads_of(batcher)
+        self._watching: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._routes = {
+            "/": ("POST", self._answer),
+            "/health": ("GET", self._health),
+            "/ready": ("GET", self._ready),
+            "/metrics": ("GET", self._metrics),
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        else:
+            raise ValueError(f"ab.serve answers HTTP; got a connection of type {scope['type']!r}")
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self._begin()
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                self._stopping = True
+                if self._watching is not None:
+                    self._watching.cancel()
+                await asyncio.to_thread(self.batcher.close)
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _begin(self) -> None:
+        """Take the newest checkpoint and watch for others; under a server without lifespan, with the first request."""
+        if self.watch is not None and self._watching is None:
+            self._watching = asyncio.get_running_loop().create_task(self.watch.watch())
+            await self.watch.look()
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._begin()
+        path, root = scope["path"], scope.get("root_path", "").rstrip("/")
+        if root and path.startswith(root):
+            path = path[len(root) :]
+        method, route = self._routes.get(path or "/", ("", None))
+        if route is None:
+            reply = _error(404, "NotFound", f"nothing is at {path}; there are {', '.join(self._routes)}")
+        elif scope["method"] != method and not (method == "GET" and scope["method"] == "HEAD"):
+            reply = _error(405, "MethodNotAllowed", f"{path} takes {method}, not {scope['method']}", {"allow": method})
+        else:
+            try:
+                reply = await route(_headers(scope), receive)
+            except _Disconnected:
+                return
+            except _OtherReply as refusal:
+                reply = refusal.reply
+        status, kind, body, headers = reply
+        headers = {"content-type": kind, "content-length": str(len(body)), **headers}
+        lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": status, "headers": lines})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+    async def _health(self, headers: dict[str, str], receive: Receive) -> "Reply":
+        return _json(200, {"status": "ok"})
+
+    async def _ready(self, headers: dict[str, str], receive: Receive) -> "Reply":
+        ready = not self._stopping
+        return _json(200 if ready else 503, {"ready": ready, "version": self.batcher.version})
+
+    async def _metrics(self, headers: dict[str, str], receive: Receive) -> "Reply":
+        text = self.batcher.metrics.text(self.batcher.queue_length, self.batcher.version)
+        return 200, "text/plain; version=0.0.4; charset=utf-8", text.encode(), {}
+
+    async def _answer(self, headers: dict[str, str], receive: Receive) -> "Reply":
+        kind = _kind_of(headers)
+        until = time.monotonic() + self._timeout
+        try:
+            async with asyncio.timeout(self._timeout):
+                body = await _body(headers, receive, self._max_body)
+        except TimeoutError:
+            raise _OtherReply(_error(408, "Timeout", "the request did not arrive in time", _CLOSE)) from None
+        try:
+            example = self._example(decode(kind, body))
+        except BadValueError as error:
+            place, expected, given = error.path, error.expected, error.given
+            reply = _error(422, "BadValueError", str(error), path=place, expected=expected, given=given)
+            raise _OtherReply(reply) from None
+        del body
+        answer = await self._computed(example, receive, max(0.0, until - time.monotonic()))
+        form = _form_of(headers, kind, answer.value)
+        try:
+            out = encode(form, answer.value)
+        except UnsuitedResultError as error:
+            return _error(500, "UnsuitedResultError", str(error))
+        return 200, form, out, {"autobatch-version": str(answer.version)}
+
+    def _example(self, value: Any) -> tuple[Any, ...]:
+        """The positional arguments of the function."""
+        if len(self._reads) == 1:
+            (read,) = self._reads.values()
+            return (read(value, (), self._max_depth),)
+        if type(value) is not dict:
+            raise BadValueError((), f"an object with {', '.join(self._reads)}", f"a {type(value).__name__}")
+        for name in value:
+            if name not in self._reads:
+                raise BadValueError((name,), f"one of {', '.join(self._reads)}", f"the name {name!r}")
+        example = []
+        for name, read in self._reads.items():
+            if name not in value:
+                raise BadValueError((name,), "a value", "nothing")
+            example.append(read(value[name], (name,), self._max_depth - 1))
+        return tuple(example)
+
+    async def _computed(self, example: tuple[Any, ...], receive: Receive, seconds: float) -> Answer:
+        """The answer, unless the client leaves before or it takes too long; then the request is cancelled."""
+        answering = asyncio.ensure_future(self.batcher.answer(*example))
+        leaving = asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait((answering, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                return answering.result()
+            if leaving.done():
+                raise _Disconnected
+            text = f"no answer within {self._timeout} seconds"
+            raise _OtherReply(_error(503, "Timeout", text, _LATER))
+        except OverloadedError as error:
+            raise _OtherReply(_error(429, "OverloadedError", str(error), _LATER)) from None
+        except ClosedError as error:
+            raise _OtherReply(_error(503, "ClosedError", str(error), _LATER)) from None
+        except BadIdError as error:
+            raise _OtherReply(_error(422, type(error).__name__, str(error))) from None
+        except (_Disconnected, _OtherReply, asyncio.CancelledError):
+            raise
+        except Exception as error:  # of the function: for this request only
+            _log.exception("a request raised")
+            raise _OtherReply(_error(500, type(error).__name__, str(error))) from None
+        finally:
+            for task in (answering, leaving):
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await leaving
+
+
+Reply = tuple[int, str, bytes, dict[str, str]]
+
+
+class _Disconnected(Exception):  # noqa: N818 - a signal
+    """The client has gone."""
+
+
+class _OtherReply(Exception):  # noqa: N818 - a signal
+    """What is answered instead of a result."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply[0])
+        self.reply = reply
+
+
+_CLOSE, _LATER = {"connection": "close"}, {"retry-after": "1"}
+
+
+def _json(status: int, value: Any, headers: dict[str, str] | None = None) -> Reply:
+    return status, JSON, json.dumps(value).encode(), headers or {}
+
+
+def _error(status: int, kind: str, message: str, headers: dict[str, str] | None = None, **more: str) -> Reply:
+    return _json(status, {"error": {"type": kind, "message": message, **more}}, headers)
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _kind_of(headers: dict[str, str]) -> str:
+    """The form of a request's body."""
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise _OtherReply(_error(415, "UnsupportedMediaType", "bodies are not decompressed; send it as it is"))
+    given = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given not in _KINDS:
+        text = f"content-type {given!r}; expected {JSON}, {NPY} or {SAFETENSORS}"
+        raise _OtherReply(_error(415, "UnsupportedMediaType", text))
+    return _KINDS[given]
+
+
+def _form_of(headers: dict[str, str], kind: str, value: Any) -> str:
+    """The form of an answer: that which is asked for, else that of the request where the result has it."""
+    for wanted in headers.get("accept", "").split(","):
+        name = wanted.partition(";")[0].strip().lower()
+        if name in _KINDS and name:
+            return _KINDS[name]
+        if name in _ANY:
+            break
+    has_dtype = hasattr(value, "dtype")
+    if kind == NPY and not has_dtype:
+        return JSON
+    if kind == SAFETENSORS and not (has_dtype or (isinstance(value, dict) and all(map(_has_dtype, value.values())))):
+        return JSON
+    return kind
+
+
+def _has_dtype(value: Any) -> bool:
+    return hasattr(value, "dtype")
+
+
+async def _body(headers: dict[str, str], receive: Receive, most: int) -> bytes:
+    """The body of a request."""
+    said = headers.get("content-length", "0")
+    if said.isdecimal() and len(said) < 20 and int(said) > most:
+        raise _OtherReply(_too_large(most))
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Disconnected
+        part = message.get("body", b"")
+        size += len(part)
+        if size > most:
+            raise _OtherReply(_too_large(most))
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _too_large(most: int) -> Reply:
+    return _error(413, "ContentTooLarge", f"a request has at most {most} bytes", _CLOSE)
+
+
+async def _left(receive: Receive) -> None:
+    """Return when the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _reads_of(batcher: Batcher) -> dict[str, Read]:
+    """For each parameter that a request gives, in their order, what reads it: those without a default."""
+    try:
+        parameters = inspect.signature(batcher.function).parameters
+    except (TypeError, ValueError):  # of a built-in function, which says nothing of itself
+        return {"example": reader(Any)}
+    try:
+        hints = typing.get_type_hints(batcher.function)
+    except Exception:  # names that are not there when the program runs
+        hints = {}
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    own = [each for each in parameters.values() if each.kind in by_position and each.name not in batcher.shared]
+    needed = [each for each in own if each.default is each.empty] or own[:1]
+    if not needed:
+        return {"example": reader(Any)}
+    return {each.name: reader(hints.get(each.name, Any)) for each in needed}

@@ -1,0 +1,94 @@
+"""What a batcher counts, and its text for Prometheus."""
+
+import bisect
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["Histogram", "Metrics"]
+
+_LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Histogram:
+    """How many values were at most so large, for a few bounds; their sum and number.
+
+    >>> sizes = Histogram((1, 2, 4))
+    >>> for size in (1, 3, 9):
+    ...     sizes.observe(size)
+    >>> sizes.cumulative(), sizes.total, sizes.count
+    ([1, 1, 2, 3], 13.0, 3)
+    """
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.total, self.count = 0.0, 0
+        self._counts = [0] * (len(bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self._counts[bisect.bisect_left(self.bounds, value)] += 1
+        self.total += value
+        self.count += 1
+
+    def cumulative(self) -> list[int]:
+        """For each bound, and at last for infinity, how many values are at most so large."""
+        out, total = [], 0
+        for count in self._counts:
+            total += count
+            out.append(total)
+        return out
+
+
+class Metrics:
+    """The counts of one batcher. One thread writes each of them; readers may see one before another.
+
+    Attributes:
+        answered, failed: requests that have ended, with a result or with an exception of the function.
+        cancelled: those whose caller left. rejected: those for which there was no room.
+        swaps: how often the shared values were replaced; swap_errors: how often that failed.
+        latency: seconds from request to answer. batches: how many requests ran together. looped: batches that ran one
+            request after the other, since the function does what cannot run together.
+        running: the requests that run now, and those that ran with them.
+    """
+
+    def __init__(self) -> None:
+        self.answered = self.failed = self.cancelled = self.rejected = self.swaps = self.swap_errors = 0
+        self.looped = 0
+        self.latency, self.batches = Histogram(_LATENCY), Histogram(_SIZES)
+        self.running: Sequence[Any] = ()
+
+    def text(self, queued: int, version: int) -> str:
+        """All of it in Prometheus's text format, with the queue's length and the version as gauges."""
+        outcomes = {
+            "answered": self.answered, "failed": self.failed, "cancelled": self.cancelled, "rejected": self.rejected,
+        }  # fmt: skip
+        lines = ["# HELP autobatch_requests_total Requests by what became of them."]
+        lines.append("# TYPE autobatch_requests_total counter")
+        lines += [f'autobatch_requests_total{{outcome="{name}"}} {count}' for name, count in outcomes.items()]
+        running = sum(not each.ended for each in list(self.running))
+        lines += _single("queue_length", "gauge", "Requests that wait.", queued)
+        lines += _single("running", "gauge", "Requests that run.", running)
+        lines += _single("version", "gauge", "Of the shared values.", version)
+        lines += _single("swaps_total", "counter", "Times that the shared values were replaced.", self.swaps)
+        lines += _single("swap_errors_total", "counter", "Checkpoints that could not be taken.", self.swap_errors)
+        lines += _single(
+            "looped_batches_total", "counter", "Batches that ran one request after the other.", self.looped
+        )
+        lines += _histogram("request_seconds", "From request to answer.", self.latency)
+        lines += _histogram("batch_size", "Requests that ran together.", self.batches)
+        return "\n".join(lines) + "\n"
+
+
+def _single(name: str, kind: str, says: str, value: int) -> list[str]:
+    name = f"autobatch_{name}"
+    return [f"# HELP {name} {says}", f"# TYPE {name} {kind}", f"{name} {value}"]
+
+
+def _histogram(name: str, says: str, histogram: Histogram) -> list[str]:
+    name = f"autobatch_{name}"
+    bounds = [*map(str, histogram.bounds), "+Inf"]
+    lines = [f"# HELP {name} {says}", f"# TYPE {name} histogram"]
+    counts = histogram.cumulative()
+    lines += [f'{name}_bucket{{le="{bound}"}} {count}' for bound, count in zip(bounds, counts, strict=True)]
+    return [*lines, f"{name}_sum {histogram.total}", f"{name}_count {counts[-1]}"]

@@ -1,0 +1,269 @@
+"""A round: requests that run together, as one map or one batch, each of which ends as its single call would.
+
+Of a function that changes nothing, a map is told nothing but the examples, and takes more of them in between its
+launches. Arrays that make a batch may run as one call of a function decorated with `ab.batch`: `Costs` says which.
+Where it raises, the requests that have no answer yet run again in halves, so that the one at fault comes to run by
+itself, as a plain call. A function that may change something runs once for each request: its exceptions are made
+results.
+"""
+
+import collections
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import greenlet
+import numpy as np
+
+from autobatch.api.call_ways import run_map
+from autobatch.api.transforms import undecorated
+from autobatch.batches.any_batch import Batch
+from autobatch.batches.examples import examples
+from autobatch.batches.masked import MaskedBatch
+from autobatch.core.current import as_first_example
+from autobatch.core.pytree import leaves
+from autobatch.errors import OverTime
+from autobatch.serving.requests import Answer, Request, deliver
+
+__all__ = ["Costs", "Model", "Round"]
+
+
+_TRIES, _AGAIN = 3, 64  # rounds
+_FEW = 4  # requests that run by themselves, after those that ran together have raised
+
+
+class Model:
+    """A function of one example with the values that all examples share, which do not change while it is used.
+
+    Attributes:
+        given: the function as it was given; function: without the decorator. shared, version: of the shared values.
+        guarded: the function with its exceptions as results: (True, result) or (False, exception).
+    """
+
+    def __init__(self, given: Callable[..., Any], shared: dict[str, Any], version: int) -> None:
+        self.given, self.shared, self.version = given, shared, version
+        self.function = undecorated(given)
+        self.guarded = _guarded(self.function)
+        self._takes_batches = given is not self.function and not any(isinstance(x, Batch) for x in leaves(shared))
+
+    def may_batch(self, requests: Sequence[Request]) -> bool:
+        """Whether these requests have arrays that make one batch, and the function takes batches."""
+        if not self._takes_batches or len(requests) < 2:
+            return False
+        examples = [each.example for each in requests]
+        kinds = {(type(x), x.dtype, x.ndim) if type(x) is np.ndarray else None for (x, *_) in examples}
+        if len(kinds) > 1 or None in kinds or len(examples[0]) > 1:
+            return False
+        first = examples[0][0]
+        return bool(first.ndim) and first.dtype.kind in "biufc"
+
+    def call(self, request: Request) -> None:
+        """Run one request as a plain call, with its own exception."""
+        try:
+            self.answer(request, as_first_example(self.function, request.example, self.shared))
+        except BaseException as error:  # whatever it is, it is this request's: the thread is not to end of it
+            request.error = error
+
+    def answer(self, request: Request, value: Any) -> None:
+        request.answer = Answer(value, self.version)
+
+
+def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(*example: Any, **shared: Any) -> tuple[bool, Any]:
+        try:
+            return True, as_first_example(function, example, shared)
+        except (greenlet.GreenletExit, OverTime):
+            raise
+        except BaseException as error:
+            return False, error
+
+    # What a function has cost is known by its code, so each function needs one of its own.
+    code = guarded.__code__.replace(co_name=f"guarded_{getattr(function, '__name__', 'call')}")
+    out = types.FunctionType(code, guarded.__globals__, code.co_name, None, guarded.__closure__)
+    out.__wrapped__ = function  # type: ignore[attr-defined]  # whose surroundings are looked at
+    return out
+
+
+class Costs:
+    """Whether rounds cost least as maps or as batches, by what each has cost.
+
+    Neither costs much more than the loop over the requests, so both may be tried: each three times for rounds of a
+    size, and the dearer one now and then, since the requests may change.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[int, bool], collections.deque[float]] = {}
+        self._rounds: collections.Counter[int] = collections.Counter()
+
+    def as_batch(self, count: int) -> bool:
+        """How a round of so many requests is to run.
+
+        >>> costs = Costs()
+        >>> for _ in range(6):
+        ...     as_batch = costs.as_batch(8)
+        ...     costs.took(8, as_batch, 1.0 if as_batch else 3.0)
+        >>> costs.as_batch(8)
+        True
+        """
+        size = count.bit_length()
+        self._rounds[size] += 1
+        known = [self._seconds.get((size, way), ()) for way in (False, True)]
+        if min(map(len, known)) < _TRIES:
+            return len(known[1]) < len(known[0])
+        dearer = min(known[1]) > min(known[0])
+        return dearer if self._rounds[size] % _AGAIN == 0 else not dearer
+
+    def took(self, count: int, as_batch: bool, seconds: float) -> None:
+        """A round of so many requests took so long."""
+        key = count.bit_length(), as_batch
+        self._seconds.setdefault(key, collections.deque(maxlen=_TRIES)).append(seconds / count)
+
+
+class Round:
+    """Requests that run together with one model; a `Joining` for the map that runs them.
+
+    Args:
+        model: what runs; requests: on what, at least one.
+        pure: the function changes nothing. as_batch: run what is pure as one batch, where that can be.
+        more: gives requests that join, at most so many; None: none do.
+        done: told of requests that have ended, a few at a time.
+
+    Attributes:
+        requests: all of them, those that joined last. looped: why they ran in a loop, if they did.
+        as_batch: they ran as one batch.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        requests: Sequence[Request],
+        pure: bool,
+        more: Callable[[int], Sequence[Request]] | None = None,
+        done: Callable[[Sequence[Request]], Any] = deliver,
+        as_batch: bool = False,
+    ) -> None:
+        self.requests = list(requests)
+        self._model = model
+        self._pure = pure
+        self._more = more
+        self._done = done
+        self.as_batch = as_batch
+        self.looped: str | None = None
+        self._alone: set[int] = set()
+        self._gone: set[int] = set()
+        self._ended: list[Request] = []
+        self._at_once = len(requests)
+
+    def run(self, most: int) -> None:
+        """Run all of them, and those that join, at most so many at once; each has ended when this returns."""
+        self._most = most
+        if not self._pure and len(self.requests) == 1:
+            self._call(self.requests[0])
+            return
+        if not self._pure:
+            self._run_guarded()
+            return
+        self.as_batch = self.as_batch and self._run_as_batch()
+        if not self.as_batch:
+            self._run_together(self.requests)
+        for index in self._alone:
+            self._call(self.requests[index])
+        parts = [[each for each in self.requests if each.wanted and not each.ended]]
+        self._more = None
+        while parts:
+            part = parts.pop()
+            if len(part) <= _FEW:
+                for each in part:
+                    self._call(each)
+                continue
+            for half in (part[: len(part) // 2], part[len(part) // 2 :]):
+                again = Round(self._model, half, True, None, self._done)
+                again._run_together(half)
+                for index in again._alone:
+                    again._call(half[index])
+                again._tell()
+                parts.append([each for each in half if each.wanted and not each.ended])
+        self._tell()
+
+    def _run_together(self, requests: Sequence[Request]) -> None:
+        columns = list(zip(*[each.example for each in requests], strict=True))
+        try:
+            results, stats = run_map(self._model.function, columns, self._model.shared, None, self)
+        except BaseException:  # of some request: which one, running them in parts shows
+            return
+        self.looped = stats.looped
+        for index, result in enumerate(results):
+            self.settled(index, result)
+        self._tell()
+
+    def _run_as_batch(self) -> bool:
+        """One call of the function on a batch; returns whether that could be."""
+        try:
+            batch = MaskedBatch.from_examples([x for (x,) in (each.example for each in self.requests)])
+            results = examples(self._model.given(batch, **self._model.shared))
+        except BaseException:  # of some request, or of what no batch can be made of: a map says
+            return False
+        if len(results) != len(self.requests):  # they are the same for all
+            return False
+        for index, result in enumerate(results):
+            self.settled(index, result)
+        self._tell()
+        return True
+
+    def _run_guarded(self) -> None:
+        columns = list(zip(*[each.example for each in self.requests], strict=True))
+        try:
+            outcomes, stats = run_map(self._model.guarded, columns, self._model.shared)
+            self.looped = stats.looped
+        except BaseException as error:
+            outcomes = [(False, error)] * len(self.requests)
+        for request, (succeeded, result) in zip(self.requests, outcomes, strict=True):
+            if succeeded:
+                self._model.answer(request, result)
+            else:
+                request.error = result
+        self._done(self.requests)
+
+    def _call(self, request: Request) -> None:
+        if request.wanted and not request.ended:
+            self._model.call(request)
+            self._ended.append(request)
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._ended:
+            ended, self._ended = self._ended, []
+            self._done(ended)
+
+    # As the map sees it.
+
+    def arrivals(self) -> Sequence[tuple[Any, ...]]:
+        """The examples of the requests that join."""
+        self._tell()
+        if self._more is None:
+            return ()
+        joined = self._more(self._most - self._at_once)
+        self._at_once += len(joined)
+        self.requests += joined
+        return [each.example for each in joined]
+
+    def left(self, index: int) -> bool:
+        """Whether the request was cancelled."""
+        if self.requests[index].wanted:
+            return False
+        self._gone.add(index)
+        self._at_once -= 1
+        return True
+
+    def settled(self, index: int, result: Any) -> None:
+        """The result of a request is there."""
+        request = self.requests[index]
+        if not (request.ended or index in self._alone or index in self._gone):
+            self._model.answer(request, result)
+            self._ended.append(request)
+            self._at_once -= 1
+
+    def raised(self, index: int) -> None:
+        """It is to run by itself."""
+        self._alone.add(index)
+        self._at_once -= 1

@@ -1,0 +1,338 @@
+"""A user's own batched function beside his function of one example: one run of each, and how the two differ.
+
+`Pair` is what the check, the search for the smallest batch and the diagnosis ask.
+"""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.bridges.frameworks import Framework, reachable
+from autobatch.core.pytree import flatten, leaves, map_tree, paths, unflatten
+from autobatch.testing.calling import Convention, Padding, rows
+from autobatch.testing.compare import Difference, coarsest, compare
+from autobatch.testing.equivalence import is_refusal
+from autobatch.testing.gradients import cotangents, fresh
+
+__all__ = ["BatchDiffers", "Pair", "modules_of", "unchanged"]
+
+
+class BatchDiffers(Exception):  # noqa: N818 - what was found, not what went wrong
+    """The batched function differs on one batch.
+
+    Attributes:
+        examples: the batch; padding: what stood beside them.
+        place: the example that differs, None where it is what all share.
+        lines: what differs, in words.
+        kind: "value" (of the result), "gradient" or "error".
+    """
+
+    def __init__(
+        self,
+        examples: Sequence[tuple[Any, ...]],
+        padding: Padding,
+        place: int | None,
+        lines: Sequence[str],
+        kind: str = "value",
+    ) -> None:
+        super().__init__(*lines)
+        self.examples, self.padding, self.place, self.lines, self.kind = examples, padding, place, lines, kind
+
+
+class Pair:
+    """The two functions.
+
+    Args:
+        per_example, batched: they.
+        convention: how `batched` is called; its `source` is the library of the examples.
+        own: the library whose arrays `per_example` takes.
+        examples: all of them, as positional arguments.
+        shared: the keyword arguments of both.
+    """
+
+    def __init__(
+        self,
+        per_example: Callable[..., Any],
+        batched: Callable[..., Any],
+        convention: Convention,
+        own: Framework,
+        examples: Sequence[tuple[Any, ...]],
+        shared: dict[str, Any],
+    ) -> None:
+        self.per_example, self.batched, self.convention, self.own = per_example, batched, convention, own
+        self.examples, self.shared = list(examples), shared
+        self._kept: dict[int, tuple[Any, Any]] = {}  # by the example's identity, which is kept beside
+        values, self._shared_tree = flatten(shared)
+        self._shared = [convention.source.numpy(x) for x in values]
+        self._shared_like = values
+        self._shared_floats = [i for i, x in enumerate(self._shared) if _is_floats(x)]
+        self.parameters = _common_parameters(per_example, batched) if own is convention.framework else []
+        self.precision = coarsest(
+            [*self._shared, *(x for e in examples for x in map(convention.source.numpy, leaves(e)))]
+        )
+        self._varying = self._find_varying()
+
+    def _find_varying(self) -> dict[tuple[int, int], bool]:
+        columns: dict[tuple[int, int], list[int]] = {}
+        for example in self.examples:
+            for at, leaf in enumerate(leaves(self.reference(example))):
+                for axis, size in enumerate(np.shape(leaf)):
+                    columns.setdefault((at, axis), []).append(size)
+        return {at: len(set(sizes)) > 1 or self.convention.is_size(sizes) for at, sizes in columns.items()}
+
+    def reference(self, example: tuple[Any, ...]) -> Any:
+        """What the function of one example gives, with NumPy arrays; it raises what that raises."""
+        kept = self._kept.get(id(example))
+        if kept is None:
+            args = self._as(self.own, fresh(example))
+            result = self.own.call(self.per_example, args, self._keywords(self.own))
+            kept = self._kept[id(example)] = (example, map_tree(self.own.numpy, result))
+        return kept[1]
+
+    def _as(self, framework: Framework, tree: Any) -> Any:
+        """A tree of the examples' arrays as one of another library's."""
+        source = self.convention.source
+        if framework is source:
+            return tree
+        return map_tree(lambda x: framework.array(source.numpy(x), x) if source.owns(x) else x, tree)
+
+    def _keywords(self, framework: Framework, floats: Sequence[Any] | None = None) -> dict[str, Any]:
+        """The shared arguments as arrays of this library, with these in place of the float arrays."""
+        values = []
+        new = iter(floats or ())
+        for i, (plain, like) in enumerate(zip(self._shared, self._shared_like, strict=True)):
+            if floats is not None and i in self._shared_floats:
+                values.append(next(new))
+            else:
+                is_array = isinstance(plain, np.ndarray | np.generic)
+                values.append(framework.array(plain, like) if is_array and framework.name != "numpy" else fresh(plain))
+        out: dict[str, Any] = unflatten(self._shared_tree, values)
+        return out
+
+    def run(self, examples: Sequence[tuple[Any, ...]], padding: Padding) -> list[Any]:
+        """What the batched function gives for each example, with NumPy arrays."""
+        framework = self.convention.framework
+        references = [self.reference(example) for example in examples]
+        packed = self.convention.pack(examples, padding)
+        args, more = packed.rebuild([framework.array(x, like) for x, like in packed.floats])
+        result = framework.call(self.batched, args, {**more, **self._keywords(framework)})
+        if not examples:
+            is_ours = hasattr(result, "examples") or getattr(result, "is_nested", False)
+            return [] if is_ours else leaves(map_tree(framework.numpy, result))
+        found = rows(result, references, self._is_varying)
+        return [map_tree(framework.numpy, x) for x in found]
+
+    def _is_varying(self, at: int, axis: int) -> bool:
+        return self._varying.get((at, axis), False)
+
+    def compare(self, reference: Any, found: Any, path: str = "result") -> list[Difference]:
+        """How one example's result differs."""
+        return compare(*_on_one_footing(reference, found, self.convention.framework), path, self.precision)
+
+    def check(self, examples: Sequence[tuple[Any, ...]], padding: Padding) -> None:
+        """Values, dtypes, shapes and structure.
+
+        Raises:
+            BatchDiffers: they differ, or the batched function raises.
+        """
+        references = [self.reference(example) for example in examples]
+        try:
+            found = self.run(examples, padding)
+        except Exception as error:
+            line = f"the batched function raises {type(error).__name__}: {error}"
+            raise BatchDiffers(examples, padding, None, [line], "error") from error
+        if not examples:
+            return self._check_empty(found, padding)
+        for place, (reference, own) in enumerate(zip(references, found, strict=True)):
+            differences = self.compare(reference, own)
+            if differences:
+                raise BatchDiffers(examples, padding, place, list(map(str, differences)))
+        return None
+
+    def _check_empty(self, found: Sequence[Any], padding: Padding) -> None:
+        wanted = leaves(self.reference(self.examples[0]))
+        for leaf, own in zip(wanted, found, strict=False):
+            wanted_dtype = _on_one_footing(leaf, own, self.convention.framework)[0].dtype
+            if not hasattr(own, "shape") or own.shape[:1] != (0,) or own.dtype != wanted_dtype:
+                what = f"{getattr(own, 'shape', ())} of {getattr(own, 'dtype', type(own).__name__)}"
+                text = f"a batch of no examples gives an array of shape {what}; expected (0, ...) of {wanted_dtype}"
+                raise BatchDiffers([], padding, None, [text], "error")
+
+    # Gradients.
+
+    def no_gradient(self) -> str:
+        """Why gradients cannot be compared; "" where they can."""
+        if not any(_is_floats(x) for x in leaves(self.reference(self.examples[0]))):
+            return "no float outputs"
+        if not self._shared_floats and not self.parameters and not self.convention.floats(self.examples[0]):
+            return "no float inputs"
+        for what, framework, run in (
+            ("the function of one example", self.own, lambda: self._own_gradient(self.examples[0], 0)),
+            (
+                "the batched function",
+                self.convention.framework,
+                lambda: self._batch_gradient(self.examples[:1], Padding()),
+            ),
+        ):
+            try:
+                run()
+            except Exception as error:
+                if framework.name == "numpy" or is_refusal(error):  # compiled code, or an operation without a gradient
+                    return f"{what} cannot be differentiated: {error}"
+        return ""
+
+    def _own_gradient(self, example: tuple[Any, ...], place: int) -> list[Any]:
+        """Of the example's floats, then of the shared ones, then of the parameters."""
+        framework, source = self.own, self.convention.source
+        values, tree = flatten(example)
+        where = [i for i, x in enumerate(values) if _is_floats(source.numpy(x))]
+        f = framework.differentiable(self.per_example)
+
+        def run(floats: list[Any]) -> Any:
+            args = list(self._as(framework, values))
+            for i, x in zip(where, floats, strict=False):
+                args[i] = x
+            result = f(*unflatten(tree, args), **self._keywords(framework, floats[len(where) :]))
+            return result, [x for x, ct in zip(leaves(result), weights, strict=True) if ct is not None]
+
+        weights = cotangents(self.reference(example), place)
+        given = [(np.asarray(source.numpy(values[i])), values[i]) for i in where] + self._shared_pairs()
+        return framework.vjp(run, given, [w for w in weights if w is not None], self.parameters)
+
+    def _shared_pairs(self) -> list[tuple[Any, Any]]:
+        return [(np.asarray(self._shared[i]), self._shared_like[i]) for i in self._shared_floats]
+
+    def _batch_gradient(
+        self, examples: Sequence[tuple[Any, ...]], padding: Padding
+    ) -> tuple[list[Any], list[Any], Any]:
+        """Of each example's floats; of what is shared; and what the padding got."""
+        framework = self.convention.framework
+        references = [self.reference(example) for example in examples]
+        weights = [cotangents(reference, place) for place, reference in enumerate(references)]
+        packed = self.convention.pack(examples, padding)
+        count = len(packed.floats)
+        f = framework.differentiable(self.batched)
+
+        def run(floats: list[Any]) -> Any:
+            args, more = packed.rebuild(floats[:count])
+            result = f(*args, **more, **self._keywords(framework, floats[count:]))
+            found = rows(result, references, self._is_varying)
+            pairs = (
+                (x, ct) for row, cts in zip(found, weights, strict=True) for x, ct in zip(leaves(row), cts, strict=True)
+            )
+            return result, [x for x, ct in pairs if ct is not None]
+
+        flat = [ct for cts in weights for ct in cts if ct is not None]
+        grads = framework.vjp(run, [*packed.floats, *self._shared_pairs()], flat, self.parameters)
+        outside = self.convention.outside(examples, grads[:count]) if self.convention.told else []
+        return packed.split(grads[:count]), grads[count:], outside
+
+    def check_gradients(self, examples: Sequence[tuple[Any, ...]], padding: Padding) -> None:
+        """The gradients of all float outputs, along random cotangents.
+
+        Raises:
+            BatchDiffers: they differ, or the padding has one.
+        """
+        own = [self._own_gradient(example, place) for place, example in enumerate(examples)]
+        try:
+            found, common, outside = self._batch_gradient(examples, padding)
+        except Exception as error:
+            line = f"differentiating the batched function raises {type(error).__name__}: {error}"
+            raise BatchDiffers(examples, padding, None, [line], "gradient") from error
+        count = len(self.convention.floats(examples[0]))
+        for place, (wanted, given) in enumerate(zip(own, found, strict=True)):
+            for path, left, right in zip(self.convention.float_paths, wanted[:count], given, strict=False):
+                self._refuse(examples, padding, place, left, right, f"gradient of the example's own example{path}")
+        for i, right in enumerate(common):
+            parts = [wanted[count + i] for wanted in own]
+            left = np.sum(np.stack([np.asarray(x) for x in parts]), axis=0, dtype=np.float64).astype(parts[0].dtype)
+            self._refuse(examples, padding, None, left, right, f"gradient of {self._shared_name(i)}")
+        for part in outside:
+            if not (part == 0).all():
+                wrong = part[part != 0][0]
+                line = f"gradient of the padding is {wrong!r}; expected 0"
+                raise BatchDiffers(examples, padding, None, [line], "gradient")
+
+    def _shared_name(self, i: int) -> str:
+        if i >= len(self._shared_floats):
+            return f"parameter {i - len(self._shared_floats)} of the modules that both functions use"
+        names = [f"{name}{path}" for name, value in self.shared.items() for path in paths(flatten(value)[1])]
+        return names[self._shared_floats[i]]
+
+    def _refuse(self, examples: Any, padding: Padding, place: int | None, left: Any, right: Any, path: str) -> None:
+        differences = self.compare(np.asarray(left), np.asarray(right), path)
+        if differences:
+            raise BatchDiffers(examples, padding, place, list(map(str, differences)), "gradient")
+
+
+def _is_floats(x: Any) -> bool:
+    return isinstance(x, np.ndarray | np.generic) and x.dtype.kind == "f"
+
+
+def _on_one_footing(reference: Any, found: Any, framework: Framework) -> tuple[Any, Any]:
+    """Both results with arrays only, of the dtypes that the library of the batched one has.
+
+    A number of Python's has no counterpart in a batch; JAX without x64 has no float64.
+    """
+    structure = flatten(reference)[1]
+    values, other = flatten(found)
+    if other != structure:
+        return reference, found
+    pairs = [_arrays(x, y, framework) for x, y in zip(leaves(reference), values, strict=True)]
+    return unflatten(structure, [x for x, _ in pairs]), unflatten(structure, [y for _, y in pairs])
+
+
+def _arrays(x: Any, y: Any, framework: Framework) -> tuple[Any, Any]:
+    numbers = bool | int | float | complex
+    if not isinstance(y, np.ndarray | np.generic | numbers) or not isinstance(x, np.ndarray | np.generic | numbers):
+        return x, y
+    left, right = np.asarray(x), np.asarray(y)
+    if framework.name == "jax":
+        left = left.astype(sys.modules["jax"].dtypes.canonicalize_dtype(left.dtype))
+    if left.dtype.kind == right.dtype.kind and isinstance(x, numbers) and not isinstance(x, np.generic):
+        left = left.astype(right.dtype)
+    return left, right
+
+
+def _common_parameters(per_example: Any, batched: Any) -> list[Any]:
+    """The tensors that want a gradient, of the torch modules that both functions name."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn"):
+        return []
+    found: list[dict[int, Any]] = []
+    for f in (per_example, batched):
+        own: dict[int, Any] = {}
+        for x in reachable(f):
+            parts = x.parameters() if isinstance(x, torch.nn.Module) else [x] if isinstance(x, torch.Tensor) else []
+            own |= {id(part): part for part in parts if part.requires_grad and part.is_leaf}
+        found.append(own)
+    return [part for key, part in found[0].items() if key in found[1]]
+
+
+def modules_of(f: Any) -> list[Any]:
+    """The torch modules that a function is or names."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn"):
+        return []
+    return [x for x in reachable(f) if isinstance(x, torch.nn.Module)]
+
+
+@contextlib.contextmanager
+def unchanged(*functions: Any) -> Iterator[None]:
+    """What calls of these functions change is put back: buffers of torch modules, random numbers of torch and NumPy."""
+    buffers = {id(b): b for f in functions for module in modules_of(f) for b in module.buffers()}
+    kept = [(b, b.detach().clone()) for b in buffers.values()]
+    random = np.random.get_state()
+    torch: Any = sys.modules.get("torch") if kept or modules_of(functions[0]) or modules_of(functions[-1]) else None
+    state = None if torch is None else torch.get_rng_state()
+    try:
+        yield
+    finally:
+        for buffer, before in kept:
+            buffer.data.copy_(before)
+        np.random.set_state(random)
+        if state is not None:
+            torch.set_rng_state(state)

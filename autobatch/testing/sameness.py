@@ -1,0 +1,176 @@
+"""`assert_same`: the proof that a user's own batched function gives what his function of one example gives."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from autobatch.bridges.frameworks import framework_of
+from autobatch.errors import ShapeError
+from autobatch.lazy.fibers import examples_in
+from autobatch.testing.calling import Convention, Padding, example_arguments
+from autobatch.testing.compare import largest_error
+from autobatch.testing.diagnosis import diagnosis
+from autobatch.testing.equivalence import EquivalenceReport, orders
+from autobatch.testing.own_batch import BatchDiffers, Pair, unchanged
+from autobatch.testing.smallest import smallest
+
+__all__ = ["assert_same"]
+
+__tracebackhide__ = True
+
+_SHOWN = 3  # lines of one difference
+_NONE = "no batch is made of no examples there"
+
+
+def assert_same(
+    per_example: Callable[..., Any],
+    batched: Callable[..., Any],
+    examples: Any,
+    *,
+    grad: bool = True,
+    layout: Literal["padded", "list", "packed", "jagged", "batch"] | None = None,
+    framework: Literal["numpy", "torch", "jax"] | None = None,
+    padding: Any = 0,
+    poison: Literal["finite", "nan"] = "finite",
+    collate: Callable[[list[Any]], Any] | None = None,
+    empty: bool = True,
+    **shared: Any,
+) -> EquivalenceReport:
+    """Assert that your own batched function gives, for each example, what your function of one example gives.
+
+    Both may be of NumPy, Numba, torch or JAX, alike or not. `batched` is called as its parameters say. Each argument
+    of an example arrives as one array, padded at the end to the longest, with the axis of examples in front:
+    `batched(padded)`. A further parameter gets what its name says, of the first argument whose length varies, or, as
+    in `src_mask`, of the argument of that name:
+
+    - `lengths` (also `lens`, `sizes`): (B,) int64.
+    - `mask` (also `valid`): (B, T) bool, True at an example's own elements. `attention_mask`: the same as int64.
+    - `key_padding_mask` (also `padding_mask`): (B, T) bool, True at the padding, as torch's layers take it.
+    - `offsets` (B + 1,) or `segment_ids` (N,): then arguments arrive end to end, without padding.
+
+    Compared are values (floats up to re-association), dtypes, shapes, structure, and gradients along random cotangents
+    (torch's autograd, `jax.vjp`, `ab.grad`) with respect to the float arrays of the examples, those of `shared`, and
+    the parameters of torch modules that both functions name; on all examples, shuffled, split, alone and none, padded
+    to the longest and further. What is told to be padding is filled with other ids or values as well, which may not
+    matter. A result with an axis as long as the padding is cut to the example's own part. If they differ, hypothesis
+    looks for the smallest batch that does, and the message says what changes the result there, and what follows.
+
+    Args:
+        per_example: the reference: a function of one example.
+        batched: a function of a batch, such as a torch module. It returns what `per_example` returns, each array with
+            an axis of examples in front; or a list of results, a jagged tensor or one of our batches.
+        examples: a sequence of examples. A tuple is several arguments; anything else, arrays in a dict too, is one.
+        grad: compare gradients.
+        layout: "padded"; "list" (each argument a list of arrays, also chosen by an annotation); "packed" (end to end);
+            "jagged" (torch's nested tensors); "batch" (what `ab.collate` gives). By default as the parameters say.
+        framework: whose arrays `batched` takes, where its code does not show it.
+        padding: what you pad with, as an id for padding. A function that is told no lengths and no mask may rely on it.
+        poison: "finite" fills padding with values ten times larger than the largest; "nan" with NaN, after which
+            `(x * mask).sum(1)` differs too, as 0 * NaN is NaN.
+        collate: makes the arguments of `batched` of a list of examples, as the `collate_fn` of a torch loader: a tuple
+            is positional, a dict by keyword. Padding is its business then.
+        empty: whether a batch of no examples has to work, too.
+        shared: keyword arguments of both functions: parameters.
+
+    Returns:
+        An `EquivalenceReport`: what ran, what was not compared and why.
+
+    Raises:
+        AssertionError: with the smallest batch that differs, the first elements that do, and a diagnosis.
+        ShapeError: no examples, or of different structures. UnsupportedError: a parameter of `batched` that means
+            nothing here. Exception: what `per_example` raises for an example, which has to be one it takes.
+
+    >>> import numpy as np
+    >>> def mean(x):
+    ...     return x.mean(0)
+    >>> xs = [np.ones((2, 3)), np.arange(12.0).reshape(4, 3)]
+    >>> def batched_mean(padded, mask):
+    ...     return (padded * mask[..., None]).sum(1) / mask.sum(1)[:, None]
+    >>> assert_same(mean, batched_mean, xs).examples
+    2
+    >>> assert_same(mean, lambda padded: padded.mean(1), xs)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    AssertionError: ...
+    so: it divides by the padded length, as padded.mean(1) does: sum an example's own elements and divide by its length
+    """
+    found = example_arguments(examples_in(examples, "ab.testing.assert_same"))
+    if not found:
+        raise ShapeError("no examples: nothing would be proved; give a non-empty sequence of examples")
+    if len({len(x) for x in found}) > 1:
+        raise ShapeError(f"examples with {sorted({len(x) for x in found})} arguments; expected as many in each")
+    source, own = framework_of(None, found), framework_of(per_example, found)
+    theirs = framework_of(batched, found, framework)
+    convention = Convention(
+        batched, found, theirs, source, shared, layout=layout, padding=padding, collate=collate, poison=poison
+    )
+    with unchanged(per_example, batched):
+        pair = Pair(per_example, batched, convention, own, found, shared)
+        report = EquivalenceReport(examples=len(found))
+        try:
+            _check(pair, report, grad, "" if empty and convention.takes_none else "empty=False" if not empty else _NONE)
+        except BatchDiffers as mismatch:
+            least = smallest(pair, mismatch)
+            lines = [*_difference(pair, least), *diagnosis(pair, mismatch)]
+            raise AssertionError("\n".join(lines)) from least.__cause__
+    return report
+
+
+def _paddings(convention: Convention) -> list[Padding]:
+    if not convention.pads:
+        return [Padding()]
+    told = [Padding("high", 2), Padding("low", 1)] if convention.told else []
+    return [Padding(), Padding(extra=2), *told]
+
+
+def _check(pair: Pair, report: EquivalenceReport, grad: bool, no_empty: str) -> None:
+    """Every order with every padding, the gradients of some."""
+    skip = "grad=False"
+    paddings = _paddings(pair.convention)
+    for name, order in orders(len(pair.examples)):
+        batch = [pair.examples[i] for i in order]
+        for padding in paddings:
+            pair.check(batch, padding)
+            report.runs += 1
+        if name == "all examples":
+            skip = pair.no_gradient() if grad else skip
+            report.max_error = _largest(pair, batch)
+        if not skip and name in ("all examples", "shuffled"):
+            for padding in (paddings[0], paddings[-1])[: len(paddings)]:
+                pair.check_gradients(batch, padding)
+        report.ways.append(name)
+    if no_empty:
+        report.skipped["no examples"] = no_empty
+    else:
+        pair.check([], Padding())
+        report.ways.append("no examples")
+    if skip:
+        report.skipped["gradients"] = skip
+    report.ways += [str(padding) for padding in paddings[1:]]
+
+
+def _largest(pair: Pair, batch: Sequence[Any]) -> float:
+    found = pair.run(batch, Padding())
+    return max(largest_error(pair.reference(x), y) for x, y in zip(batch, found, strict=True))
+
+
+def _difference(pair: Pair, found: BatchDiffers) -> list[str]:
+    names = [getattr(f, "__name__", type(f).__name__) for f in (pair.batched, pair.per_example)]
+    lines = [f"{names[0]} differs from {names[1]} of each example", f"  {_batch_text(pair, found)}"]
+    where = f"example {found.place} of it: " if found.place is not None else ""
+    lines += [f"    {where}{line}" for line in found.lines[:_SHOWN]]
+    if len(found.lines) > _SHOWN:
+        lines.append(f"    and {len(found.lines) - _SHOWN} more")
+    return lines
+
+
+def _batch_text(pair: Pair, found: BatchDiffers) -> str:
+    if not found.examples:
+        return "a batch of no examples:"
+    lengths = pair.convention.lengths(found.examples)
+    count = len(found.examples)
+    text = f"the smallest batch found that differs: {count} example{'s' * (count > 1)}"
+    if lengths[0]:
+        shown = [own[0] if len(own) == 1 else own for own in lengths]
+        text += f" of length{'s' * (count > 1)} {', '.join(map(str, shown))}"
+    padding = str(found.padding)
+    return text + (f", {padding}" if padding else "") + ":"

@@ -1,0 +1,191 @@
+"""Differentiable code of numbers in loops as people write it, each with examples and what is differentiated."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[[np.random.Generator], Any], tuple[int, ...]]] = {}
+
+
+def differentiated(*argnums: int, examples: Callable[[np.random.Generator], Any]) -> Callable[[Any], Any]:
+    """Registers a program with what makes one example, the tuple of its arguments."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        GRADIENTS[function.__name__] = function, examples, argnums
+        return function
+
+    return register
+
+
+def floats(rng, least=1, most=7):
+    return rng.normal(size=rng.integers(least, most))
+
+
+@differentiated(0, 1, examples=lambda rng: (floats(rng), floats(rng)))
+def soft_dtw(a, b, gamma=0.5):
+    n, m = len(a), len(b)
+    r = np.full((n + 1, m + 1), np.inf)
+    r[0, 0] = 0.0
+    for i in range(1, n + 1):
+        for j in range(1, m + 1):
+            low = min(r[i - 1, j], r[i, j - 1], r[i - 1, j - 1])
+            total = math.exp((low - r[i - 1, j]) / gamma) + math.exp((low - r[i, j - 1]) / gamma)
+            total += math.exp((low - r[i - 1, j - 1]) / gamma)
+            r[i, j] = (a[i - 1] - b[j - 1]) ** 2 + low - gamma * math.log(total)
+    return r[n, m]
+
+
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=(rng.integers(1, 6), 3)), rng.normal(size=(3, 3))))
+def random_field(emissions, transitions):
+    alpha = emissions[0]
+    for t in range(1, len(emissions)):
+        following = np.zeros(3)
+        for j in range(3):
+            scores = alpha + transitions[:, j]
+            top = np.max(scores)
+            following[j] = emissions[t, j] + top + np.log(np.sum(np.exp(scores - top)))
+        alpha = following
+    return np.logaddexp(np.logaddexp(alpha[0], alpha[1]), alpha[2])
+
+
+@differentiated(
+    1, examples=lambda rng: (rng.integers(0, 2, rng.integers(1, 7)), {"stay": 0.7, "emit": rng.random((2, 2)) + 0.1})
+)
+def markov_chain(observed, p):
+    forward = [0.5 * p["emit"][0, observed[0]], 0.5 * p["emit"][1, observed[0]]]
+    for o in observed[1:]:
+        a = (forward[0] * p["stay"] + forward[1] * (1 - p["stay"])) * p["emit"][0, o]
+        b = (forward[1] * p["stay"] + forward[0] * (1 - p["stay"])) * p["emit"][1, o]
+        forward = [a, b]
+    return math.log(forward[0] + forward[1])
+
+
+@differentiated(
+    0,
+    1,
+    2,
+    examples=lambda rng: (np.where(rng.random(n := rng.integers(1, 8)) < 0.3, np.nan, rng.normal(size=n)), 0.1, 0.5),
+)
+def kalman(z, q, r):
+    x, p, loglik = 0.0, 1.0, 0.0
+    for t in range(len(z)):
+        p = p + q
+        if not math.isnan(z[t]):
+            s = p + r
+            k = p / s
+            innovation = z[t] - x
+            loglik += -0.5 * (math.log(2 * math.pi * s) + innovation**2 / s)
+            x = x + k * innovation
+            p = (1 - k) * p
+    return loglik + 0.0 * x
+
+
+@differentiated(0, 1, examples=lambda rng: (floats(rng), float(rng.normal())))
+def scan_with_if(x, w):
+    h, up = 0.0, 0
+    for v in x:
+        if v > 0.0:
+            h = np.tanh(h * w + v)
+            up += 1
+        elif v < -1.5:
+            continue
+        else:
+            h = h * 0.5 - v * v
+    return h * h + up
+
+
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=(3, 2)), rng.normal(size=(3, 2))))
+def leapfrog(position, velocity, steps=4, dt=0.05):
+    q, v = position.copy(), velocity.copy()
+    for _ in range(steps):
+        force = np.zeros((3, 2))
+        for i in range(3):
+            for j in range(3):
+                if i != j:
+                    dx, dy = q[j, 0] - q[i, 0], q[j, 1] - q[i, 1]
+                    d = (dx * dx + dy * dy + 0.1) ** 1.5
+                    force[i, 0] += dx / d
+                    force[i, 1] += dy / d
+        v += dt * force
+        q = q + dt * v
+    return (q * q).sum() + 0.5 * np.sum(v**2)
+
+
+def _rates(a, b, k):
+    return k * a - a * b, a * b - b
+
+
+@differentiated(0, 1, examples=lambda rng: ((float(rng.uniform(0.5, 2)), 1.0), 1.2))
+def runge_kutta(start, k):
+    a, b = start
+    h = 0.1
+    path = [a]
+    for _ in range(5):
+        a1, b1 = _rates(a, b, k)
+        a2, b2 = _rates(a + h / 2 * a1, b + h / 2 * b1, k)
+        a, b = a + h * a2, b + h * b2
+        path.append(a)
+    return sum(path) + max(path) - min(a, b)
+
+
+@dataclasses.dataclass
+class Trade:
+    strike: float
+    days: int
+    prices: np.ndarray
+
+
+@differentiated(
+    1, 2, examples=lambda rng: (Trade(1.0, int(rng.integers(1, 4)), rng.uniform(0.8, 1.3, 3)), 0.03, np.float32(0.2))
+)
+def option(trade, rate, sigma):
+    total = 0.0
+    for s in trade.prices:
+        root = sigma * math.sqrt(trade.days)
+        d = (math.log(s / trade.strike) + (rate + 0.5 * sigma * sigma) * trade.days) / root
+        total += s * 0.5 * (1.0 + math.erf(d / math.sqrt(2.0))) - trade.strike * math.exp(-rate * trade.days)
+    return total / len(trade.prices)
+
+
+def _tree(x, depth):
+    if depth == 0 or x < 0.1:
+        return x * x
+    return _tree(x * 0.5, depth - 1) + math.sin(x) * _tree(x - 0.3, depth - 1)
+
+
+@differentiated(0, examples=lambda rng: (float(rng.uniform(0.5, 2)), int(rng.integers(0, 4))))
+def recursion(x, depth):
+    return _tree(x, depth)
+
+
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=(2, 2)), rng.normal(size=2)))
+def small_matrices(f, x):
+    p = np.eye(2)
+    for _ in range(3):
+        x = f @ x
+        p = f @ p @ f.T + 0.1 * np.eye(2)
+        gain = p[:, 0] / (p[0, 0] + 1.0)
+        x = x + gain * (1.0 - x[0])
+        p = p - np.outer(gain, p[0])
+    return x.mean() + p.sum() * np.prod(x) + np.dot(x, x)
+
+
+@differentiated(0, examples=lambda rng: ([floats(rng, 1, 4), floats(rng, 1, 4)],))
+def list_of_arrays(parts):
+    total = 0.0
+    for part in parts:
+        for v in part:
+            total = total * 0.5 + abs(v) + np.maximum(v, 0.1) * np.sqrt(v * v + 1.0)
+    return total
+
+
+@differentiated(0, examples=lambda rng: (rng.normal(size=rng.integers(2, 6)).astype(np.float32),))
+def single_precision(x):
+    y = np.cumsum(np.exp(-x)) * np.where(x > 0, x, x * np.float32(0.1))
+    best = x[0]
+    for v in y:
+        best = max(best, v * 2)
+    return best + y[-1] / (1 + x.sum() ** 2)

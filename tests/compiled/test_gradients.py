@@ -1,0 +1,205 @@
+"""Gradients of code of numbers, compiled: those of the loop, which are central differences, in every call.
+
+Broken once by hand: a partial derivative without its sign, the adjoints of shared arguments left from the example
+before, places of a callee's array not given back, flags of the way back taken for those of the function.
+"""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.compiled.compiled_call import NotCompiled
+from autobatch.compiled.taping import backward
+from autobatch.compiled.taping.gradient_map import compiled_gradient_map
+from tests.compiled.gradient_programs import GRADIENTS
+
+FEW = {"soft_dtw", "markov_chain", "scan_with_if", "list_of_arrays"}
+NAMES = [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in GRADIENTS]
+
+
+def _columns(name, count=5):
+    rng = np.random.default_rng(0)
+    function, examples, argnums = GRADIENTS[name]
+    return function, [list(column) for column in zip(*[examples(rng) for _ in range(count)], strict=True)], argnums
+
+
+def _close(a, b):
+    assert type(a) is type(b), (a, b)
+    if isinstance(a, dict):
+        assert list(a) == list(b)
+        a, b = list(a.values()), list(b.values())
+    if isinstance(a, list | tuple):
+        assert len(a) == len(b)
+        for x, y in zip(a, b, strict=True):
+            _close(x, y)
+    elif a is not None:
+        assert np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_allclose(a, b, rtol=1e-4 if np.asarray(a).dtype == np.float32 else 1e-6, atol=1e-9)
+
+
+def _way(call):
+    with ab.options(warn=False):
+        return ab.explain(*call).way
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_map_of_gradients(name):
+    function, columns, argnums = _columns(name)
+    gradient = ab.value_and_grad(function, argnums=argnums)
+    with ab.options(way="loop"):
+        expected = ab.map(gradient, *columns)
+    with ab.options(way="compiled"):
+        assert _way((gradient, *columns)) == "compiled"
+        got = ab.map(gradient, *columns)
+        _close(got, expected)
+        only = ab.map(ab.grad(function, argnums=argnums), *columns)
+    _close(only, [each for _, each in expected])
+
+
+def _moved(tree, step, direction):
+    if isinstance(tree, dict):
+        return {key: _moved(value, step, direction[key]) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)([_moved(value, step, each) for value, each in zip(tree, direction, strict=True)])
+    return tree if direction is None else tree + step * direction
+
+
+def _norm(tree):
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, list | tuple):
+        return sum(map(_norm, tree))
+    return 0.0 if tree is None else float(np.sum(np.square(tree)))
+
+
+@pytest.mark.parametrize("name", [name for name in GRADIENTS if name not in ("single_precision", "option")])
+def test_the_loops_gradients_are_central_differences(name):
+    function, columns, argnums = _columns(name, 2)
+    for example in zip(*columns, strict=True):
+        gradient = ab.grad(function, argnums=argnums)(*example)
+        sides = []
+        for step in (1e-6, -1e-6):
+            args = list(example)
+            for position, direction in zip(argnums, gradient, strict=True):
+                args[position] = _moved(args[position], step, direction)
+            sides.append(function(*args))
+        assert (sides[0] - sides[1]) / 2e-6 == pytest.approx(_norm(gradient), rel=1e-4, abs=1e-8, nan_ok=True)
+
+
+def _weigh(x, w):
+    level = 0.0
+    for v in x:
+        level = math.exp(-v * w) + level * 0.5
+    return level
+
+
+weigh = ab.batch(_weigh)
+
+
+def test_a_step_on_a_batch_and_on_a_map():
+    xs = [np.linspace(-1.0, 1.0, n) for n in (3, 1, 4, 2)]
+    batches = [ab.MaskedBatch.from_examples(xs), ab.PackedBatch.from_examples(xs)]
+    for loss in (
+        lambda w: ab.sum(weigh(batches[0], w) * weigh(batches[1], w)),
+        lambda w: sum(ab.map(_weigh, xs, w=w)) ** 2,
+        lambda w: sum(ab.map(_weigh, [x * w for x in xs], ab.shared(w))),
+    ):
+        with ab.options(way="loop"):
+            expected = ab.value_and_grad(loss)(1.3)
+        with ab.options(way="compiled"):
+            _close(ab.value_and_grad(loss)(1.3), expected)
+    for batch in batches:
+        with ab.options(way="loop"):
+            expected = ab.grad(lambda x: ab.mean(weigh(x, 0.7)))(batch)
+        with ab.options(way="compiled"):
+            got = ab.grad(lambda x: ab.mean(weigh(x, 0.7)))(batch)
+        for one, two in zip(got.examples(), expected.examples(), strict=True):
+            _close(one, two)
+
+
+def _logs(x, w):
+    total = 0.0
+    for v in x:
+        total += math.log(v + w) + math.sqrt(v * 0.0)
+    return total
+
+
+def test_what_fails_is_pythons():
+    xs = [np.array([1.0, 2.0]), np.array([3.0]), np.array([0.5, -2.0])]
+    gradient = ab.grad(_logs, argnums=1)
+    with ab.options(way="compiled"):
+        with pytest.raises(ValueError, match=r"math domain|positive input") as caught:
+            ab.map(gradient, xs, [0.1, 0.1, 0.1])
+        assert "raised for example 2" in caught.value.__notes__
+        assert ab.map(gradient, xs[:2], [0.1, 0.1]) == [ab.grad(_logs, argnums=1)(x, 0.1) for x in xs[:2]]
+        huge = [np.array([1.0]), np.array([-800.0]), np.array([2.0])]
+        with np.errstate(over="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = [ab.grad(_exp)(x) for x in huge]
+            _close(ab.map(ab.grad(_exp), huge), expected)
+
+
+def _exp(x):
+    return np.exp(-x[0]) * 1.0
+
+
+def test_a_root_at_zero_and_what_nothing_depends_on():
+    def guarded(x, y):
+        root = math.sqrt(x)
+        return root * 0.0 + y if y > 0 else root
+
+    with ab.options(way="compiled", warn=False):
+        got = ab.map(ab.grad(guarded, argnums=(0, 1)), [0.0, 4.0, 0.0], [1.0, -1.0, -1.0])
+    _close(
+        got, [ab.grad(guarded, argnums=(0, 1))(x, y) for x, y in zip([0.0, 4.0, 0.0], [1.0, -1.0, -1.0], strict=True)]
+    )
+
+
+def _with_aux(x):
+    total = 0.0
+    for v in x:
+        total += v * v
+    return total, (len(x), x * 2.0)
+
+
+def test_auxiliary_results_and_types():
+    xs = [np.arange(3.0), np.arange(1.0)]
+    with ab.options(way="compiled"):
+        _close(
+            ab.map(ab.value_and_grad(_with_aux, has_aux=True), xs),
+            [ab.value_and_grad(_with_aux, has_aux=True)(x) for x in xs],
+        )
+        _close(ab.map(ab.grad(_with_aux, has_aux=True), xs), [ab.grad(_with_aux, has_aux=True)(x) for x in xs])
+
+
+def _counts(x):
+    return x[0] * int(x[0])
+
+
+def test_what_is_refused_takes_another_way():
+    wrapper: Any = ab.grad(_counts)
+    with pytest.raises(NotCompiled, match=r"test_gradients\.py:\d+.*an int is made"):
+        compiled_gradient_map(wrapper._ab_differentiated, wrapper, [[np.ones(2)]], {})
+    with ab.options(way="compiled", warn=False):
+        report = ab.explain(ab.grad(_keyed), [0.5, 2.0])
+    assert report.way == "on the fly"
+    assert "test_gradients.py" in report.why
+
+
+def _keyed(x):
+    weights = {1: x, 2: x * 2.0}
+    return weights[1] * weights[2]
+
+
+def test_a_tape_grows_and_is_bounded(monkeypatch):
+    xs = [np.linspace(0.1, 1.0, 3000), np.ones(3)]
+    gradient = ab.grad(_weigh)
+    with ab.options(way="compiled"):
+        _close(ab.map(gradient, xs, [0.1, 0.2]), [gradient(x, w) for x, w in zip(xs, [0.1, 0.2], strict=True)])
+        monkeypatch.setattr(backward, "_MOST_NODES", 1 << 12)
+        ys = [np.linspace(0.1, 1.0, 9000), np.ones(3)]
+        _close(ab.map(gradient, [*ys, xs[0]], [0.1, 0.2, 0.1])[1], gradient(ys[1], 0.2))

@@ -1,0 +1,67 @@
+"""Faults that tests plant in a call: an exception at a line that Python runs, an allocation that fails."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from autobatch.errors import UnsupportedError
+
+__all__ = ["Left", "left_at", "without_memory_at"]
+
+_ALLOCATORS = ("array", "ascontiguousarray", "concatenate", "empty", "empty_like", "full", "stack", "zeros")
+
+
+class Left(BaseException):
+    """What `left_at` raises."""
+
+
+def left_at(event_number: int, call: Callable[[], object], where: str = "autobatch") -> bool:
+    """Run `call` and raise at the so-manieth line that Python runs in files of that name; whether it came to that.
+
+    Not where locks are held: a trace, other than a signal, can leave a `with` before its lock is let go of.
+    """
+    count = 0
+
+    def trace(frame, event, arg):
+        nonlocal count
+        if where not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            count += 1
+            if count == event_number:
+                raise Left
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except Left:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def without_memory_at(number: int, call: Callable[[], object]) -> bool:
+    """Run `call` and let the so-manieth array that the library makes fail; whether it came to that."""
+    left = number
+
+    def failing(make, *args, **kwargs):
+        nonlocal left
+        if "autobatch" in sys._getframe(2).f_code.co_filename:
+            left -= 1
+            if left == 0:
+                raise MemoryError
+        return make(*args, **kwargs)
+
+    with contextlib.ExitStack() as stack:
+        for name in _ALLOCATORS:
+            original = getattr(np, name)
+            setattr(np, name, lambda *args, original=original, **kwargs: failing(original, *args, **kwargs))
+            stack.callback(setattr, np, name, original)
+        with contextlib.suppress(MemoryError, UnsupportedError):  # under `strict` it is said in the latter
+            call()
+    return left <= 0

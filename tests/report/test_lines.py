@@ -1,0 +1,190 @@
+"""`Report.lines`: what became of each line of the user's, why, and what to write instead."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from tests.law import normal, ragged, vectors
+from tests.report import tagger
+
+FIRST_SCREEN = 24  # lines of a terminal
+
+
+def hows(report, function):
+    """{line of the function, from 0: what became of it}, of the lines that say it."""
+    first = inspect.getsourcelines(function)[1]
+    return {line.line - first: line.how for line in report.lines if line.function == function.__name__ and line.how}
+
+
+def recurrent(x, w, u):
+    h = np.zeros(4, np.float32)
+    for row in x:
+        a = row @ w + h @ u
+        h = np.tanh(a)
+    if h.sum() > 0:
+        h = h * 2.0
+    return h
+
+
+GIVEN = {"w": normal(4, 4), "u": normal(4, 4)}
+
+
+def matrices(*lengths):
+    return [normal(n, 4) for n in lengths]
+
+
+def test_lines_in_lock_step():
+    report = ab.explain(recurrent, ab.MaskedBatch.from_examples(matrices(3, 1, 2)), **GIVEN)
+    report = ab.explain(recurrent, ab.MaskedBatch.from_examples(matrices(3, 1, 2)), **GIVEN)
+    found = hows(report, recurrent)
+    assert found[1] == found[2] == "all lanes"
+    assert found[3] == "block"
+    assert found[7] == "all lanes"
+    assert report.launches > 0
+    assert report.nbytes > 0
+
+
+def test_lines_on_the_fly():
+    report = ab.explain(recurrent, matrices(3, 1, 2), **GIVEN)
+    found = hows(report, recurrent)
+    assert found[1] == found[2] == "Python"
+    assert found[3] == found[4] == "block"
+    test = next(line for line in report.lines if line.text.strip() == "if h.sum() > 0:")
+    assert "waits for a value" in test.reason
+    assert "lock-step parts the lanes" in test.remedy
+    assert sum(line.calls for line in report.lines) == report.calls
+    assert [line.text for line in report.lines] == inspect.getsource(recurrent).splitlines()
+
+
+def test_lines_of_the_loop():
+    with ab.options(way="loop"):
+        report = ab.explain(recurrent, matrices(3, 1, 2), **GIVEN)
+    found = {line.text.strip(): line for line in report.lines}
+    assert {line.how for line in report.lines if line.seconds} == {"loop"}
+    assert found["h = np.tanh(a)"].times == 6
+    assert found["return h"].times == 3
+    assert (report.launches, report.nbytes) == (0, 0)
+
+
+def vectorized(x):
+    y = x * 2.0
+    return np.vectorize(float)(y).sum()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_line_that_runs_lane_by_lane_says_why_and_what_to_write(batched):
+    xs = ragged(2, 3, 1)
+    report = ab.explain(vectorized, ab.MaskedBatch.from_examples(xs) if batched else xs)
+    line = next(line for line in report.lines if "np.vectorize" in line.text)
+    if batched:
+        assert line.how == "lane by lane"
+    assert "vectorize" in line.reason
+    assert line.remedy == "write it with NumPy functions on whole arrays, np.where for a choice"
+    assert line.remedy in " ".join(str(report).split())
+
+
+def handles(x):
+    try:
+        return x[2] * 2.0
+    except IndexError:
+        return x.sum()
+
+
+def test_what_has_no_form_is_said_at_its_line():
+    report = ab.explain(handles, ab.MaskedBatch.from_examples(ragged(3, 4)))
+    line = next(line for line in report.lines if line.reason)
+    assert line.text.strip() == "try:"
+    assert "an exception that is handled" in line.reason
+    assert "test for it before" in line.remedy
+
+
+def grows(xs, w):
+    out = np.zeros((0, 4), np.float32)
+    for x in xs:
+        out = np.concatenate([out, (x * w)[None]])
+    return out
+
+
+def inverts(x, a):
+    return np.linalg.inv(a) @ x
+
+
+def scores(x, table):
+    score = 0.0
+    for i in range(1, len(x)):
+        score += table[x[i - 1], x[i]]
+    return score
+
+
+@pytest.mark.parametrize(
+    ("function", "examples", "shared", "remedy"),
+    [
+        (grows, [[np.ones(4, np.float32)] * 5] * 3, {"w": np.ones(4, np.float32)}, "np.stack(list) after the loop"),
+        (inverts, vectors(3, 4), {"a": np.eye(4)}, "np.linalg.solve(a, b)"),
+        (scores, [np.arange(4), np.arange(6)], {"table": np.ones((9, 9))}, "score = table[rows, columns].sum()"),
+    ],
+)
+@pytest.mark.parametrize("way", ["fly", "loop"])
+def test_what_is_slow_however_it_runs_has_its_remedy(function, examples, shared, remedy, way):
+    with ab.options(way=way):
+        for _ in range(2):  # the first one loads code
+            report = ab.explain(function, examples, **shared)
+    assert any(remedy in line.remedy for line in report.lines), report
+
+
+def test_helpers_and_methods_are_shown_below_what_was_called():
+    class Model:
+        def __init__(self, w):
+            self.w = w
+
+        def __call__(self, x):
+            return self.layer(x).sum()
+
+        def layer(self, x):
+            return np.tanh(x @ self.w)
+
+    report = ab.explain(Model(normal(4, 4)), vectors(3, 4))
+    assert list(dict.fromkeys(line.function for line in report.lines)) == ["__call__", "layer"]
+    assert report.lines[0].text == "def __call__(self, x):"
+
+
+def test_layers_of_the_library_are_not_lines_of_the_user():
+    layer = ab.nn.Linear(4, 2, seed=0)
+
+    def model(x):
+        y = layer(x)
+        return y.sum()
+
+    report = ab.explain(model, ab.MaskedBatch.from_examples(vectors(3, 4)))
+    assert {line.file for line in report.lines} == {__file__}
+    assert next(line for line in report.lines if "layer(x)" in line.text).seconds > 0
+
+
+@pytest.mark.parametrize("way", ["fly", "lockstep", "loop"])
+def test_the_most_expensive_line_and_a_remedy_are_on_the_first_screen(way):
+    words, characters, tags = tagger.sentences()
+    given: tuple = (words, characters, tags)
+    if way == "lockstep":
+        given = tuple(ab.collate(each) for each in given)
+    with ab.options(way=way):
+        for _ in range(2):  # the first one loads code
+            report = ab.explain(tagger.loss, *given, p=tagger.parameters())
+    text = str(report).splitlines()
+    assert report.way == {"fly": "on the fly", "lockstep": "lock-step", "loop": "the loop over the examples"}[way]
+    dearest = report.dearest[0]
+    top = "\n".join(text[:FIRST_SCREEN])
+    assert f"tagger.py:{dearest.line}" in top
+    if way == "fly":
+        assert "→" in top
+    assert max(map(len, text)) <= 100
+    assert sum(line.share for line in report.lines) <= 1.0 + 1e-9
+    shown = {line.function for line in report.lines}
+    assert shown == {"loss", "encode", "word_of_characters", "attend", "score_of", "log_z"}
+
+
+def test_the_time_of_all_lines_and_the_rest_is_the_time_of_the_call():
+    report = ab.explain(recurrent, matrices(3, 1, 2), **GIVEN)
+    seconds = sum(line.seconds for line in report.lines) + report.preparing + report.library
+    assert seconds == pytest.approx(report.seconds, rel=1e-6)

@@ -1,0 +1,135 @@
+"""In a notebook: functions follow their files, cells have their source, and what is shown shows examples."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+
+ROOT = pathlib.Path(ab.__file__).resolve().parent.parent
+MODULE = """
+import numpy as np
+import autobatch as ab
+
+def helper(x):
+    return x * 2.0
+
+@ab.batch
+def decorated(x):
+    return np.tanh(helper(x)) + 1.0
+
+def plain(x):
+    return helper(x) + 1.0
+
+class Model:
+    def __call__(self, x):
+        return helper(x) + 1.0
+"""
+
+SESSION = """
+import json, os, sys, warnings
+from IPython.core.interactiveshell import InteractiveShell
+
+warnings.simplefilter("error")
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "autoreload")
+shell.run_line_magic("autoreload", "2")
+
+def run(cell):
+    result = shell.run_cell(cell)
+    result.raise_error()
+    return result.result
+
+edits = json.loads(sys.argv[1])
+run("import numpy as np, autobatch as ab")
+for at, text in enumerate(edits):
+    with open("a_module.py", "w") as file:
+        file.write(text)
+    os.utime("a_module.py", (10**9 + at, 10**9 + at))
+    if not at:
+        run("from a_module import decorated, plain, Model\\nmodel = Model()")
+        run("xs = [np.zeros(2)] * 3; batch = ab.MaskedBatch.from_examples(xs)")
+        run("alone = lambda r: float(np.asarray(r)[0])")
+    for way in ("lockstep", "fly", "auto"):
+        run(f"options = dict(way={way!r}, strict={way == 'lockstep'})")
+        print(json.dumps(run(
+            "with ab.options(**options): out = [alone(r) for r in (ab.examples(decorated(batch))[1],"
+            " ab.map(decorated, xs)[1], ab.map(plain, xs)[1], ab.examples(ab.batch(plain)(batch))[1],"
+            " ab.map(model, xs)[1], decorated(np.zeros(1)))]\\nout"
+        )))
+"""
+
+
+def test_functions_imported_by_name_follow_their_file(tmp_path):
+    """Each edit is seen in every way, and lock-step still has the source of what was reloaded."""
+    pytest.importorskip("IPython")
+    edits = [
+        MODULE,
+        MODULE.replace("+ 1.0", "+ 5.0"),
+        MODULE.replace("+ 1.0", "+ 5.0").replace("x * 2.0", "x * 2.0 + 100.0"),
+        MODULE.replace("+ 1.0", "+ 7.0").replace("helper(x)", "helper(x, k=0.0)").replace("x * 2.0", "x + k"),
+        "\n\n" + MODULE.replace("+ 1.0", "+ 9.0"),
+    ]
+    edits[3] = edits[3].replace("def helper(x, k=0.0)", "def helper(x, k)")
+    command = [sys.executable, "-c", SESSION, json.dumps(edits)]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "HOME": str(tmp_path), "IPYTHONDIR": str(tmp_path)}
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment)
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    shown = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("[")]
+    rows = [[1.0] * 6, [5.0] * 6, [6.0, 6.0, 105.0, 105.0, 105.0, 6.0], [7.0] * 6, [9.0] * 6]
+    assert len(shown) == 3 * len(rows)
+    for at, row in enumerate(rows):
+        for way in range(3):
+            assert shown[3 * at + way] == row, (at, way)
+
+
+def test_a_function_of_a_cell_has_its_source(tmp_path):
+    pytest.importorskip("IPython")
+    program = """
+    from IPython.core.interactiveshell import InteractiveShell
+    shell = InteractiveShell.instance()
+    run = lambda cell: shell.run_cell(cell).raise_error()
+    run("import numpy as np, autobatch as ab")
+    run("def helper(r, h):\\n    return np.tanh(r + h)")
+    run("def f(x):\\n    h = np.zeros(2)\\n    for r in x:\\n        h = helper(r, h)\\n    return h")
+    run("b = ab.MaskedBatch.from_examples([np.ones((3, 2)), np.ones((1, 2))])")
+    run("with ab.options(strict=True): first = ab.batch(f)(b).example(1)")
+    run("def helper(r, h):\\n    return r - h")
+    run("with ab.options(strict=True): second = ab.batch(f)(b).example(1)")
+    run("print(np.allclose(first, np.tanh(1)), second); print(ab.explain(f, b).lines[3].text)")
+    """
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "HOME": str(tmp_path), "IPYTHONDIR": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=200, env=environment
+    )
+    assert run.stdout.splitlines()[-2:] == ["True [1. 1.]", "        h = helper(r, h)"], run.stdout + run.stderr
+
+
+def test_a_helper_whose_code_is_replaced_is_seen():
+    """As a reload does it: in every way, at once."""
+
+    def helper(x):
+        return x * 2.0
+
+    def other(x):
+        return x + 10.0
+
+    def f(x):
+        return helper(x) + 1.0
+
+    xs = [np.ones(2), np.ones(3)]
+    batch = ab.MaskedBatch.from_examples(xs)
+    for way in ("loop", "fly", "lockstep"):
+        with ab.options(way=way):
+            for _ in range(3):
+                before = ab.map(f, xs)[0][0], ab.examples(ab.batch(f)(batch))[0][0]
+            code = helper.__code__
+            helper.__code__ = other.__code__
+            after = ab.map(f, xs)[0][0], ab.examples(ab.batch(f)(batch))[0][0]
+            helper.__code__ = code
+        assert (before, after) == ((3.0, 3.0), (12.0, 12.0)), way

@@ -1,0 +1,1 @@
+"""Requests run together as they come: in one process, and over HTTP."""

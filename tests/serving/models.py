@@ -1,0 +1,77 @@
+"""Models of one example that the tests and the load command serve."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+import autobatch as ab
+
+
+def weights(seed: int = 0, dim: int = 8, words: int = 50, tags: int = 5) -> dict[str, np.ndarray]:
+    """Parameters of all the models here."""
+    rng = np.random.default_rng(seed)
+    shapes = {
+        "emb": (words, dim), "w": (dim, 4 * dim), "u": (dim, 4 * dim), "uf": (dim, dim), "b": (4 * dim,),
+        "out": (dim, tags),
+    }  # fmt: skip
+    return {name: (rng.standard_normal(shape) / np.sqrt(dim)).astype(np.float32) for name, shape in shapes.items()}
+
+
+def tagger(words: np.ndarray, params: dict[str, Any]) -> dict[str, Any]:
+    """An LSTM over a sentence: the tag of each word, and the scores of the last."""
+    dim = params["u"].shape[0]
+    h, c = np.zeros(dim, np.float32), np.zeros(dim, np.float32)
+    scores = []
+    for x in params["emb"][words]:
+        gates = x @ params["w"] + h @ params["u"] + params["b"]
+        i, f, o, g = gates[:dim], gates[dim : 2 * dim], gates[2 * dim : 3 * dim], gates[3 * dim :]
+        c = ab.nn.sigmoid(f) * c + ab.nn.sigmoid(i) * np.tanh(g)
+        h = ab.nn.sigmoid(o) * np.tanh(c)
+        scores.append(h @ params["out"])
+    return {"tags": np.array([np.argmax(each) for each in scores], np.int64), "last": scores[-1]}
+
+
+@dataclasses.dataclass(eq=False)
+class Tree:
+    """A node with a word."""
+
+    word: int
+    children: "list[Tree]" = dataclasses.field(default_factory=list)
+
+
+def random_tree(rng: np.random.Generator, leaves: int, words: int = 50) -> Tree:
+    """A binary tree of so many leaves."""
+    if leaves < 2:
+        return Tree(int(rng.integers(words)))
+    left = int(rng.integers(1, leaves))
+    return Tree(int(rng.integers(words)), [random_tree(rng, left, words), random_tree(rng, leaves - left, words)])
+
+
+def tree_lstm(tree: Tree, params: dict[str, Any]) -> np.ndarray:
+    """The hidden state of a tree's root, by a child-sum Tree-LSTM."""
+    return _node(tree, params)[0]
+
+
+def _node(tree: Tree, params: dict[str, Any]) -> tuple[Any, Any]:
+    dim = params["uf"].shape[0]
+    states = [_node(child, params) for child in tree.children]
+    h_sum = np.zeros(dim, np.float32)
+    for h, _ in states:
+        h_sum = h_sum + h
+    gates = params["emb"][tree.word] @ params["w"] + h_sum @ params["u"] + params["b"]
+    i, o, u, f = gates[:dim], gates[dim : 2 * dim], gates[2 * dim : 3 * dim], gates[3 * dim :]
+    c = ab.nn.sigmoid(i) * np.tanh(u)
+    for h, c_child in states:
+        c = c + ab.nn.sigmoid(f + h @ params["uf"]) * c_child
+    return ab.nn.sigmoid(o) * np.tanh(c), c
+
+
+def decode(start: int, length: int, params: dict[str, Any]) -> list[int]:
+    """A decoding loop: each step needs the value of the one before."""
+    out = [start]
+    h = params["emb"][start]
+    while len(out) < length:
+        h = np.tanh(h @ params["uf"] + params["emb"][(out[-1] + len(out)) % 50])
+        out.append(int(np.argmax(h @ params["out"])))
+    return out

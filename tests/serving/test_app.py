@@ -1,0 +1,401 @@
+"""`ab.serve` as an ASGI application, without a server: what is answered, and with which status."""
+
+import asyncio
+import functools
+import io
+import json
+import re
+import threading
+
+import httpx
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.errors import OptionError
+from tests.law import assert_same
+from tests.serving.models import Tree, decode, random_tree, tagger, tree_lstm, weights
+
+PARAMS = weights()
+
+
+def served(*given, **options):
+    """Run a test with a client of an application, in an event loop of its own."""
+
+    def decorate(test):
+        @functools.wraps(test)
+        def run():
+            async def main():
+                app = ab.serve(*given, **options)
+                try:
+                    async with client_of(app) as client:
+                        await test(client, app)
+                finally:
+                    await asyncio.to_thread(app.batcher.close)
+
+            asyncio.run(asyncio.wait_for(main(), 60))
+
+        del run.__wrapped__  # or pytest would look for fixtures of these names
+        return run
+
+    return decorate
+
+
+def client_of(app):
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def as_json(tree):
+    return {"word": tree.word, "children": [as_json(child) for child in tree.children]}
+
+
+@served(tagger, params=PARAMS)
+async def test_an_array_in_json(client, app):
+    answers = await asyncio.gather(*[client.post("/", json=[1] * size) for size in range(1, 20)])
+    for size, answer in enumerate(answers, start=1):
+        expected = tagger(np.ones(size, np.int64), PARAMS)
+        assert answer.status_code == 200
+        assert answer.json()["tags"] == expected["tags"].tolist()
+        np.testing.assert_allclose(answer.json()["last"], expected["last"], rtol=1e-5)
+    assert app.batcher.metrics.batches.count < 5
+
+
+@served(tree_lstm, params=PARAMS)
+async def test_trees_in_json(client, app):
+    trees = [random_tree(np.random.default_rng(i), i) for i in range(1, 12)]
+    answers = await asyncio.gather(*[client.post("/", json=as_json(tree)) for tree in trees])
+    for tree, answer in zip(trees, answers, strict=True):
+        np.testing.assert_allclose(answer.json(), tree_lstm(tree, PARAMS), rtol=1e-5)
+    assert app.batcher.metrics.batches.count < 5
+
+
+@served(decode, params=PARAMS)
+async def test_several_parameters_by_name(client, app):
+    answer = await client.post("/", json={"start": 3, "length": 5})
+    assert answer.json() == decode(3, 5, PARAMS)
+    for body, path in (({"start": 3}, "$.length"), ([3, 5], "$"), ({"start": 3, "length": 5, "x": 1}, "$.x")):
+        answer = await client.post("/", json=body)
+        assert (answer.status_code, answer.json()["error"]["path"]) == (422, path)
+
+
+@served(lambda x, w: x @ w, w=np.eye(3, dtype=np.float32))
+async def test_arrays_in_npy_keep_their_dtype(client, app):
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    answer = await client.post("/", content=npy(x), headers={"content-type": "application/x-npy"})
+    assert answer.headers["content-type"] == "application/x-npy"
+    assert_same(np.load(io.BytesIO(answer.content)), x)
+    headers = {"content-type": "application/x-npy", "accept": "application/json"}
+    assert (await client.post("/", content=npy(x), headers=headers)).json() == x.tolist()
+
+
+@served(lambda tree, w: {"y": tree["x"] @ w, "n": tree["n"] + 1}, w=np.eye(2))
+async def test_arrays_by_name_in_safetensors(client, app):
+    library = pytest.importorskip("safetensors.numpy")
+    body = library.save({"x": np.arange(4.0).reshape(2, 2), "n": np.array([3], np.int8)})
+    answer = await client.post("/", content=body, headers={"content-type": "application/safetensors"})
+    found = library.load(answer.content)
+    assert_same(
+        {name: found[name] for name in sorted(found)}, {"n": np.array([4], np.int8), "y": np.arange(4.0).reshape(2, 2)}
+    )
+
+
+def untyped(x):
+    return x
+
+
+@served(untyped)
+async def test_without_annotations_a_value_is_what_json_says(client, app):
+    for value in (None, True, 3, 0.5, "text", [1, [2, "a"]], {"a": {"b": []}}):
+        answer = await client.post("/", content=json.dumps(value))
+        assert answer.json() == value
+
+
+def failing(x: int, w):
+    if x == 1:
+        raise RuntimeError("no answer to 1")
+    return w[x]
+
+
+@served(failing, w=np.arange(5.0))
+async def test_one_that_raises_is_answered_500_and_no_other(client, app):
+    answers = await asyncio.gather(*[client.post("/", json=x) for x in (0, 1, 2, 77)])
+    assert [each.status_code for each in answers] == [200, 500, 200, 500]
+    assert answers[1].json() == {"error": {"type": "RuntimeError", "message": "no answer to 1"}}
+    assert answers[3].json()["error"]["type"] == "IndexError"
+
+
+@served(lambda ids, table: table[ids].sum(0), table=ab.EmbeddingTable(np.eye(3)))
+async def test_an_id_outside_of_its_table_is_bad_input(client, app):
+    answers = await asyncio.gather(*[client.post("/", json=ids) for ids in ([0, 1], [7], [2])])
+    assert [each.status_code for each in answers] == [200, 422, 200]
+    assert answers[1].json()["error"]["type"] == "BadIdError"
+
+
+@served(untyped, max_body=100, max_depth=3)
+async def test_what_is_too_large_or_too_deep_is_refused(client, app):
+    async def chunks():
+        for _ in range(30):
+            yield b"1" * 10
+
+    assert (await client.post("/", content=b"1" * 101)).status_code == 413
+    answer = await client.post("/", content=chunks())
+    assert answer.status_code == 413
+    assert answer.json()["error"]["message"] == "a request has at most 100 bytes"
+    answer = await client.post("/", json=[[[[1]]]])
+    assert answer.status_code == 422
+    assert answer.json()["error"]["path"] == "$[0][0][0]"
+    assert (await client.post("/", json=[[[1]]])).status_code == 200
+
+
+@served(tagger, params=PARAMS)
+async def test_bad_input_is_named(client, app):
+    answer = await client.post("/", json=[1, 2, "three"])
+    assert answer.status_code == 422
+    assert answer.json()["error"] == {
+        "type": "BadValueError",
+        "message": "$[2]: expected a number, got the string 'three'",
+        "path": "$[2]",
+        "expected": "a number",
+        "given": "the string 'three'",
+    }
+    assert (await client.post("/", content=b"[1,")).status_code == 422
+
+
+@served(untyped)
+async def test_other_media_types_and_routes_are_refused(client, app):
+    answer = await client.post("/", content=b"\x80\x04N.", headers={"content-type": "application/x-pickle"})
+    assert answer.status_code == 415
+    answer = await client.post("/", content=b"1", headers={"content-encoding": "gzip"})
+    assert answer.status_code == 415
+    answer = await client.get("/")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert (await client.post("/metrics")).status_code == 405
+    assert (await client.get("/other")).status_code == 404
+
+
+@served(lambda x: {1, 2})
+async def test_a_result_that_json_does_not_have_is_named(client, app):
+    answer = await client.post("/", json=1)
+    assert answer.status_code == 500
+    assert answer.json()["error"]["message"] == "the result at $ is a set, which JSON does not have"
+
+
+class Gate:
+    entered, opened = threading.Semaphore(0), threading.Semaphore(0)
+
+
+def gate(x):
+    Gate.entered.release()
+    Gate.opened.acquire(timeout=10)
+    return x
+
+
+@served(gate, max_batch=1, max_queue=2)
+async def test_a_full_queue_is_answered_429(client, app):
+    first = asyncio.ensure_future(client.post("/", json=0))
+    await asyncio.to_thread(Gate.entered.acquire, timeout=10)
+    others = [asyncio.ensure_future(client.post("/", json=x)) for x in (1, 2)]
+    while app.batcher.queue_length < 2:
+        await asyncio.sleep(0.001)
+    answer = await client.post("/", json=3)
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    Gate.opened.release(3)
+    assert [each.json() for each in await asyncio.gather(first, *others)] == [0, 1, 2]
+    for _ in range(2):
+        Gate.entered.acquire()
+
+
+@served(gate, max_batch=1, timeout=0.05)
+async def test_an_answer_that_takes_too_long_is_answered_503(client, app):
+    answers = await asyncio.gather(*[client.post("/", json=x) for x in (0, 1)])
+    assert [each.status_code for each in answers] == [503, 503]
+    assert app.batcher.queue_length == 0  # what waits is cancelled
+    Gate.opened.release()
+    Gate.entered.acquire()
+
+
+async def ask(app, body, after=()):
+    """Send one request by hand, and then these messages; returns what was answered."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}, *after]
+    sent, forever = [], asyncio.Event()
+
+    async def receive():
+        if messages:
+            return messages.pop(0)
+        await forever.wait()
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+    await app(scope, receive, send)
+    return sent
+
+
+@served(gate, max_batch=1)
+async def test_a_client_that_leaves_cancels_its_request(client, app):
+    first = asyncio.ensure_future(client.post("/", json=0))
+    await asyncio.to_thread(Gate.entered.acquire, timeout=10)
+    assert await ask(app, b"1", [{"type": "http.disconnect"}]) == []
+    await asyncio.sleep(0)
+    assert (app.batcher.queue_length, app.batcher.metrics.cancelled) == (0, 1)
+    Gate.opened.release()
+    assert (await first).json() == 0
+
+
+@served(untyped, timeout=0.02)
+async def test_a_body_that_does_not_come_is_answered_408(client, app):
+    async def receive():
+        await asyncio.sleep(60)
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    await app({"type": "http", "method": "POST", "path": "/", "headers": []}, receive, send)
+    assert sent[0]["status"] == 408
+
+
+@served(failing, w=np.arange(5.0))
+async def test_metrics_are_prometheus_text(client, app):
+    await asyncio.gather(*[client.post("/", json=x) for x in (0, 1, 2)])
+    answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = answer.text.splitlines()
+    for line in lines:
+        assert re.fullmatch(r'# (HELP|TYPE) \w+ .+|\w+(\{\w+="[^"]*"\})? [0-9.e+-]+', line), line
+    assert 'autobatch_requests_total{outcome="answered"} 2' in lines
+    assert 'autobatch_requests_total{outcome="failed"} 1' in lines
+    assert 'autobatch_request_seconds_bucket{le="+Inf"} 3' in lines
+    assert "autobatch_queue_length 0" in lines
+    for path in ("/health", "/ready"):
+        assert (await client.get(path)).status_code == 200
+        assert (await client.head(path)).content == b""
+
+
+def lifespan(app):
+    """Start an application as a server does; returns what stops it."""
+    inbox, outbox = asyncio.Queue(), asyncio.Queue()
+    task = asyncio.ensure_future(app({"type": "lifespan"}, inbox.get, outbox.put))
+
+    async def say(word):
+        await inbox.put({"type": f"lifespan.{word}"})
+        assert (await outbox.get())["type"] == f"lifespan.{word}.complete"
+
+    async def stop():
+        await say("shutdown")
+        await task
+
+    return say("startup"), stop
+
+
+def test_shutting_down_answers_what_came_and_takes_no_more():
+    async def main():
+        app = ab.serve(gate, max_batch=1)
+        start, stop = lifespan(app)
+        await start
+        async with client_of(app) as client:
+            first = asyncio.ensure_future(client.post("/", json=5))
+            await asyncio.to_thread(Gate.entered.acquire, timeout=10)
+            stopping = asyncio.ensure_future(stop())
+            while (await client.get("/ready")).status_code == 200:
+                await asyncio.sleep(0.001)
+            assert (await client.post("/", json=6)).status_code == 503
+            assert (await client.get("/health")).status_code == 200
+            Gate.opened.release()
+            assert (await first).json() == 5
+            await stopping
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_parameters_come_from_the_newest_checkpoint(tmp_path):
+    async def main():
+        app = ab.serve(lambda x, params: x @ params["w"], params={"w": np.zeros(2)}, checkpoints=tmp_path, poll=0.01)
+        start, stop = lifespan(app)
+        with ab.Checkpoints(tmp_path) as checkpoints:
+            checkpoints.save(10, {"w": np.ones(2)}, state={"m": np.zeros(2)})
+            await start
+
+            async def version(wanted):
+                while True:
+                    answer = await client.post("/", json=[2.0, 3.0])
+                    assert (
+                        answer.json()
+                        == {"1": 0.0, "10": 5.0, "20": 10.0, "30": 15.0}[answer.headers["autobatch-version"]]
+                    )
+                    if answer.headers["autobatch-version"] == wanted:
+                        return
+
+            async with client_of(app) as client:
+                await version("10")
+                checkpoints.save(20, {"w": np.full(2, 2.0)})
+                await version("20")
+                checkpoints.save(25, {"w": np.ones(3)})  # another shape
+                while not app.batcher.metrics.swap_errors:
+                    await asyncio.sleep(0.005)
+                await version("20")
+                checkpoints.save(30, {"w": np.full(2, 3.0)})
+                await version("30")
+        await stop()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_damaged_checkpoint_is_not_served(tmp_path):
+    with ab.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, {"w": np.ones(2)})
+    file = next(tmp_path.glob("*.safetensors"))
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+    async def main():
+        app = ab.serve(lambda x, params: x @ params["w"], params={"w": np.zeros(2)}, checkpoints=tmp_path)
+        async with client_of(app) as client:
+            answer = await client.post("/", json=[2.0, 3.0])
+            assert (answer.json(), answer.headers["autobatch-version"]) == (0.0, "1")
+        assert app.batcher.metrics.swap_errors == 1
+        app.batcher.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_checkpoints_need_a_name_to_go_to(tmp_path):
+    with pytest.raises(OptionError, match="shared is a, b"):
+        ab.serve(lambda x, a, b: x, a=1, b=2, checkpoints=tmp_path)
+    with pytest.raises(OptionError, match=r"timeout=0; expected a number above 0"):
+        ab.serve(untyped, timeout=0)
+
+
+def test_a_mounted_application_knows_its_place():
+    async def main():
+        app = ab.serve(untyped)
+        sent = []
+
+        async def receive():
+            return {"type": "http.request"}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/model/health", "root_path": "/model", "headers": []}
+        await app(scope, receive, send)
+        assert (sent[0]["status"], json.loads(sent[1]["body"])) == (200, {"status": "ok"})
+        app.batcher.close()
+
+    asyncio.run(main())
+
+
+def test_requests_are_read_as_the_function_says():
+    app = ab.serve(tree_lstm, params=PARAMS)
+    (tree,) = app._example({"word": 1})
+    assert type(tree) is Tree
+    app.batcher.close()
