@@ -344,16 +344,17 @@ def map_with_stats(
 
     recorders = recorders_of(arguments)
     recorder = None if recorders is None else ExampleRecorder(trace, recorders, columns)
-    begun: dict[int, Any] = {}  # how far the trace was before examples that did not fit the recorder
+    begun: dict[int, Any] = {}  # how far the trace was before examples that are to run
 
     def record(index: int) -> Any:
         assert recorder is not None
-        before = None if replay is None else replay.before(index)
+        begun[index] = None if replay is None else replay.before(index)
+        if begun[index] is not None:  # what it records is to be kept, with where each value comes from
+            recorder.skip()
+            return NOT_RECORDED
         result = recorder.record(index)
-        if result is NOT_RECORDED:
-            begun[index] = before
-        elif replay is not None and before is not None:
-            replay.after(index, [column[index] for column in columns], result, before)
+        if result is not NOT_RECORDED:
+            del begun[index]
         return result
 
     def call(index: int) -> Any:

@@ -224,7 +224,7 @@ class BlockWriter(OperationWriter):
             elif how == "plain":
                 of = self.written.named(self.written.constants.literal(spec[1].aval))
                 name = self.fresh()
-                self.emit(f"{name} = _ab_array({value.text}, {of})")
+                self.emit(f"{name} = _ab_{spec[2]}({value.text}, {of})")
                 refs.append(name)
             else:
                 key += _lengths(kind, value.text)
@@ -297,7 +297,7 @@ def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any
     if found == "static" and what[0] is float:  # known by its text: 0.0 is not -0.0
         return ("static", what[0]), [[(what[1], repr(what[1]))]]
     if found in ("array", "constant") and what is not None and not what.shared:
-        return ("built", Node(what)), []
+        return ("built", Node(what), found), []
     raise NotCovered("an input of another kind")
 
 

@@ -327,9 +327,9 @@ def _form_of(
 
 _RUNTIME = (
     "_ab_type", "_ab_len", "_ab_int", "_ab_tuple", "_ab_misfit", "_ab_suited", "_ab_check", "_ab_index", "_ab_keys",
-    "_ab_scalars", "_ab_containers", "_ab_shown", "_ab_array", "_ab_box", "_ab_finish", "_ab_most", "_ab_sigs",
-    "_ab_rows",
-    "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs", "_ab_add_source", "_ab_add_sources", "_ab_add_row", "_ab_add_rows",
+    "_ab_scalars", "_ab_containers", "_ab_shown", "_ab_array", "_ab_constant", "_ab_own", "_ab_box", "_ab_finish",
+    "_ab_most", "_ab_sigs", "_ab_rows", "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs", "_ab_add_source",
+    "_ab_add_sources", "_ab_add_row", "_ab_add_rows",
 )  # fmt: skip
 
 
@@ -385,6 +385,8 @@ class _BoundForm:
         self._roots = roots
         self._values = form.constants.now(roots)
         self._suited = set(_BUILTIN)
+        self._entered: dict[int, int] = {}
+        self._seen: list[np.ndarray] = []  # arrays of the example that is being recorded
         self._forget: Callable[[], Any] = bool
         self._bind()
 
@@ -431,6 +433,8 @@ class _BoundForm:
             operands.append(ref)
         room = max(trace._room, 0) // max(self._largest, 1)
         self.end()
+        self._entered = {}
+        self._seen = []
         recorded: Callable[..., Any]
         recorded, self._forget = form.make(
             *[values[number] for number in form.used],
@@ -451,6 +455,8 @@ class _BoundForm:
             _CONTAINERS,
             _shown,
             self._array,
+            self._constant,
+            self._own,
             self._box,
             self._finish,
             len(segment.sigs) + room,
@@ -481,13 +487,32 @@ class _BoundForm:
         self._suited.add(kind)
 
     def _note(self, value: np.ndarray) -> None:
-        """Note an array of an example: what another one writes into it, this one sees in a loop."""
+        """Note that Python looks into an array of an example: what another one writes into it, this one sees."""
         if is_recorded(value):
-            self._trace.inputs.add(value, self._trace.example)
+            self._seen.append(value)
 
     def _array(self, value: Any, aval: Aval) -> int:
-        """The reference of an example's own array."""
-        if type(value) is not np.ndarray or not is_recorded(value) or known_aval(value) is not aval:
+        """The reference of an example's own array, which examples that run see wrapped."""
+        ref = self._entered.get(id(value))
+        if ref is None or self._trace.segment.sources[~ref] is not value:
+            if type(value) is not np.ndarray or not is_recorded(value) or known_aval(value) is not aval:
+                raise Misfit
+            ref = self._entered[id(value)] = self._trace.segment.external(value, -1)
+        elif known_aval(value) is not aval:
+            raise Misfit
+        self._seen.append(value)
+        return ref
+
+    def _own(self, value: Any) -> Any:
+        """What an example holds, as an operand of an operation that is no block: its arrays as examples see them."""
+        if type(value) is np.ndarray and is_recorded(value):
+            self._seen.append(value)
+            return self._trace.known(value)
+        return value
+
+    def _constant(self, value: Any, aval: Aval) -> int:
+        """The reference of an array that an example holds where it is not wrapped."""
+        if type(value) is not np.ndarray or not is_recorded(value):
             raise Misfit
         self._note(value)
         found, ref = self._trace.constant(value)
@@ -500,6 +525,9 @@ class _BoundForm:
 
     def _finish(self, result: Any) -> Any:
         self._form.fits += 1
+        for each in self._seen:
+            self._trace.inputs.add(each, self._trace.example)
+        self._seen.clear()
         return _finished(self._form.result, result, self._trace, {})
 
 

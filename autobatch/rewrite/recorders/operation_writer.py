@@ -120,6 +120,8 @@ class OperationWriter(LineWriter):
         kind = value.kind
         if isinstance(kind, Const) and not kind.is_scalar:
             return self.written.named(kind.number)
+        if kind is PLAIN and value.simple:
+            return self.text(value)
         return self.boxed_text(kind, self.text(value if value.parts is not None else self.kept(value)))
 
     def boxed_text(self, kind: RecorderKind, text: str) -> str:
@@ -134,4 +136,6 @@ class OperationWriter(LineWriter):
         if isinstance(kind, Listed):
             name = self.fresh() + "e"
             return f"[{self.boxed_text(kind.item, name)} for {name} in {text}]"
+        if kind is PLAIN:
+            return f"_ab_own({text})"
         return text
