@@ -16,10 +16,10 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Const,
     Items,
     Listed,
-    Node,
     NodeOrNumber,
     NotCovered,
     Parts,
+    RecordedNode,
     RecorderKind,
     Term,
     constants_of,
@@ -259,14 +259,14 @@ class BlockWriter(OperationWriter):
         self.emit(f"{node} = _ab_len(_ab_sigs)")
         self.emit(f"_ab_add_sigs({tail})")
         self.emit(f"if {node} > _ab_most: raise _ab_misfit")
-        outs = [Term(Node(aval), f"({node} + {i})" if i else node) for i, aval in enumerate(site.outs)]
+        outs = [Term(RecordedNode(aval), f"({node} + {i})" if i else node) for i, aval in enumerate(site.outs)]
         if len(outs) == 1:
             return outs[0]
         return Term(Parts(tuple(each.kind for each in outs)), "", outs)
 
 
 def _is_met(kind: RecorderKind, slot: tuple[str, Any]) -> bool:
-    return not isinstance(kind, Node) or slot == ("array", kind.aval) or slot == ("constant", kind.aval)
+    return not isinstance(kind, RecordedNode) or slot == ("array", kind.aval) or slot == ("constant", kind.aval)
 
 
 def _differ(a: Any, b: Any) -> bool:
@@ -297,7 +297,7 @@ def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any
     if found == "static" and what[0] is float:  # known by its text: 0.0 is not -0.0
         return ("static", what[0]), [[(what[1], repr(what[1]))]]
     if found in ("array", "constant") and what is not None and not what.shared:
-        return ("built", Node(what), found), []
+        return ("built", RecordedNode(what), found), []
     raise NotCovered("an input of another kind")
 
 
@@ -325,9 +325,9 @@ def _lengths(kind: RecorderKind, text: str) -> list[str]:
 
 def _flat(kind: RecorderKind, text: str) -> str:
     """The source of the nodes in a value, as elements of a tuple."""
-    if isinstance(kind, Node):
+    if isinstance(kind, RecordedNode):
         return text
-    if isinstance(kind, Listed) and isinstance(kind.item, Node):
+    if isinstance(kind, Listed) and isinstance(kind.item, RecordedNode):
         return f"*{text}"
     if isinstance(kind, Listed):
         return f"*[_ab_r for _ab_e in {text} for _ab_r in ({_flat(kind.item, '_ab_e')},)]"

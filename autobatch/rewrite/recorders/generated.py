@@ -31,10 +31,10 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Const,
     Keyed,
     Listed,
-    Node,
     NodeOrNumber,
     NotCovered,
     Parts,
+    RecordedNode,
     RecorderKind,
     without_values,
 )
@@ -537,7 +537,7 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
         if type(value) is tuple:
             return _finished(PLAIN, value[0], trace, made)
         kind = kind.node
-    if isinstance(kind, Node):
+    if isinstance(kind, RecordedNode):
         if value < 0:  # an array that is no result of anything
             raise Misfit
         if value not in made:
@@ -603,7 +603,7 @@ class _Unboxed:
         return self._of(self._kind, found)
 
     def _of(self, kind: RecorderKind, found: Any) -> Any:
-        if isinstance(kind, Node):
+        if isinstance(kind, RecordedNode):
             if type(found) is not LazyArray or found.aval is not kind.aval:
                 raise Misfit
             if found.segment is not self._trace.segment or found.ref < 0:

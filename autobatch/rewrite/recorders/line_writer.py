@@ -15,10 +15,10 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     PLAIN,
     Closure,
     Const,
-    Node,
     NodeOrNumber,
     NotCovered,
     Parts,
+    RecordedNode,
     RecorderKind,
     Term,
     aval_of_constant,
@@ -184,7 +184,7 @@ class LineWriter:
         Raises:
             NotCovered: it would have to be taken apart.
         """
-        if isinstance(kind, Node) and isinstance(value.kind, Const):
+        if isinstance(kind, RecordedNode) and isinstance(value.kind, Const):
             return self.operand(value.kind, kind.aval)
         if isinstance(kind, NodeOrNumber) and (value.kind is PLAIN or isinstance(value.kind, Const)):
             return f"({self.text(value)},)"
@@ -207,7 +207,7 @@ class LineWriter:
         aval = aval_of_constant(kind)
         if not isinstance(kind, Const) or type(kind.value) is not np.ndarray or aval is None:
             return value
-        return Term(Node(aval), self.operand(kind, aval))
+        return Term(RecordedNode(aval), self.operand(kind, aval))
 
     def operand(self, kind: Const, aval: Aval) -> str:
         """The source of a constant array as an operand of an example's own."""

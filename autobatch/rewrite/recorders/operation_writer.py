@@ -12,10 +12,10 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     PLAIN,
     Const,
     Listed,
-    Node,
     NodeOrNumber,
     NotCovered,
     Parts,
+    RecordedNode,
     RecorderKind,
     Term,
     built,
@@ -110,7 +110,7 @@ class OperationWriter(LineWriter):
     def _kind_of(self, found: Any) -> RecorderKind:
         """The kind of what an operation gave."""
         if type(found) is LazyArray and found.segment is self.written.trace.segment and not found.aval.shared:
-            return Node(found.aval)
+            return RecordedNode(found.aval)
         if type(found) is tuple and found:
             return Parts(tuple(map(self._kind_of, found)))
         raise NotCovered("an operation whose result is no array")
@@ -125,7 +125,7 @@ class OperationWriter(LineWriter):
         return self.boxed_text(kind, self.text(value if value.parts is not None else self.kept(value)))
 
     def boxed_text(self, kind: RecorderKind, text: str) -> str:
-        if isinstance(kind, Node):
+        if isinstance(kind, RecordedNode):
             return f"_ab_box({text}, {self.written.named(self.written.constants.literal(kind.aval))})"
         if isinstance(kind, Parts):
             if kind.make is not None:

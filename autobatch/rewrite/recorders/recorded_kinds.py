@@ -19,10 +19,10 @@ __all__ = [
     "Items",
     "Keyed",
     "Listed",
-    "Node",
     "NodeOrNumber",
     "NotCovered",
     "Parts",
+    "RecordedNode",
     "RecorderKind",
     "Term",
     "aval_of_constant",
@@ -61,7 +61,7 @@ NOTHING = _Named("nothing")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Node(RecorderKind):
+class RecordedNode(RecorderKind):
     """A recorded array: the number of its node in the segment."""
 
     aval: Aval
@@ -157,7 +157,7 @@ class Keyed(Listed):
 class NodeOrNumber(RecorderKind):
     """A recorded array or, before there is one, a number: the number of its node, or a tuple of the number."""
 
-    node: Node
+    node: RecordedNode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,10 +225,10 @@ def join(a: RecorderKind, b: RecorderKind) -> RecorderKind:
         a.unite(b)
         return a
     for one, other in ((a, b), (b, a)):
-        if isinstance(other, Node) and aval_of_constant(one) is other.aval:
+        if isinstance(other, RecordedNode) and aval_of_constant(one) is other.aval:
             return other
         node = other.node if isinstance(other, NodeOrNumber) else other
-        if isinstance(node, Node) and (one is PLAIN or one == node or _is_number(one)):
+        if isinstance(node, RecordedNode) and (one is PLAIN or one == node or _is_number(one)):
             return NodeOrNumber(node)
     if isinstance(a, Items) and isinstance(b, Items):
         return Items(join(a.item, b.item))
@@ -281,7 +281,7 @@ def built(kind: RecorderKind, trace: Any, values: Sequence[Any], lengths: Iterat
     """
     if isinstance(kind, Const):
         return values[kind.number]
-    if isinstance(kind, Node):
+    if isinstance(kind, RecordedNode):
         return LazyArray(trace, kind.aval, trace.segment, 0)
     if isinstance(kind, Parts):
         parts = [built(part, trace, values, lengths) for part in kind.parts]

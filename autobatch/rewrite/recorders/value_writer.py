@@ -18,9 +18,9 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Items,
     Keyed,
     Listed,
-    Node,
     NotCovered,
     Parts,
+    RecordedNode,
     RecorderKind,
     Term,
     constants_of,
@@ -231,7 +231,7 @@ class ValueWriter(BlockWriter):
 
     def _attribute(self, node: ast.Attribute) -> Term:
         base = self.expr(node.value)
-        if isinstance(base.kind, Node) and node.attr == "T":
+        if isinstance(base.kind, RecordedNode) and node.attr == "T":
             return self.apply(operator.attrgetter("T"), [base], ("T",))
         return self.attribute(base, node.attr)
 
@@ -247,7 +247,7 @@ class ValueWriter(BlockWriter):
                     )  # fmt: skip
                 raise NotCovered(f".{name} of a shared array")
             return self.read(self.written.constants.attribute, kind.number, name)
-        if isinstance(kind, Node):
+        if isinstance(kind, RecordedNode):
             if name not in _SHAPES:
                 raise NotCovered(f".{name} of an array")
             aval = kind.aval
@@ -281,7 +281,7 @@ class ValueWriter(BlockWriter):
             constants = constants_of(bounds)
             if constants is not None:
                 at = slice(*[each.value for each in constants])
-                if isinstance(base.kind, Node):
+                if isinstance(base.kind, RecordedNode):
                     return self.apply(operator.itemgetter(at), [base], ("slice", at.start, at.stop, at.step))
                 if isinstance(base.kind, Parts) and base.kind.is_tuple:
                     count = range(len(base.kind.parts))
@@ -311,7 +311,7 @@ class ValueWriter(BlockWriter):
             ):
                 raise NotCovered("an item of a tuple that is not known")
             return self.part(base, at.value % len(kind.parts))
-        if isinstance(kind, Node):
+        if isinstance(kind, RecordedNode):
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
         if isinstance(kind, Const) and type(kind.value) is LazyArray and at is PLAIN:
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
