@@ -58,7 +58,7 @@ class Block:
         cell: where the rewritten function finds the recorder.
         fixed: the values of Python numbers are needed when it is traced, too.
         met: what its inputs have been, slot by slot: for an array its `Aval`, for a number its type, else the value;
-            and what its outputs then were.
+            and what its outputs then were; has_refused: calls of it were none.
     """
 
     __slots__ = (
@@ -71,6 +71,7 @@ class Block:
         "cell",
         "fixed",
         "guards",
+        "has_refused",
         "met",
         "scope",
         "slots",
@@ -94,6 +95,7 @@ class Block:
         self.scope = scope
         self.fixed = False
         self.met: dict[tuple[tuple[str, Any], ...], tuple[Aval, ...]] = {}
+        self.has_refused = False
         self._refused = 0
         self._tags: dict[tuple[str, ...], object] = {}
         self._programs: dict[Any, Any] = {}
@@ -103,6 +105,12 @@ class Block:
 
     def record(self, *arguments: Any) -> Any:
         """Record one call; the outputs (one, or a tuple), or None if the user's statements have to run."""
+        outputs = self._recorded(arguments)
+        if outputs is None:
+            self.has_refused = True
+        return outputs
+
+    def _recorded(self, arguments: Sequence[Any]) -> Any:
         try:
             values = self._read(arguments)
         except (_CannotRead, *FAULTS):  # what cannot be read raises again where the user reads it

@@ -51,7 +51,17 @@ class ExampleRecorder:
         count: how many examples were recorded.
     """
 
-    __slots__ = ("_bound", "_columns", "_doubt", "_patience", "_recorders", "_run", "_segment", "_trace", "count")
+    __slots__ = (
+        "_bound",
+        "_columns",
+        "_doubt",
+        "_patience",
+        "_recorders",
+        "_run",
+        "_segment",
+        "_trace",
+        "count",
+    )
 
     def __init__(self, trace: Trace, recorders: Recorders, columns: Sequence[Sequence[Any]]) -> None:
         self.count = 0
@@ -82,11 +92,10 @@ class ExampleRecorder:
             del sigs[nodes:]
             del refs[operands:]
             trace.failed = None
-            self._doubt = True
-            self._patience -= 1
+            patience = self._patience - 1
             self._recorders.missed()
-            if not self._patience:
-                self.close()
+            self.close()
+            self._patience, self._doubt = patience, True
             return NOT_RECORDED
         finally:
             trace.park = park
@@ -95,6 +104,10 @@ class ExampleRecorder:
         trace._room -= sum([table[sig].nbytes for sig in sigs[nodes:] if sig >= 0])
         self.count += 1
         return result
+
+    def skip(self) -> None:
+        """An example runs that was not looked at: it may change what the function relies on."""
+        self._doubt = True
 
     def close(self) -> None:
         """Let go of everything."""

@@ -151,9 +151,8 @@ class Fibers:
 
     def _run(self) -> None:
         for index in self._waiting:
-            if self._record is not None and self._is_recorded(self._record, index):
-                continue
-            self._start(index)
+            if self._record is None or not self._is_recorded(self._record, index):
+                self._start(index)
             if index >= self.failed:
                 break
         while self._join() or self._fibers:
@@ -345,22 +344,25 @@ def map_with_stats(
 
     recorders = recorders_of(arguments)
     recorder = None if recorders is None else ExampleRecorder(trace, recorders, columns)
-    begun: dict[int, Any] = {}  # how far the trace was before examples that did not fit the recorder
+    begun: dict[int, Any] = {}  # how far the trace was before examples that are to run
 
     def record(index: int) -> Any:
         assert recorder is not None
-        before = None if replay is None else replay.before(index)
+        begun[index] = None if replay is None else replay.before(index)
+        if begun[index] is not None:  # what it records is to be kept, with where each value comes from
+            recorder.skip()
+            return NOT_RECORDED
         result = recorder.record(index)
-        if result is NOT_RECORDED:
-            begun[index] = before
-        elif replay is not None and before is not None:
-            replay.after(index, [column[index] for column in columns], result, before)
+        if result is not NOT_RECORDED:
+            del begun[index]
         return result
 
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
-        joined = index >= count  # nothing is kept of it
-        before = None if replay is None or joined else begun.pop(index) if index in begun else replay.before(index)
+        if index in begun:
+            before = begun.pop(index)
+        else:
+            before = None if replay is None or index >= count else replay.before(index)  # not of one that joined
         values = wrap_example(trace, given, own.copies)
         positional, named = (values, arguments) if arguments_of is None else arguments_of(values, arguments)
         result = settled(trace, (form if trace.inputs.in_order else function)(*positional, **named))
@@ -372,19 +374,9 @@ def map_with_stats(
         for column, value in zip(columns, values, strict=True):
             column.append(value)
 
-    fibers = Fibers(
-        trace,
-        call,
-        count,
-        functools.partial(finish, trace),
-        known,
-        own.is_changing,
-        first,
-        deadline,
-        joining,
-        admit,
-        None if recorder is None else record,
-    )
+    finished = functools.partial(finish, trace)
+    kept = None if recorder is None else record
+    fibers = Fibers(trace, call, count, finished, known, own.is_changing, first, deadline, joining, admit, kept)
     waits: tuple[str, int] | None = None  # the line at which the first one does
     waiting: Any = None
     ended = False  # all examples have
@@ -416,7 +408,7 @@ def map_with_stats(
             arguments.clear()
             copies.clear()
             trace.inputs.forget_writes()
-            del fibers, call, record, known, recorder, recorders
+            del fibers, call, record, kept, known, finished, recorder, recorders
             replay = None
             if trace.references() > alone:  # by recorded arrays
                 gc.collect(0)  # most often garbage: a function that calls itself by a name it closes over, say

@@ -130,7 +130,8 @@ def listed(function: Any) -> Callable[..., Any]:
     ours = CREATION.get(function)
 
     def create(*args: Any, **kwargs: Any) -> Any:
-        return (function if top_box((args, kwargs)) is None else ours)(*args, **kwargs)  # type: ignore[misc]
+        plain = active_tape() is None or top_box((args, kwargs)) is None
+        return (function if plain else ours)(*args, **kwargs)  # type: ignore[misc]
 
     def join(arrays: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(arrays, list | tuple):

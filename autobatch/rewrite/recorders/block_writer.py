@@ -16,10 +16,10 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Const,
     Items,
     Listed,
-    Node,
     NodeOrNumber,
     NotCovered,
     Parts,
+    RecordedNode,
     RecorderKind,
     Term,
     constants_of,
@@ -170,6 +170,8 @@ class BlockWriter(OperationWriter):
                 for (_, kind, value), slot in zip(inputs, entry, strict=True)
             ):
                 found.append((entry, outs))
+        if not found and block.has_refused:
+            raise NotCovered("a block that is none with such inputs")
         if not found:
             raise Dead
         return found
@@ -188,10 +190,11 @@ class BlockWriter(OperationWriter):
                     refs.append("")
                 elif slot == "constant":
                     aval = self.written.trace.constant(kind.value)[0]
-                    if aval is None or aval.shared:
+                    if aval is None:
                         raise NotCovered("a constant of no known kind")
-                    self.written.operands[kind.number] = aval
-                    refs.append(f"_ab_d{kind.number}")
+                    if not aval.shared:
+                        self.written.operands[kind.number] = aval
+                        refs.append(f"_ab_d{kind.number}")
                 continue
             value = self.kept(value)
             if how == "row":
@@ -221,7 +224,7 @@ class BlockWriter(OperationWriter):
             elif how == "plain":
                 of = self.written.named(self.written.constants.literal(spec[1].aval))
                 name = self.fresh()
-                self.emit(f"{name} = _ab_array({value.text}, {of})")
+                self.emit(f"{name} = _ab_{spec[2]}({value.text}, {of})")
                 refs.append(name)
             else:
                 key += _lengths(kind, value.text)
@@ -256,14 +259,14 @@ class BlockWriter(OperationWriter):
         self.emit(f"{node} = _ab_len(_ab_sigs)")
         self.emit(f"_ab_add_sigs({tail})")
         self.emit(f"if {node} > _ab_most: raise _ab_misfit")
-        outs = [Term(Node(aval), f"({node} + {i})" if i else node) for i, aval in enumerate(site.outs)]
+        outs = [Term(RecordedNode(aval), f"({node} + {i})" if i else node) for i, aval in enumerate(site.outs)]
         if len(outs) == 1:
             return outs[0]
         return Term(Parts(tuple(each.kind for each in outs)), "", outs)
 
 
 def _is_met(kind: RecorderKind, slot: tuple[str, Any]) -> bool:
-    return not isinstance(kind, Node) or slot == ("array", kind.aval) or slot == ("constant", kind.aval)
+    return not isinstance(kind, RecordedNode) or slot == ("array", kind.aval) or slot == ("constant", kind.aval)
 
 
 def _differ(a: Any, b: Any) -> bool:
@@ -294,7 +297,7 @@ def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any
     if found == "static" and what[0] is float:  # known by its text: 0.0 is not -0.0
         return ("static", what[0]), [[(what[1], repr(what[1]))]]
     if found in ("array", "constant") and what is not None and not what.shared:
-        return ("built", Node(what)), []
+        return ("built", RecordedNode(what), found), []
     raise NotCovered("an input of another kind")
 
 
@@ -322,9 +325,9 @@ def _lengths(kind: RecorderKind, text: str) -> list[str]:
 
 def _flat(kind: RecorderKind, text: str) -> str:
     """The source of the nodes in a value, as elements of a tuple."""
-    if isinstance(kind, Node):
+    if isinstance(kind, RecordedNode):
         return text
-    if isinstance(kind, Listed) and isinstance(kind.item, Node):
+    if isinstance(kind, Listed) and isinstance(kind.item, RecordedNode):
         return f"*{text}"
     if isinstance(kind, Listed):
         return f"*[_ab_r for _ab_e in {text} for _ab_r in ({_flat(kind.item, '_ab_e')},)]"

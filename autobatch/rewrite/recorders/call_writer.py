@@ -21,9 +21,9 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Items,
     Keyed,
     Listed,
-    Node,
     NotCovered,
     Parts,
+    RecordedNode,
     RecorderKind,
     Term,
     constants_of,
@@ -174,7 +174,7 @@ class CallWriter(ValueWriter):
                 shape = self.attribute(args[0], "shape")
                 assert isinstance(shape.kind, Const)
                 return self.read(self.written.constants.item, shape.kind.number, 0)
-            if isinstance(first, Node) and first.aval.shape:
+            if isinstance(first, RecordedNode) and first.aval.shape:
                 return self.literal(first.aval.shape[0])
             if isinstance(first, Parts) and first.is_tuple:
                 return self.literal(len(first.parts))
@@ -313,7 +313,7 @@ class CallWriter(ValueWriter):
                     raise NotCovered("pop")
                 return self.kept(Term(kind.item, f"{base.text}.pop({', '.join(map(self.text, args))})"))
             raise NotCovered(f".{name} of a list")
-        if isinstance(kind, Node):
+        if isinstance(kind, RecordedNode):
             if name not in METHODS:
                 raise NotCovered(f".{name} of an array")
             args, named = self._arguments(node)

@@ -6,6 +6,7 @@ reads. Replayed at the beginning of a map, and wherever other Python has run sin
 """
 
 import builtins
+import enum
 import operator
 import types
 from collections.abc import Callable, Mapping
@@ -126,6 +127,8 @@ class Constants:
                 return vars(value).get(name, MISSING)
             if not isinstance(value, type) and is_stored(type(value), name):
                 return getattr(value, name)
+            if isinstance(value, enum.EnumMeta):
+                return value._member_map_.get(name, MISSING)
             if isinstance(value, type) and type(value) is type:
                 found = vars(value).get(name, MISSING)
                 return MISSING if hasattr(type(found), "__get__") else found
@@ -184,6 +187,16 @@ class Constants:
 
         return self._add(("default", base, at), read)
 
+    def compute_quietly(self, key: Any, function: Callable[..., Any], *parts: int) -> int:
+        """As `compute`, of shared arrays; it may not warn."""
+        self._alive.append(function)
+
+        def read(values: list[Any], roots: Any) -> Any:
+            with np.errstate(all="raise"):
+                return function(*[values[part] for part in parts])
+
+        return self._add(("quiet", key, *parts), read)
+
     def shared_block(self, site: Any) -> int:
         """What a block gives whose inputs are all constants; it may not warn."""
         self._alive.append(site)
@@ -220,7 +233,7 @@ def expected(value: Any) -> Any:
         return kind, freeze(value)
     if kind is types.FunctionType:
         return kind, _Same(value), _Same(value.__code__), _Same(value.__defaults__), _Same(value.__kwdefaults__)
-    if isinstance(value, _IDENTICAL) or hasattr(kind, "_ab_batch"):
+    if isinstance(value, (*_IDENTICAL, enum.Enum)) or hasattr(kind, "_ab_batch"):
         return kind, _Same(value)
     if kind is np.ndarray:
         return kind, value.dtype, value.shape

@@ -16,6 +16,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Const,
     Keyed,
     Listed,
+    NodeOrNumber,
     NotCovered,
     Parts,
     RecorderKind,
@@ -64,6 +65,10 @@ class ExpressionWriter(CallWriter):
         folded = self._folded(sign, function, left, right)
         if folded is not None:
             return folded
+        if isinstance(left.kind, NodeOrNumber):
+            return self.either(left, lambda each: self.binary(sign, function, each, right))
+        if isinstance(right.kind, NodeOrNumber):
+            return self.either(right, lambda each: self.binary(sign, function, left, each))
         if isinstance(left.kind, Listed) and isinstance(right.kind, Listed) and sign == "+":
             if left.kind.unite(right.kind):
                 self.written.changed = True
@@ -101,14 +106,21 @@ class ExpressionWriter(CallWriter):
             known = self._identity(left.kind, right.kind)
             if known is not None:
                 return self.literal(known == (sign == "is"))
+            for one, other in ((left, right), (right, left)):
+                if isinstance(one.kind, NodeOrNumber) and self._is_none(other.kind):
+                    one = self.kept(one)
+                    text = f"(_ab_type({one.text}) is _ab_tuple and {one.text}[0] is None)"
+                    return Term(PLAIN, text if sign == "is" else f"(not {text})", simple=True)
+            if left.kind is PLAIN and isinstance(right.kind, Const) and isinstance(right.kind.value, enum.Enum | type):
+                return Term(PLAIN, f"({left.text} {sign} {self.written.named(right.kind.number)})", simple=True)
             if left.kind is PLAIN and (right.kind is PLAIN or self._is_singleton(right.kind)):  # which runs no code
                 return Term(PLAIN, f"({self.text(left)} {sign} {self.text(right)})", simple=True)
             raise NotCovered(f"`{sign}` of what is no object of an example's")
         folded = self._folded(sign, function, left, right)
         if folded is not None:
             return folded
-        if sign in ("in", "not in") and type(right.kind) is Keyed and self._are_plain(left):
-            return Term(PLAIN, f"({self.text(self.check(left))} {sign} {right.text})", simple=True)
+        if sign in ("in", "not in") and type(right.kind) is Keyed:
+            return Term(PLAIN, f"({self._key(left)} {sign} {right.text})", simple=True)
         texts = [self._compared(each) for each in (left, right)]
         if None not in texts:
             return Term(PLAIN, f"({texts[0]} {sign} {texts[1]})", simple=True)
@@ -133,6 +145,10 @@ class ExpressionWriter(CallWriter):
         return None
 
     @staticmethod
+    def _is_none(kind: RecorderKind) -> bool:
+        return isinstance(kind, Const) and kind.value is None
+
+    @staticmethod
     def _is_singleton(kind: RecorderKind) -> bool:
         return isinstance(kind, Const) and type(kind.value) in (bool, type(None))
 
@@ -145,6 +161,8 @@ class ExpressionWriter(CallWriter):
         """Whether two values are one object, where their kinds say it."""
         for one, other in ((a, b), (b, a)):
             if isinstance(one, Const) and one.value is None and other is not PLAIN:
+                if isinstance(other, NodeOrNumber):
+                    return None
                 return isinstance(other, Const) and other.value is None
         if isinstance(a, Const) and isinstance(b, Const) and a.number == b.number and not a.is_scalar:
             return True

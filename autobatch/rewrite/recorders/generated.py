@@ -20,6 +20,7 @@ from autobatch.core.pytree import leaves
 from autobatch.core.recorded import is_recorded
 from autobatch.facts.types import SCALARS, is_stored
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.trace import Trace
 from autobatch.rewrite.block_forms import block_tree
 from autobatch.rewrite.recorders.constants import FUNCTION, TRACE, Changed, Constants
@@ -30,16 +31,16 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Const,
     Keyed,
     Listed,
-    Node,
     NodeOrNumber,
     NotCovered,
     Parts,
+    RecordedNode,
     RecorderKind,
     without_values,
 )
 from autobatch.rewrite.recorders.statement_writer import write_version
 from autobatch.rewrite.recorders.versions import BlockSite, Misfit, Written
-from autobatch.syntax.source import PARSING, NoSourceError
+from autobatch.syntax.source import PARSING
 
 __all__ = ["FunctionRecorders", "forget_recorders", "recorders_of"]
 
@@ -48,7 +49,8 @@ _MOST_FAILURES = 6  # times that a function is read in vain
 _MOST_WALKED = 4096  # objects of an example that are looked at for their classes
 _LIMIT = 512
 _KEYS = frozenset((int, str, np.int64))
-_BUILTIN = frozenset((*SCALARS, list, tuple, dict, np.int64, np.int32, np.float64, np.float32, np.bool_))
+_VIEWS: tuple[Any, ...] = (range, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
+_BUILTIN = frozenset((*SCALARS, *_VIEWS, list, tuple, dict, np.int64, np.int32, np.float64, np.float32, np.bool_))
 _CONTAINERS = frozenset((list, tuple, dict, str))
 _RESULTS = frozenset((*SCALARS, np.int64, np.int32, np.float64, np.float32, np.bool_))
 _HARMLESS = frozenset((
@@ -57,7 +59,7 @@ _HARMLESS = frozenset((
     "__str__", "__dataclass_fields__", "__dataclass_params__", "__getnewargs__", "__orig_bases__", "__parameters__",
     "__static_attributes__", "__firstlineno__", "__replace__", "__setattr__", "__delattr__", "__getstate__",
     "__setstate__", "__class_getitem__", "__qualname__", "__abstractmethods__", "__reduce__", "__copy__",
-    "__deepcopy__", "__init_subclass__", "__call__",
+    "__deepcopy__", "__init_subclass__", "__call__", "__slotnames__",
 ))  # fmt: skip
 _GENERATED = frozenset(("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"))
 
@@ -139,7 +141,6 @@ class MapRecorders:
 
     def missed(self) -> None:
         """An example did not fit: what its blocks meet as it runs may make another recorder."""
-        self._tried = 0
         if self._recorders.forms:
             self._recorders.forms[0].misfits += 1
 
@@ -157,23 +158,23 @@ class MapRecorders:
             if type(value) is not _Example:
                 roots[key] = value
         for form in list(recorders.forms):
-            if form.misfits < _PATIENCE_OF_FORM:
+            if form.misfits < _PATIENCE_OF_FORM + form.fits // 4 and not (form.misfits and form.has_new_kinds()):
                 try:
                     return _BoundForm(form, trace, roots)
                 except (Changed, Misfit):
                     continue
         if self._tried >= _MOST_TRIED or recorders.failures >= _MOST_FAILURES:
             return None
-        if not index and not recorders.has_run:  # its blocks have met nothing yet
-            recorders.has_run = True
-            return None
+        if not recorders.has_run and index < max(1, min(_FIRST_RUN, len(columns[0]) // 4)):
+            return None  # its blocks have met nothing yet
+        recorders.has_run = True
         self._tried += 1
         try:
             with PARSING:
                 form = _form_of(self._of, places, named, roots, trace, columns, index)
             bound = _BoundForm(form, trace, roots)
-        except (NotCovered, NoSourceError, Changed, Misfit, RecursionError) as error:
-            recorders.reason = str(error)
+        except Exception as error:  # whatever it is, examples run as Python
+            recorders.reason = str(error) if isinstance(error, NotCovered) else f"{type(error).__name__}: {error}"
             recorders.failures += 1
             return None
         recorders.forms[_MOST_FORMS - 1 :] = []
@@ -197,7 +198,8 @@ class MapRecorders:
 
 
 _MOST_TRIED = 3  # in one map
-_PATIENCE_OF_FORM = 64
+_FIRST_RUN = 3  # examples that run before the first recorder is written
+_PATIENCE_OF_FORM = 8
 
 
 @dataclasses.dataclass(eq=False)
@@ -208,7 +210,8 @@ class _GeneratedForm:
         constants: what it relies on; used, operands, sites, recipes, attributes: as `versions.Written` has them.
         make: makes the function, of what belongs to a map and a segment.
         result: the kind of what it gives.
-        misfits: examples that it did not fit.
+        blocks: what its functions have; met: how many kinds of inputs they had met; misfits, fits: how many
+            examples it did not fit, and did.
     """
 
     constants: Constants
@@ -220,7 +223,14 @@ class _GeneratedForm:
     make: Callable[..., Any]
     result: RecorderKind
     source: str
+    blocks: list[Block]
+    met: int
     misfits: int = 0
+    fits: int = 0
+
+    def has_new_kinds(self) -> bool:
+        """Whether its blocks have met other inputs since it was written."""
+        return sum(len(block.met) for block in self.blocks) > self.met
 
 
 def _form_of(
@@ -239,7 +249,7 @@ def _form_of(
     """
     if any(isinstance(leaf, Batch) for leaf in leaves([value for key, value in roots.items() if key is not TRACE])):
         raise NotCovered("a batch among the shared arguments")
-    tree, blocks = block_tree(function)
+    tree, own_blocks = block_tree(function)
     constants = Constants(roots)
     written = Written(trace, constants, _classes_in([column[i] for column in columns for i in range(index + 1)]))
     args = tree.args
@@ -266,7 +276,7 @@ def _form_of(
     if set(kinds) != set(every):
         raise NotCovered("an argument that the function does not have")
     root = written.version(
-        tree, blocks, function.__globals__, function, None, None, {name: kinds[name] for name in every}
+        tree, own_blocks, function.__globals__, function, None, None, {name: kinds[name] for name in every}
     )
     written.settle(write_version)
     if root.result is NOTHING:
@@ -298,6 +308,7 @@ def _form_of(
     space: dict[str, Any] = {"__builtins__": {}}
     exec(compile(source, f"<recorder of {function.__qualname__}>", "exec", dont_inherit=True), space)
     result = without_values(root.result)
+    blocks = [block for version in written.versions.values() for block in version.blocks.values()]
     written.close()
     return _GeneratedForm(
         constants,
@@ -309,14 +320,16 @@ def _form_of(
         space["_make"],
         result,
         source,
+        blocks,
+        sum(len(block.met) for block in blocks),
     )
 
 
 _RUNTIME = (
     "_ab_type", "_ab_len", "_ab_int", "_ab_tuple", "_ab_misfit", "_ab_suited", "_ab_check", "_ab_index", "_ab_keys",
-    "_ab_scalars", "_ab_containers", "_ab_shown", "_ab_array", "_ab_box", "_ab_finish", "_ab_most", "_ab_sigs",
-    "_ab_rows",
-    "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs", "_ab_add_source", "_ab_add_sources", "_ab_add_row", "_ab_add_rows",
+    "_ab_scalars", "_ab_containers", "_ab_shown", "_ab_array", "_ab_constant", "_ab_own", "_ab_box", "_ab_finish",
+    "_ab_most", "_ab_sigs", "_ab_rows", "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs", "_ab_add_source",
+    "_ab_add_sources", "_ab_add_row", "_ab_add_rows",
 )  # fmt: skip
 
 
@@ -372,6 +385,8 @@ class _BoundForm:
         self._roots = roots
         self._values = form.constants.now(roots)
         self._suited = set(_BUILTIN)
+        self._entered: dict[int, int] = {}
+        self._seen: list[np.ndarray] = []  # arrays of the example that is being recorded
         self._forget: Callable[[], Any] = bool
         self._bind()
 
@@ -408,12 +423,18 @@ class _BoundForm:
         segment = trace.segment
         operands = []
         for number, expected in form.operands.items():
-            aval, ref = trace.constant(values[number])
+            value = values[number]
+            if type(value) is LazyArray:
+                aval, ref = value.aval.key, segment.external(value.source, -1)
+            else:
+                aval, ref = trace.constant(value)
             if aval is not expected:
                 raise Misfit
             operands.append(ref)
         room = max(trace._room, 0) // max(self._largest, 1)
         self.end()
+        self._entered = {}
+        self._seen = []
         recorded: Callable[..., Any]
         recorded, self._forget = form.make(
             *[values[number] for number in form.used],
@@ -434,6 +455,8 @@ class _BoundForm:
             _CONTAINERS,
             _shown,
             self._array,
+            self._constant,
+            self._own,
             self._box,
             self._finish,
             len(segment.sigs) + room,
@@ -464,13 +487,32 @@ class _BoundForm:
         self._suited.add(kind)
 
     def _note(self, value: np.ndarray) -> None:
-        """Note an array of an example: what another one writes into it, this one sees in a loop."""
+        """Note that Python looks into an array of an example: what another one writes into it, this one sees."""
         if is_recorded(value):
-            self._trace.inputs.add(value, self._trace.example)
+            self._seen.append(value)
 
     def _array(self, value: Any, aval: Aval) -> int:
-        """The reference of an example's own array."""
-        if type(value) is not np.ndarray or not is_recorded(value) or known_aval(value) is not aval:
+        """The reference of an example's own array, which examples that run see wrapped."""
+        ref = self._entered.get(id(value))
+        if ref is None or self._trace.segment.sources[~ref] is not value:
+            if type(value) is not np.ndarray or not is_recorded(value) or known_aval(value) is not aval:
+                raise Misfit
+            ref = self._entered[id(value)] = self._trace.segment.external(value, -1)
+        elif known_aval(value) is not aval:
+            raise Misfit
+        self._seen.append(value)
+        return ref
+
+    def _own(self, value: Any) -> Any:
+        """What an example holds, as an operand of an operation that is no block: its arrays as examples see them."""
+        if type(value) is np.ndarray and is_recorded(value):
+            self._seen.append(value)
+            return self._trace.known(value)
+        return value
+
+    def _constant(self, value: Any, aval: Aval) -> int:
+        """The reference of an array that an example holds where it is not wrapped."""
+        if type(value) is not np.ndarray or not is_recorded(value):
             raise Misfit
         self._note(value)
         found, ref = self._trace.constant(value)
@@ -482,6 +524,10 @@ class _BoundForm:
         return LazyArray(self._trace, aval, self._trace.segment, ref)
 
     def _finish(self, result: Any) -> Any:
+        self._form.fits += 1
+        for each in self._seen:
+            self._trace.inputs.add(each, self._trace.example)
+        self._seen.clear()
         return _finished(self._form.result, result, self._trace, {})
 
 
@@ -491,7 +537,7 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
         if type(value) is tuple:
             return _finished(PLAIN, value[0], trace, made)
         kind = kind.node
-    if isinstance(kind, Node):
+    if isinstance(kind, RecordedNode):
         if value < 0:  # an array that is no result of anything
             raise Misfit
         if value not in made:
@@ -557,7 +603,7 @@ class _Unboxed:
         return self._of(self._kind, found)
 
     def _of(self, kind: RecorderKind, found: Any) -> Any:
-        if isinstance(kind, Node):
+        if isinstance(kind, RecordedNode):
             if type(found) is not LazyArray or found.aval is not kind.aval:
                 raise Misfit
             if found.segment is not self._trace.segment or found.ref < 0:

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import known_aval
-from autobatch.core.recorded import is_recorded
+from autobatch.core.abstract_eval import Aval
 from autobatch.rewrite.recorders.constants import Changed
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
     Closure,
     Const,
-    Node,
     NodeOrNumber,
     NotCovered,
     Parts,
+    RecordedNode,
     RecorderKind,
     Term,
+    aval_of_constant,
     join,
 )
 from autobatch.rewrite.recorders.versions import Version, Written
@@ -149,31 +149,33 @@ class LineWriter:
         assert isinstance(kind, NodeOrNumber)
         value = self.kept(value)
         name = self.fresh()
-        arms: list[list[str]] = []
-        found: list[Term | None] = []
+        arms: list[tuple[list[str], Term | None]] = []
         checked = set(self.env.checked)
+        refused: NotCovered | None = None
         for each in (Term(PLAIN, f"{value.text}[0]", simple=True), Term(kind.node, value.text)):
+            made: Term | None = None
             with self.apart() as lines:
                 try:
-                    found.append(write(each))
+                    made = write(each)
                 except Dead:
-                    self.emit("raise _ab_misfit")
-                    found.append(None)
-            arms.append(lines)
+                    pass
+                except NotCovered as error:
+                    refused = error
+            arms.append((lines, made))
             self.env.checked = set(checked)
-        known = [each for each in found if each is not None]
-        if not known:
-            raise Dead
-        out = known[0].kind
-        for other in known[1:]:
-            out = join(out, other.kind)
-        for lines, made in zip(arms, found, strict=True):
-            if made is not None:
-                lines.append("    " * (self.depth + 1) + f"{name} = {self.converted(made, out)}")
+        (numbers, number), (nodes, node) = arms
+        if node is None or isinstance(node.kind, Const):
+            raise Dead if refused is None else refused
+        if number is not None and isinstance(number.kind, Const) and number.kind.value is None:
+            number = None  # a block that is none with a number
+        out = node.kind if number is None else join(number.kind, node.kind)
+        indent = "    " * (self.depth + 1)
+        numbers.append(indent + ("raise _ab_misfit" if number is None else f"{name} = {self.converted(number, out)}"))
+        nodes.append(f"{indent}{name} = {self.converted(node, out)}")
         self.emit(f"if _ab_type({value.text}) is _ab_tuple:")
-        self.lines += arms[0]
+        self.lines += numbers
         self.emit("else:")
-        self.lines += arms[1]
+        self.lines += nodes
         return Term(out, name)
 
     def converted(self, value: Term, kind: RecorderKind) -> str:
@@ -182,6 +184,8 @@ class LineWriter:
         Raises:
             NotCovered: it would have to be taken apart.
         """
+        if isinstance(kind, RecordedNode) and isinstance(value.kind, Const):
+            return self.operand(value.kind, kind.aval)
         if isinstance(kind, NodeOrNumber) and (value.kind is PLAIN or isinstance(value.kind, Const)):
             return f"({self.text(value)},)"
         if isinstance(kind, Parts) and isinstance(value.kind, Parts) and kind != value.kind:
@@ -200,7 +204,12 @@ class LineWriter:
         if value.parts is not None and isinstance(kind, Parts):
             parts = [self.as_node(part) for part in value.parts]
             return Term(Parts(tuple(part.kind for part in parts), kind.make, kind.names), "", parts)
-        if not isinstance(kind, Const) or type(kind.value) is not np.ndarray or not is_recorded(kind.value):
+        aval = aval_of_constant(kind)
+        if not isinstance(kind, Const) or type(kind.value) is not np.ndarray or aval is None:
             return value
-        self.written.operands[kind.number] = aval = known_aval(kind.value)
-        return Term(Node(aval), f"_ab_d{kind.number}")
+        return Term(RecordedNode(aval), self.operand(kind, aval))
+
+    def operand(self, kind: Const, aval: Aval) -> str:
+        """The source of a constant array as an operand of an example's own."""
+        self.written.operands[kind.number] = aval
+        return f"_ab_d{kind.number}"

@@ -12,10 +12,10 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     PLAIN,
     Const,
     Listed,
-    Node,
     NodeOrNumber,
     NotCovered,
     Parts,
+    RecordedNode,
     RecorderKind,
     Term,
     built,
@@ -57,12 +57,18 @@ class OperationWriter(LineWriter):
                     lambda each, at=at: self.apply(function, [*args[:at], each, *args[at + 1 :]], key, **named),  # type: ignore[misc]
                 )
         values = [*args, *named.values()]
+        if all(each.kind is PLAIN or (isinstance(each.kind, Const) and each.kind.is_scalar) for each in values) and any(
+            each.kind is PLAIN for each in values
+        ):
+            raise NotCovered("an operation on numbers of the example's alone")
         if any(is_empty(each.kind) for each in values):
             raise Dead
         constant = constants_of(values)
         if constant is not None:
             if any(type(each.value) is LazyArray for each in constant):
-                raise NotCovered("an operation on shared arrays")
+                called = functools.partial(_called, function, len(args), tuple(named))
+                quietly = self.written.constants.compute_quietly
+                return self.read(quietly, (key, len(args), *named), called, *[each.number for each in constant])
             return self.read(
                 self.written.constants.compute,
                 (key, len(args), *named),
@@ -75,7 +81,7 @@ class OperationWriter(LineWriter):
         nodes, refs = len(segment.sigs), len(segment.refs)
         park, trace.park = trace.park, refuse_to_wait
         try:
-            for number in (0, 0.0):  # what an example's own number may be: what comes of it is looked at there
+            for number in (1, 0, 1.0):  # what an example's own number may be: what comes of it is looked at there
                 given = [
                     number if each.kind is PLAIN else built(each.kind, trace, constants.values, lengths)
                     for each in values
@@ -104,7 +110,7 @@ class OperationWriter(LineWriter):
     def _kind_of(self, found: Any) -> RecorderKind:
         """The kind of what an operation gave."""
         if type(found) is LazyArray and found.segment is self.written.trace.segment and not found.aval.shared:
-            return Node(found.aval)
+            return RecordedNode(found.aval)
         if type(found) is tuple and found:
             return Parts(tuple(map(self._kind_of, found)))
         raise NotCovered("an operation whose result is no array")
@@ -114,10 +120,12 @@ class OperationWriter(LineWriter):
         kind = value.kind
         if isinstance(kind, Const) and not kind.is_scalar:
             return self.written.named(kind.number)
+        if kind is PLAIN and value.simple:
+            return self.text(value)
         return self.boxed_text(kind, self.text(value if value.parts is not None else self.kept(value)))
 
     def boxed_text(self, kind: RecorderKind, text: str) -> str:
-        if isinstance(kind, Node):
+        if isinstance(kind, RecordedNode):
             return f"_ab_box({text}, {self.written.named(self.written.constants.literal(kind.aval))})"
         if isinstance(kind, Parts):
             if kind.make is not None:
@@ -128,4 +136,6 @@ class OperationWriter(LineWriter):
         if isinstance(kind, Listed):
             name = self.fresh() + "e"
             return f"[{self.boxed_text(kind.item, name)} for {name} in {text}]"
+        if kind is PLAIN:
+            return f"_ab_own({text})"
         return text

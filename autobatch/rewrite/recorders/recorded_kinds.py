@@ -4,7 +4,10 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from autobatch.core.abstract_eval import Aval
+import numpy as np
+
+from autobatch.core.abstract_eval import Aval, known_aval
+from autobatch.core.recorded import is_recorded
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
 
@@ -16,12 +19,13 @@ __all__ = [
     "Items",
     "Keyed",
     "Listed",
-    "Node",
     "NodeOrNumber",
     "NotCovered",
     "Parts",
+    "RecordedNode",
     "RecorderKind",
     "Term",
+    "aval_of_constant",
     "built",
     "constants_of",
     "is_empty",
@@ -57,7 +61,7 @@ NOTHING = _Named("nothing")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Node(RecorderKind):
+class RecordedNode(RecorderKind):
     """A recorded array: the number of its node in the segment."""
 
     aval: Aval
@@ -153,7 +157,7 @@ class Keyed(Listed):
 class NodeOrNumber(RecorderKind):
     """A recorded array or, before there is one, a number: the number of its node, or a tuple of the number."""
 
-    node: Node
+    node: RecordedNode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -221,8 +225,10 @@ def join(a: RecorderKind, b: RecorderKind) -> RecorderKind:
         a.unite(b)
         return a
     for one, other in ((a, b), (b, a)):
+        if isinstance(other, RecordedNode) and aval_of_constant(one) is other.aval:
+            return other
         node = other.node if isinstance(other, NodeOrNumber) else other
-        if isinstance(node, Node) and (one is PLAIN or one == node or _is_number(one)):
+        if isinstance(node, RecordedNode) and (one is PLAIN or one == node or _is_number(one)):
             return NodeOrNumber(node)
     if isinstance(a, Items) and isinstance(b, Items):
         return Items(join(a.item, b.item))
@@ -233,6 +239,16 @@ def constants_of(values: "Sequence[Term]") -> list[Const] | None:
     """The kinds of values that are all the same for all examples; None where one is not."""
     kinds = [each.kind for each in values if isinstance(each.kind, Const)]
     return kinds if len(kinds) == len(values) else None
+
+
+def aval_of_constant(kind: RecorderKind) -> Aval | None:
+    """What a constant array is as an operand of one example's own; None for what is none."""
+    if not isinstance(kind, Const):
+        return None
+    value = kind.value
+    if type(value) is LazyArray:
+        return value.aval.key if type(value.aval.key) is Aval and type(value.source) is not float else None
+    return known_aval(value) if type(value) is np.ndarray and is_recorded(value) else None
 
 
 def is_empty(kind: RecorderKind) -> bool:
@@ -247,7 +263,7 @@ def _is_plain(kind: RecorderKind) -> bool:
 
 
 def _is_number(kind: RecorderKind) -> bool:
-    return isinstance(kind, Const) and type(kind.value) in (int, float)
+    return isinstance(kind, Const) and type(kind.value) in (int, float, type(None))
 
 
 def _shown(kind: RecorderKind) -> str:
@@ -265,7 +281,7 @@ def built(kind: RecorderKind, trace: Any, values: Sequence[Any], lengths: Iterat
     """
     if isinstance(kind, Const):
         return values[kind.number]
-    if isinstance(kind, Node):
+    if isinstance(kind, RecordedNode):
         return LazyArray(trace, kind.aval, trace.segment, 0)
     if isinstance(kind, Parts):
         parts = [built(part, trace, values, lengths) for part in kind.parts]

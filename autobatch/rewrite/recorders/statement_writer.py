@@ -12,8 +12,8 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Const,
     Items,
     Listed,
-    Node,
     NotCovered,
+    RecordedNode,
     RecorderKind,
     Term,
     join,
@@ -150,7 +150,7 @@ class StatementWriter(ExpressionWriter):
         scalar = isinstance(left.kind, Const) and left.kind.is_scalar
         if left.kind is PLAIN:
             self.emit(f"if _ab_type({left.text}) not in _ab_scalars: {_MISFIT}")
-        elif not (scalar or (isinstance(left.kind, Node) and left.kind.aval.scalar)):
+        elif not (scalar or (isinstance(left.kind, RecordedNode) and left.kind.aval.scalar)):
             raise NotCovered("an array or a list that is written to")
         sign, function = BINARY[type(node.op)]
         self.bind(node.target, self.binary(sign, function, left, right))

@@ -18,9 +18,9 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Items,
     Keyed,
     Listed,
-    Node,
     NotCovered,
     Parts,
+    RecordedNode,
     RecorderKind,
     Term,
     constants_of,
@@ -114,24 +114,34 @@ class ValueWriter(BlockWriter):
     def _store_item(self, target: ast.Subscript, value: Term) -> None:
         value = self.kept(value)
         base = self.expr(target.value)
-        index = self.expr(target.slice)
-        if not isinstance(base.kind, Listed) or not self._are_plain(index):
+        if not isinstance(base.kind, Listed):
             raise NotCovered("an assignment to an item")
-        index = self.check(index)
+        index = self._key(self.expr(target.slice))
         self.add(base.kind, value.kind)
-        self.emit(f"{base.text}[{self.text(index)}] = {self.converted(value, base.kind.item)}")
+        self.emit(f"{base.text}[{index}] = {self.converted(value, base.kind.item)}")
+
+    def _key(self, value: Term) -> str:
+        """The source of a key: a number, text, or a tuple of such."""
+        if isinstance(value.kind, Parts) and value.kind.make is None:
+            parts = [self.part(value, at) for at in range(len(value.kind.parts))]
+            return f"({', '.join(map(self._key, parts))},)"
+        if not self._are_plain(value):
+            raise NotCovered("a key that is no number and no text")
+        value = self.check(value)
+        return self.text(value)
 
     def _dict(self, node: ast.Dict) -> Term:
+        names = [each.value if isinstance(each, ast.Constant) else None for each in node.keys]
+        if names and all(type(each) is str for each in names) and len(set(names)) == len(names):
+            return self.parts([self.as_node(self.expr(each)) for each in node.values], dict, tuple(map(str, names)))
         kind = self.listed(node, Keyed)
         texts = []
         for key, each in zip(node.keys, node.values, strict=True):
             if key is None:
                 raise NotCovered("a dict in a dict")
-            name, value = self.expr(key), self.as_node(self.expr(each))
-            if not self._are_plain(name):
-                raise NotCovered("a key that is no number and no text")
+            name, value = self._key(self.expr(key)), self.as_node(self.expr(each))
             self.add(kind, value.kind)
-            texts.append(f"{self.text(self.check(name))}: {self.converted(value, kind.item)}")
+            texts.append(f"{name}: {self.converted(value, kind.item)}")
         return self.kept(Term(kind, f"{{{', '.join(texts)}}}"))
 
     def _stored(self, stores: Sequence[tuple[str, str, RecorderKind]]) -> None:
@@ -221,7 +231,7 @@ class ValueWriter(BlockWriter):
 
     def _attribute(self, node: ast.Attribute) -> Term:
         base = self.expr(node.value)
-        if isinstance(base.kind, Node) and node.attr == "T":
+        if isinstance(base.kind, RecordedNode) and node.attr == "T":
             return self.apply(operator.attrgetter("T"), [base], ("T",))
         return self.attribute(base, node.attr)
 
@@ -237,12 +247,12 @@ class ValueWriter(BlockWriter):
                     )  # fmt: skip
                 raise NotCovered(f".{name} of a shared array")
             return self.read(self.written.constants.attribute, kind.number, name)
-        if isinstance(kind, Node):
+        if isinstance(kind, RecordedNode):
             if name not in _SHAPES:
                 raise NotCovered(f".{name} of an array")
             aval = kind.aval
             return self.literal(int(np.prod(aval.shape)) if name == "size" else getattr(aval, name))
-        if isinstance(kind, Parts) and name in kind.names:
+        if isinstance(kind, Parts) and kind.make is not dict and name in kind.names:
             at = kind.names.index(name)
             return self.part(base, at)
         if kind is PLAIN:
@@ -271,7 +281,7 @@ class ValueWriter(BlockWriter):
             constants = constants_of(bounds)
             if constants is not None:
                 at = slice(*[each.value for each in constants])
-                if isinstance(base.kind, Node):
+                if isinstance(base.kind, RecordedNode):
                     return self.apply(operator.itemgetter(at), [base], ("slice", at.start, at.stop, at.step))
                 if isinstance(base.kind, Parts) and base.kind.is_tuple:
                     count = range(len(base.kind.parts))
@@ -290,6 +300,8 @@ class ValueWriter(BlockWriter):
             if type(kind.value) is LazyArray:
                 raise NotCovered("an item of a shared array")
             return self.read(self.written.constants.item, kind.number, at.value)
+        if isinstance(kind, Parts) and kind.make is dict and isinstance(at, Const) and at.value in kind.names:
+            return self.part(base, kind.names.index(at.value))
         if isinstance(kind, Parts):
             if not (
                 kind.is_tuple
@@ -299,10 +311,14 @@ class ValueWriter(BlockWriter):
             ):
                 raise NotCovered("an item of a tuple that is not known")
             return self.part(base, at.value % len(kind.parts))
-        if isinstance(kind, Node):
+        if isinstance(kind, RecordedNode):
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
         if isinstance(kind, Const) and type(kind.value) is LazyArray and at is PLAIN:
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
+        if isinstance(kind, Keyed) and isinstance(at, Parts):
+            if kind.item is NOTHING:
+                raise Dead
+            return self.kept(Term(kind.item, f"{base.text}[{self._key(index)}]"))
         if at is not PLAIN and not (isinstance(at, Const) and at.is_scalar):
             raise NotCovered("an item by what is no number or text")
         if kind is PLAIN or (isinstance(kind, Const) and type(kind.value) in (tuple, list, dict, str)):
