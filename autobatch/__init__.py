@@ -12,6 +12,8 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from autobatch.public import *  # noqa: F403
     from autobatch.public import __all__ as __all__
+    from autobatch.tables.representations import *  # noqa: F403  (mypy does not follow `__all__ += module.__all__`)
+    from autobatch.tables.segments import *  # noqa: F403
 else:
 
     def __getattr__(name: str) -> Any:
