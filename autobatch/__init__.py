@@ -12,7 +12,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from autobatch.public import *  # noqa: F403
     from autobatch.public import __all__ as __all__
-    from autobatch.tables.representations import *  # noqa: F403  (mypy does not follow `__all__ += module.__all__`)
+    from autobatch.tables.representations import *  # noqa: F403 - checkers do not add up what __all__ is made of
     from autobatch.tables.segments import *  # noqa: F403
 else:
 

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
-from autobatch.api.call_ways import ran_ways
+from autobatch.api.ran import ran_ways
 from autobatch.blocks.kernel_cache import wait_for_kernels
+from autobatch.core.config import WayName
 from autobatch.testing.compare import compare
 
 __all__ = ["BATCHES", "KEPT", "PICTURES", "WORK", "draw", "main", "measure"]
@@ -94,7 +95,7 @@ class Work:
     cell: str
     run: Callable[..., Any]
     columns: Sequence[Callable[..., Any]]
-    ways: tuple[str, ...]
+    ways: tuple[WayName, ...]
     trains: bool = False
 
 
@@ -109,7 +110,7 @@ WORK = {
 }
 
 
-def measure(name: str, batch: int, cell: int) -> dict[str, float]:
+def measure(name: str, batch: int, cell: int) -> dict[WayName, float]:
     """{way: seconds of one call}, the loop's first."""
     work, rng = WORK[name], np.random.default_rng(batch * 1000 + cell)
     shapes = {"emb": (1000, cell), "w": (cell, cell), "u": (cell, cell)}
@@ -119,21 +120,22 @@ def measure(name: str, batch: int, cell: int) -> dict[str, float]:
     in_batches = all(isinstance(example, np.ndarray) for column in columns for example in column)
     batches = [ab.MaskedBatch.from_examples(column) for column in columns] if in_batches else []
 
-    def results(way: str, params: Any) -> Any:
+    def results(way: WayName, params: Any) -> Any:
         if way == "loop":
             return [work.run(*values, params) for values in zip(*columns, strict=True)]
         if way == "fly":
             return ab.map(work.run, *columns, ab.shared(params))
         return decorated(*batches, params)
 
-    def total(params: Any, way: str) -> Any:
+    def total(params: Any, way: WayName) -> Any:
         return sum(each.sum() for each in results(way, params))
 
-    def call(way: str) -> Any:
+    def call(way: WayName) -> Any:
         with ab.options(way=way, replay=False):
             return ab.value_and_grad(total)(params, way) if work.trains else results(way, params)
 
-    expected, times = call("loop"), {way: float("inf") for way in ("loop", *work.ways)}
+    expected = call("loop")
+    times: dict[WayName, float] = {"loop": float("inf"), **dict.fromkeys(work.ways, float("inf"))}
     for way in work.ways:
         for _ in range(6):  # until its kernels are asked for
             call(way)

@@ -7,20 +7,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from autobatch.api.batch import BatchFunction, batch
-from autobatch.api.call_ways import NAMES, ran_ways
+from autobatch.api.ran import NAMES, ran_ways
 from autobatch.api.transforms import map as map_examples
 from autobatch.batches.data.collate import collate
 from autobatch.batches.examples import examples
 from autobatch.blocks.kernel_cache import wait_for_kernels
-from autobatch.core.config import options
+from autobatch.cli.users_code import Given
+from autobatch.core.config import WayName, options
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.testing.compare import compare
 
-__all__ = ["Timing", "Work", "timings"]
+__all__ = ["Timing", "timings"]
 
 _WARM = 4  # calls after which a way's kernels have been asked for
-_WAYS = ("lockstep", "fly", "compiled")
+_WAYS: tuple[WayName, ...] = ("lockstep", "fly", "compiled")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,16 +39,7 @@ class Timing:
     warm: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """A function, a sequence of examples for each of its arguments by position, and what the examples share."""
-
-    function: Callable[..., Any]
-    columns: list[Any]
-    shared: dict[str, Any]
-
-
-def timings(work: Work, seconds: float) -> Iterator[Timing]:
+def timings(work: Given, seconds: float) -> Iterator[Timing]:
     """The loop, then each way that has the function: results are compared before anything is timed.
 
     Args:
@@ -68,7 +60,7 @@ def timings(work: Work, seconds: float) -> Iterator[Timing]:
         yield _timing(way, _caller(way, work), expected, seconds)
 
 
-def _caller(way: str, work: Work) -> Callable[[], Any] | str:
+def _caller(way: WayName, work: Given) -> Callable[[], Any] | str:
     """A call that runs so; or why there is none."""
     if way == "fly":
         return lambda: map_examples(work.function, *work.columns, **work.shared)
@@ -80,7 +72,7 @@ def _caller(way: str, work: Work) -> Callable[[], Any] | str:
     return lambda: examples(function(*batches, **work.shared))
 
 
-def _timing(way: str, call: Callable[[], Any] | str, expected: Any, seconds: float) -> Timing:
+def _timing(way: WayName, call: Callable[[], Any] | str, expected: Any, seconds: float) -> Timing:
     if isinstance(call, str):
         return Timing(NAMES[way], call)
     with options(way=way), warnings.catch_warnings():

@@ -14,7 +14,7 @@ import numpy as np
 from autobatch.blocks.inputs import CONTAINERS, FAULTS, KEYS, Guard, Key, Slot
 from autobatch.blocks.program import interned
 from autobatch.blocks.tracing import trace
-from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze
+from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze, known_aval
 from autobatch.core.op import rank_of
 from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
@@ -22,10 +22,11 @@ from autobatch.lazy.block_codegen import Tree, append, flattened, recorder, sign
 from autobatch.ops.rules.aliasing import view
 from autobatch.tables.lookup import lookup_p
 
-__all__ = ["Block"]
+__all__ = ["Block", "Row"]
 
 _LIMIT = 512  # kinds of calls that one block is traced for; one that meets more runs op by op
 _PATIENCE = 32  # calls that are no block
+_MET = 64  # kinds of calls that are noted
 _RECORDERS = 16  # kinds of calls that recorders are generated for
 _ID = aval_of((), np.dtype(np.int64), True)
 _STATIC = (int, bool, str, type(None), type(Ellipsis), type, np.dtype)
@@ -36,7 +37,7 @@ class _CannotRead(Exception):  # noqa: N818  (a signal inside of this file)
     """An input cannot be read without running code of the user's."""
 
 
-class _Row:
+class Row:
     """A row of a shared table, by its id: the two operands of a look-up that is part of the block."""
 
     __slots__ = ("index", "table")
@@ -56,6 +57,8 @@ class Block:
         scope: the globals of the user's function.
         cell: where the rewritten function finds the recorder.
         fixed: the values of Python numbers are needed when it is traced, too.
+        met: what its inputs have been, slot by slot: for an array its `Aval`, for a number its type, else the value;
+            and what its outputs then were.
     """
 
     __slots__ = (
@@ -68,6 +71,7 @@ class Block:
         "cell",
         "fixed",
         "guards",
+        "met",
         "scope",
         "slots",
         "where",
@@ -89,6 +93,7 @@ class Block:
         self.body = body
         self.scope = scope
         self.fixed = False
+        self.met: dict[tuple[tuple[str, Any], ...], tuple[Aval, ...]] = {}
         self._refused = 0
         self._tags: dict[tuple[str, ...], object] = {}
         self._programs: dict[Any, Any] = {}
@@ -104,7 +109,7 @@ class Block:
             return None
         first = next((x for x in values if type(x) is LazyArray and not x.aval.shared), None)
         if first is None:
-            first = next((x.table if type(x) is _Row else x for x in values if type(x) in (LazyArray, _Row)), None)
+            first = next((x.table if type(x) is Row else x for x in values if type(x) in (LazyArray, Row)), None)
             if first is None:
                 return None
         owner = first.trace
@@ -119,6 +124,8 @@ class Block:
         sig, refs, kinds = call
         if sig.shared:
             return owner.run_shared_block(sig)
+        if len(self.met) < _MET:
+            self.met[tuple(map(_kind_met, kinds, values))] = tuple(sig.block.outs)
         self._quicken(arguments, values, kinds, len(sig.block.outs))
         return append(owner, sig, refs)
 
@@ -166,7 +173,7 @@ class Block:
             return value[index]
         if not (aval.ndim == 2 and type(index) in (int, np.int64) and 0 <= index < aval.shape[0]):
             raise _CannotRead
-        return _Row(value, index)
+        return Row(value, index)
 
     def _index(self, index: Any, arguments: Sequence[Any]) -> Any:
         if type(index) is not Key:
@@ -215,7 +222,7 @@ class Block:
                 else:
                     kinds.append("array")
                     refs.append(value.ref if value.segment is owner.segment else owner.external(value))
-            elif kind is _Row:
+            elif kind is Row:
                 if value.table.trace is not owner:
                     return None
                 key += [value.table.aval, _ID]
@@ -290,6 +297,17 @@ class Block:
 
         program = trace(body, [part.key for part in _operands(key)], views=True)
         return None if program is None else interned(program)
+
+
+def _kind_met(kind: str, value: Any) -> tuple[str, Any]:
+    """What an input was, with nothing in it that is of one example or one trace."""
+    if kind == "array":
+        return kind, value.aval
+    if kind == "constant":
+        return kind, known_aval(value) if type(value) is np.ndarray else None
+    if kind == "number":
+        return kind, type(value)
+    return kind, (type(value), value) if kind == "static" and type(value) in (int, str, float) else None
 
 
 def _no_block(*_: Any) -> None:

@@ -24,6 +24,7 @@ from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, OverTime, ShapeError, UnsupportedError, note_example
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.example_recorder import NOT_RECORDED, ExampleRecorder, Recorders
 from autobatch.lazy.example_state import ExampleState, shows_order
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.replay import Memory
@@ -48,6 +49,10 @@ active_trace = _active.get
 
 _PARK, _URGENT = object(), object()
 _PLAIN = (np.generic, *SCALARS)
+
+
+def _none(shared: dict[str, Any]) -> None:
+    """No recorders."""
 
 
 class LaunchError(Exception):
@@ -85,6 +90,7 @@ class Fibers:
         first: the place of the first example in its batch.
         deadline: when to give up, by `time.perf_counter`; None for never.
         joining: who is told of each example, if they stand for themselves; admit: takes in one that joins.
+        record: gives what example i gives without running it, or `NOT_RECORDED`.
 
     Attributes:
         results: those of the examples, then of those that joined; where one raised, of those before it.
@@ -105,6 +111,7 @@ class Fibers:
         deadline: float | None = None,
         joining: Joining | None = None,
         admit: Callable[[Sequence[Any]], None] | None = None,
+        record: Callable[[int], Any] | None = None,
     ) -> None:
         self.results: list[Any] = [known.get(index) for index in range(count)]
         self.failed = count
@@ -117,6 +124,7 @@ class Fibers:
         self._deadline = deadline
         self._joining = joining
         self._admit = admit
+        self._record = record
         self._settle = settle
         self._fibers: dict[int, Any] = {}
         self._waiting = [index for index in range(count) if index not in known]
@@ -143,6 +151,8 @@ class Fibers:
 
     def _run(self) -> None:
         for index in self._waiting:
+            if self._record is not None and self._is_recorded(self._record, index):
+                continue
             self._start(index)
             if index >= self.failed:
                 break
@@ -174,6 +184,22 @@ class Fibers:
             self._start(index)
         return bool(arrivals)
 
+    def _is_recorded(self, record: Callable[[int], Any], index: int) -> bool:
+        """Whether an example has been recorded without running."""
+        self._check_time()
+        result = record(index)
+        if result is NOT_RECORDED:
+            return False
+        self.results[index] = result
+        self._finished.append(index)
+        if self._trace.is_full:
+            self._launch()
+        return True
+
+    def _check_time(self) -> None:
+        if self._deadline is not None and time.perf_counter() > self._deadline:
+            raise OverTime
+
     def _body(self, index: int) -> Any:
         _active.set(self._trace)  # in the context of this fiber alone, so nothing has to be set back
         set_example(Example(self._first + index))
@@ -181,8 +207,7 @@ class Fibers:
 
     def _step(self, index: int, fiber: Any) -> None:
         """Run one fiber until it is done, parks or raises."""
-        if self._deadline is not None and time.perf_counter() > self._deadline:
-            raise OverTime
+        self._check_time()
         self._trace.example = index
         filters = users_filters()
         try:
@@ -261,6 +286,7 @@ def map_with_stats(
     first: int = 0,
     deadline: float | None = None,
     joining: Joining | None = None,
+    recorders_of: Callable[[dict[str, Any]], Recorders | None] = _none,
 ) -> tuple[list[Any], Stats]:
     """`[function(x, **shared) for x in examples]`, and what was launched.
 
@@ -274,6 +300,7 @@ def map_with_stats(
         deadline: when to give up, by `time.perf_counter`.
         joining: gives more examples while these run, if the function changes nothing; their results follow those of
             the examples. None stands where it was told that one `raised`.
+        recorders_of: the generated recorders of the function, given what is shared as the examples see it.
 
     Raises:
         OverTime: the deadline has passed; everything is as it was.
@@ -316,9 +343,24 @@ def map_with_stats(
         trace.close()
         return looped("NeedsLoop: the order of the examples shows in what they print, draw or read", early=True)
 
+    recorders = recorders_of(arguments)
+    recorder = None if recorders is None else ExampleRecorder(trace, recorders, columns)
+    begun: dict[int, Any] = {}  # how far the trace was before examples that did not fit the recorder
+
+    def record(index: int) -> Any:
+        assert recorder is not None
+        before = None if replay is None else replay.before(index)
+        result = recorder.record(index)
+        if result is NOT_RECORDED:
+            begun[index] = before
+        elif replay is not None and before is not None:
+            replay.after(index, [column[index] for column in columns], result, before)
+        return result
+
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
-        before = None if replay is None or index >= count else replay.before(index)  # not of one that joined
+        joined = index >= count  # nothing is kept of it
+        before = None if replay is None or joined else begun.pop(index) if index in begun else replay.before(index)
         values = wrap_example(trace, given, own.copies)
         positional, named = (values, arguments) if arguments_of is None else arguments_of(values, arguments)
         result = settled(trace, (form if trace.inputs.in_order else function)(*positional, **named))
@@ -330,8 +372,19 @@ def map_with_stats(
         for column, value in zip(columns, values, strict=True):
             column.append(value)
 
-    finished = functools.partial(finish, trace)
-    fibers = Fibers(trace, call, count, finished, known, own.is_changing, first, deadline, joining, admit)
+    fibers = Fibers(
+        trace,
+        call,
+        count,
+        functools.partial(finish, trace),
+        known,
+        own.is_changing,
+        first,
+        deadline,
+        joining,
+        admit,
+        None if recorder is None else record,
+    )
     waits: tuple[str, int] | None = None  # the line at which the first one does
     waiting: Any = None
     ended = False  # all examples have
@@ -352,6 +405,9 @@ def map_with_stats(
                     )
                 ended = error is None
             finally:
+                if recorder is not None:
+                    trace.stats.recorded = recorder.count
+                    recorder.close()
                 trace.close()
                 forget()
         if error is None and not changed:
@@ -360,7 +416,7 @@ def map_with_stats(
             arguments.clear()
             copies.clear()
             trace.inputs.forget_writes()
-            del fibers, call, known, finished
+            del fibers, call, record, known, recorder, recorders
             replay = None
             if trace.references() > alone:  # by recorded arrays
                 gc.collect(0)  # most often garbage: a function that calls itself by a name it closes over, say
@@ -488,6 +544,8 @@ def examples_in(sequence: Any, taker: str = "ab.map") -> list[Any]:
     Raises:
         UnsupportedError: not iterable, or a dict, whose keys are never the examples.
     """
+    if type(sequence) is list:
+        return sequence.copy()
     if rank_of(sequence) == BATCH_RANK:
         return sequence.examples()
     if not isinstance(sequence, Mapping):
@@ -507,6 +565,8 @@ def common_length(columns: Sequence[list[Any]]) -> int:
     Raises:
         UnsupportedError: no sequence. ShapeError: their lengths differ.
     """
+    if len(columns) == 1:
+        return len(columns[0])
     if not columns:
         raise UnsupportedError("ab.map got no sequence of examples; expected ab.map(f, examples, name=shared)")
     lengths = [len(column) for column in columns]

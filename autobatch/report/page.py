@@ -82,6 +82,8 @@ def _summary(report: "Report") -> str:
         for way, why in report.refusals.items()
         if way not in report.costs
     ]
+    if report.untried:
+        rows.append(f"<tr><td>{', '.join(report.untried)}</td><td>not run on such inputs yet</td><td></td></tr>")
     parts.append(f'<table class="ways">{"".join(rows)}</table>')
     for line in report.dearest[:1]:
         says = " ".join(each for each in (_how(line), html.escape(line.reason)) if each)

@@ -38,7 +38,7 @@ from autobatch.syntax.quote import placed, statements, substituted
 from autobatch.syntax.scopes import parameters, target_names
 from autobatch.syntax.source import NoSourceError, as_function, find, inner_codes, is_library, own_tree, remember
 
-__all__ = ["Blocks", "block_form", "block_source", "forget_forms"]
+__all__ = ["Blocks", "block_form", "block_source", "block_tree", "forget_forms"]
 
 _GENERATOR = 0x20
 _BATCHED = "_ab_batched"
@@ -47,9 +47,9 @@ _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronou
 
 
 class _Made:
-    """The code of a block form; None where the function stays as it is."""
+    """The code of a block form; None where the function stays as it is. `blocks`: by the names of their recorders."""
 
-    __slots__ = ("cells", "checking", "code", "globals", "origin", "tree")
+    __slots__ = ("blocks", "cells", "checking", "code", "globals", "origin", "plain", "tree")
 
     def __init__(self, origin: CodeType, globals_: dict[str, Any]) -> None:
         self.origin = origin  # these two keep the key alive
@@ -57,6 +57,8 @@ class _Made:
         self.code: CodeType | None = None
         self.checking: CodeType | None = None  # the same, and first looks for batches among the arguments
         self.tree: ast.FunctionDef | None = None
+        self.plain: ast.FunctionDef | None = None  # the user's own, where it stays as it is
+        self.blocks: dict[str, Block] = {}
         self.cells: dict[str, CellType] = {
             FORM: CellType(block_form),
             KNOWN: CellType(block_form.known),
@@ -232,6 +234,22 @@ def _checking(tree: ast.FunctionDef) -> ast.FunctionDef:
     return out
 
 
+def block_tree(function: FunctionType) -> tuple[ast.FunctionDef, dict[str, Block]]:
+    """The syntax tree of a user's function in its block form, and its blocks by the names of their recorders.
+
+    Raises:
+        NoSourceError: it has none.
+    """
+    made = _made_of(function)
+    if made is None or function.__code__.co_flags & (_PLAIN_CODE | _GENERATOR):
+        raise NoSourceError(f"{function.__qualname__} is no plain function of the user's")
+    if made.tree is not None:
+        return made.tree, made.blocks
+    if made.plain is None:
+        made.plain = own_tree(function)
+    return made.plain, {}
+
+
 block_form = Forms(_form, _decorated)
 """What to call instead of a function while examples are recorded."""
 
@@ -243,6 +261,7 @@ def _block(made: _Made, filename: str, form: BlockForm, body: list[ast.stmt], at
     block = Block((filename, *lines), form.slots()[1], list(form.guards.values()), function, made.globals)
     name = f"_ab_record{len(made.cells)}"
     made.cells[name] = block.cell
+    made.blocks[name] = block
     return name
 
 

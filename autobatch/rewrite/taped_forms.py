@@ -126,7 +126,7 @@ def maker(function: Any) -> Callable[..., Any]:
 
 @functools.cache
 def listed(function: Any) -> Callable[..., Any]:
-    """A NumPy function that, under a gradient, takes lists of arrays of ours where it takes an array."""
+    """A NumPy function that takes lists of arrays of ours where it takes an array."""
     ours = CREATION.get(function)
 
     def create(*args: Any, **kwargs: Any) -> Any:
@@ -142,13 +142,7 @@ def listed(function: Any) -> Callable[..., Any]:
 
     if function in SEQUENCE_FUNCTIONS and function not in _JOINING:
         return function
-    under_gradient = join if function in _JOINING else compute if ours is None else create
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return (function if active_tape() is None else under_gradient)(*args, **kwargs)
-
-    return call
+    return functools.wraps(function)(join if function in _JOINING else compute if ours is None else create)
 
 
 def of_tape(function: Any) -> Any:

@@ -302,6 +302,7 @@ class Batcher:
         if self._closed or len(self._queue) >= self.max_batch:
             return 0.0
         first, now = next(iter(self._queue)).arrived, time.monotonic()
+        self._waking = {loop for loop in self._waking if not loop.is_closed()}
         if self._waking:  # others call in the same turn of their loop
             return first + max(self.max_wait, _TURN) - now
         if len(self._queue) >= self._expected:

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from autobatch.api.batch import BatchFunction, batch
-from autobatch.api.call_ways import NAMES, why_not_compiled
+from autobatch.api.call_ways import why_not_compiled
+from autobatch.api.ran import NAMES
 from autobatch.api.transforms import map as map_examples
 from autobatch.batches.any_batch import batch_size_of
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched, Lengths
-from autobatch.core.config import options
+from autobatch.core.config import WayName, options
 from autobatch.core.current import Example, example
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
@@ -200,7 +201,7 @@ class LockStep(Way):
             in later ones, so that a batch of one example has padding too.
     """
 
-    def __init__(self, *, packed: bool = False, poison: str | None = None, way: str = "lockstep") -> None:
+    def __init__(self, *, packed: bool = False, poison: str | None = None, way: WayName = "lockstep") -> None:
         self.packed = packed
         self._way = way
         self.poison = poison

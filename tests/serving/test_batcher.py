@@ -244,6 +244,13 @@ async def test_arrays_that_make_a_batch_run_as_one_call():
         assert_same(answer, tagger(x, PARAMS))
 
 
+def test_one_long_array_does_not_pad_the_others():
+    model = Model(ab.batch(tagger), {"params": PARAMS}, 1)
+    short = [Request((np.arange(3),), None) for _ in range(50)]
+    assert model.may_batch(short)
+    assert not model.may_batch([*short, Request((np.zeros(100_000, int),), None)])
+
+
 @in_loop
 async def test_exceptions_keep_the_place_where_they_were_raised():
     async with ab.Batcher(raising, w=np.ones((5, 2))) as batcher:

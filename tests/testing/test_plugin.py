@@ -95,9 +95,6 @@ def test_no_call():
 
 def test_calls_are_explained_on_request(project):
     (project / "test_model.py").write_text(EXPLAINED)
-    quiet = run_pytest(project)
-    assert quiet.returncode == 0, quiet.stdout + quiet.stderr
-    assert "autobatch explain" not in quiet.stdout
     run = run_pytest(project, "--autobatch-explain")
     assert run.returncode == 0, run.stdout + run.stderr
     _, _, explained = run.stdout.partition("autobatch explain")

@@ -1,0 +1,404 @@
+"""Calls in a recorder: of functions and methods of the user's, of classes, of Python's own functions."""
+
+import ast
+import dataclasses
+import operator
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from autobatch.blocks.block_expressions import METHODS, is_pure
+from autobatch.facts.call_effects import method_names, mutators
+from autobatch.lazy.array import LazyArray
+from autobatch.rewrite.block_forms import block_tree
+from autobatch.rewrite.recorders.constants import MISSING, Changed, method_of
+from autobatch.rewrite.recorders.line_writer import Dead
+from autobatch.rewrite.recorders.recorded_kinds import (
+    NOTHING,
+    PLAIN,
+    Closure,
+    Const,
+    Items,
+    Keyed,
+    Listed,
+    Node,
+    NotCovered,
+    Parts,
+    RecorderKind,
+    Term,
+    constants_of,
+    join,
+)
+from autobatch.rewrite.recorders.value_writer import ValueWriter
+from autobatch.rewrite.recorders.versions import Version
+from autobatch.rewrite.taped_forms import listed
+from autobatch.syntax.source import NoSourceError
+
+__all__ = ["CallWriter"]
+
+_OF_PLAIN = frozenset((
+    len, isinstance, int, float, bool, str, abs, min, max, sum, sorted, range, zip, enumerate, reversed, tuple, list,
+    any, all, divmod, round, ord, chr, type,
+))  # fmt: skip
+_READERS = method_names(list, dict, str, tuple) - mutators(list, dict) - {"format", "format_map"}
+
+
+class CallWriter(ValueWriter):
+    """Writes calls."""
+
+    def _call(self, node: ast.Call) -> Term:
+        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(each.arg is None for each in node.keywords):
+            raise NotCovered("a call with unpacked arguments")
+        function = node.func
+        match function:
+            case ast.Name(id=name) if name in self.version.blocks:
+                return self.block(self.version.blocks[name], [self.expr(arg) for arg in node.args])
+            case ast.BoolOp(values=[_, ast.Call(func=ast.Name(id="_ab_form"), args=[called])]):
+                return self.call(called, node)
+            case ast.Call(func=ast.Name(id="_ab_form"), args=[called]):
+                return self.call(called, node)
+            case ast.Call(func=ast.Name(id="_ab_listed"), args=[called]):
+                return self.call(called, node, of_lists=True)
+            case ast.Call(func=ast.Name(id="_ab_maker")):
+                raise NotCovered("an array that is made to be written to")
+            case ast.Name(id="_ab_class"):
+                raise NotCovered("type()")
+        return self.call(function, node)
+
+    def _arguments(self, node: ast.Call) -> tuple[list[Term], dict[str, Term]]:
+        """The arguments of a call, evaluated in order."""
+        args = [self.expr(arg) for arg in node.args]
+        return args, {str(each.arg): self.expr(each.value) for each in node.keywords}
+
+    def call(self, called: ast.expr, node: ast.Call, of_lists: bool = False) -> Term:
+        """The call of what an expression gives."""
+        if isinstance(called, ast.Attribute):
+            base = self.expr(called.value)
+            if not (isinstance(base.kind, Const) and type(base.kind.value) is types.ModuleType):
+                return self._method(base, called.attr, node)
+        function = self.expr(called)
+        args, named = self._arguments(node)
+        if isinstance(function.kind, Closure):
+            return self._closure_call(function.kind, args, named)
+        if not isinstance(function.kind, Const):
+            raise NotCovered("a call of what only the example knows")
+        return self.call_constant(function.kind, args, named, of_lists)
+
+    def call_constant(self, function: Const, args: list[Term], named: dict[str, Term], of_lists: bool = False) -> Term:
+        constants = self.written.constants
+        value = function.value
+        if hasattr(type(value), "_ab_batch"):
+            function = self.written.const(constants.unwrapped(function.number))
+            value = function.value
+        if type(value) is types.FunctionType:
+            try:
+                tree, blocks = block_tree(value)
+            except NoSourceError:
+                if is_pure(value):
+                    return self._operation(function, args, named, of_lists)
+                raise NotCovered(f"a call of {value.__qualname__}") from None
+            return self._user_call(tree, blocks, value, function.number, args, named)
+        if isinstance(value, type) and value not in _OF_PLAIN:
+            return self._made(value, args, named)
+        if any(value is each for each in _OF_PLAIN):
+            return self._builtin(function, args, named)
+        if value is getattr and len(args) in (2, 3) and not named:
+            return self._getattr(args)
+        if is_pure(value):
+            return self._operation(function, args, named, of_lists)
+        start = type(value).__dict__.get("__call__")
+        if start is not None:
+            method = self.read(constants.method, function.number, "__call__")
+            assert isinstance(method.kind, Const)
+            return self.call_constant(method.kind, [Term(function, ""), *args], named)
+        raise NotCovered(f"a call of {value!r}")
+
+    def _getattr(self, args: list[Term]) -> Term:
+        name = args[1].kind
+        if args[0].kind is not PLAIN or not isinstance(name, Const) or type(name.value) is not str:
+            raise NotCovered("getattr of a shared object")
+        base = self.check(args[0])
+        self.written.attributes.add(name.value)
+        if not self._are_plain(*args[1:]):
+            raise NotCovered("getattr with a default that is no number")
+        of = self.written.named(self.written.constants.literal(getattr))
+        return Term(PLAIN, f"{of}({', '.join([base.text, *map(self.text, args[1:])])})")
+
+    def _operation(self, function: Const, args: list[Term], named: dict[str, Term], of_lists: bool) -> Term:
+        """A function of NumPy's or of ours that only computes."""
+        number = function.number
+        if of_lists:
+            number = self.written.constants.compute("listed", listed, number)
+        called = self.written.constants.values[number]
+        values = [self.check(each) for each in (*args, *named.values())]
+        args, named = values[: len(args)], dict(zip(named, values[len(args) :], strict=True))
+        own = any(each.kind is PLAIN for each in values)
+        if own and all(each.kind is PLAIN or isinstance(each.kind, Const) for each in values):
+            raise NotCovered("an operation on an example's own arrays outside of blocks")
+        return self.apply(called, args, ("call", number, *named), **named)
+
+    def _made(self, cls: Any, args: list[Term], named: dict[str, Term]) -> Term:
+        """An object of a class: of a dataclass or a named tuple."""
+        if type(cls) is type and dataclasses.is_dataclass(cls):
+            fields = dataclasses.fields(cls)
+            start = cls.__init__
+            generated = getattr(getattr(start, "__code__", None), "co_filename", "") == "<string>"
+            plain = generated and cls.__new__ is object.__new__ and not hasattr(cls, "__post_init__")
+            if not plain or not all(each.init for each in fields):
+                raise NotCovered(f"an object of {cls.__name__}")
+            names = tuple([each.name for each in fields])
+            if len(args) > len(names):
+                raise NotCovered("too many arguments")
+            given = dict(zip(names, args, strict=False)) | named
+            for each in fields:
+                if each.name not in given:
+                    if type(each.default) not in (int, float, str, bool, type(None)):
+                        raise NotCovered("a default that is no number")
+                    given[each.name] = self.literal(each.default)
+            if set(given) != set(names):
+                raise NotCovered("an argument that is no field")
+            self.written.constants.literal(cls)
+            return self.parts([given[name] for name in names], cls, names)
+        if isinstance(cls, type) and issubclass(cls, tuple) and cls.__base__ is tuple and hasattr(cls, "_fields"):
+            names = tuple(cls._fields)
+            given = dict(zip(names, args, strict=False)) | named
+            if set(given) == set(names) and not vars(cls).keys() & {"__init__", "__getitem__", "__iter__"}:
+                return self.parts([given[name] for name in names], cls, names)
+        raise NotCovered(f"an object of {cls.__name__}")
+
+    def _builtin(self, function: Const, args: list[Term], named: dict[str, Term]) -> Term:
+        value = function.value
+        first = args[0].kind if args else NOTHING
+        if value is len and len(args) == 1:
+            if isinstance(first, Const) and type(first.value) is LazyArray:
+                shape = self.attribute(args[0], "shape")
+                assert isinstance(shape.kind, Const)
+                return self.read(self.written.constants.item, shape.kind.number, 0)
+            if isinstance(first, Node) and first.aval.shape:
+                return self.literal(first.aval.shape[0])
+            if isinstance(first, Parts) and first.is_tuple:
+                return self.literal(len(first.parts))
+            if isinstance(first, Const):
+                return self.read(self.written.constants.compute, "len", len, first.number)
+            if isinstance(first, Listed):
+                return Term(PLAIN, f"{self.written.named(function.number)}({self.text(args[0])})", simple=True)
+        if value is isinstance and len(args) == 2 and isinstance(args[1].kind, Const):
+            return self._isinstance(function, args[0], args[1].kind)
+        if value in (zip, enumerate, reversed, list, tuple) and args:
+            return self._rearranged(function, args, named)
+        if value in (min, max, sum) and any(not self._are_plain(each) for each in args):
+            return self.apply(value, args, ("builtin", function.number, *named), **named)
+        if named or not self._are_plain(*args):
+            raise NotCovered(f"a call of {value.__name__}")
+        texts = [self.text(self.check(each)) for each in args]
+        text = f"{self.written.named(function.number)}({', '.join(texts)})"
+        return Term(PLAIN, text, simple=value in (len, int, float, bool, str, abs, ord, chr))
+
+    def _isinstance(self, function: Const, value: Term, classes: Const) -> Term:
+        each = classes.value if type(classes.value) is tuple else (classes.value,)
+        if not all(isinstance(one, type) and type(one).__instancecheck__ is type.__instancecheck__ for one in each):
+            raise NotCovered("isinstance by a class of its own kind")
+        if value.kind is PLAIN:
+            value = self.check(value)
+            text = f"{self.written.named(function.number)}({value.text}, {self.written.named(classes.number)})"
+            return Term(PLAIN, text, simple=True)
+        if isinstance(value.kind, Parts) and value.kind.make is not None:
+            return self.literal(issubclass(value.kind.make, each))
+        if isinstance(value.kind, Parts | Listed):
+            return self.literal(issubclass(tuple if isinstance(value.kind, Parts) else list, each))
+        if isinstance(value.kind, Const) and type(value.kind.value) is not LazyArray:
+            return self.literal(isinstance(value.kind.value, each))
+        raise NotCovered("isinstance of an array")
+
+    def _rearranged(self, function: Const, args: list[Term], named: dict[str, Term]) -> Term:
+        """`zip`, `enumerate`, `reversed`, `list` and `tuple` of what can be gone through."""
+        value = function.value
+        if any(not self._are_plain(each) or not isinstance(each.kind, Const) for each in named.values()):
+            raise NotCovered(f"{value.__name__} with arguments")
+        over = args[:1] if value is not zip else args
+        kinds = [self._items_of(each.kind) for each in over]
+        texts = [self._gone_through(self.check(each)) for each in args]
+        texts += [f"{name}={self.text(each)}" for name, each in named.items()]
+        text = f"{self.written.named(function.number)}({', '.join(texts)})"
+        if all(kind is PLAIN for kind in kinds) and value is not list:
+            several = Parts((PLAIN,) * (len(over) + (value is enumerate)))
+            kind = PLAIN if value is tuple else Items(PLAIN if value is reversed else several)
+            return self.kept(Term(kind, text))
+        if value in (zip, enumerate):
+            return self.kept(Term(Items(Parts(tuple([PLAIN] * (value is enumerate) + kinds))), text))
+        if value is reversed:
+            return self.kept(Term(Items(kinds[0]), text))
+        if value is list:
+            made = self.listed(("list", self.counter))
+            self.add(made, kinds[0])
+            return self.kept(Term(made, text))
+        raise NotCovered("a tuple of as many arrays as the example has")
+
+    def _closure_call(self, closure: Closure, args: list[Term], named: dict[str, Term]) -> Term:
+        owner: Version = closure.owner
+        if not (self.version is owner or self.version.owner is owner):
+            raise NotCovered("a call of a function from elsewhere than where it is defined")
+        env = self._bound_arguments(closure.tree, None, None, args, named)
+        own = set(env)
+        for name in sorted(owner.captured - own):
+            value = self.env.names.get(name)
+            if value is not None:
+                env[name] = value
+        return self._version_call(closure.tree, self.version.blocks, self.version.scope, None, None, owner, env)
+
+    def _user_call(
+        self, tree: Any, blocks: Any, function: types.FunctionType, origin: int | None, args: Any, named: Any
+    ) -> Term:
+        env = self._bound_arguments(tree, function, origin, args, named)
+        return self._version_call(tree, blocks, function.__globals__, function, origin, None, env)
+
+    def _bound_arguments(
+        self, tree: ast.FunctionDef, function: Any, origin: int | None, args: list[Term], named: dict[str, Term]
+    ) -> dict[str, Term]:
+        """What each parameter is given."""
+        if tree.args.vararg or tree.args.kwarg:
+            raise NotCovered("a function of any number of arguments")
+        positional = [each.arg for each in (*tree.args.posonlyargs, *tree.args.args)]
+        only = {each.arg for each in tree.args.posonlyargs}
+        if len(args) > len(positional) or only & set(named):
+            raise NotCovered("a call with arguments that do not fit")
+        env = dict(zip(positional, args, strict=False))
+        if set(env) & set(named):
+            raise NotCovered("a call with arguments that do not fit")
+        env.update(named)
+        every = [*positional, *[each.arg for each in tree.args.kwonlyargs]]
+        defaults = len(tree.args.defaults)
+        for name in every:
+            if name in env:
+                continue
+            if function is None:
+                raise NotCovered("a default of a function that is defined in another")
+            if name in positional and positional.index(name) >= len(positional) - defaults:
+                env[name] = self.read(self.written.constants.default, origin, positional.index(name) - len(positional))
+            elif name not in positional and name in (function.__kwdefaults__ or {}):
+                env[name] = self.read(self.written.constants.default, origin, name)
+            else:
+                raise NotCovered("a call with too few arguments")
+        if set(env) - set(every):
+            raise NotCovered("a call with arguments that do not fit")
+        return {name: env[name] for name in every}
+
+    def _version_call(
+        self, tree: Any, blocks: Any, scope: Any, function: Any, origin: int | None, owner: Any, env: dict[str, Term]
+    ) -> Term:
+        kinds = {name: value.kind for name, value in env.items()}
+        if any(isinstance(kind, Items) for kind in kinds.values()):
+            raise NotCovered("an iterator as an argument")
+        version = self.written.version(tree, blocks, scope, function, origin, owner, kinds)
+        texts = [self.text(env[name]) for name in version.given]
+        result = self.fresh()
+        self.emit(f"{result} = {version.name}({', '.join(texts)})")
+        return Term(version.result, result)
+
+    def _method(self, base: Term, name: str, node: ast.Call) -> Term:
+        kind = base.kind
+        if type(kind) is Keyed:
+            raise NotCovered(f".{name} of a dict")
+        if isinstance(kind, Listed):
+            if name == "append" and len(node.args) == 1 and not node.keywords:
+                value = self.as_node(self.expr(node.args[0]))
+                self.add(kind, value.kind)
+                self.emit(f"{base.text}.append({self.converted(value, kind.item)})")
+                return self.literal(None)
+            if name == "pop" and not node.keywords and len(node.args) <= 1:
+                args, _ = self._arguments(node)
+                if kind.item is NOTHING:
+                    raise Dead
+                if not self._are_plain(*args):
+                    raise NotCovered("pop")
+                return self.kept(Term(kind.item, f"{base.text}.pop({', '.join(map(self.text, args))})"))
+            raise NotCovered(f".{name} of a list")
+        if isinstance(kind, Node):
+            if name not in METHODS:
+                raise NotCovered(f".{name} of an array")
+            args, named = self._arguments(node)
+            caller = operator.methodcaller
+            constants = constants_of([*args, *named.values()])
+            if constants is None:
+                raise NotCovered(f".{name} with arguments of the example")
+            given = [each.value for each in constants[: len(args)]]
+            keywords = dict(zip(named, [each.value for each in constants[len(args) :]], strict=True))
+            key = ("method", name, *[each.number for each in constants], *named)
+            return self.apply(caller(name, *given, **keywords), [base], key)
+        if isinstance(kind, Parts) and kind.make is not None:
+            found = method_of(kind.make, name)
+            if found is MISSING:
+                raise NotCovered(f".{name} of an object")
+            function = self.written.const(self.written.constants.method_of(kind.make, name))
+            args, named = self._arguments(node)
+            return self.call_constant(function, [base, *args], named)
+        if isinstance(kind, Const):
+            if type(kind.value) is LazyArray:
+                raise NotCovered(f".{name} of a shared array")
+            try:
+                number = self.written.constants.method(kind.number, name)
+            except Changed:
+                return self._stored_call(base, name, node)
+            args, named = self._arguments(node)
+            return self.call_constant(self.written.const(number), [base, *args], named)
+        if kind is PLAIN:
+            return self._method_of_plain(base, name, node)
+        raise NotCovered(f".{name}()")
+
+    def _stored_call(self, base: Term, name: str, node: ast.Call) -> Term:
+        """A call of what a shared object holds, or of a method of a shared container."""
+        kind = base.kind
+        assert isinstance(kind, Const)
+        if type(kind.value) in (dict, list, tuple, str) and name in ("items", "keys", "values", "get", "index"):
+            raise NotCovered(f".{name}() of a shared container")
+        function = self.attribute(base, name)
+        args, named = self._arguments(node)
+        if not isinstance(function.kind, Const):
+            raise NotCovered(f".{name}()")
+        return self.call_constant(function.kind, args, named)
+
+    def _method_of_plain(self, base: Term, name: str, node: ast.Call) -> Term:
+        base = self.check(base)
+        users = [each for each in self.written.classes if method_of(each, name) is not MISSING]
+        if users:
+            return self._dispatched(base, name, users, node)
+        if name not in _READERS:
+            raise NotCovered(f".{name}() of an example's object")
+        args, named = self._arguments(node)
+        if named or not self._are_plain(*args):
+            raise NotCovered(f".{name}() of an example's object")
+        texts = [self.text(self.check(each)) for each in args]
+        self.emit(f"if _ab_type({base.text}) not in _ab_containers: raise _ab_misfit")
+        out = Term(PLAIN, f"{base.text}.{name}({', '.join(texts)})")
+        return self.kept(Term(Items(Parts((PLAIN, PLAIN))), out.text)) if name == "items" else out
+
+    def _dispatched(self, base: Term, name: str, classes: Sequence[type], node: ast.Call) -> Term:
+        """A method of an example's objects: that of the class of each."""
+        args, named = self._arguments(node)
+        args = [self.kept(each) if each.parts is None else each for each in args]
+        result = self.fresh()
+        kind: RecorderKind = NOTHING
+        arms: list[tuple[list[str], Term | None]] = []
+        for cls in classes:
+            function = self.written.const(self.written.constants.method_of(cls, name))
+            before = self.env
+            self.env = before.copy()
+            with self.apart() as lines:
+                try:
+                    value = self.call_constant(function, [base, *args], dict(named))
+                    if value.kind is NOTHING:
+                        raise Dead
+                    arms.append((lines, value))
+                    kind = join(kind, value.kind)
+                except Dead:
+                    self.emit("raise _ab_misfit")
+                    arms.append((lines, None))
+            self.env = before
+        for i, (cls, (lines, given)) in enumerate(zip(classes, arms, strict=True)):
+            of = self.written.named(self.written.constants.literal(cls))
+            self.emit(f"{'elif' if i else 'if'} _ab_type({base.text}) is {of}:")
+            self.lines += lines
+            if given is not None:
+                self.emit(f"    {result} = {self.converted(given, kind)}")
+        self.emit("else: raise _ab_misfit")
+        return Term(kind, result)

@@ -1,0 +1,313 @@
+"""Operators, conditions and comprehensions in a recorder."""
+
+import ast
+import enum
+import operator
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.lazy.array import LazyArray
+from autobatch.rewrite.recorders.call_writer import CallWriter
+from autobatch.rewrite.recorders.line_writer import Dead
+from autobatch.rewrite.recorders.recorded_kinds import (
+    NOTHING,
+    PLAIN,
+    Const,
+    Keyed,
+    Listed,
+    NotCovered,
+    Parts,
+    RecorderKind,
+    Term,
+    constants_of,
+    join,
+)
+
+__all__ = ["BINARY", "ExpressionWriter"]
+
+BINARY: dict[Any, tuple[str, Callable[..., Any]]] = {
+    ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", operator.truediv), ast.FloorDiv: ("//", operator.floordiv), ast.Mod: ("%", operator.mod),
+    ast.Pow: ("**", operator.pow), ast.MatMult: ("@", operator.matmul), ast.BitAnd: ("&", operator.and_),
+    ast.BitOr: ("|", operator.or_), ast.BitXor: ("^", operator.xor), ast.LShift: ("<<", operator.lshift),
+    ast.RShift: (">>", operator.rshift),
+}  # fmt: skip
+_COMPARED: dict[Any, tuple[str, Callable[..., Any]]] = {
+    ast.Eq: ("==", operator.eq), ast.NotEq: ("!=", operator.ne), ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le), ast.Gt: (">", operator.gt), ast.GtE: (">=", operator.ge),
+    ast.Is: ("is", operator.is_), ast.IsNot: ("is not", operator.is_not),
+    ast.In: ("in", lambda a, b: a in b), ast.NotIn: ("not in", lambda a, b: a not in b),
+}  # fmt: skip
+_UNARY: dict[Any, tuple[str, Callable[..., Any]]] = {
+    ast.USub: ("-", operator.neg), ast.UAdd: ("+", operator.pos), ast.Not: ("not ", operator.not_),
+    ast.Invert: ("~", operator.invert),
+}  # fmt: skip
+
+
+class ExpressionWriter(CallWriter):
+    """Writes expressions of all kinds."""
+
+    def _folded(self, key: Any, function: Callable[..., Any], *values: Term) -> Term | None:
+        """A constant, if it is computed of scalars that are constants."""
+        constants = constants_of(values)
+        if constants is None or not all(each.is_scalar for each in constants):
+            return None
+        return self.read(self.written.constants.compute, key, function, *[each.number for each in constants])
+
+    def _binop(self, node: ast.BinOp) -> Term:
+        sign, function = BINARY[type(node.op)]
+        left, right = self.expr(node.left), self.expr(node.right)
+        return self.binary(sign, function, left, right)
+
+    def binary(self, sign: str, function: Callable[..., Any], left: Term, right: Term) -> Term:
+        folded = self._folded(sign, function, left, right)
+        if folded is not None:
+            return folded
+        if isinstance(left.kind, Listed) and isinstance(right.kind, Listed) and sign == "+":
+            if left.kind.unite(right.kind):
+                self.written.changed = True
+            return self.kept(Term(left.kind, f"({left.text} + {right.text})"))
+        if self._are_plain(left, right):
+            left, right = self.check(left), self.check(right)
+            return Term(PLAIN, f"({self.text(left)} {sign} {self.text(right)})")
+        return self.apply(function, [left, right], ("op", sign))
+
+    def _unaryop(self, node: ast.UnaryOp) -> Term:
+        sign, function = _UNARY[type(node.op)]
+        if sign == "not ":
+            known, text = self.test(node.operand)
+            return self.literal(not known) if known is not None else Term(PLAIN, f"(not {text})", simple=True)
+        value = self.expr(node.operand)
+        folded = self._folded(sign, function, value)
+        if folded is not None:
+            return folded
+        if value.kind is PLAIN:
+            return Term(PLAIN, f"({sign}{self.check(value).text})")
+        return self.apply(function, [value], ("op", sign))
+
+    def _compare(self, node: ast.Compare) -> Term:
+        if len(node.ops) > 1:
+            values = [self.expr(node.left), *[self.inline(each) for each in node.comparators]]
+            if not self._are_plain(*values):
+                raise NotCovered("a chain of comparisons")
+            text = self.text(self.check(values[0]))
+            for op, value in zip(node.ops, values[1:], strict=True):
+                text += f" {_COMPARED[type(op)][0]} {self.text(self.check(value))}"
+            return Term(PLAIN, f"({text})", simple=True)
+        sign, function = _COMPARED[type(node.ops[0])]
+        left, right = self.expr(node.left), self.expr(node.comparators[0])
+        if sign in ("is", "is not"):
+            known = self._identity(left.kind, right.kind)
+            if known is not None:
+                return self.literal(known == (sign == "is"))
+            if left.kind is PLAIN and (right.kind is PLAIN or self._is_singleton(right.kind)):  # which runs no code
+                return Term(PLAIN, f"({self.text(left)} {sign} {self.text(right)})", simple=True)
+            raise NotCovered(f"`{sign}` of what is no object of an example's")
+        folded = self._folded(sign, function, left, right)
+        if folded is not None:
+            return folded
+        if sign in ("in", "not in") and type(right.kind) is Keyed and self._are_plain(left):
+            return Term(PLAIN, f"({self.text(self.check(left))} {sign} {right.text})", simple=True)
+        texts = [self._compared(each) for each in (left, right)]
+        if None not in texts:
+            return Term(PLAIN, f"({texts[0]} {sign} {texts[1]})", simple=True)
+        if sign in ("in", "not in"):
+            raise NotCovered(f"`{sign}` of arrays")
+        return self.apply(function, [left, right], ("op", sign))
+
+    def _compared(self, value: Term) -> str | None:
+        kind = value.kind
+        if isinstance(kind, Const) and not kind.is_scalar and type(kind.value) is not LazyArray:
+            if isinstance(kind.value, type | tuple | list | dict | set | frozenset | enum.Enum):
+                return self.written.named(kind.number)
+            return None
+        if self._are_plain(value):
+            return self.text(self.check(value))
+        if (
+            isinstance(kind, Parts)
+            and kind.is_tuple
+            and all(part is PLAIN or self._is_scalar(part) for part in kind.parts)
+        ):
+            return self.text(value)
+        return None
+
+    @staticmethod
+    def _is_singleton(kind: RecorderKind) -> bool:
+        return isinstance(kind, Const) and type(kind.value) in (bool, type(None))
+
+    @staticmethod
+    def _is_scalar(kind: RecorderKind) -> bool:
+        return isinstance(kind, Const) and kind.is_scalar
+
+    @staticmethod
+    def _identity(a: RecorderKind, b: RecorderKind) -> bool | None:
+        """Whether two values are one object, where their kinds say it."""
+        for one, other in ((a, b), (b, a)):
+            if isinstance(one, Const) and one.value is None and other is not PLAIN:
+                return isinstance(other, Const) and other.value is None
+        if isinstance(a, Const) and isinstance(b, Const) and a.number == b.number and not a.is_scalar:
+            return True
+        return None
+
+    def test(self, node: ast.expr) -> tuple[bool | None, str]:
+        """Whether a condition holds, where that is known, and its source."""
+        if isinstance(node, ast.BoolOp):
+            return self._any_or_all(node)
+        return self.truth(self.expr(node))
+
+    def truth(self, value: Term) -> tuple[bool | None, str]:
+        kind = value.kind
+        if isinstance(kind, Const):
+            if kind.is_scalar or type(kind.value) in (tuple, list, dict):
+                return bool(kind.value), ""
+            if isinstance(kind.value, type | types.FunctionType):
+                return True, ""
+            raise NotCovered("a decision by a shared value")
+        if kind is PLAIN:
+            return None, self.check(value).text
+        if isinstance(kind, Listed):
+            return None, self.text(value)
+        if isinstance(kind, Parts) and kind.is_tuple:
+            return bool(kind.parts), ""
+        raise NotCovered("a decision by a value of an array")
+
+    def _any_or_all(self, node: ast.BoolOp) -> tuple[bool | None, str]:
+        """A condition of several: what has to happen before one of them happens only where it is asked for."""
+        is_or = isinstance(node.op, ast.Or)
+        found: list[tuple[list[str], bool | None, str]] = []
+        before = self.env
+        for i, each in enumerate(node.values):
+            if not i:
+                found.append(([], *self.test(each)))
+                before = self.env.copy()
+            else:
+                self.env = before.copy()
+                with self.apart() as lines:
+                    found.append((lines, *self.test(each)))
+            if found[-1][1] == is_or:
+                break
+        self.env = before
+        found = [each for each in found if each[1] is None or each[1] == is_or]
+        if not found:
+            return not is_or, ""
+        if found[0][1] == is_or:
+            return is_or, ""
+        texts = [text if known is None else str(known) for _, known, text in found]
+        if not any(lines for lines, *_ in found[1:]):
+            lines = found[0][0]  # where the first one is constant, what comes before the second
+            self.lines += [line[4:] for line in lines]
+            return None, f"({(' or ' if is_or else ' and ').join(texts)})"
+        name = self.fresh()
+        self.lines += [line[4:] for line in found[0][0]]
+        self.emit(f"{name} = {texts[0]}")
+        for (lines, *_), text in zip(found[1:], texts[1:], strict=True):
+            self.emit(f"if {'not ' if is_or else ''}{name}:")
+            self.lines += lines
+            self.emit(f"    {name} = {text}")
+        return None, name
+
+    def _boolop(self, node: ast.BoolOp) -> Term:
+        values = [self.expr(node.values[0]), *[self.inline(each) for each in node.values[1:]]]
+        if not self._are_plain(*values):
+            raise NotCovered("`or`, `and` of what is no number")
+        sign = " or " if isinstance(node.op, ast.Or) else " and "
+        return Term(PLAIN, f"({sign.join(self.text(self.check(each)) for each in values)})")
+
+    def _ifexp(self, node: ast.IfExp) -> Term:
+        known, text = self.test(node.test)
+        if known is not None:
+            return self.expr(node.body if known else node.orelse)
+        name = self.fresh()
+        arms: list[tuple[list[str], Term]] = []
+        before = self.env
+        for arm in (node.body, node.orelse):
+            self.env = before.copy()
+            with self.apart() as lines:
+                try:
+                    value = self.as_node(self.expr(arm))
+                    arms.append((lines, value))
+                except Dead:
+                    self.emit("raise _ab_misfit")
+                    arms.append((lines, Term(NOTHING, "")))
+        self.env = before
+        kind = join(arms[0][1].kind, arms[1][1].kind)
+        for lines, value in arms:
+            if value.kind is not NOTHING:
+                lines.append("    " * (self.depth + 1) + f"{name} = {self.converted(value, kind)}")
+        self.emit(f"if {text}:")
+        self.lines += arms[0][0]
+        self.emit("else:")
+        self.lines += arms[1][0]
+        return Term(kind, name)
+
+    def _joinedstr(self, node: ast.JoinedStr) -> Term:
+        texts = []
+        for each in node.values:
+            if isinstance(each, ast.Constant):
+                texts.append(repr(each.value))
+            elif isinstance(each, ast.FormattedValue) and each.format_spec is None and each.conversion == -1:
+                value = self.expr(each.value)
+                if not self._are_plain(value):
+                    raise NotCovered("text of what is no number")
+                value = self.check(value)
+                texts.append(f"_ab_shown({self.text(value)})")
+            else:
+                raise NotCovered("text in a format")
+        return Term(PLAIN, f"({' + '.join(texts) or repr('')})")
+
+    def _listcomp(self, node: ast.ListComp | ast.GeneratorExp) -> Term:
+        kind = self.listed(node)
+        name = self.fresh()
+        self.emit(f"{name} = []")
+        outer = self.env
+        self.env = outer.copy()
+        self._generators(node, node.generators, kind, name)
+        self.env = outer
+        return Term(kind, name)
+
+    def _generators(self, node: Any, generators: Sequence[ast.comprehension], kind: Listed, name: str) -> None:
+        if not generators:
+            value = self.as_node(self.expr(node.elt))
+            self.add(kind, value.kind)
+            self.emit(f"{name}.append({self.converted(value, kind.item)})")
+            return
+        each = generators[0]
+        if each.is_async:
+            raise NotCovered("an asynchronous comprehension")
+        over = self.expr(each.iter)
+        over = self.check(over)
+
+        def body() -> None:
+            conditions = [self.test(condition) for condition in each.ifs]
+            if any(known is False for known, _ in conditions):
+                self.emit("pass")
+                return
+            texts = [text for known, text in conditions if known is None]
+            if texts:
+                self.emit(f"if {' and '.join(texts)}:")
+                self.depth += 1
+            self._generators(node, generators[1:], kind, name)
+            self.depth -= bool(texts)
+
+        self.counter += 1
+        self.go_through(each.target, over, body, f"_ab{self.counter}")
+
+    _generatorexp = _listcomp
+
+    def go_through(self, target: ast.expr, over: Term, body: Callable[[], None], mark: str = "") -> None:
+        """A loop."""
+        item = self._items_of(over.kind)
+        if item is NOTHING:
+            return
+        names, stores = self._targets(target, item, mark)
+        self.emit(f"for {names} in {self._gone_through(over)}:")
+        self._stored(stores)
+        checked = set(self.env.checked)
+        self.depth += 1
+        try:
+            body()
+        except Dead:
+            self.emit("raise _ab_misfit")
+        self.depth -= 1
+        self.env.checked &= checked

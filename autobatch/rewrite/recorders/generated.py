@@ -1,0 +1,601 @@
+"""Generated recorders: of which function there is one, what it is generated from, and running it in a map.
+
+The function of a map is read with all that it calls of the user's (`statement_writer`), and written again: what it does
+with an example's own objects stays Python, what it computes becomes appends to the segment, and everything that is the
+same for all examples has been looked at before. That is done after an example has run as Python, since its blocks then
+know what they meet. What is not known or not covered stays as it is: such functions run as Python.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.any_batch import Batch
+from autobatch.core.abstract_eval import Aval, known_aval
+from autobatch.core.pytree import leaves
+from autobatch.core.recorded import is_recorded
+from autobatch.facts.types import SCALARS, is_stored
+from autobatch.lazy.array import LazyArray
+from autobatch.lazy.trace import Trace
+from autobatch.rewrite.block_forms import block_tree
+from autobatch.rewrite.recorders.constants import FUNCTION, TRACE, Changed, Constants
+from autobatch.rewrite.recorders.recorded_kinds import (
+    NOTHING,
+    PLAIN,
+    Closure,
+    Const,
+    Keyed,
+    Listed,
+    Node,
+    NodeOrNumber,
+    NotCovered,
+    Parts,
+    RecorderKind,
+    without_values,
+)
+from autobatch.rewrite.recorders.statement_writer import write_version
+from autobatch.rewrite.recorders.versions import BlockSite, Misfit, Written
+from autobatch.syntax.source import PARSING, NoSourceError
+
+__all__ = ["FunctionRecorders", "forget_recorders", "recorders_of"]
+
+_MOST_FORMS = 8  # of one function
+_MOST_FAILURES = 6  # times that a function is read in vain
+_MOST_WALKED = 4096  # objects of an example that are looked at for their classes
+_LIMIT = 512
+_KEYS = frozenset((int, str, np.int64))
+_BUILTIN = frozenset((*SCALARS, list, tuple, dict, np.int64, np.int32, np.float64, np.float32, np.bool_))
+_CONTAINERS = frozenset((list, tuple, dict, str))
+_RESULTS = frozenset((*SCALARS, np.int64, np.int32, np.float64, np.float32, np.bool_))
+_HARMLESS = frozenset((
+    "__init__", "__new__", "__post_init__", "__module__", "__doc__", "__dict__", "__weakref__", "__slots__",
+    "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__match_args__", "__repr__",
+    "__str__", "__dataclass_fields__", "__dataclass_params__", "__getnewargs__", "__orig_bases__", "__parameters__",
+    "__static_attributes__", "__firstlineno__", "__replace__", "__setattr__", "__delattr__", "__getstate__",
+    "__setstate__", "__class_getitem__", "__qualname__", "__abstractmethods__", "__reduce__", "__copy__",
+    "__deepcopy__", "__init_subclass__", "__call__",
+))  # fmt: skip
+_GENERATED = frozenset(("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"))
+
+_found: dict[tuple[int, int], "FunctionRecorders"] = {}
+Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
+
+
+def recorders_of(function: Any, shared: dict[str, Any], arguments_of: Arguments | None) -> "MapRecorders | None":
+    """The recorders of a function of the user's, for a map; None if there never are any.
+
+    Args:
+        function: it; shared: what the examples share, by name; arguments_of: as for `lazy.fibers.map_with_stats`.
+    """
+    of: Any = function.__func__ if type(function) is MethodType else function
+    of = of.__wrapped__ if hasattr(type(of), "_ab_batch") else of
+    if type(of) is not FunctionType:
+        return None
+    key = id(of.__code__), id(of.__globals__)
+    found = _found.get(key)
+    if found is None:
+        if len(_found) >= _LIMIT:
+            _found.clear()
+        found = _found[key] = FunctionRecorders(of.__code__, of.__globals__)
+    return None if found.failures >= _MOST_FAILURES else MapRecorders(found, function, of, shared, arguments_of)
+
+
+def forget_recorders() -> None:
+    """Let go of all recorders."""
+    _found.clear()
+
+
+class FunctionRecorders:
+    """What was generated from one function.
+
+    Attributes:
+        forms: the recorders, the latest first; failures: how often there was none to be had.
+        has_run: an example has run as Python.
+        reason: why there was none the last time.
+    """
+
+    __slots__ = ("code", "failures", "forms", "has_run", "reason", "space")
+
+    def __init__(self, code: CodeType, space: dict[str, Any]) -> None:
+        self.code = code  # which with its globals keeps its id
+        self.space = space
+        self.forms: list[_GeneratedForm] = []
+        self.failures = 0
+        self.has_run = False
+        self.reason = ""
+
+
+class _Example:
+    """The place of an argument that each example has its own of."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+
+class MapRecorders:
+    """The recorders of a function in one map."""
+
+    def __init__(
+        self,
+        recorders: FunctionRecorders,
+        function: Any,
+        of: FunctionType,
+        shared: dict[str, Any],
+        arguments_of: Arguments | None,
+    ) -> None:
+        self._recorders = recorders
+        self._function = function
+        self._of = of
+        self._shared = shared
+        self._arguments_of = arguments_of
+        self._ran = 0
+        self._tried = 0
+
+    def missed(self) -> None:
+        """An example did not fit: what its blocks meet as it runs may make another recorder."""
+        self._tried = 0
+        if self._recorders.forms:
+            self._recorders.forms[0].misfits += 1
+
+    def bound(self, trace: Trace, columns: Sequence[Sequence[Any]], index: int) -> "_BoundForm | None":
+        """The recorder that fits this map."""
+        recorders = self._recorders
+        found = self._arguments(len(columns))
+        if found is None:
+            return None
+        places, named = found
+        roots: dict[Any, Any] = {FUNCTION: self._of, TRACE: trace}
+        if type(self._function) is MethodType:
+            roots["self"] = self._function.__self__
+        for key, value in [*enumerate(places), *named.items()]:
+            if type(value) is not _Example:
+                roots[key] = value
+        for form in list(recorders.forms):
+            if form.misfits < _PATIENCE_OF_FORM:
+                try:
+                    return _BoundForm(form, trace, roots)
+                except (Changed, Misfit):
+                    continue
+        if self._tried >= _MOST_TRIED or recorders.failures >= _MOST_FAILURES:
+            return None
+        if not index and not recorders.has_run:  # its blocks have met nothing yet
+            recorders.has_run = True
+            return None
+        self._tried += 1
+        try:
+            with PARSING:
+                form = _form_of(self._of, places, named, roots, trace, columns, index)
+            bound = _BoundForm(form, trace, roots)
+        except (NotCovered, NoSourceError, Changed, Misfit, RecursionError) as error:
+            recorders.reason = str(error)
+            recorders.failures += 1
+            return None
+        recorders.forms[_MOST_FORMS - 1 :] = []
+        recorders.forms.insert(0, form)
+        return bound
+
+    def _arguments(self, count: int) -> tuple[list[Any], dict[str, Any]] | None:
+        """The arguments of the function: shared values, and the places of those that examples have; None where an
+        argument has parts of both."""
+        given = [_Example(at) for at in range(count)]
+        if self._arguments_of is None:
+            return list(given), dict(self._shared)
+        try:
+            positional, named = self._arguments_of(given, self._shared)
+        except Exception:  # it looks at what it places
+            return None
+        mixed = [each for each in (*positional, *named.values()) if type(each) is not _Example]
+        if any(type(leaf) is _Example for leaf in leaves(mixed)):
+            return None
+        return list(positional), dict(named)
+
+
+_MOST_TRIED = 3  # in one map
+_PATIENCE_OF_FORM = 64
+
+
+@dataclasses.dataclass(eq=False)
+class _GeneratedForm:
+    """A recorder.
+
+    Attributes:
+        constants: what it relies on; used, operands, sites, recipes, attributes: as `versions.Written` has them.
+        make: makes the function, of what belongs to a map and a segment.
+        result: the kind of what it gives.
+        misfits: examples that it did not fit.
+    """
+
+    constants: Constants
+    used: list[int]
+    operands: dict[int, Aval]
+    sites: list[tuple[BlockSite, bool]]
+    recipes: list[Any]
+    attributes: list[str]
+    make: Callable[..., Any]
+    result: RecorderKind
+    source: str
+    misfits: int = 0
+
+
+def _form_of(
+    function: FunctionType,
+    places: Sequence[Any],
+    named: dict[str, Any],
+    roots: dict[Any, Any],
+    trace: Trace,
+    columns: Sequence[Sequence[Any]],
+    index: int,
+) -> _GeneratedForm:
+    """Read a function and write its recorder.
+
+    Raises:
+        NotCovered, NoSourceError, Changed: there is none.
+    """
+    if any(isinstance(leaf, Batch) for leaf in leaves([value for key, value in roots.items() if key is not TRACE])):
+        raise NotCovered("a batch among the shared arguments")
+    tree, blocks = block_tree(function)
+    constants = Constants(roots)
+    written = Written(trace, constants, _classes_in([column[i] for column in columns for i in range(index + 1)]))
+    args = tree.args
+    if args.vararg or args.kwarg:
+        raise NotCovered("a function of any number of arguments")
+    positional = [each.arg for each in (*args.posonlyargs, *args.args)]
+    kinds: dict[str, RecorderKind] = {}
+    own: dict[str, int] = {}  # the names of what each example has its own of
+    given: list[Any] = ["self", *range(len(places))] if "self" in roots else list(range(len(places)))
+    if len(given) > len(positional):
+        raise NotCovered("more arguments than parameters")
+    for name, key in [*zip(positional, given, strict=False), *[(name, name) for name in named]]:
+        value = roots.get(key, places[key] if type(key) is int else None)
+        if type(value) is _Example:
+            kinds[name] = PLAIN
+            own[name] = value.at
+        else:
+            kinds[name] = written.const(constants.root(key))
+    every = [*positional, *[each.arg for each in args.kwonlyargs]]
+    for name in every:
+        if name not in kinds:
+            at: int | str = positional.index(name) - len(positional) if name in positional else name
+            kinds[name] = written.const(constants.default(None, at))
+    if set(kinds) != set(every):
+        raise NotCovered("an argument that the function does not have")
+    root = written.version(
+        tree, blocks, function.__globals__, function, None, None, {name: kinds[name] for name in every}
+    )
+    written.settle(write_version)
+    if root.result is NOTHING:
+        raise NotCovered("a function that gives nothing as far as is known")
+    _check_result(root.result)
+    order = ", ".join(name for name in root.given)
+    columns_order = ", ".join(name for name, _ in sorted(own.items(), key=lambda each: each[1]))
+    constants_used = sorted(written.used)
+    names = [
+        *[f"_ab_c{number}" for number in constants_used],
+        *[f"_ab_d{number}" for number in written.operands],
+        "_ab_sites",
+        *[f"_ab_apply{number}" for number in range(len(written.recipes))],
+        *[f"_ab_unbox{number}" for number in range(len(written.recipes))],
+        *_RUNTIME,
+    ]
+    body = [f"    {line}" for version in written.versions.values() for line in version.lines]
+    sites = sorted({int(number) for number in re.findall(r"\b_ab_t(\d+)\b", "\n".join(body))})
+    names[names.index("_ab_sites") : names.index("_ab_sites") + 1] = [f"_ab_t{number}" for number in sites]
+    lines = [f"def _make({', '.join(names)}):", *body]
+    lines.append(f"    def record({columns_order}):")
+    lines.append(f"        return _ab_finish({root.name}({order}))")
+    functions = [version.name for version in written.versions.values()]
+    lines.append("    def forget():")
+    lines.append(f"        nonlocal {', '.join(functions)}")
+    lines.append(f"        {' = '.join(functions)} = None")
+    lines.append("    return record, forget")
+    source = "\n".join(lines)
+    space: dict[str, Any] = {"__builtins__": {}}
+    exec(compile(source, f"<recorder of {function.__qualname__}>", "exec", dont_inherit=True), space)
+    result = without_values(root.result)
+    written.close()
+    return _GeneratedForm(
+        constants,
+        constants_used,
+        dict(written.operands),
+        [written.sites[number] for number in sites],
+        written.recipes,
+        sorted(written.attributes),
+        space["_make"],
+        result,
+        source,
+    )
+
+
+_RUNTIME = (
+    "_ab_type", "_ab_len", "_ab_int", "_ab_tuple", "_ab_misfit", "_ab_suited", "_ab_check", "_ab_index", "_ab_keys",
+    "_ab_scalars", "_ab_containers", "_ab_shown", "_ab_array", "_ab_box", "_ab_finish", "_ab_most", "_ab_sigs",
+    "_ab_rows",
+    "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs", "_ab_add_source", "_ab_add_sources", "_ab_add_row", "_ab_add_rows",
+)  # fmt: skip
+
+
+def _check_result(kind: RecorderKind) -> None:
+    if isinstance(kind, Parts):
+        for part in kind.parts:
+            _check_result(part)
+    elif isinstance(kind, Listed):
+        if kind.item is not NOTHING:
+            _check_result(kind.item)
+    elif isinstance(kind, Closure) or (isinstance(kind, Const) and not kind.is_scalar):
+        raise NotCovered("a result that the examples share")
+
+
+def _classes_in(values: Sequence[Any]) -> list[type]:
+    """The classes of the user's objects in some examples, as far as they are looked at."""
+    found: dict[type, None] = {}
+    seen: set[int] = set()
+    stack = list(values)
+    while stack and len(seen) < _MOST_WALKED:
+        value = stack.pop()
+        kind = type(value)
+        if kind in SCALARS or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if kind in (list, tuple):
+            stack += value
+        elif kind is dict:
+            stack += value.values()
+        elif kind.__module__ != "builtins" and kind.__module__.partition(".")[0] not in ("numpy", "autobatch"):
+            found[kind] = None
+            stack += getattr(value, "__dict__", {}).values()
+            for each in kind.__mro__:
+                slots = vars(each).get("__slots__", ())
+                for name in (slots,) if isinstance(slots, str) else slots:
+                    if is_stored(kind, name) and hasattr(value, name):
+                        stack.append(getattr(value, name))
+            if isinstance(value, tuple):
+                stack += tuple.__iter__(value)
+    return list(found)
+
+
+class _BoundForm:
+    """A recorder in one map.
+
+    Raises:
+        Changed, Misfit: what it relies on is not as it was.
+    """
+
+    def __init__(self, form: _GeneratedForm, trace: Trace, roots: dict[Any, Any]) -> None:
+        self._form = form
+        self._trace = trace
+        self._roots = roots
+        self._values = form.constants.now(roots)
+        self._suited = set(_BUILTIN)
+        self._forget: Callable[[], Any] = bool
+        self._bind()
+
+    def _bind(self) -> None:
+        trace, values = self._trace, self._values
+        self._tails: list[Any] = []
+        largest = 0
+        for site, by_key in self._form.sites:
+            if by_key:
+                self._tails.append(_Tails(site, trace, values))
+                largest = max(largest, 8 * sum(aval.nbytes for aval in site.outs))  # about
+                continue
+            sig = site.signature(trace, values, ())
+            assert sig.block is not None
+            self._tails.append(sig.block.tail)
+            largest = max(largest, sig.nbytes)
+        self._largest = largest
+
+    def holds(self) -> bool:
+        """Whether what it relies on is as it was; what has another value by now is read again."""
+        try:
+            values = self._form.constants.now(self._roots)
+            self._suited = set(_BUILTIN)
+            if any(a is not b for a, b in zip(values, self._values, strict=True)):
+                self._values = values
+                self._bind()
+        except (Changed, Misfit):
+            return False
+        return True
+
+    def begin(self) -> Callable[..., Any]:
+        """The function for the segment that is being recorded."""
+        form, trace, values = self._form, self._trace, self._values
+        segment = trace.segment
+        operands = []
+        for number, expected in form.operands.items():
+            aval, ref = trace.constant(values[number])
+            if aval is not expected:
+                raise Misfit
+            operands.append(ref)
+        room = max(trace._room, 0) // max(self._largest, 1)
+        self.end()
+        recorded: Callable[..., Any]
+        recorded, self._forget = form.make(
+            *[values[number] for number in form.used],
+            *operands,
+            *self._tails,
+            *[each.function for each in form.recipes],
+            *[_Unboxed(trace, each.kind) for each in form.recipes],
+            type,
+            len,
+            int,
+            tuple,
+            Misfit,
+            self._suited,
+            self._check,
+            _index,
+            _KEYS,
+            frozenset(SCALARS),
+            _CONTAINERS,
+            _shown,
+            self._array,
+            self._box,
+            self._finish,
+            len(segment.sigs) + room,
+            segment.sigs,
+            segment.rows,
+            segment.sigs.extend,
+            segment.refs.append,
+            segment.refs.extend,
+            segment.sources.append,
+            segment.sources.extend,
+            segment.rows.append,
+            segment.rows.extend,
+        )
+        return recorded
+
+    def end(self) -> None:
+        """Let go of the function, which refers to itself."""
+        self._forget()
+
+    def _check(self, value: Any) -> None:
+        """See that using an object of this class, as the recorder does, runs no code of the user's."""
+        kind = type(value)
+        if kind is np.ndarray:
+            self._note(value)
+            return
+        if not _is_suited(kind, self._form.attributes):
+            raise Misfit
+        self._suited.add(kind)
+
+    def _note(self, value: np.ndarray) -> None:
+        """Note an array of an example: what another one writes into it, this one sees in a loop."""
+        if is_recorded(value):
+            self._trace.inputs.add(value, self._trace.example)
+
+    def _array(self, value: Any, aval: Aval) -> int:
+        """The reference of an example's own array."""
+        if type(value) is not np.ndarray or not is_recorded(value) or known_aval(value) is not aval:
+            raise Misfit
+        self._note(value)
+        found, ref = self._trace.constant(value)
+        if found is not aval:
+            raise Misfit
+        return ref
+
+    def _box(self, ref: int, aval: Aval) -> LazyArray:
+        return LazyArray(self._trace, aval, self._trace.segment, ref)
+
+    def _finish(self, result: Any) -> Any:
+        return _finished(self._form.result, result, self._trace, {})
+
+
+def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]) -> Any:
+    """A result as Python has it."""
+    if isinstance(kind, NodeOrNumber):
+        if type(value) is tuple:
+            return _finished(PLAIN, value[0], trace, made)
+        kind = kind.node
+    if isinstance(kind, Node):
+        if value < 0:  # an array that is no result of anything
+            raise Misfit
+        if value not in made:
+            made[value] = LazyArray(trace, kind.aval, trace.segment, value)
+        return made[value]
+    if isinstance(kind, Parts):
+        key: Any = ("object", id(value), kind.make)
+        if kind.make is None or key not in made:
+            parts = [_finished(part, each, trace, made) for part, each in zip(kind.parts, value, strict=True)]
+            if kind.make is None:
+                return tuple(parts)
+            made[key] = kind.make(**dict(zip(kind.names, parts, strict=True)))
+        return made[key]
+    if isinstance(kind, Listed):
+        key = ("list", id(value))
+        if key not in made:
+            if type(kind) is Keyed:
+                made[key] = {name: _finished(kind.item, each, trace, made) for name, each in value.items()}
+            else:
+                made[key] = [_finished(kind.item, each, trace, made) for each in value]
+        return made[key]
+    if isinstance(kind, Const):
+        return kind.value
+    if type(value) not in _RESULTS:
+        raise Misfit
+    return value
+
+
+class _Tails(dict[Any, Any]):
+    """What calls of a block append, by the part of them that only a call knows."""
+
+    def __init__(self, site: BlockSite, trace: Trace, values: Sequence[Any]) -> None:
+        super().__init__()
+        self._site, self._trace, self._values = site, trace, values
+        self._single = sum(_keys_of(spec) for spec in site.specs) == 1
+
+    def __missing__(self, key: Any) -> Any:
+        sig = self._site.signature(self._trace, self._values, (key,) if self._single else key)
+        assert sig.block is not None
+        self[key] = sig.block.tail
+        return sig.block.tail
+
+
+def _keys_of(spec: tuple[Any, ...]) -> int:
+    if spec[0] in ("static", "item"):
+        return 1
+    return _lists_in(spec[1]) if spec[0] == "built" else 0
+
+
+def _lists_in(kind: RecorderKind) -> int:
+    if isinstance(kind, Listed):
+        return 1
+    return sum(map(_lists_in, kind.parts)) if isinstance(kind, Parts) else 0
+
+
+class _Unboxed:
+    """Takes the numbers of nodes out of what an operation gave."""
+
+    def __init__(self, trace: Trace, kind: RecorderKind) -> None:
+        self._trace, self._kind = trace, kind
+
+    def __call__(self, found: Any) -> Any:
+        return self._of(self._kind, found)
+
+    def _of(self, kind: RecorderKind, found: Any) -> Any:
+        if isinstance(kind, Node):
+            if type(found) is not LazyArray or found.aval is not kind.aval:
+                raise Misfit
+            if found.segment is not self._trace.segment or found.ref < 0:
+                raise Misfit
+            return found.ref
+        assert isinstance(kind, Parts)
+        if type(found) is not tuple or len(found) != len(kind.parts):
+            raise Misfit
+        return tuple(map(self._of, kind.parts, found))
+
+
+def _index(value: Any) -> None:
+    if type(value) is not np.int64:
+        raise Misfit
+
+
+def _shown(value: Any) -> str:
+    if type(value) not in SCALARS:
+        raise Misfit
+    return f"{value}"
+
+
+def _is_suited(kind: type, attributes: Sequence[str]) -> bool:
+    """Whether objects of a class are plain data, as far as a recorder can tell."""
+    for each in kind.__mro__:
+        if each in _BUILTIN or each is object:
+            continue
+        if type(each).__name__ == "EnumType":
+            return True
+        if not each.__flags__ & _HEAP:
+            return False
+        for name, value in vars(each).items():
+            if not (name.startswith("__") and name.endswith("__")) or name in _HARMLESS or value is None:
+                continue
+            code = getattr(value, "__code__", None)
+            if not (name in _GENERATED and code is not None and code.co_filename == "<string>"):
+                return False
+    return all(is_stored(kind, name) for name in attributes)
+
+
+_HEAP = 1 << 9

@@ -1,0 +1,206 @@
+"""What all writers of a recorder share: its lines, reads of what is constant, and values where ways meet."""
+
+import ast
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import known_aval
+from autobatch.core.recorded import is_recorded
+from autobatch.rewrite.recorders.constants import Changed
+from autobatch.rewrite.recorders.recorded_kinds import (
+    NOTHING,
+    PLAIN,
+    Closure,
+    Const,
+    Node,
+    NodeOrNumber,
+    NotCovered,
+    Parts,
+    RecorderKind,
+    Term,
+    join,
+)
+from autobatch.rewrite.recorders.versions import Version, Written
+
+__all__ = ["Dead", "Env", "LineWriter", "is_temporary"]
+
+
+class Dead(Exception):  # noqa: N818  (a signal inside of this folder)
+    """What follows has not been met, or gives nothing as far as is known."""
+
+
+@dataclasses.dataclass(slots=True)
+class Env:
+    """What is known at one place: the names that are bound, and of which it is known that reading them runs no code."""
+
+    names: dict[str, Term]
+    checked: set[str]
+
+    def copy(self) -> "Env":
+        return Env(dict(self.names), set(self.checked))
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a name is bound once, by the rewriting of blocks, and read right after."""
+    return name.startswith("_ab_") and name[4:].isdigit()
+
+
+class LineWriter:
+    """Writes one version; the lines of what has to happen before an expression come first.
+
+    Attributes:
+        lines: its source so far; depth: how far in the next line stands.
+        env: what is known where the next line stands.
+    """
+
+    def __init__(self, written: Written, version: Version) -> None:
+        self.written = written
+        self.version = version
+        self.lines: list[str] = []
+        self.depth = 0
+        self.counter = 0
+        self.env: Env = Env({}, set())
+
+    def emit(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def fresh(self) -> str:
+        self.counter += 1
+        return f"_ab_k{self.counter}"
+
+    def kept(self, value: Term) -> Term:
+        """A value by a name: it is evaluated here."""
+        if isinstance(value.kind, Const | Closure) or (value.parts is None and value.text.isidentifier()):
+            return value
+        name = self.fresh()
+        self.emit(f"{name} = {self.text(value)}")
+        return Term(value.kind, name)
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[list[str]]:
+        """The lines written in the context, one step further in, to be put elsewhere."""
+        outer, self.lines = self.lines, []
+        self.depth += 1
+        try:
+            yield self.lines
+        finally:
+            self.lines = outer
+            self.depth -= 1
+
+    def text(self, value: Term) -> str:
+        return self.written.text(value)
+
+    def literal(self, value: Any) -> Term:
+        return Term(self.written.literal(value), "")
+
+    def read(self, make: Callable[..., int], *args: Any) -> Term:
+        """A read of what is constant.
+
+        Raises:
+            NotCovered: it is not there, or may run code.
+        """
+        try:
+            return Term(self.written.const(make(*args)), "")
+        except Changed:
+            raise NotCovered(f"a read of a shared value: {args}") from None
+
+    def check(self, value: Term) -> Term:
+        """See that using an example's object runs no code of the user's."""
+        if value.kind is not PLAIN or value.simple:
+            return value
+        value = self.kept(value)
+        if value.text not in self.env.checked:
+            self.emit(f"if _ab_type({value.text}) not in _ab_suited: _ab_check({value.text})")
+            self.env.checked.add(value.text)
+        return value
+
+    def expr(self, node: ast.expr) -> Term:
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise NotCovered(type(node).__name__)
+        out: Term = method(node)
+        if out.kind is NOTHING:
+            raise Dead
+        return out
+
+    def inline(self, node: ast.expr) -> Term:
+        """An expression that may not be evaluated: nothing may have to happen before it.
+
+        Raises:
+            NotCovered: something has to.
+        """
+        checked = set(self.env.checked)
+        with self.apart() as lines:
+            value = self.expr(node)
+        self.env.checked = checked
+        if any("_ab_check(" not in line for line in lines):
+            raise NotCovered("a call in an expression that is not always evaluated")
+        for line in lines:  # looks that may come early: they only ask for the types of what is there
+            self.emit(line.strip())
+        return value
+
+    def either(self, value: Term, write: Callable[[Term], Term]) -> Term:
+        """What is written for a recorded array and for a number, one of which a value is."""
+        kind = value.kind
+        assert isinstance(kind, NodeOrNumber)
+        value = self.kept(value)
+        name = self.fresh()
+        arms: list[list[str]] = []
+        found: list[Term | None] = []
+        checked = set(self.env.checked)
+        for each in (Term(PLAIN, f"{value.text}[0]", simple=True), Term(kind.node, value.text)):
+            with self.apart() as lines:
+                try:
+                    found.append(write(each))
+                except Dead:
+                    self.emit("raise _ab_misfit")
+                    found.append(None)
+            arms.append(lines)
+            self.env.checked = set(checked)
+        known = [each for each in found if each is not None]
+        if not known:
+            raise Dead
+        out = known[0].kind
+        for other in known[1:]:
+            out = join(out, other.kind)
+        for lines, made in zip(arms, found, strict=True):
+            if made is not None:
+                lines.append("    " * (self.depth + 1) + f"{name} = {self.converted(made, out)}")
+        self.emit(f"if _ab_type({value.text}) is _ab_tuple:")
+        self.lines += arms[0]
+        self.emit("else:")
+        self.lines += arms[1]
+        return Term(out, name)
+
+    def converted(self, value: Term, kind: RecorderKind) -> str:
+        """The source of a value as one of a wider kind.
+
+        Raises:
+            NotCovered: it would have to be taken apart.
+        """
+        if isinstance(kind, NodeOrNumber) and (value.kind is PLAIN or isinstance(value.kind, Const)):
+            return f"({self.text(value)},)"
+        if isinstance(kind, Parts) and isinstance(value.kind, Parts) and kind != value.kind:
+            parts = value.parts
+            if parts is None:
+                if not value.text.isidentifier():
+                    raise NotCovered("a tuple of another kind")
+                parts = [Term(part, f"{value.text}[{i}]") for i, part in enumerate(value.kind.parts)]
+            each = [self.converted(part, to) for part, to in zip(parts, kind.parts, strict=True)]
+            return f"({', '.join(each)},)"
+        return self.text(value)
+
+    def as_node(self, value: Term) -> Term:
+        """A constant array of numbers as an operand like any other."""
+        kind = value.kind
+        if value.parts is not None and isinstance(kind, Parts):
+            parts = [self.as_node(part) for part in value.parts]
+            return Term(Parts(tuple(part.kind for part in parts), kind.make, kind.names), "", parts)
+        if not isinstance(kind, Const) or type(kind.value) is not np.ndarray or not is_recorded(kind.value):
+            return value
+        self.written.operands[kind.number] = aval = known_aval(kind.value)
+        return Term(Node(aval), f"_ab_d{kind.number}")

@@ -1,0 +1,334 @@
+"""Names, tuples, lists, dicts, attributes and items in a recorder: what is read of values and what is bound."""
+
+import ast
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.lazy.array import LazyArray
+from autobatch.rewrite.recorders.block_writer import BlockWriter
+from autobatch.rewrite.recorders.line_writer import Dead, is_temporary
+from autobatch.rewrite.recorders.recorded_kinds import (
+    NOTHING,
+    PLAIN,
+    Closure,
+    Const,
+    Items,
+    Keyed,
+    Listed,
+    Node,
+    NotCovered,
+    Parts,
+    RecorderKind,
+    Term,
+    constants_of,
+    join,
+)
+
+__all__ = ["ValueWriter"]
+
+_SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
+
+
+def _is_lasting(value: Term) -> bool:
+    """Whether the source of a value means the same wherever it stands later."""
+    return isinstance(value.kind, Const) or (
+        value.parts is None and value.text.startswith(("_ab_k", "_ab_n", "(_ab_n"))
+    )
+
+
+class ValueWriter(BlockWriter):
+    """Writes what is read and bound."""
+
+    def _constant(self, node: ast.Constant) -> Term:
+        return self.literal(node.value)
+
+    def _name(self, node: ast.Name) -> Term:
+        name, version = node.id, self.version
+        found = self.env.names.get(name)
+        if found is not None:
+            return found
+        if name in version.local:
+            raise NotCovered(f"{name} may be unbound")
+        owner = version
+        while owner.owner is not None:
+            owner = owner.owner
+            if name in owner.local:
+                raise NotCovered(f"{name} of an enclosing function may be unbound")
+        constants = self.written.constants
+        function = owner.function
+        if function is not None and name in function.__code__.co_freevars:
+            return self.read(constants.cell, owner.origin, function.__code__.co_freevars.index(name))
+        return self.read(constants.global_, version.scope, name)
+
+    def _namedexpr(self, node: ast.NamedExpr) -> Term:
+        if not is_temporary(node.target.id):
+            raise NotCovered("an assignment in an expression")
+        value = self.expr(node.value)
+        self.bind(node.target, value)
+        return self.env.names[node.target.id]
+
+    def bind(self, target: ast.expr, value: Term) -> None:
+        """Assign a value to a name, its parts to names, or an item of a list or dict that the function has made."""
+        value = self.as_node(value)
+        if isinstance(target, ast.Name):
+            name = target.id
+            self.env.checked.discard(name)
+            if isinstance(value.kind, Closure):
+                self.env.names[name] = value
+            elif is_temporary(name):
+                lasting = all(map(_is_lasting, [value] if value.parts is None else value.parts))
+                self.env.names[name] = value if lasting else self.kept(value)
+            else:
+                if not isinstance(value.kind, Const) or value.kind.is_scalar:
+                    self.emit(f"{name} = {self.text(value)}")
+                self.env.names[name] = Term(value.kind, name)
+            return
+        if isinstance(target, ast.Subscript):
+            self._store_item(target, value)
+            return
+        if not isinstance(target, ast.Tuple | ast.List):
+            raise NotCovered("an assignment to an attribute")
+        kind = value.kind
+        if isinstance(kind, Const):
+            if type(kind.value) not in (tuple, list) or len(kind.value) != len(target.elts):
+                raise NotCovered("unpacking of a shared value")
+            parts = [self.read(self.written.constants.item, kind.number, i) for i in range(len(kind.value))]
+            for each, part in zip(target.elts, parts, strict=True):
+                self.bind(each, part)
+            return
+        if (isinstance(kind, Parts) and kind.is_tuple) or (kind is PLAIN or isinstance(kind, Listed)):
+            value = self.check(value)
+            names, stores = self._targets(target, value.kind)
+            if value.parts is not None and all(map(_is_lasting, value.parts)):  # no name is bound before it is read
+                for each, part in zip(target.elts, value.parts, strict=True):
+                    self.bind(each, part)
+                return
+            self.emit(f"{names} = {self.text(value)}")
+            self._stored(stores)
+            return
+        raise NotCovered("unpacking of what is no tuple")
+
+    def _store_item(self, target: ast.Subscript, value: Term) -> None:
+        value = self.kept(value)
+        base = self.expr(target.value)
+        index = self.expr(target.slice)
+        if not isinstance(base.kind, Listed) or not self._are_plain(index):
+            raise NotCovered("an assignment to an item")
+        index = self.check(index)
+        self.add(base.kind, value.kind)
+        self.emit(f"{base.text}[{self.text(index)}] = {self.converted(value, base.kind.item)}")
+
+    def _dict(self, node: ast.Dict) -> Term:
+        kind = self.listed(node, Keyed)
+        texts = []
+        for key, each in zip(node.keys, node.values, strict=True):
+            if key is None:
+                raise NotCovered("a dict in a dict")
+            name, value = self.expr(key), self.as_node(self.expr(each))
+            if not self._are_plain(name):
+                raise NotCovered("a key that is no number and no text")
+            self.add(kind, value.kind)
+            texts.append(f"{self.text(self.check(name))}: {self.converted(value, kind.item)}")
+        return self.kept(Term(kind, f"{{{', '.join(texts)}}}"))
+
+    def _stored(self, stores: Sequence[tuple[str, str, RecorderKind]]) -> None:
+        for name, text, kind in stores:
+            self.env.checked.discard(text)
+            self.env.names[name] = Term(kind, text)
+
+    def _targets(
+        self, target: ast.expr, kind: RecorderKind, mark: str = ""
+    ) -> tuple[str, list[tuple[str, str, RecorderKind]]]:
+        """The source of a target, and (name, its source, its kind) of the names in it.
+
+        Args:
+            mark: what is put behind the names: a comprehension has its own.
+        """
+        if isinstance(target, ast.Name):
+            return target.id + mark, [(target.id, target.id + mark, kind)]
+        if isinstance(target, ast.Starred) and kind is PLAIN:
+            text, stores = self._targets(target.value, kind, mark)
+            return f"*{text}", stores
+        if not isinstance(target, ast.Tuple | ast.List):
+            raise NotCovered("an assignment to an item or an attribute")
+        if kind is PLAIN:
+            kinds: Sequence[RecorderKind] = [PLAIN] * len(target.elts)
+        elif isinstance(kind, Listed):
+            kinds = [kind.item] * len(target.elts)
+        elif isinstance(kind, Parts) and kind.is_tuple and len(kind.parts) == len(target.elts):
+            kinds = kind.parts
+        else:
+            raise NotCovered("unpacking of what is no tuple of that length")
+        if NOTHING in kinds:
+            raise Dead
+        parts = [self._targets(each, part, mark) for each, part in zip(target.elts, kinds, strict=True)]
+        return f"({', '.join(text for text, _ in parts)},)", [each for _, stores in parts for each in stores]
+
+    def _tuple(self, node: ast.Tuple) -> Term:
+        if any(isinstance(each, ast.Starred) for each in node.elts):
+            raise NotCovered("a tuple with a starred part")
+        return self.parts([self.expr(each) for each in node.elts])
+
+    def parts(self, values: Sequence[Term], make: Any = None, names: tuple[str, ...] = ()) -> Term:
+        return Term(Parts(tuple(value.kind for value in values), make, names), "", list(values))
+
+    def listed(self, place: Any, make: type[Listed] = Listed) -> Listed:
+        """The kind of the lists or dicts that are made at one place."""
+        found: Listed = self.version.lists.setdefault(place if isinstance(place, tuple) else id(place), make())
+        return found
+
+    def add(self, into: Listed, kind: RecorderKind) -> None:
+        if into.add(kind):
+            self.written.changed = True
+
+    def _list(self, node: ast.List) -> Term:
+        kind = self.listed(node)
+        texts = []
+        for each in node.elts:
+            if isinstance(each, ast.Starred):
+                value = self.expr(each.value)
+                self.add(kind, self._items_of(value.kind))
+                texts.append(f"*{self.text(value)}")
+            else:
+                value = self.as_node(self.expr(each))
+                self.add(kind, value.kind)
+                texts.append(self.converted(value, kind.item))
+        return self.kept(Term(kind, f"[{', '.join(texts)}]"))
+
+    def _items_of(self, kind: RecorderKind) -> RecorderKind:
+        """The kind of what a value gives when it is gone through.
+
+        Raises:
+            Dead: it is empty, as far as is known.
+        """
+        if kind is PLAIN:
+            return PLAIN
+        if type(kind) is Keyed:
+            return PLAIN
+        if isinstance(kind, Listed | Items):
+            return kind.item
+        if isinstance(kind, Parts) and kind.is_tuple:
+            out: RecorderKind = NOTHING
+            for part in kind.parts:
+                out = join(out, part)
+            return out
+        if isinstance(kind, Const) and type(kind.value) in (range, str):
+            return PLAIN
+        raise NotCovered("going through what is no list")
+
+    def _attribute(self, node: ast.Attribute) -> Term:
+        base = self.expr(node.value)
+        if isinstance(base.kind, Node) and node.attr == "T":
+            return self.apply(operator.attrgetter("T"), [base], ("T",))
+        return self.attribute(base, node.attr)
+
+    def attribute(self, base: Term, name: str) -> Term:
+        kind = base.kind
+        if isinstance(kind, Const):
+            value = kind.value
+            if type(value) is LazyArray:
+                if name in _SHAPES:
+                    return self.read(
+                        self.written.constants.compute, name, lambda array: getattr(array.aval, name, None)
+                        if name != "size" else int(np.prod(array.aval.shape)), kind.number
+                    )  # fmt: skip
+                raise NotCovered(f".{name} of a shared array")
+            return self.read(self.written.constants.attribute, kind.number, name)
+        if isinstance(kind, Node):
+            if name not in _SHAPES:
+                raise NotCovered(f".{name} of an array")
+            aval = kind.aval
+            return self.literal(int(np.prod(aval.shape)) if name == "size" else getattr(aval, name))
+        if isinstance(kind, Parts) and name in kind.names:
+            at = kind.names.index(name)
+            return self.part(base, at)
+        if kind is PLAIN:
+            base = self.check(base)
+            self.written.attributes.add(name)
+            return Term(PLAIN, f"{base.text}.{name}")
+        raise NotCovered(f".{name} of {kind!r}")
+
+    def part(self, base: Term, at: int) -> Term:
+        """One of the parts of a tuple."""
+        assert isinstance(base.kind, Parts)
+        if base.parts is not None:
+            return base.parts[at]
+        part = base.kind.parts[at]
+        if part is NOTHING:
+            raise Dead
+        return Term(part, f"{self.text(base)}[{at}]")
+
+    def _subscript(self, node: ast.Subscript) -> Term:
+        base = self.expr(node.value)
+        if isinstance(node.slice, ast.Slice):
+            bounds = [
+                self.literal(None) if each is None else self.expr(each)
+                for each in (node.slice.lower, node.slice.upper, node.slice.step)
+            ]
+            constants = constants_of(bounds)
+            if constants is not None:
+                at = slice(*[each.value for each in constants])
+                if isinstance(base.kind, Node):
+                    return self.apply(operator.itemgetter(at), [base], ("slice", at.start, at.stop, at.step))
+                if isinstance(base.kind, Parts) and base.kind.is_tuple:
+                    count = range(len(base.kind.parts))
+                    return self.parts([self.part(base, i) for i in count[at]])
+            texts = [self.text(each) for each in map(self.check, bounds)]
+            if base.kind is PLAIN or isinstance(base.kind, Listed):
+                base = self.check(base)
+                out = Term(base.kind, f"{base.text}[{' : '.join(texts)}]")
+                return self.kept(out)
+            raise NotCovered("a slice")
+        return self.item(base, self.expr(node.slice))
+
+    def item(self, base: Term, index: Term) -> Term:
+        kind, at = base.kind, index.kind
+        if isinstance(kind, Const) and isinstance(at, Const):
+            if type(kind.value) is LazyArray:
+                raise NotCovered("an item of a shared array")
+            return self.read(self.written.constants.item, kind.number, at.value)
+        if isinstance(kind, Parts):
+            if not (
+                kind.is_tuple
+                and isinstance(at, Const)
+                and type(at.value) is int
+                and -len(kind.parts) <= at.value < len(kind.parts)
+            ):
+                raise NotCovered("an item of a tuple that is not known")
+            return self.part(base, at.value % len(kind.parts))
+        if isinstance(kind, Node):
+            return self.apply(operator.getitem, [base, self.check(index)], ("item",))
+        if isinstance(kind, Const) and type(kind.value) is LazyArray and at is PLAIN:
+            return self.apply(operator.getitem, [base, self.check(index)], ("item",))
+        if at is not PLAIN and not (isinstance(at, Const) and at.is_scalar):
+            raise NotCovered("an item by what is no number or text")
+        if kind is PLAIN or (isinstance(kind, Const) and type(kind.value) in (tuple, list, dict, str)):
+            if isinstance(kind, Const):
+                parts = kind.value.values() if type(kind.value) is dict else kind.value
+                if not all(type(part) in (int, float, str, bool, type(None)) for part in parts):
+                    raise NotCovered("one of several shared values")
+                base = Term(kind, self.written.named(kind.number))
+            base, index = self.check(base), self.check(index)
+            return Term(PLAIN, f"{base.text}[{self.text(index)}]")
+        if isinstance(kind, Const) and type(kind.value) is np.ndarray and at is PLAIN:  # a row of an array
+            index = self.kept(self.check(index))
+            self.emit(f"if _ab_type({index.text}) not in _ab_keys: raise _ab_misfit")
+            return self.kept(Term(PLAIN, f"{self.written.named(kind.number)}[{index.text}]"))
+        if isinstance(kind, Listed):
+            if kind.item is NOTHING:
+                raise Dead
+            index = self.check(index)
+            return self.kept(Term(kind.item, f"{base.text}[{self.text(index)}]"))
+        raise NotCovered("an item of what is no list")
+
+    @staticmethod
+    def _are_plain(*values: Term) -> bool:
+        return all(each.kind is PLAIN or (isinstance(each.kind, Const) and each.kind.is_scalar) for each in values)
+
+    def _gone_through(self, over: Term) -> str:
+        if isinstance(over.kind, Const):
+            return self.written.named(over.kind.number)
+        return self.text(over)

@@ -1,0 +1,284 @@
+"""The functions of a generated recorder: one for each function of the user's and the kinds of its arguments.
+
+What a function gives is found by going over all of them again until nothing changes: a recursion is first known by
+what it gives where it ends.
+"""
+
+import ast
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+from autobatch.core.abstract_eval import Aval
+from autobatch.lazy.block_nodes import Block, Row
+from autobatch.lazy.launching import Signature
+from autobatch.rewrite.recorders.constants import Changed, Constants
+from autobatch.rewrite.recorders.recorded_kinds import (
+    NOTHING,
+    PLAIN,
+    Closure,
+    Const,
+    NotCovered,
+    RecorderKind,
+    Term,
+    built,
+    join,
+    without_values,
+)
+from autobatch.syntax.scopes import bound_names, captured, parameters
+
+__all__ = ["BlockSite", "Misfit", "Recipe", "Version", "Written"]
+
+_MOST_VERSIONS = 24
+_MOST_OF_ONE = 4  # versions that differ in numbers alone
+_ROUNDS = 12
+
+
+class Misfit(Exception):  # noqa: N818  (a signal: an example is not what the recorder is for)
+    """An example is not what a recorder was written for."""
+
+
+class BlockSite:
+    """The call of a block at one place of a recorder.
+
+    Args:
+        specs: for each slot of the block what it is given: ("const", number of a constant), ("built", a kind),
+            ("row", number of the table), ("number", a type), ("static", a type) and ("item", number of the container)
+            by the next part of a call's key.
+        kinds: what the slots are, as the block says.
+        outs: the `Aval` of each output.
+    """
+
+    __slots__ = ("block", "kinds", "outs", "specs")
+
+    def __init__(self, block: Block, specs: Sequence[tuple[Any, ...]]) -> None:
+        self.block = block
+        self.specs = tuple(specs)
+        self.kinds: tuple[str, ...] = ()
+        self.outs: tuple[Aval, ...] = ()
+
+    def called(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> tuple[Signature, tuple[str, ...]] | None:
+        """The signature of a call and the kinds of the slots; None if the block is none with these.
+
+        Args:
+            values: of the constants; key: what only a call knows: numbers that decide about shapes, lengths of lists.
+        """
+        parts = iter(key)
+        given: list[Any] = []
+        for how, *what in self.specs:
+            if how == "const":
+                given.append(values[what[0]])
+            elif how == "built":
+                given.append(built(what[0], trace, values, parts))
+            elif how == "row":
+                given.append(Row(values[what[0]], 0))
+            elif how == "number":
+                given.append(what[0](1))
+            elif how == "static":
+                part = next(parts)
+                given.append(part[0] if what[0] is float else part)
+            else:
+                given.append(values[what[0]][next(parts)])
+        call = self.block._call(trace, given)
+        return None if call is None else (trace.in_force(call[0]), tuple(call[2]))
+
+    def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
+        """The signature of a call that is like the first.
+
+        Raises:
+            Misfit: there is none.
+        """
+        try:
+            found = self.called(trace, values, key)
+        except (LookupError, TypeError) as error:
+            raise Misfit from error
+        if found is None or found[1] != self.kinds or found[0].shared:
+            raise Misfit
+        assert found[0].block is not None
+        outs = found[0].block.outs
+        if len(outs) != len(self.outs) or any(a is not b for a, b in zip(outs, self.outs, strict=True)):
+            raise Misfit
+        return found[0]
+
+
+class Recipe:
+    """A call of an operation that is no block, made with recorded arrays as Python has them.
+
+    Attributes:
+        function: it; kind: of its result.
+    """
+
+    __slots__ = ("function", "kind")
+
+    def __init__(self, function: Callable[..., Any], kind: RecorderKind) -> None:
+        self.function = function
+        self.kind = kind
+
+
+class Version:
+    """A function of the user's for arguments of some kinds.
+
+    Attributes:
+        name: in the recorder; tree, blocks, scope: its definition, its blocks and its globals.
+        origin: the number of the function among the constants, None for that of the map or a closure.
+        function: it, for the names that it closes over; None for a closure.
+        env: the kinds of its arguments and of what it captures, by name; given: those of them that are passed.
+        owner: the version that defines it, if one does; local: its own names; captured: those that closures read.
+        result: what it gives, as far as is known; lines: its source.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tree: ast.FunctionDef,
+        blocks: dict[str, Block],
+        scope: dict[str, Any],
+        function: FunctionType | None,
+        origin: int | None,
+        owner: "Version | None",
+        env: dict[str, RecorderKind],
+    ) -> None:
+        self.name = name
+        self.tree = tree
+        self.blocks = blocks
+        self.scope = scope
+        self.function = function
+        self.origin = origin
+        self.owner = owner
+        self.env = env
+        self.given = [each for each, kind in env.items() if not isinstance(kind, Const | Closure)]
+        self.local = parameters(tree) | bound_names(tree.body)
+        self.captured = captured(tree) & self.local
+        self.result: RecorderKind = NOTHING
+        self.lines: list[str] = []
+        self.lists: dict[Any, Any] = {}  # kinds of the lists that it makes, by place
+
+
+class Written:
+    """A recorder in the making.
+
+    Args:
+        trace: that of the map for which it is written.
+        constants: what it relies on; classes: those of objects that are known to be in examples.
+
+    Attributes:
+        attributes: names of attributes that are read of examples' objects.
+        sites, recipes: calls of blocks and of other operations; used: the numbers of constants that its text names;
+            operands: the kinds of those that are operands themselves, by their numbers.
+    """
+
+    def __init__(self, trace: Any, constants: Constants, classes: Sequence[type]) -> None:
+        self.trace = trace
+        self.constants = constants
+        self.classes = classes
+        self.attributes: set[str] = set()
+        self.changed = False
+        self.versions: dict[Any, Version] = {}
+        self.sites: list[tuple[BlockSite, bool]] = []
+        self.recipes: list[Recipe] = []
+        self.used: set[int] = set()
+        self.operands: dict[int, Aval] = {}
+        self._alive: list[Any] = []
+
+    def version(
+        self,
+        tree: ast.FunctionDef,
+        blocks: dict[str, Block],
+        scope: dict[str, Any],
+        function: FunctionType | None,
+        origin: int | None,
+        owner: "Version | None",
+        env: dict[str, RecorderKind],
+    ) -> Version:
+        """The version of a function for these arguments.
+
+        Raises:
+            NotCovered: there are too many.
+        """
+        same = [each for each in self.versions.values() if each.tree is tree and each.owner is owner]
+        key = id(tree), id(owner), tuple(env.items())
+        if key not in self.versions and len(same) >= _MOST_OF_ONE:  # a number that counts the depth, say
+            env = {
+                name: PLAIN if isinstance(kind, Const) and type(kind.value) in (int, float) else kind
+                for name, kind in env.items()
+            }
+            key = id(tree), id(owner), tuple(env.items())
+        found = self.versions.get(key)
+        if found is None:
+            if len(self.versions) >= _MOST_VERSIONS:
+                raise NotCovered("a function for more kinds of arguments than a recorder has versions of")
+            self._alive.append(tree)
+            name = f"_ab_f{len(self.versions)}_{tree.name}"
+            found = self.versions[key] = Version(name, tree, blocks, scope, function, origin, owner, env)
+            self.changed = True
+        return found
+
+    def settle(self, write: Callable[["Written", Version], None]) -> None:
+        """Write all versions, until nothing changes.
+
+        Raises:
+            NotCovered: something has no form.
+        """
+        for _ in range(_ROUNDS):
+            self.changed = False
+            self.sites, self.recipes = [], []
+            self.used, self.operands = set(), {}
+            done = 0
+            while done < len(self.versions):
+                write(self, list(self.versions.values())[done])
+                done += 1
+            if not self.changed:
+                return
+        raise NotCovered("a recursion whose values do not settle")
+
+    def gives(self, version: Version, kind: RecorderKind) -> None:
+        """Note what a version returns."""
+        found = join(version.result, kind)
+        if found != version.result:
+            version.result = found
+            self.changed = True
+
+    def const(self, number: int) -> Const:
+        return Const(number, self.constants.values[number])
+
+    def literal(self, value: Any) -> Const:
+        return self.const(self.constants.literal(value))
+
+    def text(self, value: Term) -> str:
+        """The source of a value."""
+        if value.parts is not None:
+            return f"({', '.join(map(self.text, value.parts))},)" if value.parts else "()"
+        kind = value.kind
+        if isinstance(kind, Const):
+            if type(kind.value) in (int, str, bool, type(None)):
+                return repr(kind.value)
+            if kind.is_scalar:
+                return self.named(kind.number)
+            return "None"  # a part that is known
+        return "None" if isinstance(kind, Closure) else value.text
+
+    def named(self, number: int) -> str:
+        """The name of a constant in the source."""
+        self.used.add(number)
+        return f"_ab_c{number}"
+
+    def close(self) -> None:
+        """Keep nothing alive of the map for which it was written."""
+        self.constants.close()
+        for site, _ in self.sites:
+            site.specs = tuple([(how, *map(_stripped, what)) for how, *what in site.specs])
+
+    def shared_block(self, site: BlockSite) -> Const:
+        """What a block gives whose inputs are all constants.
+
+        Raises:
+            NotCovered: it warns, or fails.
+        """
+        try:
+            return self.const(self.constants.shared_block(site))
+        except Changed:
+            raise NotCovered("a block of shared values warns") from None
+
+
+def _stripped(what: Any) -> Any:
+    return without_values(what) if isinstance(what, RecorderKind) else what

@@ -1,0 +1,368 @@
+"""Recorders of whole functions: the law, which examples they record, and what makes them give an example up.
+
+To see these tests fail: leave the reads of `Constants.now` out, let `ExampleRecorder.record` keep the nodes of an
+example that did not fit, or let `_is_suited` take every class.
+"""
+
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.rewrite.recorders.generated import forget_recorders
+from autobatch.testing.inspect import map_with_stats
+from tests.law import assert_same
+from tests.lazy.tree_models import CASES, examples_of, shared_of, weights
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    forget_recorders()
+    with ab.options(replay=False):
+        yield
+
+
+def recorded(f, xs, **shared):
+    """How many examples of a map a recorder records; the results are those of the loop."""
+    found, stats = map_with_stats(f, xs, **shared)
+    assert_same(found, [f(x, **shared) for x in xs], precision=4)
+    assert stats.looped is None
+    return stats.recorded
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_but_the_first_example_are_recorded_without_running(name):
+    f, p = CASES[name][0], shared_of(name)
+
+    assert recorded(f, examples_of(name, 8), p=p) == 7
+    assert recorded(f, examples_of(name, 5, seed=1), p=p) == 5
+    assert recorded(f, examples_of(name, 1, seed=2), p=p) == 1
+    assert recorded(f, [], p=p) == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(name):
+    f, p = CASES[name][0], shared_of(name)
+    xs = examples_of(name, 6, seed=3)
+    counts = []
+
+    def mapped(p):
+        found, stats = map_with_stats(f, xs, p=p)
+        counts.append(stats.recorded)
+        return sum([y.sum() for y in found])
+
+    def looped(p):
+        return sum([y.sum() for y in [f(x, p) for x in xs]])
+
+    for _ in range(2):
+        found, got = ab.value_and_grad(mapped)(p)
+    expected, wanted = ab.value_and_grad(looped)(p)
+    assert_same([found, got], [expected, wanted], precision=4)
+    assert counts == [5, 6]
+
+
+# What makes a recorder give up.
+
+
+def outcome(run):
+    """What a run gives or raises."""
+    try:
+        return run()
+    except Exception as error:
+        return type(error), str(error)
+
+
+def agrees(f, xs, **shared):
+    """How many examples were recorded; values, or the exception, are those of the loop."""
+    expected = outcome(lambda: [f(x, **shared) for x in xs])
+    counts = []
+
+    def run():
+        found, stats = map_with_stats(f, xs, **shared)
+        counts.append(stats.recorded)
+        return found
+
+    found = outcome(run)
+    if type(expected) is tuple:
+        assert found == expected
+    else:
+        assert_same(found, expected, precision=4)
+    return counts[0] if counts else None
+
+
+SCALE = 2.0
+
+
+def activation(x):
+    return np.tanh(x) * SCALE
+
+
+def sigmoid_like(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def nested(tree, p):
+    if isinstance(tree, int):
+        return activation(p["emb"][tree] @ p["w"])
+    left, right = tree
+    return activation(np.concatenate([nested(left, p), nested(right, p)]) @ p["u"])
+
+
+TREES = [((1, 2), 3), (4, (5, 6)), ((7, 8), (9, 10)), 11, (12, 13), ((14, (15, 16)), 17)]
+
+
+def test_a_global_that_changes_between_maps(monkeypatch):
+    p = weights()
+    assert agrees(nested, TREES, p=p) == 5
+    monkeypatch.setattr("tests.lazy.test_whole_functions.SCALE", -1.0)
+    agrees(nested, TREES, p=p)
+    monkeypatch.setattr("tests.lazy.test_whole_functions.activation", sigmoid_like)
+    agrees(nested, TREES, p=p)
+    monkeypatch.setattr(np, "tanh", np.sin)
+    agrees(nested, TREES, p=p)
+    agrees(nested, TREES[::-1], p=p)
+
+
+def test_a_helper_that_gets_other_code():
+    p = weights()
+
+    def cell(x):
+        return np.tanh(x)
+
+    def other(x):
+        return np.cos(x) * x
+
+    space = {"np": np, "cell": cell}
+
+    def model(t, p):
+        return cell(p["emb"][t] @ p["w"]) @ p["out"]
+
+    assert agrees(model, [1, 2, 3], p=p) == 2
+    cell.__code__ = other.__code__
+    agrees(model, [1, 2, 3], p=p)
+    del space
+
+
+class Meddler:
+    """A pair that changes a global when it is taken apart."""
+
+    def __iter__(self):
+        global SCALE
+        SCALE += 1.0
+        return iter((1, 2))
+
+
+def test_a_global_that_an_example_changes_in_the_middle_of_a_map(monkeypatch):
+    p = weights()
+    monkeypatch.setattr("tests.lazy.test_whole_functions.SCALE", 2.0)
+    agrees(nested, TREES, p=p)
+    xs = [*TREES[:3], Meddler(), *TREES[3:]]
+    expected = [nested(x, p) for x in xs]
+    monkeypatch.setattr("tests.lazy.test_whole_functions.SCALE", 2.0)
+    found, _ = map_with_stats(nested, xs, p=p)
+    assert_same(found, expected, precision=4)
+
+
+@dataclasses.dataclass
+class Leaf:
+    word: int
+
+
+@dataclasses.dataclass
+class Fork:
+    left: object
+    right: object
+    factor: float = 1.0
+
+
+def of_objects(t, p):
+    if isinstance(t, Leaf):
+        return np.tanh(p["emb"][t.word] @ p["w"])
+    return np.tanh(np.concatenate([of_objects(t.left, p), of_objects(t.right, p)]) @ p["u"] * t.factor)
+
+
+def forks(count):
+    return [Fork(Fork(Leaf(i), Leaf(i + 1)), Leaf(2), 0.5 + i) for i in range(count)]
+
+
+def test_a_class_that_changes(monkeypatch):
+    p = weights()
+    assert agrees(of_objects, forks(5), p=p) == 4
+    monkeypatch.setattr(Leaf, "word", property(lambda self: vars(self)["word"] + 1), raising=False)
+    agrees(of_objects, [dataclasses.replace(x) for x in forks(0)] + forks_of_dicts(5), p=p)
+
+
+def forks_of_dicts(count):
+    """As `forks`, whose objects were made before their class changed."""
+    out = []
+    for i in range(count):
+        leaves = [object.__new__(Leaf) for _ in range(3)]
+        for leaf, word in zip(leaves, (i, i + 1, 2), strict=True):
+            vars(leaf)["word"] = word
+        out.append(Fork(Fork(leaves[0], leaves[1]), leaves[2], 0.5 + i))
+    return out
+
+
+def test_a_class_that_gets_an_item_protocol():
+    class Odd:
+        def __init__(self, word):
+            self.word = word
+
+        def __bool__(self):
+            seen.append(self.word)
+            return self.word > 2
+
+    seen = []
+
+    def model(t, p):
+        return np.tanh(p["emb"][t.word] @ p["w"]) if t else np.cos(p["emb"][t.word] @ p["w"])
+
+    xs = [Odd(i) for i in range(6)]
+    assert agrees(model, xs, p=weights()) == 0
+    assert seen == [*range(6), *range(6)]
+
+
+@pytest.mark.parametrize("word", [np.int64(3), np.int32(3), True, -1, -50, 50, -51, 2.0, "a", None, np.array(3), [3]])
+def test_an_index_of_another_type_or_out_of_range(word):
+    agrees(nested, [*TREES[:3], (1, word), *TREES[3:]], p=weights())
+
+
+@pytest.mark.parametrize("factor", [2, np.float32(2), True, 1j, np.float64(2), -0.0, np.nan, "a", None, np.ones(6)])
+def test_a_number_of_another_type(factor):
+    xs = forks(6)
+    xs[3].factor = factor
+    agrees(of_objects, xs, p=weights())
+
+
+def test_the_first_example_that_fails_raises():
+    xs = [*TREES[:2], (1, (2,)), TREES[3], (5000, 1), TREES[4]]
+    agrees(nested, xs, p=weights())
+    agrees(nested, xs[3:], p=weights())
+
+
+def test_trees_as_deep_as_python_goes():
+    def left_deep(depth):
+        tree = 1
+        for i in range(depth):
+            tree = (tree, i % 50)
+        return tree
+
+    p = weights()
+    assert agrees(nested, [TREES[0], left_deep(300), left_deep(400)], p=p) == 2
+    agrees(nested, [TREES[0], TREES[1], left_deep(5000), TREES[2]], p=p)
+
+
+def test_what_a_function_does_to_its_examples():
+    def visiting(t, p):
+        t.append(len(t))
+        return np.tanh(p["emb"][t[0]] @ p["w"])
+
+    def marking(t, p):
+        t[0] = t[0] + 1
+        return np.tanh(p["emb"][t[0]] @ p["w"])
+
+    for f in (visiting, marking):
+        xs, ys = [[i] for i in range(5)], [[i] for i in range(5)]
+        expected = [f(x, weights()) for x in xs]
+        found, stats = map_with_stats(f, ys, p=weights())
+        assert_same(found, expected, precision=4)
+        assert ys == xs
+        assert stats.recorded == 0
+
+
+def test_generators_and_handlers_run_as_python():
+    def words(t):
+        if isinstance(t, int):
+            yield t
+        else:
+            for each in t:
+                yield from words(each)
+
+    def summed(t, p):
+        total = p["emb"][0] * 0.0
+        for word in words(t):
+            total = total + np.tanh(p["emb"][word] @ p["w"])
+        return total
+
+    def tried(t, p):
+        try:
+            return np.tanh(p["emb"][t] @ p["w"])
+        except TypeError:
+            return np.cos(p["emb"][t[0]] @ p["w"])
+
+    agrees(summed, TREES, p=weights())
+    agrees(tried, [1, (2, 3), 4, (5, 6)], p=weights())
+
+
+def test_functions_made_anew_for_each_map():
+    for scale in (1.0, 2.0, 2.0, -3.0):
+
+        def model(t, p, scale=scale):
+            return np.tanh(p["emb"][t] @ p["w"]) * scale
+
+        def closed(t, p, scale=scale):
+            def inner(u):
+                return np.tanh(p["emb"][u] @ p["w"]) * scale + np.cos(p["b"])
+
+            return inner(t)
+
+        agrees(model, [1, 2, 3], p=weights())
+        agrees(closed, [1, 2, 3], p=weights())
+
+
+def test_shared_arguments_of_other_shapes_and_structure():
+    p, q = weights(), {name: x.astype(np.float64) for name, x in weights(1).items()}
+    assert agrees(nested, TREES, p=p) == 5
+    agrees(nested, TREES, p=q)
+    agrees(
+        nested, TREES, p={**p, "w": ab.EmbeddingTable(p["w"])} if False else {**p, "emb": ab.EmbeddingTable(p["emb"])}
+    )
+    assert agrees(nested, TREES, p=p) == 6
+    agrees(nested, TREES, p={**p, "emb": p["emb"][:20]})
+
+
+def test_results_of_all_structures():
+    def structured(t, p):
+        h = np.tanh(p["emb"][t[0]] @ p["w"])
+        both = [h, h + 1.0]
+        return (both, both, h, t[1], len(t), None, "text", h.shape[0])
+
+    xs = [(1, 2.5), (2, 3), (3, "x"), (4, None), (5, [1]), (6, (1,))]
+    found, stats = map_with_stats(structured, xs, p=weights())
+    assert_same(found, [structured(x, weights()) for x in xs], precision=4)
+    for each in found:
+        assert each[0] is each[1]
+        assert each[0][0] is each[2]
+    assert stats.recorded == 3  # not what gives parts of its example
+    assert found[4][3] is xs[4][1]
+
+
+def test_a_small_memory_budget():
+    p = weights()
+    xs = TREES * 20
+    with ab.options(memory_budget=2000):
+        found, stats = map_with_stats(nested, xs, p=p)
+    assert_same(found, [nested(x, p) for x in xs], precision=4)
+    assert stats.rounds > 2
+    assert stats.recorded > 0
+
+
+def test_containers_with_code_of_their_own():
+    class Loud(list):
+        def __getitem__(self, at):
+            heard.append(at)
+            return super().__getitem__(at)
+
+    heard = []
+
+    def model(t, p):
+        return np.tanh(p["emb"][t[0]] @ p["w"])
+
+    agrees(
+        model,
+        [[1], [2], Loud([3]), (4,), collections.defaultdict(int, {0: 5}), collections.defaultdict(int)],
+        p=weights(),
+    )
+    assert heard == [0, 0]
