@@ -7,7 +7,6 @@ which the user's code does: every sum on the way is there, to the last bit. The 
 `np.logaddexp`.
 """
 
-import copy
 import dataclasses
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -405,13 +404,12 @@ class _Rewriting:
     def _rest(self, sig: Any, parts: Parts) -> Any:
         found = sig.rests.get(id(parts))
         if found is None:
-            found = sig.rests[id(parts)] = copy.copy(sig)
+            found = sig.rests[id(parts)] = sig.copied()
             found.index = len(self._table)
             shared = [*_shared_of_rest(sig, parts), *[None] * len(parts.kept)]
             found.block = type(sig.block)(parts.rest, shared, found.index)
             found.avals = (*[sig.avals[at] for at in parts.operands], *[parts.heads[at].out for at in parts.kept])
-            found.out, found.family, found.parts, found.rests = parts.rest.results[0], False, {}, {}
-            found._text = ""
+            found.out = parts.rest.results[0]
             self._table.append(found)
         return found
 

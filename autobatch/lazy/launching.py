@@ -5,6 +5,7 @@ kept as one buffer. Where every operand and every result of a segment lies is kn
 launches at once; only whole values from outside that belong together are put into a buffer when they are first needed.
 """
 
+import copy
 import dataclasses
 import functools
 import time
@@ -166,6 +167,12 @@ class Signature:
         self.shared = all(aval.shared for aval in avals)
         if self.op.kind == "index" and self.nbytes < _LARGE and any(type(aval) is Weak for aval in avals):
             self.shared = False  # which row is read depends on the example; a large one is rather an operand of its own
+
+    def copied(self) -> "Signature":
+        """Another one like it, of which nothing has been found out."""
+        out = copy.copy(self)
+        out.family, out.parts, out.rests, out._text = False, {}, {}, ""
+        return out
 
     @property
     def text(self) -> str:

@@ -10,7 +10,6 @@ proved to see the structure of its arguments only (`rewrite.structural`), what i
 A recording is kept when an example is seen for the second time, and only if nothing looked at the value of an array.
 """
 
-import copy
 import dataclasses
 import functools
 import re
@@ -75,7 +74,7 @@ class Template:
         self.key = tuple(map(number_of, key))
         self.avals = tuple(map(number_of, sig.avals))
         self.program = None if sig.block is None else sig.block.program
-        self.sig = copy.copy(sig)
+        self.sig = sig.copied()
         self.sig.avals, self.sig.block = (), None
 
     def bound(self, trace: Trace, arrays: Sequence[LazyArray]) -> Signature:
@@ -83,7 +82,7 @@ class Template:
         key = _bound(self.key, arrays)
         sig = trace.interned.get(key)
         if sig is None:
-            sig = copy.copy(self.sig)
+            sig = self.sig.copied()
             sig.avals, sig.index, sig.errors = _bound(self.avals, arrays), len(trace.table), trace.errors
             if self.program is not None:
                 values = [arrays[part.number].source if type(part) is SharedPlace else None for part in self.key[1:]]

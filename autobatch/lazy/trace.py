@@ -206,9 +206,8 @@ class Trace:
         key = (sig.index, *errors.values())
         found = sig if errors == sig.errors else self.interned.get(key)
         if found is None:
-            found = self.interned[key] = copy.copy(sig)
+            found = self.interned[key] = sig.copied()
             found.errors, found.index, found.base = errors, len(self.table), sig.base or sig
-            found.family, found.parts, found.rests = False, {}, {}
             if sig.block is not None:
                 found.block = BlockCall(sig.block.program, sig.block.shared, found.index)
             self.table.append(found)

@@ -280,3 +280,34 @@ def test_the_op(ufunc):
     for a, b in zip(left, right, strict=True):
         values.append(ufunc(values[a], values[b]))
     np.testing.assert_allclose(forest_p(x, **call), values[3:], rtol=1e-15)
+
+
+@pytest.mark.parametrize("f", [returned, threaded, listed, tagged])
+def test_recordings_that_are_kept(f):
+    """From the second time on an example's recording is used again, in a trace of its own."""
+    xs = SENTENCES if f is tagged else TREES
+    want = loop(f.__wrapped__, xs, p=P)
+    for _ in range(4):
+        results, stats = map_with_stats(f, xs, p=P)
+        assert_same(results, want)
+        assert stats.looped is None
+    other = {name: x * 0.5 for name, x in P.items()}
+    assert_same(map_with_stats(f, xs, p=other)[0], loop(f.__wrapped__, xs, p=other))
+
+
+def test_rounds_that_are_alike_and_rounds_that_are_not():
+    """Plans are kept by what was recorded; chains, and lengths, change from round to round."""
+
+    def f(x, limit, w):
+        steps = 0
+        while True:
+            total = x[0]
+            for row in x[1:]:
+                total = total + np.tanh(row @ w)
+            steps += 1
+            if total.sum() > limit or steps > 6:
+                return total, steps
+            x = np.concatenate([x, total[None]])
+
+    xs = [normal(n, D, seed=n, dtype=np.float64) for n in (2, 3, 3, 5)]
+    map_equals_loop(f, xs, [5.0, -9.0, 9.0, 3.0], precision=8, w=P["w"])

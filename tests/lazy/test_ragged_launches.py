@@ -354,3 +354,58 @@ def test_graphs_on_different_lengths_have_different_gradients_by_blocks():
         want = ab.grad(lambda p, xs=xs: total([pooled(x, p) for x in xs]))(PARAMS)
         found = ab.grad(lambda p, xs=xs: total(ab.map(ab.batch(pooled), xs, p=p)))(PARAMS)
         np.testing.assert_allclose(found["w"], want["w"], rtol=1e-9, atol=1e-12)
+
+
+# Lists of different lengths
+
+
+def stacked_list(parts, w):
+    return np.tanh(np.stack([part * 2 for part in parts]) @ w).sum(0)
+
+
+def joined_list(parts, w):
+    return np.tanh(np.concatenate([part[None] @ w for part in parts])).sum(0)
+
+
+def mean_of_list(parts, w):
+    return np.mean([part * 2 for part in parts], axis=0) @ w
+
+
+def largest_of_list(parts, w):
+    return np.stack(parts).max(0) @ w
+
+
+LISTS = [[row.copy() for row in normal(n, D, seed=n, dtype=np.float64)] for n in (1, 3, 2, 3, 7, 5, 12)]
+
+
+@pytest.mark.parametrize(
+    ("f", "launches"), [(stacked_list, 5), (joined_list, 5), (mean_of_list, 3), (largest_of_list, 3)]
+)
+def test_lists_of_different_lengths_are_joined_in_one_launch(f, launches):
+    stats = map_equals_loop(f, LISTS, precision=8, w=W)
+    assert (stats.looped, stats.fallbacks) == (None, {})
+    assert stats.launches <= launches
+    want = ab.grad(lambda xs: total([f(x, W) for x in xs]))(LISTS)
+    found = ab.grad(lambda xs: total(ab.map(ab.batch(f), xs, w=W)))(LISTS)
+    assert_same(found, want)
+
+
+def test_blocks_that_join_what_they_are_given():
+    @ab.batch
+    def f(parts, w):
+        hidden = [np.tanh(part @ w) for part in parts]
+        return combined(hidden, w)
+
+    @ab.batch
+    def combined(hidden, w):
+        return np.tanh(np.stack(hidden).mean(0) @ w) + hidden[0]
+
+    results, stats = map_with_stats(f, LISTS, w=W)
+    assert_same(results, loop(lambda x, w: f.__wrapped__(x, w), LISTS, w=W))
+    assert stats.launches <= 8
+
+
+def test_pieces_of_different_lengths():
+    lists = [[normal(n, D, seed=n, dtype=np.float64) for n in lengths] for lengths in ([0, 2], [3], [1, 1, 4], [0])]
+    stats = map_equals_loop(lambda xs, w: np.concatenate([x @ w for x in xs]).sum(0), lists, precision=8, w=W)
+    assert stats.launches == 3
