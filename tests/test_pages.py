@@ -87,7 +87,7 @@ def test_every_block_says_what_it_is(page):
     text = page.read_text(encoding="utf-8")
     own = KINDS | ({"py"} if page.parent.name == "from" else set())
     assert {block["kind"].strip() for block in FENCED.finditer(text)} <= own
-    assert len(re.findall(r"```\s*python", text)) == len(list(BLOCK.finditer(text)))
+    assert len(re.findall(r"```[ \t]*python", text)) == len(list(BLOCK.finditer(text)))
 
 
 def test_the_readme_runs():
