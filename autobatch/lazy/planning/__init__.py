@@ -1,0 +1,1 @@
+"""Which of the recorded calls are launched together, and in which order."""
