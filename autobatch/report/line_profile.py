@@ -32,7 +32,7 @@ from autobatch.lockstep.block_launch import BlockRun
 from autobatch.rewrite import block_forms, convert, taped_forms
 from autobatch.syntax.source import is_library, written_lines
 
-__all__ = ["BACKWARD", "LIBRARY", "PREPARING", "Figures", "LineProfile", "Node", "Place", "Span", "is_users_code"]
+__all__ = ["BACKWARD", "LIBRARY", "PREPARING", "Figures", "LaunchNode", "LineProfile", "Place", "Span", "is_users_code"]
 
 Place = tuple[str, int]
 """A file and a line of it."""
@@ -82,7 +82,7 @@ class Span:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Node:
+class LaunchNode:
     """A launch in the graph: its op, its line, how many calls it served, and the nodes whose results it reads."""
 
     op: str
@@ -116,7 +116,7 @@ class LineProfile:
     def __init__(self) -> None:
         self.lines: dict[Place, Figures] = {}
         self.spans: list[Span] = []
-        self.nodes: list[Node] = []
+        self.nodes: list[LaunchNode] = []
         self.codes: dict[tuple[str, int, str], CodeType] = {}
         self.seconds = 0.0
         self._place = LIBRARY
@@ -265,7 +265,7 @@ def _launch(profile: LineProfile, frame: FrameType) -> Any:
             makers = profile._makers
             reads = {makers[buffer] for buffer in np.unique(launches._which[at : launches._at]) if buffer in makers}
             makers.update(dict.fromkeys(range(made, launches._number), len(profile.nodes)))
-            profile.nodes.append(Node(sig.op.name, place, count, seconds, tuple(sorted(reads))))
+            profile.nodes.append(LaunchNode(sig.op.name, place, count, seconds, tuple(sorted(reads))))
 
     return profile._until_return(then, place)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from autobatch.report.graph import to_networkx
-from autobatch.report.line_profile import Node, Span
+from autobatch.report.line_profile import LaunchNode, Span
 from autobatch.report.page import notebook_table, page
 from autobatch.report.timeline import trace_events
 
@@ -125,7 +125,7 @@ class Report:
     backward: float = 0.0
     nbytes: int = 0
     spans: tuple[Span, ...] = ()
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[LaunchNode, ...] = ()
 
     @property
     def launches(self) -> int:
