@@ -40,10 +40,10 @@ from autobatch.lazy.buffers import (
     shaped,
     sized_rows,
 )
-from autobatch.lazy.planning.forests import Forest, Graph, forest_p
-from autobatch.lazy.planning.plans import Plans
-from autobatch.lazy.planning.ragged import Group, NotTogether, Sizes, refuse, run_ragged, run_steps
-from autobatch.lazy.planning.schedule import Schedule
+from autobatch.lazy.forests import Forest, Graph, forest_p
+from autobatch.lazy.plans import Plans
+from autobatch.lazy.ragged import Group, NotTogether, Sizes, refuse, run_ragged, run_steps
+from autobatch.lazy.schedule import Schedule
 from autobatch.ops.numpy.joining import stack_p
 from autobatch.ops.rules.index_rule import shown
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.lazy.planning.forests import forest_p
+from autobatch.lazy.forests import forest_p
 from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.testing.inspect import map_with_stats
 from tests.law import assert_same, loop, map_equals_loop, normal

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobatch.lazy.planning import schedule as module
-from autobatch.lazy.planning.schedule import refine, schedule
+from autobatch.lazy import schedule as module
+from autobatch.lazy.schedule import refine, schedule
 from autobatch.testing import inspect
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.config import config
-from autobatch.lazy.planning.forests import Graph, chained, contracted, linked, rewritten, taken_apart
-from autobatch.lazy.planning.ragged import Group, by_family, mixed_groups, refusals
-from autobatch.lazy.planning.schedule import Schedule, refine, schedule
+from autobatch.lazy.forests import Graph, chained, contracted, linked, rewritten, taken_apart
+from autobatch.lazy.ragged import Group, by_family, mixed_groups, refusals
+from autobatch.lazy.schedule import Schedule, refine, schedule
 
 __all__ = ["Plan", "Plans"]
 

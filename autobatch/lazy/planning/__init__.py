@@ -1,1 +1,0 @@
-"""Which of the recorded calls are launched together, and in which order."""
