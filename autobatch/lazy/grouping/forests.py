@@ -136,7 +136,7 @@ class Head:
     args: list[int]
 
 
-class Parts:
+class BlockParts:
     """What a block is apart from how it joins operands at first, and from additions to what comes in at last.
 
     Attributes:
@@ -156,7 +156,7 @@ class Parts:
     links: list[Link]
 
 
-def parts_of(program: Program, own: Sequence[bool], heads: bool, links: bool) -> Parts | None:
+def parts_of(program: Program, own: Sequence[bool], heads: bool, links: bool) -> BlockParts | None:
     """A block taken apart; None where it has no such parts.
 
     Args:
@@ -168,7 +168,7 @@ def parts_of(program: Program, own: Sequence[bool], heads: bool, links: bool) ->
     position = {slot: place for place, slot in enumerate([slot for slot in range(number) if own[slot]])}
     paths = _paths(program, own) if links else {}
     removed = {step.out for path in paths.values() for step, _ in path}
-    found, out = (_heads(program, position, removed) if heads else {}), Parts()
+    found, out = (_heads(program, position, removed) if heads else {}), BlockParts()
     if not paths and not found:
         return None
     removed.update(found)
@@ -252,7 +252,7 @@ def _heads(program: Program, position: dict[int, int], removed: Collection[int])
     return found
 
 
-def _parts(sig: Any, heads: bool, links: bool) -> Parts | None:
+def _parts(sig: Any, heads: bool, links: bool) -> BlockParts | None:
     if sig.block is None:
         return None
     key = heads, links
@@ -261,11 +261,11 @@ def _parts(sig: Any, heads: bool, links: bool) -> Parts | None:
         if (own, *key) not in program.parts:
             program.parts[own, *key] = parts_of(program, own, *key)
         sig.parts[key] = program.parts[own, *key]
-    found: Parts | None = sig.parts[key]
+    found: BlockParts | None = sig.parts[key]
     return found
 
 
-def taken_apart(used: Sequence[int], table: Sequence[Any]) -> list[tuple[str, dict[int, Parts]]]:
+def taken_apart(used: Sequence[int], table: Sequence[Any]) -> list[tuple[str, dict[int, BlockParts]]]:
     """Ways to take blocks apart: what is done, and the parts of each signature that it is done with.
 
     Args:
@@ -283,7 +283,9 @@ def taken_apart(used: Sequence[int], table: Sequence[Any]) -> list[tuple[str, di
     return ways
 
 
-def linked(graph: Graph, found: dict[int, Parts], used: Sequence[int], table: Sequence[Any]) -> dict[int, Parts]:
+def linked(
+    graph: Graph, found: dict[int, BlockParts], used: Sequence[int], table: Sequence[Any]
+) -> dict[int, BlockParts]:
     """Of these blocks that add to what comes in, those of which some add to what was added up."""
     sums = np.zeros(graph.count, bool)  # places of sums
     for index in used:
@@ -302,7 +304,7 @@ def linked(graph: Graph, found: dict[int, Parts], used: Sequence[int], table: Se
     return out
 
 
-def rewritten(graph: Graph, table: list[Any], found: dict[int, Parts]) -> Graph:
+def rewritten(graph: Graph, table: list[Any], found: dict[int, BlockParts]) -> Graph:
     """The graph with calls of these signatures taken apart.
 
     Args:
@@ -330,7 +332,7 @@ class _Rewriting:
         self._same: list[np.ndarray] = [graph.same]
         self._added: dict[Any, int] = {}
 
-    def run(self, found: dict[int, Parts]) -> Graph:
+    def run(self, found: dict[int, BlockParts]) -> Graph:
         graph = self._graph
         calls = {index: np.flatnonzero(graph.sigs == index) for index in found}
         whole = np.ones(len(graph.sigs), bool)
@@ -368,7 +370,7 @@ class _Rewriting:
         self._arities.append(np.broadcast_to(arities, keys.shape))
         self._places.append(places)
 
-    def _split(self, sig: Any, parts: Parts, calls: np.ndarray, most: int) -> None:
+    def _split(self, sig: Any, parts: BlockParts, calls: np.ndarray, most: int) -> None:
         """The parts of some calls of a block."""
         graph = self._graph
         given = graph.refs[graph.offsets[calls][:, None] + np.arange(len(sig.avals))]
@@ -401,7 +403,7 @@ class _Rewriting:
         self._count += width * count
         return out
 
-    def _rest(self, sig: Any, parts: Parts) -> Any:
+    def _rest(self, sig: Any, parts: BlockParts) -> Any:
         found = sig.rests.get(id(parts))
         if found is None:
             found = sig.rests[id(parts)] = sig.copied()
@@ -422,7 +424,7 @@ class _Rewriting:
         return self._added[key]
 
 
-def _shared_of_rest(sig: Any, parts: Parts) -> list[Any]:
+def _shared_of_rest(sig: Any, parts: BlockParts) -> list[Any]:
     """The shared values of the inputs that the rest of a block reads."""
     positions, kept = set(parts.operands), []
     own = iter(range(len(sig.avals)))
