@@ -1,11 +1,12 @@
 """What a cluster would do: the training's own code, its messages and their sizes, over a network that is a model.
 
 Workers, shards and messages are those of `ab.ray.train`; only time is not. A worker's and a shard's own work takes the
-processor time that it takes here, measured as it runs; the gradient takes what it was measured to take; a message takes
-what `Network` says. So how many messages there are, how large they are, who waits for whom and what of it overlaps is
-found by running the code, and how long a message takes is assumed.
+processor time that it takes here, measured as it runs (the median of work of its kind); the gradient takes what it was
+measured to take; a message takes what `Network` says. So how many messages there are, how large they are, who waits for
+whom and what of it overlaps is found by running the code, and how long a message takes is assumed.
 """
 
+import collections
 import dataclasses
 import heapq
 import itertools
@@ -96,6 +97,9 @@ class Simulated(LocalCommunicator):
         self._order = itertools.count()
         self._began = 0.0
         self._runs: int | None = None
+        self._taken: dict[str, collections.deque[float]] = collections.defaultdict(
+            lambda: collections.deque(maxlen=201)
+        )
 
     def spend(self, seconds: float) -> None:
         """The worker that runs computes for so long."""
@@ -109,10 +113,15 @@ class Simulated(LocalCommunicator):
 
         super()._work(own, timed)
 
-    def _now(self, rank: int) -> float:
+    def _usual(self, kind: str, seconds: float) -> float:
+        """What work of a kind takes, the median so far: of which some is disturbed, as this machine has others too."""
+        self._taken[kind].append(seconds)
+        return float(np.median(self._taken[kind]))
+
+    def _now(self, rank: int, kind: str) -> float:
         """The worker's clock, with what it has done since it went on."""
         own = time.thread_time()
-        self.clock[rank] += own - self._began
+        self.clock[rank] += self._usual(kind, own - self._began)
         self._began = own
         return self.clock[rank]
 
@@ -145,7 +154,8 @@ class Simulated(LocalCommunicator):
         shard, request = message
         begin = time.thread_time()
         replies = self.shard_objects[shard].receive(request)
-        taken = time.thread_time() - begin + self.network.receive + self.network.call * len(replies)
+        taken = self._usual(type(request.body).__name__ + str(bool(replies)), time.thread_time() - begin)
+        taken += self.network.receive + self.network.call * len(replies)
         self.worked[shard] += taken
         self._busy[shard] = max(at, self._busy[shard]) + taken
         for reply in replies:
@@ -176,13 +186,14 @@ class Simulated(LocalCommunicator):
 
         def send(shard: int, request: ShardRequest) -> None:
             self.calls += 1
-            self._posted.append((shard, request, self._now(request.sender) + self.network.call))
+            at = self._now(request.sender, f"before {type(request.body).__name__} {shard > 0}") + self.network.call
+            self._posted.append((shard, request, at))
             self.clock[request.sender] += self.network.call
 
         wait = member._wait_for
 
         def wait_for(numbers: Sequence[int]) -> None:
-            self._now(member.rank)
+            self._now(member.rank, f"before a wait for {len(numbers)}")
             wait(numbers)
             self._began = time.thread_time()
 

@@ -22,7 +22,7 @@ LINKED = [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", 
 BLOCK = re.compile(r"^(?:<!-- needs (?P<needs>[\w, ]+) -->\n+)?```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"^(?P<code>[^#\n]*?\S)\s+# -> (?P<value>.+)$")
 FENCED = re.compile(r"^(?P<fence>```+)(?P<kind>[^\n]*)\n.*?^(?P=fence)\s*$", re.MULTILINE | re.DOTALL)
-KINDS = {"python", "text", "console", "toml", ""}  # beside the ```py of docs/from
+KINDS = {"python", "text", "console", "toml", "yaml", "dockerfile", ""}  # beside the ```py of docs/from
 LINK = re.compile(r"(?<!!)\[[^\]\n]*(?:\n[^\]\n]*)?\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
 

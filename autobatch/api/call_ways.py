@@ -180,7 +180,7 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
         function, args, kwargs, convert, is_local: as for `lockstep.run.run`.
     """
     options = current()
-    way = options.way
+    way: str = options.way
     if way == LOCKSTEP or options.strict or current_region() is not None or active_trace() is not None:
         return _named(function, args, kwargs, convert, is_local)
     key: list[Any] = [LOCKSTEP, active_tape() is not None]
@@ -453,7 +453,7 @@ def run_map(
     if found is not None:
         return found, _NOTHING_LAUNCHED
     options = current()
-    way = options.way
+    way: str = options.way
     call = _MapCall(function, shared, fixed or {}, joining)
     inner = current_region() is not None or active_trace() is not None
     if way not in ("auto", LOOP) and not inner and _pauses(_code_of(function)):

@@ -13,6 +13,7 @@ The rule
 - Setting a way up (rewriting, tracing, compiling) is part of the first try. It is worth more than the allowance after
   many calls if the way is expected to gain: as in the ski-rental problem, when what it would have saved so far, had it
   been there from the start, is half of its price.
+- What is expected to cost many times as much as the way in use is not tried.
 - A way gets three tries, since what it sets up in the first ones the later ones have; then its cost counts, and it is
   tried again each time that the work of all calls has doubled, if that is affordable.
 
@@ -42,6 +43,7 @@ _TRIES = 3  # of a way, since what it sets up in the first ones the later ones h
 _BETTER = 0.95  # of the cost of the way in use, what another one has to be below
 _GUARD, _TRUST = 8.0, 0.5  # times what the loop takes, after which a way that was the cheapest is stopped: the first
 # at most, and so much of it for each time that it ran
+_HOPELESS = 10.0  # times the cost of the way in use: a way of which so much is expected is not tried
 _LEAST = 5e-4  # seconds: a try that may take no longer is not worth its beginning
 _ASKING = 50.0  # times what it takes to ask whether a way is ready: so much work lies between two questions
 _SHARE = 16  # examples of a call that a way is tried on first whose cost grows with their number
@@ -316,6 +318,15 @@ class Turn:
         kind.sleeps = min(kind.sleeps, *waiting) if waiting else kind.sleeps
         return None
 
+    def _in_use(self, loop: float, count: int) -> float:
+        """Seconds per example of the cheapest way; of one that has hardly run, what is expected of it once set up."""
+        way = self._kind.best()
+        cost = self._kind.costs[way]
+        seconds = cost.seconds or loop
+        if way == LOOP or cost.runs >= _TRIES:
+            return seconds
+        return min(seconds, self._kind.expected(way).seconds(count, loop) / count)
+
     def _may_try(self, way: str, cost: Cost) -> bool:
         return not (way == LOOP or cost.refused or way in self._tried or self._kind.work < cost.waits)
 
@@ -332,6 +343,8 @@ class Turn:
         expected = kind.expected(way)
         count = min(left, max(_SHARE, left // 8)) if expected.divides and cost.runs < _TRIES else left
         warm = expected.seconds(count, loop)
+        if seconds is None and warm > _HOPELESS * count * self._in_use(loop, count):
+            return None
         if cost.stops and cost.runs + cost.stops >= _TRIES:
             needs = 2.0 * cost.stopped
         elif cost.stops:  # it was set up, for all that is known

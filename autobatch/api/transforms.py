@@ -10,10 +10,9 @@ from autobatch.api.call_ways import run_gradient, run_map
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import jvp as forward
 from autobatch.autodiff import tape as tapes
-from autobatch.core.diagnostics import fell_back, warn_user
+from autobatch.core.diagnostics import fell_back, hide_frames, warn_user
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.other_arrays import note_foreign
-from autobatch.core.tracebacks import hide_frames
 from autobatch.lazy.launching import Stats
 from autobatch.rewrite.taped_forms import taped_form
 from autobatch.tables.protocol import Table

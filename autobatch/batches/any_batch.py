@@ -22,13 +22,13 @@ from autobatch.facts import operators
 __all__ = [
     "BINARY_OPERATORS",
     "COMPARISONS",
-    "DIFFER",
     "FORMS",
     "UNARY_OPERATORS",
     "Batch",
     "agreed_size",
     "batch_size_of",
     "batches_in",
+    "differ",
     "form",
     "is_batched",
     "lane",
@@ -55,7 +55,22 @@ class _Forms(dict[str, Any]):
 
 
 FORMS = _Forms()
-DIFFER = "the examples differ in structure, rank or dtype, so no op takes them together"
+_DIFFER = "the examples differ in structure, rank or dtype, so no op takes them together"
+_NUMBERS = (bool, int, float, complex)
+
+
+def differ(args: Any) -> str:
+    """Why no op takes the objects among these arguments together, and what to write where a number is the reason."""
+    for each in leaves(args):
+        values = each.values if isinstance(each, FORMS["objects"]) else ()
+        number = next((value for value in values if type(value) in _NUMBERS), None)
+        array = next((value for value in values if hasattr(value, "dtype")), None)
+        if number is not None and array is not None:
+            kind, shape = np.dtype(array.dtype).name, np.shape(array)
+            start = f"np.zeros({shape}, np.{kind})" if shape else f"np.{kind}({number!r})"
+            return f"{_DIFFER}: {number!r}, a Python {type(number).__name__}, and {kind}; start from {start} instead"
+    return _DIFFER
+
 
 COMPARISONS = frozenset(each.name for each in operators.COMPARISONS)
 BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {

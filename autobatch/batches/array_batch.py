@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from autobatch.batches.any_batch import DIFFER, FORMS, Batch, agreed_size, narrowed, refuse
+from autobatch.batches.any_batch import FORMS, Batch, agreed_size, differ, narrowed, refuse
 from autobatch.batches.examples import loop_over_examples, map_lanes
 from autobatch.batches.packing import SCALAR_DTYPES
 from autobatch.core.abstract_eval import check_operands, is_non_c_order, may_leave_c_order, ndim_of
@@ -77,7 +77,7 @@ class ArrayBatch(Batch, _Face):
         args = [narrowed(arg) for arg in args]
         agreed_size(arg for arg in args if isinstance(arg, Batch))
         if FORMS["objects"] in map(type, args):
-            return loop_over_examples(op, args, params, DIFFER)
+            return loop_over_examples(op, args, params, differ(args))
         first = next((arg for arg in args if isinstance(arg, Packed)), None)
         out: Any = None if first is None else first._on_values(op, args, params)  # type: ignore[attr-defined]
         if out is None:
@@ -99,7 +99,7 @@ class ArrayBatch(Batch, _Face):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if FORMS["objects"] in types:
-            return loop_over_examples(func, args, kwargs, DIFFER)
+            return loop_over_examples(func, args, kwargs, differ(args))
         return super().__array_function__(func, types, args, kwargs)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:  # type: ignore[override]

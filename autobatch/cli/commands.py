@@ -6,20 +6,15 @@ import inspect
 import platform
 import re
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from autobatch.blocks.kernel_cache import cache_folder
 from autobatch.cli import doctor, kernel_files, small_demo, users_code, way_timing
+from autobatch.cli.checking import add_check
+from autobatch.cli.explaining import add_commands, errors_of_one_line
 from autobatch.core.config import Config
-from autobatch.core.config import options as set_options
-from autobatch.core.tracebacks import hide_frames
-from autobatch.report.explain import explain
-from autobatch.report.marked_source import source
-from autobatch.syntax.source import is_library
-from autobatch.testing.equivalence import assert_equivalent
-from autobatch.testing.sameness import assert_same
+from autobatch.errors import ShapeError
 
 __all__ = ["main", "run"]
 
@@ -34,16 +29,16 @@ ab.source(f), ab.source(f, rewritten=True) f's lines with marks, or the code tha
 
 _EXAMPLES = """\
 examples:
-  autobatch                                     the options, and the ways to run a function
-  autobatch demo                                ten seconds: a model proved, timed and trained
-  autobatch check mymodel:loss --examples mymodel:examples --shared mymodel:shared
-  autobatch bench mymodel:loss --examples mymodel:examples --shared mymodel:shared
-  autobatch explain mymodel:loss --examples mymodel:examples --shared mymodel:shared
-  autobatch source mymodel:loss                 what becomes of each line
-  autobatch cache clear --older 30              remove kernels that are a month old
-  autobatch doctor                              what is slow on this machine, and why
+  autobatch                        the options, and the ways to run a function
+  autobatch demo                   ten seconds: a model proved, timed and trained
+  autobatch check models:loss --examples models:words models:labels --shared params=models:params
+  autobatch bench models:loss --examples models:words models:labels --shared params=models:params
+  autobatch explain models:loss --examples words.npz --html report.html
+  autobatch source models:loss     each line, and what becomes of it
+  autobatch cache clear --older 30
+  autobatch doctor                 what is slow on this machine, and why
 
-exit status: 0, all is well; 1, it is not so, or could not be done, as one line on stderr says; 2, wrong arguments"""
+exit status: 0, all is well; 1, it is not so, or it failed, as one line on stderr says; 2, it was asked wrongly"""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -59,34 +54,15 @@ def main(arguments: Sequence[str]) -> int:
     if options.command is None:
         _print_overview()
         return 0
-    try:
-        with users_code.from_here():
-            status: int = options.run(options)
-    except BrokenPipeError:  # `autobatch ... | head`
-        sys.stderr.close()
-        return 1
-    except Exception as error:
-        hide_frames(error)
-        print(f"error: {_line_of(error)}", file=sys.stderr)
-        return 1
+    status = 1
+    with errors_of_one_line():
+        status = options.run(options)
     return status
 
 
 def run() -> None:
     """The command that is installed."""
     sys.exit(main(sys.argv[1:]))
-
-
-def _line_of(error: Exception) -> str:
-    """An error in one line: its kind where the message alone says little, notes, and the user's line that raised it."""
-    text = " ".join(str(error).split())
-    known = isinstance(error, AssertionError | ImportError | AttributeError | TypeError | ValueError) and text
-    notes = [" ".join(note.split()) for note in getattr(error, "__notes__", ())]
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not is_library(frame.filename)]
-    if own and own[-1] is frames[-1]:
-        notes.append(f"{own[-1].filename}:{own[-1].lineno}")
-    return (text if known else f"{type(error).__name__}: {text}") + (f" ({'; '.join(notes)})" if notes else "")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -110,49 +86,18 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--sentences", type=_number, default=2000, help="how many (default: 2000)")
     demo.add_argument("--seed", type=int, default=0, help="of the data and the weights (default: 0)")
 
-    check = _command(
-        commands,
-        "check",
-        _check,
-        "prove that all ways give what the loop gives",
-        f"{users_code.EXAMPLES}\n\n  autobatch check mymodel:loss --examples mymodel:examples --shared mymodel:shared",
-    )
-    users_code.add_arguments(check)
-    check.add_argument("--no-grad", action="store_true", help="compare values only")
-    check.add_argument("--batched", metavar="MODULE:FUNCTION", help="your own function of a batch, to prove instead")
-
-    tell = _command(
-        commands,
-        "explain",
-        _explain,
-        "say what became of each line of a function, and what it took",
-        f"{users_code.EXAMPLES}\n\n  autobatch explain mymodel:loss --examples words.npz --html report.html",
-    )
-    users_code.add_arguments(tell)
-    tell.add_argument("--way", choices=("auto", "loop", "lockstep", "fly", "compiled"), default="auto")
-    tell.add_argument("--html", metavar="FILE", help="write the page with the timeline and the graph")
-    tell.add_argument("--trace", metavar="FILE", help="write the timeline for chrome://tracing")
-
+    add_check(commands)
     bench = _command(
         commands,
         "bench",
         _bench,
         "time every way beside the loop, results compared first",
-        f"{users_code.EXAMPLES}\n\n  autobatch bench mymodel:loss --examples mymodel:examples --shared mymodel:shared",
+        "  autobatch bench models:loss --examples models:words models:labels --shared params=models:params",
     )
     users_code.add_arguments(bench)
     bench.add_argument("--seconds", type=float, default=1.0, help="for which each way is repeated (default: 1)")
 
-    show = _command(
-        commands,
-        "source",
-        _source,
-        "print a function with what becomes of each line, or the code that runs instead of it",
-        "  autobatch source mymodel:loss\n  autobatch source mymodel:loss --rewritten",
-    )
-    show.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
-    show.add_argument("--rewritten", action="store_true", help="the code that runs in lock-step")
-    show.add_argument("--blocks", action="store_true", help="the code that ab.map runs")
+    add_commands(commands)
 
     cache = _command(
         commands,
@@ -193,39 +138,16 @@ def _demo(options: argparse.Namespace) -> int:
     return 0 if learnt or options.sentences < 1000 else 1
 
 
-def _check(options: argparse.Namespace) -> int:
-    work = users_code.given(options)
-    try:
-        if options.batched:
-            examples = work.columns[0] if len(work.columns) == 1 else list(zip(*work.columns, strict=True))
-            batched = users_code.named(options.batched)
-            print(assert_same(work.function, batched, examples, grad=not options.no_grad, **work.shared))
-            return 0
-        report = assert_equivalent(work.function, *work.columns, grad=not options.no_grad, **work.shared)
-    except AssertionError as difference:  # what was asked for
-        print(difference)
-        return 1
-    print(report)
-    if report.failing == report.examples:  # more likely wrong arguments than a function that always raises
-        work.function(*(column[0] for column in work.columns), **work.shared)
-    return 0
-
-
-def _explain(options: argparse.Namespace) -> int:
-    work = users_code.given(options)
-    with set_options(way=options.way):
-        report = explain(work.function, *work.columns, **work.shared)
-    print(report)
-    if options.html:
-        report.save(options.html)
-    if options.trace:
-        report.chrome_trace(options.trace)
-    return 0
-
-
 def _bench(options: argparse.Namespace) -> int:
-    work = users_code.given(options)
-    print(f"{options.function} on {work.count} examples\n")
+    with users_code.from_here():
+        function = users_code.named(options.function)
+        columns = [list(column) for column in users_code.examples(options)]
+        work = way_timing.Work(function, columns, users_code.shared(options))
+    sizes = {len(column) for column in columns}
+    if len(sizes) != 1 or sizes == {0}:
+        raise ShapeError(f"there are {sorted(sizes)} examples; expected the same number for each argument, and some")
+    count = sizes.pop()
+    print(f"{options.function} on {count} examples\n")
     print(f"{'way':<28} {'first call':>12} {'later calls':>12} {'an example':>12}  of the loop's time")
     loop, wrong = 0.0, False
     for each in way_timing.timings(work, options.seconds):
@@ -236,13 +158,8 @@ def _bench(options: argparse.Namespace) -> int:
             continue
         share = f"{each.warm / loop:8.2f}" + (f"  ({each.why})" if each.why else "")
         times = (f"{seconds * 1e3:9.3f} ms" for seconds in (each.first, each.warm))
-        print(f"{each.way:<28} {' '.join(times)} {each.warm / work.count * 1e6:9.1f} µs  {share}")
+        print(f"{each.way:<28} {' '.join(times)} {each.warm / count * 1e6:9.1f} µs  {share}")
     return 1 if wrong else 0
-
-
-def _source(options: argparse.Namespace) -> int:
-    print(source(users_code.named(options.function), rewritten=options.rewritten, blocks=options.blocks))
-    return 0
 
 
 def _cache(options: argparse.Namespace) -> int:

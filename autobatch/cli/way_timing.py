@@ -12,13 +12,12 @@ from autobatch.api.transforms import map as map_examples
 from autobatch.batches.data.collate import collate
 from autobatch.batches.examples import examples
 from autobatch.blocks.kernel_cache import wait_for_kernels
-from autobatch.cli.users_code import Given
 from autobatch.core.config import WayName, options
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.testing.compare import compare
 
-__all__ = ["Timing", "timings"]
+__all__ = ["Timing", "Work", "timings"]
 
 _WARM = 4  # calls after which a way's kernels have been asked for
 _WAYS: tuple[WayName, ...] = ("lockstep", "fly", "compiled")
@@ -39,7 +38,16 @@ class Timing:
     warm: float = 0.0
 
 
-def timings(work: Given, seconds: float) -> Iterator[Timing]:
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A function, a sequence of examples for each of its arguments by position, and what the examples share."""
+
+    function: Callable[..., Any]
+    columns: list[Any]
+    shared: dict[str, Any]
+
+
+def timings(work: Work, seconds: float) -> Iterator[Timing]:
     """The loop, then each way that has the function: results are compared before anything is timed.
 
     Args:
@@ -60,7 +68,7 @@ def timings(work: Given, seconds: float) -> Iterator[Timing]:
         yield _timing(way, _caller(way, work), expected, seconds)
 
 
-def _caller(way: WayName, work: Given) -> Callable[[], Any] | str:
+def _caller(way: WayName, work: Work) -> Callable[[], Any] | str:
     """A call that runs so; or why there is none."""
     if way == "fly":
         return lambda: map_examples(work.function, *work.columns, **work.shared)

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
 from autobatch.errors import UnsupportedError
 
-__all__ = ["Changes", "Config", "Scheduler", "WayName", "config", "current", "options", "seeded"]
+__all__ = ["Config", "OptionValues", "Scheduler", "Traceback", "WayName", "config", "current", "options", "seeded"]
 
 
 Scheduler = Literal["depth", "agenda", "frontier", "auto"]
@@ -55,7 +55,7 @@ class Config:
     way: WayName = "auto"
 
 
-class Changes(TypedDict, total=False):
+class OptionValues(TypedDict, total=False):
     """Options by name, as `options` takes them: for type checkers, and held equal to `Config` by a test."""
 
     blocks: bool
@@ -112,7 +112,7 @@ def current() -> Config:
 
 
 @contextlib.contextmanager
-def options(**changes: Unpack[Changes]) -> Iterator[Config]:
+def options(**changes: Unpack[OptionValues]) -> Iterator[Config]:
     """Change options for a `with` block, in this thread only; `python -m autobatch` lists them.
 
     Args:

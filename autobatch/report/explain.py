@@ -11,9 +11,8 @@ from autobatch.api.call_ways import NOT_NEEDED
 from autobatch.api.ran import NAMES, Ran, ran_ways
 from autobatch.api.transforms import map_with_stats
 from autobatch.batches.any_batch import Batch
-from autobatch.core.diagnostics import Fallback, noted_fallbacks
+from autobatch.core.diagnostics import Fallback, hide_frames, noted_fallbacks
 from autobatch.core.pytree import leaves
-from autobatch.core.tracebacks import hide_frames
 from autobatch.lazy.launching import Stats
 from autobatch.lockstep.run import has_batch
 from autobatch.report.advice import Facts, advice

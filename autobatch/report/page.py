@@ -105,6 +105,7 @@ def _how(line: "Line") -> str:
 def _source(report: "Report") -> str:
     most = max((line.share for line in report.lines), default=0.0) or 1.0
     rows = []
+    said: set[str] = set()
     for line in report.lines:
         ms, share = (f"{line.seconds * 1e3:.2f}", f"{line.share:.0%}") if line.how else ("", "")
         rows.append(
@@ -113,7 +114,8 @@ def _source(report: "Report") -> str:
             f'<td class="code">{html.escape(line.text)}</td></tr>'
         )
         if line.reason:
-            says = f"{line.reason} → {line.remedy}" if line.remedy else line.reason
+            says = f"{line.reason} → {line.remedy}" if line.remedy and line.remedy not in said else line.reason
+            said.add(line.remedy)
             rows.append(f'<tr><td colspan="5"></td><td class="says">{html.escape(says)}</td></tr>')
     head = "<tr><td>line</td><td>ms</td><td>%</td><td>times</td><td></td><td></td></tr>"
     return f'<table class="source">{head}{"".join(rows)}</table>' if rows else ""

@@ -89,6 +89,9 @@ def test_what_a_step_reads_is_as_many_updates_old_as_staleness_says():
                 past.append({**current, **_copies(current)})
         found = run(optimizer=optimizer, steps=6, parts=1, staleness=staleness)
         assert clicks.fingerprint(found) == clicks.fingerprint((current, state)), staleness
+        late = run(2, 2, optimizer=optimizer, steps=6, parts=2, staleness=staleness, keys=lambda batch: {})
+        ahead = run(2, 2, optimizer=optimizer, steps=6, parts=2, staleness=staleness)
+        assert clicks.fingerprint(late) == clicks.fingerprint(ahead), "what nobody foresaw is as old as the rest"
         assert clicks.fingerprint(run(2, 3, steps=5, parts=2, staleness=staleness)) == clicks.fingerprint(
             run(1, 1, steps=5, parts=2, staleness=staleness)
         )

@@ -12,7 +12,7 @@ import typing
 import pytest
 
 import autobatch as ab
-from autobatch.core.config import Changes, Config
+from autobatch.core.config import Config, OptionValues
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -71,7 +71,7 @@ def test_pyright_finds_exactly_the_wrong_calls(all_names):
 
 def test_options_are_those_that_checkers_know():
     """The same names and types, of a dataclass and of a typed dict."""
-    assert typing.get_type_hints(Changes) == typing.get_type_hints(Config)
+    assert typing.get_type_hints(OptionValues) == typing.get_type_hints(Config)
 
 
 def test_what_people_complete_is_what_is_public():

@@ -540,6 +540,10 @@ class EmbeddingVariable(KeyedTable):
         """What changed since a mark; None where that was not kept."""
         return self._store.changed_since(operator.index(mark), _whole("rows", rows, 1), self.key_dtype)
 
+    def _expect(self, more: int) -> None:
+        """Make the index ready for so many keys more, which come block by block."""
+        self._store.expect(more)
+
     def restore_blocks(
         self,
         blocks: Iterable[StoredBlock],

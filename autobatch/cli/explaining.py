@@ -1,0 +1,96 @@
+"""`autobatch explain` and `autobatch source`: what becomes of a function that is named as MODULE:FUNCTION."""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from autobatch.cli.users_code import add_arguments, examples, from_here, named, shared
+from autobatch.core.config import options as set_options
+from autobatch.core.diagnostics import hide_frames
+from autobatch.report.explain import explain
+from autobatch.report.marked_source import source
+
+__all__ = ["add_commands", "errors_of_one_line"]
+
+_EXPLAIN = """\
+Run a function of one example on some examples, and say of each of its lines what became of it and what it took.
+
+  autobatch explain models.tree:logits --examples models.tree:trees --shared params=models.tree:params
+  autobatch explain model.py:loss --examples words.npz --html report.html
+"""
+_SOURCE = """\
+Print a function with what becomes of each line, or the code that runs instead of it.
+
+  autobatch source models.tree:logits
+  autobatch source models.tree:logits --rewritten
+"""
+
+
+def add_commands(commands: Any) -> None:
+    """Add the two to the sub-commands of a parser; each sets `run`, which takes the options and gives the exit status.
+
+    Args:
+        commands: what `ArgumentParser.add_subparsers` gives.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_commands(parser.add_subparsers())
+    >>> parsed = parser.parse_args(["source", "autobatch.ops.nn:relu"])
+    >>> parsed.run(parsed)  # a library's, so not rewritten
+    1
+    """
+    raw = argparse.RawDescriptionHelpFormatter
+    show = commands.add_parser(
+        "explain", help="say what became of each line of a function", description=_EXPLAIN, formatter_class=raw
+    )
+    add_arguments(show)
+    show.add_argument("--way", choices=("auto", "loop", "lockstep", "fly", "compiled"), default="auto")
+    show.add_argument("--html", metavar="FILE", help="write the page with the timeline and the graph")
+    show.add_argument("--trace", metavar="FILE", help="write the timeline for chrome://tracing")
+    show.set_defaults(run=_explain)
+    show = commands.add_parser(
+        "source", help="print what becomes of a function", description=_SOURCE, formatter_class=raw
+    )
+    show.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
+    show.add_argument("--rewritten", action="store_true", help="the code that runs in lock-step")
+    show.add_argument("--blocks", action="store_true", help="the code that ab.map runs")
+    show.set_defaults(run=_source)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    with errors_of_one_line() as failed, from_here():
+        function, columns, keywords = named(options.function), examples(options), shared(options)
+        with set_options(way=options.way):
+            report = explain(function, *columns, **keywords)
+        print(report)
+        if options.html:
+            report.save(options.html)
+        if options.trace:
+            report.chrome_trace(options.trace)
+    return len(failed)
+
+
+def _source(options: argparse.Namespace) -> int:
+    with errors_of_one_line() as failed, from_here():
+        print(source(named(options.function), rewritten=options.rewritten, blocks=options.blocks))
+    return len(failed)
+
+
+@contextlib.contextmanager
+def errors_of_one_line() -> Iterator[list[str]]:
+    """Print an error as one line; collects it."""
+    failed: list[str] = []
+    try:
+        yield failed
+    except Exception as error:
+        hide_frames(error)
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        own = trace is not None and not isinstance(error, ImportError | AttributeError)
+        where = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})" if trace is not None and own else ""
+        text = " ".join(str(error).split()) or type(error).__name__
+        notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+        failed.append(f"error: {text}{notes}{where}")
+        print(failed[0], file=sys.stderr)
