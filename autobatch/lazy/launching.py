@@ -40,9 +40,9 @@ from autobatch.lazy.buffers import (
     shaped,
     sized_rows,
 )
-from autobatch.lazy.forests import Forest, Graph, forest_p
-from autobatch.lazy.plans import Plans
-from autobatch.lazy.ragged import Group, NotTogether, Sizes, refuse, run_ragged, run_steps
+from autobatch.lazy.grouping.forests import Forest, Graph, forest_p
+from autobatch.lazy.grouping.plans import Plans
+from autobatch.lazy.grouping.ragged import Group, NotTogether, Sizes, refuse, run_ragged, run_steps
 from autobatch.lazy.schedule import Schedule
 from autobatch.ops.numpy.joining import stack_p
 from autobatch.ops.rules.index_rule import shown
@@ -141,7 +141,7 @@ class Signature:
         shared: no operand belongs to one example, so one call serves all.
         nbytes: what a call takes of the memory budget.
         family: what `ragged.family_of` found; False as long as nobody asked.
-        parts, rests: what `lazy.forests` keeps of a block that was taken apart.
+        parts, rests: what `lazy.grouping.forests` keeps of a block that was taken apart.
     """
 
     op: Op

@@ -36,8 +36,8 @@ from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.buffers import row_p
 from autobatch.lazy.example_state import Inputs
+from autobatch.lazy.grouping.plans import Plans
 from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment
-from autobatch.lazy.plans import Plans
 from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule
 from autobatch.tables.sparse import SparseRows

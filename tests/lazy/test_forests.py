@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.lazy.forests import forest_p
-from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.testing.inspect import map_with_stats
 from tests.law import assert_same, loop, map_equals_loop, normal
 
@@ -271,15 +269,17 @@ def test_the_order_of_addition_shows():
 
 
 @pytest.mark.parametrize("ufunc", UFUNC_OF)
-def test_the_op(ufunc):
-    left, right = np.array([0, 3, 1, 5]), np.array([1, 2, 4, 5])
-    call = {"op": UFUNCS[ufunc], "left": left, "right": right}
-    ab.testing.check_grads(lambda x: forest_p(x, **call).sum(), normal(3, 2, dtype=np.float64))
-    x = normal(3, 2, dtype=np.float64)
-    values = list(x)
-    for a, b in zip(left, right, strict=True):
-        values.append(ufunc(values[a], values[b]))
-    np.testing.assert_allclose(forest_p(x, **call), values[3:], rtol=1e-15)
+def test_gradients_of_chains(ufunc):
+    def f(xs):
+        total = ufunc(xs[0], xs[-1])
+        for x in xs[1:]:
+            total = ufunc(total, x)
+        return ufunc(total, total)
+
+    lists = [list(normal(n, D, seed=n, dtype=np.float64)) for n in (1, 2, 7, 4)]
+    want = ab.grad(lambda xs: sum(np.sum(f(x)) for x in xs))(lists)
+    found = ab.grad(lambda xs: sum(np.sum(y) for y in ab.map(f, xs)))(lists)
+    assert_same(found, want)
 
 
 @pytest.mark.parametrize("f", [returned, threaded, listed, tagged])

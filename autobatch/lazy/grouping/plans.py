@@ -1,7 +1,7 @@
 """Plans: which recorded calls are launched together, and when, with all that may make them fewer.
 
-Calls that differ in sizes only are of one kind (`lazy.ragged`); chains of additions are one call each, and blocks are
-taken apart (`lazy.forests`), where that takes fewer launches. What did not is not tried each time anew.
+Calls that differ in sizes only are of one kind (`ragged`); chains of additions are one call each, and blocks are taken
+apart (`forests`), where that takes fewer launches. What did not is not tried each time anew.
 """
 
 from array import array
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.config import config
-from autobatch.lazy.forests import Graph, chained, contracted, linked, rewritten, taken_apart
-from autobatch.lazy.ragged import Group, by_family, mixed_groups, refusals
+from autobatch.lazy.grouping.forests import Graph, chained, contracted, linked, rewritten, taken_apart
+from autobatch.lazy.grouping.ragged import Group, by_family, mixed_groups, refusals
 from autobatch.lazy.schedule import Schedule, refine, schedule
 
 __all__ = ["Plan", "Plans"]

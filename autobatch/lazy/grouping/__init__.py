@@ -1,0 +1,1 @@
+"""What is launched together: calls that differ in sizes, chains of additions, blocks taken apart."""
