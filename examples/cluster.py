@@ -91,14 +91,15 @@ def train(folder: Path, run: Path, workers: int, steps: int) -> tuple[Any, list[
         every=20,
         checkpoints=run,
         log=lambda step, value: losses.append(value),
-        **({"workers": workers} if workers else {"communicator": ab.ray.LocalCommunicator(2)}),
+        workers=workers or None,
+        communicator=None if workers else ab.ray.LocalCommunicator(2),
     )
     return params, losses
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Make the data, map them, train."""
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     options.add_argument("--workers", type=int, default=0, help="processes of Ray; 0: this one")
     options.add_argument("--folder", type=Path, help="for data, results and checkpoints; a new one by default")
     options.add_argument("--files", type=int, default=4)
