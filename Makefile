@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
-.PHONY: test test-slow lint demo bench clean
+.PHONY: test test-slow lint demo bench docs clean
 .DELETE_ON_ERROR:
 
 test: lint $(VENV)/.test
@@ -33,6 +33,10 @@ demo: $(VENV)/.demo
 # make bench ARGS="lstm --size small": some workloads, small cases; ARGS=--help says what else there is
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# the site, into build/site; fails where a page, a link or a public name is missing
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --quiet
 
 clean:
 	rm -rf $(VENV)

@@ -7,11 +7,13 @@ program that may need it, and a tool that looks at it, starts at once.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from autobatch.public import *  # noqa: F403
     from autobatch.public import __all__ as __all__
+    from autobatch.tables.representations import *  # noqa: F403 - checkers do not add up what __all__ is made of
+    from autobatch.tables.segments import *  # noqa: F403
 else:
 
     def __getattr__(name: str) -> Any:

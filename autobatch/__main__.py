@@ -2,6 +2,6 @@
 
 import sys
 
-from autobatch.cli import main
+from autobatch.cli.commands import main
 
 sys.exit(main(sys.argv[1:]))

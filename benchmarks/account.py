@@ -27,7 +27,7 @@ PHASES = ("tracing", "scheduling", "gathering", "products", "elementwise", "back
 _EVERY = 1e-3  # seconds between two looks
 
 _OF_OPS = ("gathering", "products", "elementwise")
-_LAUNCHING = ("autobatch.lazy.launching",)
+_LAUNCHING = ("autobatch.lazy.launching", "autobatch.lazy.ragged")
 _BLOCK = "blocks/code.py: block "
 _PHASE_OF_CALL = {"matmul": "products", "concatenate": "gathering", "lookup": "gathering", "take": "gathering"}
 _COMPUTING = ("_ab_apply", "_ab_apply_any")  # of a batch; a lazy array records through `Trace.record`
@@ -43,6 +43,7 @@ _PHASE_OF = (
     ("kernels", "elementwise"),
     ("ops", "elementwise"),
     ("embedding", "gathering"),
+    ("lazy.buffers", "gathering"),
     ("lazy.launching", "gathering"),
     ("blocks.expressions", "tracing"),
     ("blocks.finder", "tracing"),

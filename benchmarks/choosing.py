@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
-from autobatch.api.call_ways import NAMES, ran_ways
+from autobatch.api.ran import NAMES, ran_ways
 from autobatch.testing.compare import compare
 
 __all__ = ["BATCHES", "CALLS", "FIRST", "FUNCTIONS", "LATER", "Row", "measure"]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
+from autobatch.core.config import WayName
 from autobatch.rewrite.structural import forget_recordings
 from benchmarks.declare import Case, Runner
 
@@ -100,7 +101,7 @@ class Model:
         return Runner(run, training)
 
 
-def pinned(way: str, run: Callable[[], Any]) -> Callable[[], Any]:
+def pinned(way: WayName, run: Callable[[], Any]) -> Callable[[], Any]:
     """The run by this way: what an engine takes is measured, not what the library would choose."""
 
     def call() -> Any:

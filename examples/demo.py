@@ -37,7 +37,7 @@ class Outcome:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", nargs="?", help="Python sources (default: the standard library)")
     parser.add_argument("--quick", action="store_true", help="one epoch on at most 200 functions")
     parser.add_argument("--seed", type=int, default=0, help="of the split, the weights and the order (default: 0)")

@@ -48,7 +48,7 @@ LAYERS = [
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 # Layers that are one module, not a folder.
-MODULES_OF_THEIR_OWN = {"errors", "cli"}
+MODULES_OF_THEIR_OWN = {"errors"}
 
 # Folders whose __init__ is a public namespace, not only a docstring.
 NAMESPACES = {"testing", "optim", "nn", "ray"}

@@ -21,8 +21,8 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
 from autobatch.core.current import as_first_example, current_region, in_example
+from autobatch.core.diagnostics import hide_frames
 from autobatch.core.other_arrays import note_foreign, refuse_foreign
-from autobatch.core.tracebacks import hide_frames
 from autobatch.errors import UnsupportedError
 from autobatch.facts.purity import is_local
 from autobatch.lockstep.calls.call import call

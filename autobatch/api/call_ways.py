@@ -8,19 +8,19 @@ out between ways, in their order, and no example's effects are seen twice.
 """
 
 import contextlib
-import contextvars
 import dataclasses
 import dis
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
-from autobatch.api.chooser import LOOP, Cost, Expectation, History, Portion
+from autobatch.api.chooser import LOOP, Expectation, History, Portion
+from autobatch.api.ran import COMPILED, FLY, LOCKSTEP, note, watched
 from autobatch.autodiff.grad import Gradient
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch
@@ -51,62 +51,15 @@ from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
 __all__ = [
-    "NAMES",
     "NOT_NEEDED",
-    "Ran",
     "forget_costs",
-    "ran_ways",
     "run_batch",
     "run_gradient",
     "run_map",
     "why_not_compiled",
 ]
 
-LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
 NOT_NEEDED = "lock-step has a form for it"  # as why a batch does not run on the fly
-NAMES = {LOOP: "the loop over the examples", LOCKSTEP: "lock-step", FLY: "on the fly", COMPILED: "compiled"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Ran:
-    """How a call ran.
-
-    Attributes:
-        way: the way of the last of its examples; why: what decided that.
-        function: what was called.
-        stats: what was launched on the fly.
-        costs: what each way has cost so far on inputs of this kind, by way.
-    """
-
-    way: str
-    why: str
-    function: Any
-    stats: Stats
-    costs: dict[str, Cost]
-
-
-_watched: contextvars.ContextVar[list[Ran] | None] = contextvars.ContextVar("autobatch_ran", default=None)
-
-
-@contextlib.contextmanager
-def ran_ways() -> Iterator[list[Ran]]:
-    """Collect how the calls in this block ran.
-
-    A call runs whole by the way that calls of its kind take now, and by the one that it names before there was any. To
-    look at it takes time, so what it costs here is not added to what is known.
-    """
-    found: list[Ran] = []
-    token = _watched.set(found)
-    try:
-        yield found
-    finally:
-        _watched.reset(token)
-
-
-def _note(way: str, why: str, function: Any, stats: Stats | None = None, costs: dict[str, Cost] | None = None) -> None:
-    watched = _watched.get()
-    if watched is not None:
-        watched.append(Ran(way, why, function, stats or Stats(), costs or {}))
 
 
 # What is known, by function.
@@ -161,8 +114,7 @@ def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History
     gradient = gradient_of(function)
     if gradient is not None:
         function, key = gradient.function, (*key, gradient.positions, gradient.has_aux, gradient.with_value)
-    taped = gradient is not None or active_tape() is not None
-    code = _code_of(function)
+    code = function.__code__ if type(function) is FunctionType else _code_of(function)
     known = _functions.get(id(code))
     if known is None:
         if len(_functions) >= _MOST_FUNCTIONS:
@@ -174,6 +126,7 @@ def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History
     if kind is None:
         if len(known.kinds) >= _MOST_KINDS:
             known.kinds.pop(next(iter(known.kinds)), None)
+        taped = gradient is not None or active_tape() is not None
         kind = known.kinds[key] = History(ways, functools.partial(_expected, known, taped))
     return kind
 
@@ -227,7 +180,7 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
         function, args, kwargs, convert, is_local: as for `lockstep.run.run`.
     """
     options = current()
-    way = options.way
+    way: str = options.way
     if way == LOCKSTEP or options.strict or current_region() is not None or active_trace() is not None:
         return _named(function, args, kwargs, convert, is_local)
     key: list[Any] = [LOCKSTEP, active_tape() is not None]
@@ -247,12 +200,12 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
             piece = call.run(Portion(way, size), 0)
         except NotCompiled as refused:
             return _named(function, args, kwargs, convert, is_local, refused.reason)
-        _note(way, f"way={way!r}", function, call.stats)
+        note(way, f"way={way!r}", function, call.stats)
         return call.result([piece], [size])
     kind = _kind(function, tuple(key), (LOCKSTEP, FLY, COMPILED))
     if kind is None:
         return _named(function, args, kwargs, convert, is_local)
-    if _watched.get() is not None:
+    if watched.get() is not None:
         _settle_next_way(kind)
 
         def by(way: str) -> Any:
@@ -280,8 +233,7 @@ def _time_the_walk_back(kind: History, way: str, count: int, first: int) -> None
 
 
 def _nodes_so_far() -> int:
-    tape = active_tape()
-    return 0 if tape is None else len(tape.nodes)
+    return 0 if (tape := active_tape()) is None else len(tape.nodes)
 
 
 def _settle_next_way(kind: History) -> None:
@@ -352,7 +304,7 @@ def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, w
 
     out = run(function, args, kwargs, convert, is_local, map_columns)
     way, stats = ran[-1] if ran else (LOCKSTEP, Stats())
-    _note(way, why if way == LOCKSTEP else "lock-step has no form for it", function, stats)
+    note(way, why if way == LOCKSTEP else "lock-step has no form for it", function, stats)
     return out
 
 
@@ -497,8 +449,11 @@ def run_map(
         joining: gives more examples while these run on the fly, as for `fibers.map_with_stats`; theirs are the last
             results.
     """
+    found = _settled_map(function, sequences, shared, fixed) if joining is None else None
+    if found is not None:
+        return found, _NOTHING_LAUNCHED
     options = current()
-    way = options.way
+    way: str = options.way
     call = _MapCall(function, shared, fixed or {}, joining)
     inner = current_region() is not None or active_trace() is not None
     if way not in ("auto", LOOP) and not inner and _pauses(_code_of(function)):
@@ -515,19 +470,19 @@ def run_map(
             results = call.run(Portion(way, count), 0)
         except NotCompiled as refused:
             return call.named(columns, refused.reason), call.stats
-        _note(way, f"way={way!r}", function, call.stats)
+        note(way, f"way={way!r}", function, call.stats)
         return results, call.stats
     kind = _kind(function, _map_key(columns, count, (*shared.values(), *call.fixed.values())), (FLY, COMPILED))
     if kind is None:
         return call.run(Portion(LOOP, count), 0), call.stats
-    if _watched.get() is not None:
+    if watched.get() is not None:
         return _looked_at(
             kind, FLY, lambda way: call.run(Portion(way, count), 0), lambda: call.named(columns), call, function
         ), call.stats
     usual = kind.usual()
     if usual is not None:
-        begun, first = time.perf_counter(), _nodes_so_far()
-        results = call.run(Portion(usual, count), 0)
+        first, begun = _nodes_so_far(), time.perf_counter()
+        results = call.in_a_loop(columns, count, 0)
         kind.took(usual, count, time.perf_counter() - begun)
         _time_the_walk_back(kind, usual, count, first)
         return results, call.stats
@@ -535,6 +490,40 @@ def run_map(
     if call.stats.looped is not None:
         kind.costs[FLY].refused = call.stats.looped
     return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], call.stats
+
+
+_NOTHING_LAUNCHED = Stats()
+
+
+def _settled_map(
+    function: Any, sequences: Sequence[Any], shared: dict[str, Any], fixed: dict[int, Any] | None
+) -> list[Any] | None:
+    """The results of a map of lists that is settled to run as the loop; else None, and nothing has happened.
+
+    It is `run_map` for the commonest of cheap calls, for which that does too much.
+    """
+    options = current()
+    if type(function) is not FunctionType or options.way != "auto" or options.strict:
+        return None
+    known = _functions.get(id(function.__code__))
+    if known is None or gradient_of(function) is not None:
+        return None
+    if not (active_tape() is current_region() is active_trace() is watched.get() is None):
+        return None
+    count = len(sequences[0]) if sequences and type(sequences[0]) is list else 0
+    if not count or any(type(each) is not list or len(each) != count for each in sequences[1:]):
+        return None
+    given = shared.values() if fixed is None else (*shared.values(), *fixed.values())
+    kind = known.kinds.get(_map_key(sequences, count, given))
+    if kind is None or kind.usual() is None:
+        return None
+    begun = time.perf_counter()
+    columns: list[Any] = [each.copy() for each in sequences]
+    for at in sorted(fixed or ()):
+        columns.insert(at, itertools.repeat(fixed[at], count))  # type: ignore[index]
+    results = fibers.run_loop(function, columns, shared)
+    kind.took(LOOP, count, time.perf_counter() - begun)
+    return results
 
 
 class _MapCall:
@@ -573,7 +562,7 @@ class _MapCall:
         given = sequences, self._given, self._arguments_of, 0, None, self._joining
         results, self.stats = _on_the_fly(self._function, *given)
         looped = self.stats.looped
-        _note(FLY if looped is None else LOOP, looped or why or "the call names it", self._function, self.stats)
+        note(FLY if looped is None else LOOP, looped or why or "the call names it", self._function, self.stats)
         return results
 
     def run(self, portion: Portion, start: int) -> list[Any]:
@@ -584,25 +573,28 @@ class _MapCall:
         if portion.way == COMPILED:
             return _compiled(self._function, columns, self._given, self._arguments_of, start)
         if portion.way == LOOP:
-            if self.fixed:
-                own = iter(columns)
-                places = range(len(columns) + len(self.fixed))
-                columns = [
-                    itertools.repeat(self.fixed[at], portion.count) if at in self.fixed else next(own) for at in places
-                ]
-            return fibers.run_loop(per_example_form(self._function), columns, self._shared, None, start)
+            return self.in_a_loop(columns, portion.count, start)
         joining = self._joining if portion.count == len(self.columns[0]) else None  # it knows examples by their numbers
         given = columns, self._given, self._arguments_of, start, portion.limit, joining
         results, self.stats = _on_the_fly(self._function, *given)
         return results
 
+    def in_a_loop(self, columns: list[Any], count: int, start: int) -> list[Any]:
+        """The results of these examples, the first of which is at `start`, one after the other."""
+        if self.fixed:
+            own = iter(columns)
+            places = range(len(columns) + len(self.fixed))
+            columns = [itertools.repeat(self.fixed[at], count) if at in self.fixed else next(own) for at in places]
+        return fibers.run_loop(per_example_form(self._function), columns, self._shared, None, start)
+
 
 def _map_key(columns: Sequence[list[Any]], count: int, shared: Iterable[Any]) -> tuple[Any, ...]:
     """The kind of a map: of four of its examples the types and sizes, by powers of two."""
     key: list[Any] = [FLY, active_tape() is not None, count.bit_length()]
+    places = (0,) if count == 1 else (0, count // 3, 2 * count // 3, count - 1)
     for column in columns:
         total = 0
-        for place in {0, count // 3, 2 * count // 3, count - 1}:
+        for place in places:
             value = column[place]
             kind = type(value)
             if kind is np.ndarray:
@@ -731,13 +723,13 @@ def _looked_at(
             pass
         else:
             looped = call.stats.looped if way == FLY else None
-            _note(LOOP if looped else way, looped or kind.reason(way), function, call.stats, kind.costs)
+            note(LOOP if looped else way, looped or kind.reason(way), function, call.stats, kind.costs)
             return out
     out = run_named()
-    watched = _watched.get()
-    if watched:
-        why = kind.reason(way) if kind.calls and watched[-1].way == named else watched[-1].why
-        watched[-1] = dataclasses.replace(watched[-1], why=why, costs=kind.costs)
+    collected = watched.get()
+    if collected:
+        why = kind.reason(way) if kind.calls and collected[-1].way == named else collected[-1].why
+        collected[-1] = dataclasses.replace(collected[-1], why=why, costs=kind.costs)
     return out
 
 

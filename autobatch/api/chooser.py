@@ -13,6 +13,7 @@ The rule
 - Setting a way up (rewriting, tracing, compiling) is part of the first try. It is worth more than the allowance after
   many calls if the way is expected to gain: as in the ski-rental problem, when what it would have saved so far, had it
   been there from the start, is half of its price.
+- What is expected to cost many times as much as the way in use is not tried.
 - A way gets three tries, since what it sets up in the first ones the later ones have; then its cost counts, and it is
   tried again each time that the work of all calls has doubled, if that is affordable.
 
@@ -26,11 +27,13 @@ knows how long one goes on.
 
 import collections
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 __all__ = ["LOOP", "Cost", "Expectation", "History", "Portion", "Turn"]
 
-LOOP = "loop"
+LOOP: Final = "loop"
 
 _KEPT = 5  # costs, of which the median counts
 _FEW_CALLS = 9  # in which a loss is best made: "from the tenth call on" it hardly shows
@@ -40,6 +43,7 @@ _TRIES = 3  # of a way, since what it sets up in the first ones the later ones h
 _BETTER = 0.95  # of the cost of the way in use, what another one has to be below
 _GUARD, _TRUST = 8.0, 0.5  # times what the loop takes, after which a way that was the cheapest is stopped: the first
 # at most, and so much of it for each time that it ran
+_HOPELESS = 10.0  # times the cost of the way in use: a way of which so much is expected is not tried
 _LEAST = 5e-4  # seconds: a try that may take no longer is not worth its beginning
 _ASKING = 50.0  # times what it takes to ask whether a way is ready: so much work lies between two questions
 _SHARE = 16  # examples of a call that a way is tried on first whose cost grows with their number
@@ -125,18 +129,19 @@ class History:
         calls: how many there were.
         costs: by way.
         work: seconds that the loop would have taken for all of them; lost: of tries, beyond what it would have taken.
-        looks: the number of the call in which other ways are thought of again.
+        looks: the number of the call in which other ways are thought of again; sleeps: of the first calls, the work up
+            to which none of them can be affordable.
         last: the way of the last call's last examples.
     """
 
     __slots__ = (
-        "_expected", "_later_lost", "_later_work", "calls", "costs", "last", "looks", "lost", "work",
+        "_expected", "_later_lost", "_later_work", "calls", "costs", "last", "looks", "lost", "sleeps", "work",
     )  # fmt: skip
 
     def __init__(self, ways: Sequence[str], expected: Callable[[str], Expectation]) -> None:
         self.calls = self.looks = 0
         self.costs = {way: Cost() for way in (LOOP, *ways)}
-        self.work = self.lost = self._later_work = self._later_lost = 0.0
+        self.work = self.lost = self.sleeps = self._later_work = self._later_lost = 0.0
         self.last = LOOP
         self._expected = expected
 
@@ -147,9 +152,14 @@ class History:
 
     def usual(self) -> str | None:
         """The loop, where a call is to run so and nothing else is thought of; None where `turn` decides."""
-        if self.calls < self.looks and self.last == LOOP:
-            return LOOP
-        return None
+        if self.last != LOOP or not self.calls:
+            return None
+        sleeps = self.work < self.sleeps and self.calls < _MANY_CALLS
+        return LOOP if sleeps or self.calls < self.looks else None
+
+    def sleep(self, needs: float) -> None:
+        """Nothing is to be tried that may lose less than so much; half of it, since inputs of one kind differ."""
+        self.sleeps = (0.5 * max(needs, _LEAST) + self.lost) / _EARLY
 
     def took(self, way: str, count: int, seconds: float) -> None:
         """A call ran by the way that `usual` said."""
@@ -215,7 +225,7 @@ class Turn:
         left: how many examples have not run.
     """
 
-    __slots__ = ("_failed", "_kind", "_limit", "_loop", "_tried", "_trying", "left")
+    __slots__ = ("_failed", "_kind", "_least", "_limit", "_loop", "_tried", "_trying", "left")
 
     def __init__(self, kind: History, count: int) -> None:
         self._kind = kind
@@ -223,6 +233,7 @@ class Turn:
         self._tried: set[str] = set()
         self._failed: set[str] = set()
         self._limit = 0.0
+        self._least = math.inf  # seconds that the cheapest of the tries needs that were not affordable
         self._loop = kind.costs[LOOP].seconds
         self.left = count
 
@@ -297,9 +308,24 @@ class Turn:
         now = loop * self.left
         if kind.work + now <= _LEAST:
             return None
+        self._least = math.inf
         found = [self._try(way, cost, loop) for way, cost in kind.costs.items() if self._may_try(way, cost)]
         tries = [each for each in found if each is not None]
-        return min(tries, key=lambda each: each[0])[1] if tries else None
+        if tries:
+            return min(tries, key=lambda each: each[0])[1]
+        waiting = [cost.waits for cost in kind.costs.values() if cost.waits > kind.work and not cost.refused]
+        kind.sleep(self._least)
+        kind.sleeps = min(kind.sleeps, *waiting) if waiting else kind.sleeps
+        return None
+
+    def _in_use(self, loop: float, count: int) -> float:
+        """Seconds per example of the cheapest way; of one that has hardly run, what is expected of it once set up."""
+        way = self._kind.best()
+        cost = self._kind.costs[way]
+        seconds = cost.seconds or loop
+        if way == LOOP or cost.runs >= _TRIES:
+            return seconds
+        return min(seconds, self._kind.expected(way).seconds(count, loop) / count)
 
     def _may_try(self, way: str, cost: Cost) -> bool:
         return not (way == LOOP or cost.refused or way in self._tried or self._kind.work < cost.waits)
@@ -317,6 +343,8 @@ class Turn:
         expected = kind.expected(way)
         count = min(left, max(_SHARE, left // 8)) if expected.divides and cost.runs < _TRIES else left
         warm = expected.seconds(count, loop)
+        if seconds is None and warm > _HOPELESS * count * self._in_use(loop, count):
+            return None
         if cost.stops and cost.runs + cost.stops >= _TRIES:
             needs = 2.0 * cost.stopped
         elif cost.stops:  # it was set up, for all that is known
@@ -335,5 +363,6 @@ class Turn:
         else:
             needs = warm = seconds * left
         if needs > allowed or allowed <= _LEAST:
+            self._least = min(self._least, needs)
             return None
         return warm / (loop * count) * (1 + cost.runs + cost.stops), Portion(way, count, allowed)

@@ -10,10 +10,9 @@ from autobatch.api.call_ways import run_gradient, run_map
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import jvp as forward
 from autobatch.autodiff import tape as tapes
-from autobatch.core.diagnostics import fell_back, warn_user
+from autobatch.core.diagnostics import fell_back, hide_frames, warn_user
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.other_arrays import note_foreign
-from autobatch.core.tracebacks import hide_frames
 from autobatch.lazy.launching import Stats
 from autobatch.rewrite.taped_forms import taped_form
 from autobatch.tables.protocol import Table
@@ -100,8 +99,9 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """As `map`, and what was launched."""
     function = undecorated(f)
-    if not any(type(each) is Shared for each in example_sequences):
-        _warn_of_arrays(example_sequences)
+    if Shared not in [type(each) for each in example_sequences]:
+        if len(example_sequences) > 1:
+            _warn_of_arrays(example_sequences)
         try:
             return run_map(function, example_sequences, shared)
         except Exception as error:
@@ -256,7 +256,11 @@ def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) ->
     >>> tangent
     array([2., 2.])
     """
-    return _forgetting(forward.jvp)(taped(f), primals, tangents)
+    try:
+        return _forgetting(forward.jvp)(taped(f), primals, tangents)
+    except Exception as error:
+        hide_frames(error)
+        raise
 
 
 def taped(f: Any) -> Any:
@@ -278,7 +282,11 @@ def _chosen(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, w
 
     @functools.wraps(gradient)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return run_gradient(gradient, args, kwargs)
+        try:
+            return run_gradient(gradient, args, kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     return call
 
@@ -290,12 +298,8 @@ def _forgetting(gradient: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return gradient(*args, **kwargs)
-        except Exception as error:
-            hide_frames(error)
-            raise
         finally:
             if tapes.active_tape() is None:
                 taped_form.forget()
 
-    call._ab_gradient = True  # type: ignore[attr-defined]
     return call

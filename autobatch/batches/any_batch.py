@@ -7,13 +7,14 @@ becomes padded: each class makes the others, so none can import them all. They m
 import importlib
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from autobatch.batches.data import exports
 from autobatch.core.current import current_region
-from autobatch.core.op import BATCH_RANK
+from autobatch.core.html_table import html_table
+from autobatch.core.op import BATCH_RANK, is_boxed
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.facts import operators
@@ -21,13 +22,13 @@ from autobatch.facts import operators
 __all__ = [
     "BINARY_OPERATORS",
     "COMPARISONS",
-    "DIFFER",
     "FORMS",
     "UNARY_OPERATORS",
     "Batch",
     "agreed_size",
     "batch_size_of",
     "batches_in",
+    "differ",
     "form",
     "is_batched",
     "lane",
@@ -38,6 +39,9 @@ __all__ = [
     "per_narrowed_lane",
     "refuse",
 ]
+
+
+Form = TypeVar("Form")
 
 
 class _Forms(dict[str, Any]):
@@ -51,7 +55,22 @@ class _Forms(dict[str, Any]):
 
 
 FORMS = _Forms()
-DIFFER = "the examples differ in structure, rank or dtype, so no op takes them together"
+_DIFFER = "the examples differ in structure, rank or dtype, so no op takes them together"
+_NUMBERS = (bool, int, float, complex)
+
+
+def differ(args: Any) -> str:
+    """Why no op takes the objects among these arguments together, and what to write where a number is the reason."""
+    for each in leaves(args):
+        values = each.values if isinstance(each, FORMS["objects"]) else ()
+        number = next((value for value in values if type(value) in _NUMBERS), None)
+        array = next((value for value in values if hasattr(value, "dtype")), None)
+        if number is not None and array is not None:
+            kind, shape = np.dtype(array.dtype).name, np.shape(array)
+            start = f"np.zeros({shape}, np.{kind})" if shape else f"np.{kind}({number!r})"
+            return f"{_DIFFER}: {number!r}, a Python {type(number).__name__}, and {kind}; start from {start} instead"
+    return _DIFFER
+
 
 COMPARISONS = frozenset(each.name for each in operators.COMPARISONS)
 BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -60,6 +79,9 @@ BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 """Python's binary operators, by the name in their method: `__add__` and `__radd__` are "add"."""
 UNARY_OPERATORS: dict[str, Callable[..., Any]] = {**{each.name: each.function for each in operators.UNARY}, "abs": abs}
+
+
+_SHOWN_EXAMPLES = 8  # in a notebook
 
 
 class Batch:
@@ -105,6 +127,18 @@ class Batch:
         if not -count <= at < count:
             raise IndexError(f"example {at} of {count}")
         return self._lane(at + count if at < 0 else at)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first examples, without padding."""
+        count = self.batch_size
+        rows = []
+        for at in range(min(count, _SHOWN_EXAMPLES)):
+            value = self._lane(at)
+            kind = f"{value.shape} {value.dtype}" if hasattr(value, "dtype") else type(value).__name__
+            rows.append((str(at), kind, repr(value) if is_boxed(value) else value))
+        more = f"and {count - len(rows)} more" if count > len(rows) else ""
+        examples = "1 example" if count == 1 else f"{count} examples"
+        return html_table(f"{type(self).__name__}: {examples}", ("example", "what it is", "value"), rows, more)
 
     def to_arrow(self) -> Any:
         """The examples as a pyarrow array: of numbers, fixed-size lists or large lists; numbers are not copied.
@@ -233,10 +267,10 @@ class Batch:
         )
 
 
-def form(name: str) -> Any:
-    """Register a class as the form of this name."""
+def form(name: str) -> Callable[[Form], Form]:
+    """Register a class, or function, as the form of this name."""
 
-    def register(cls: type) -> type:
+    def register(cls: Form) -> Form:
         FORMS[name] = cls
         return cls
 

@@ -9,9 +9,9 @@ import numpy as np
 from autobatch.batches.any_batch import (
     BINARY_OPERATORS,
     COMPARISONS,
-    DIFFER,
     UNARY_OPERATORS,
     Batch,
+    differ,
     form,
     narrow_tree,
     narrowed,
@@ -78,20 +78,20 @@ class ObjectBatch(Batch):
             return function(*args, **kwargs)
         first = self.values[0] if self.values else None
         if isinstance(first, np.ndarray) or is_boxed(first):
-            return loop_over_examples(function, args, kwargs, DIFFER)
+            return loop_over_examples(function, args, kwargs, differ(args))
         return map_lanes(function, *args, **kwargs)
 
     def _looped(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         args, kwargs = narrow_tree(tuple(args)), narrow_tree(kwargs)
         if not any(isinstance(leaf, ObjectBatch) for leaf in leaves((args, kwargs))):
             return function(*args, **kwargs)
-        return loop_over_examples(function, args, kwargs, DIFFER)
+        return loop_over_examples(function, args, kwargs, differ(args))
 
     def _ab_apply(self, op: Op, args: Any, params: dict[str, Any]) -> Any:
         return self._looped(op, args, params)
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        return loop_over_examples(function, args, kwargs, reason or DIFFER)
+        return loop_over_examples(function, args, kwargs, reason or differ(args))
 
     def _ab_rebind(self, new: Any) -> None:
         if new.region is not self.region:

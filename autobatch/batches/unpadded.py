@@ -5,6 +5,7 @@ computes nothing for padding then, forward and backward, and need not keep it ou
 gets the padded array, made once.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,11 +19,14 @@ from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.numpy.shaping import reshape_p
 from autobatch.ops.rules.index_rule import FULL
+from autobatch.ops.rules.kinds import values_of
+from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
-__all__ = ["Unpadded", "padded", "stacked_rows", "unpadded"]
+__all__ = ["Unpadded", "layout_of", "padded", "segment_sums", "stacked_rows", "unpadded"]
 
 _LEAST_ELEMENTS = 1 << 13
+_WIDE_ROWS = 64  # elements of a row, beyond which `reduceat` walks memory in strides
 _MOST_FILLED = 0.9  # of the padded positions; where more are filled, the copies cost more than they save
 
 
@@ -30,17 +34,39 @@ class _Layout:
     """Where the positions inside the examples are in (lanes, width), row by row.
 
     Attributes:
-        rows: the number of each one's position, `lanes` the lane that it is in.
-        mask: True inside the examples.
+        shape: (lanes, width); offsets: (lanes + 1,) int64, where each lane's positions begin among all of them.
+        count: how many positions there are.
     """
 
-    __slots__ = ("lanes", "mask", "rows", "shape")
+    __slots__ = ("_lanes", "_rows", "count", "lengths", "offsets", "shape")
 
     def __init__(self, lengths: Lengths, width: int) -> None:
-        self.mask = lengths.mask(width)
-        self.shape = self.mask.shape
-        self.rows = np.flatnonzero(self.mask)
-        self.lanes = self.rows // max(width, 1)
+        self.lengths = lengths
+        self.shape = (len(lengths), width)
+        self.offsets = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths.values, out=self.offsets[1:])
+        self.count = int(self.offsets[-1])
+        self._rows: np.ndarray | None = None
+        self._lanes: np.ndarray | None = None
+
+    @property
+    def mask(self) -> np.ndarray:
+        """True inside the examples."""
+        return self.lengths.mask(self.shape[1])
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The number of each position."""
+        if self._rows is None:
+            self._rows = np.flatnonzero(self.mask)
+        return self._rows
+
+    @property
+    def lanes(self) -> np.ndarray:
+        """The lane that each position is in."""
+        if self._lanes is None:
+            self._lanes = np.repeat(np.arange(self.shape[0]), self.lengths.values)
+        return self._lanes
 
     def take(self, x: Any) -> Any:
         """The rows of an array over (lanes, width)."""
@@ -48,43 +74,52 @@ class _Layout:
 
 
 class Unpadded(StandIn):
-    """Stands for (lanes, width, ...) data of examples whose first dimension alone varies; zero at the padding.
+    """Stands for (lanes, width, ...) data of examples whose first dimension alone varies.
 
     Args:
         values: (positions inside the examples, ...), plain or of an interpreter below a batch.
         layout: where they belong.
+        pad: what is at the padding.
     """
 
-    __slots__ = ("_padded", "layout", "values")
+    __slots__ = ("_padded", "layout", "pad", "values")
     _ab_unpadded = True
 
-    def __init__(self, values: Any, layout: _Layout) -> None:
+    def __init__(self, values: Any, layout: _Layout, pad: Any = 0) -> None:
         self.values = values
         self.layout = layout
+        self.pad = pad
         self._padded: Any = None
 
     def _ab_force(self) -> Any:
         """The padded array."""
         if self._padded is None:
             layout, values = self.layout, self.values
-            count = layout.mask.size
+            count = layout.shape[0] * layout.shape[1]
             if type(values) is np.ndarray:
-                flat: Any = np.zeros((count, *values.shape[1:]), values.dtype)
+                flat: Any = np.full((count, *values.shape[1:]), self.pad, values.dtype)
                 flat[layout.rows] = values
             else:
                 flat = scatter_rows_p(values, layout.rows, rows=count, unique=True)
             self._padded = np.reshape(flat, self.shape)
+            if type(values) is not np.ndarray and self.pad != 0:
+                mask = layout.mask.reshape(*layout.shape, *(1,) * (len(self.shape) - 2))
+                self._padded = fill_p(self._padded, mask, value=self.pad)
         return self._padded
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        if op.name == "fill" and args[0] is self and params["value"] == 0 and self._is_padding(args[1]):
-            return self
+        if op.name == "fill" and args[0] is self and self._is_padding(args[1]):
+            value = params["value"]
+            return self if value == self.pad else Unpadded(self.values, self.layout, value)
         on_values = _ON_VALUES.get(op.name) or _ON_VALUES.get(op.kind)
-        found = None if on_values is None else on_values(self, args, params)
+        found = None
+        if on_values is not None and (self.pad == 0 or op.name in _MOVES):
+            found = on_values(self, args, params)
         if found is None:
-            return op(*map(padded, args), **params)
+            reduced = _over_lanes(self, op, args, params) if op.kind == "reduction" else None
+            return op(*map(padded, args), **params) if reduced is None else reduced
         operands, params = found
-        return Unpadded(op(*operands, **params), self.layout)
+        return Unpadded(op(*operands, **params), self.layout, self.pad)
 
     def _is_padding(self, mask: Any) -> bool:
         own = self.layout.mask
@@ -92,7 +127,7 @@ class Unpadded(StandIn):
 
     def _ab_rebind(self, new: Any) -> None:
         self._padded = padded(new)
-        self.values = self.layout.take(self._padded)
+        self.values, self.pad = self.layout.take(self._padded), 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -114,14 +149,14 @@ def unpadded(data: Any, sizes: Sequence[Any]) -> Any:
         return data
     if not _pays(shape_of(data), sizes[0]):
         return data
-    layout = _layout(sizes[0], shape_of(data)[1])
+    layout = layout_of(sizes[0], shape_of(data)[1])
     return Unpadded(layout.take(data), layout)
 
 
 def stacked_rows(rows: Any, table: np.ndarray, lengths: Lengths) -> Any:
     """The (lanes, width, ...) data whose position (i, j) is `rows[table[i, j]]`; len(rows) stands for padding."""
     if _pays((*table.shape, *shape_of(rows)[1:]), lengths):
-        layout = _layout(lengths, table.shape[1])
+        layout = layout_of(lengths, table.shape[1])
         return Unpadded(rows[table[layout.mask]], layout)
     data = np.concatenate([rows, np.zeros((1, *rows.shape[1:]), rows.dtype)])
     return data[table]
@@ -132,7 +167,8 @@ def _pays(shape: Sequence[int], lengths: Lengths) -> bool:
     return math.prod(shape) >= _LEAST_ELEMENTS and int(lengths.values.sum()) <= _MOST_FILLED * positions
 
 
-def _layout(lengths: Lengths, width: int) -> _Layout:
+def layout_of(lengths: Lengths, width: int) -> _Layout:
+    """Where the positions inside of lanes of these lengths are, in data of this width."""
     layout = lengths.derived.get(width)
     if layout is None:
         layout = lengths.derived[width] = _Layout(lengths, width)
@@ -160,7 +196,7 @@ def _lined_up(x: Unpadded, arg: Any) -> Any:
     """An operand of an element-wise op, lined up with the values; None if it has no place beside them."""
     layout = x.layout
     if type(arg) is Unpadded:
-        return arg.values if arg.layout is layout and arg.ndim == x.ndim else None
+        return arg.values if arg.layout is layout and arg.ndim == x.ndim and arg.pad == 0 else None
     rank = ndim_of(arg)
     if rank <= x.ndim - 2:
         return arg
@@ -199,7 +235,7 @@ def _reshape(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
     shape = params["shape"]
     if len(args) > 1 or shape[:2] != x.layout.shape or any(type(n) is not int or n < 0 for n in shape):
         return None
-    return [x.values], {"shape": (len(x.layout.rows), *shape[2:])}
+    return [x.values], {"shape": (x.layout.count, *shape[2:])}
 
 
 def _getitem(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
@@ -207,8 +243,98 @@ def _getitem(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
     return ([x.values], {"spec": spec[1:]}) if len(args) == 1 and spec[:2] == (FULL, FULL) else None
 
 
+def segment_sums(values: Any, layout: Any) -> Any:
+    """Each lane's sum of its values, (positions, ...) floats, over the first axis."""
+    return _segments_p(values, ufunc=np.add, layout=layout, dtype=np.dtype(values.dtype), empty=0)
+
+
+def _segments(values: Any, *, ufunc: np.ufunc, layout: _Layout, dtype: np.dtype, empty: Any) -> np.ndarray:
+    """Each lane's values reduced over the first axis; `empty` where there are none."""
+    starts = layout.offsets[:-1]
+    out = np.empty((layout.shape[0], *values.shape[1:]), dtype)
+    if math.prod(values.shape[1:]) > _WIDE_ROWS:
+        for lane, start, stop in zip(out, starts.tolist(), layout.offsets[1:].tolist(), strict=True):
+            if start == stop:
+                lane[...] = empty
+            else:
+                ufunc.reduce(values[start:stop], axis=0, dtype=dtype, out=lane)
+        return out
+    if layout.lengths.has_zero():
+        full = np.flatnonzero(layout.lengths.values)
+        out[...] = empty
+        if len(full):
+            out[full] = ufunc.reduceat(values, starts[full], axis=0, dtype=dtype)
+    elif len(starts):
+        ufunc.reduceat(values, starts, axis=0, dtype=dtype, out=out)
+    return out
+
+
+def _segments_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """Of a sum to all elements, of an extremum to the first one of each lane."""
+    ufunc, layout, (values,) = params["ufunc"], params["layout"], args
+    spread = rows_p(ct, layout.lanes)
+    if ufunc is np.add:
+        return spread
+    plain, best = values_of(values), values_of(out)
+    hit = (plain == best[layout.lanes]) | (plain != plain)
+    places = np.arange(layout.count).reshape(-1, *(1,) * (plain.ndim - 1))
+    found = np.where(hit, places, layout.count)
+    first = _segments(found, ufunc=np.minimum, layout=layout, dtype=np.dtype(np.int64), empty=0)
+    return np.where(places == first[layout.lanes], spread, np.zeros((), ct.dtype))
+
+
+# segments(values, ufunc=, layout=, dtype=, empty=): (lanes, ...) from the values of all lanes, one after the other.
+_segments_p = Op("segments", _segments, vjp=_segments_vjp, kind="segments")
+_constant_segments_p = Op("segments", _segments, kind="segments")
+_OVER_LANES = {
+    "sum": (_segments_p, np.add),
+    "max": (_segments_p, np.maximum),
+    "min": (_segments_p, np.minimum),
+    "any": (_constant_segments_p, np.logical_or),
+    "all": (_constant_segments_p, np.logical_and),
+}
+
+
+@functools.lru_cache(maxsize=64)
+def _reduced_dtype(ufunc: np.ufunc, dtype: np.dtype) -> np.dtype:
+    return ufunc.reduce(np.ones(1, dtype)).dtype
+
+
+def _over_lanes(x: Unpadded, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """A reduction along the axis that varies; None where it is made of the padded array."""
+    axes = params.get("axis")
+    op_and_ufunc = _OVER_LANES.get(op.name)
+    if op_and_ufunc is None or len(args) > 1 or type(axes) is not tuple or 1 not in axes or 0 in axes:
+        return None
+    if x.dtype.kind not in "biuf" or x.dtype.itemsize == 2 or not set(params) <= {"axis", "keepdims"}:
+        return None
+    values = x.values
+    inner = tuple(axis - 1 for axis in axes if axis > 1)
+    keepdims = params.get("keepdims", False)
+    if inner:
+        values = op(values, axis=inner, keepdims=keepdims)
+    segments_p, ufunc = op_and_ufunc
+    dtype = _reduced_dtype(ufunc, np.dtype(values.dtype))
+    out = segments_p(values, ufunc=ufunc, layout=x.layout, dtype=dtype, empty=x.pad)
+    return np.expand_dims(out, 1) if keepdims else out
+
+
+def _joined(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
+    """Arrays joined along an axis behind the one that varies."""
+    axis = params["axis"]
+    if axis < 2 or any(ndim_of(arg) != x.ndim for arg in args):
+        return None
+    operands = [_lined_up(x, arg) for arg in args]
+    if any(operand is None or shape_of(operand)[:1] != (x.layout.count,) for operand in operands):
+        return None
+    return operands, {"axis": axis - 1}
+
+
+_MOVES = frozenset((reshape_p.name, getitem_p.name))  # ops by which what is at the padding stays
+
 _ON_VALUES: dict[str, Callable[[Unpadded, Sequence[Any], dict[str, Any]], Found]] = {
     "elementwise": _elementwise,
+    "join": _joined,
     "matmul": _product,
     "reduction": _along,
     "normalisation": _along,

@@ -42,7 +42,16 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-__all__ = ["SUFFIX", "CachedKernel", "cache_folder", "kernel_of", "main", "wait_for_kernels"]
+__all__ = [
+    "SUFFIX",
+    "CachedKernel",
+    "cache_folder",
+    "forget_on_disk",
+    "kernel_of",
+    "main",
+    "usable_folder",
+    "wait_for_kernels",
+]
 
 SUFFIX = ".kernel"
 _INTERVAL = 0.05  # seconds between two looks at what the other process has compiled
@@ -186,7 +195,7 @@ def _is_own(status: os.stat_result) -> bool:
     return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)
 
 
-def _folder() -> pathlib.Path | None:
+def usable_folder() -> pathlib.Path | None:
     """The cache folder; None if there is none that may be trusted."""
     try:
         folder = cache_folder().absolute()
@@ -205,7 +214,7 @@ def _folder() -> pathlib.Path | None:
 
 def _read(name: str) -> bytes | None:
     """What is kept under a name, unless it is not this user's."""
-    folder = _folder()
+    folder = usable_folder()
     if folder is None:
         return None
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -237,6 +246,14 @@ def _keep(folder: pathlib.Path, name: str, made: bytes) -> None:
         except OSError:
             os.unlink(temporary)
             raise
+
+
+def forget_on_disk(kernel: CachedKernel) -> None:
+    """Remove what is kept of a kernel."""
+    folder = usable_folder()
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            (folder / (name_of(kernel.text) + SUFFIX)).unlink(missing_ok=True)
 
 
 # --- from text to machine code and back
@@ -345,7 +362,7 @@ class _Compiler:
                 self._process = self._start()
             if self._process is None:
                 return False
-            folder = _folder()
+            folder = usable_folder()
             request = json.dumps([folder and str(folder), name_of(kernel.text), kernel.text]).encode()
             self._waiting.append((kernel, request))
             self._send_some(self._process)

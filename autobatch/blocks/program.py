@@ -1,6 +1,6 @@
 """`Program`: a straight-line run of ops on one example's arrays, as flat steps, and the parts that one falls into."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from autobatch.core.abstract_eval import Aval, Weak, abstract_eval, freeze_params
@@ -8,7 +8,18 @@ from autobatch.core.op import Op
 from autobatch.ops.numpy.contractions import blocked_matmul_p, column_blocks_p, has_blocks, matmul_p
 from autobatch.tables.lookup import lookup_p
 
-__all__ = ["Apart", "Program", "Split", "Step", "interned", "lookups_apart", "renumbered", "split"]
+__all__ = [
+    "Apart",
+    "Program",
+    "Split",
+    "Step",
+    "interned",
+    "is_served",
+    "lookups_apart",
+    "renumbered",
+    "split",
+    "without_sizes",
+]
 
 
 class Step:
@@ -42,9 +53,10 @@ class Program:
         views: {output: (output that it is a view of, derive, restore, args, contiguous)}, as `ops.inplace` has them.
         forms: what `blocks.launch` compiled, by the kinds of operands.
         apart: what `lookups_apart` made of it; False as long as nobody asked.
+        parts: what `lazy.forests.parts_of` made of it, by which inputs are each example's own.
     """
 
-    __slots__ = ("apart", "avals", "constants", "forms", "inputs", "outputs", "steps", "views")
+    __slots__ = ("_skeleton", "apart", "avals", "constants", "forms", "inputs", "outputs", "parts", "steps", "views")
 
     def __init__(
         self,
@@ -63,6 +75,14 @@ class Program:
         self.avals = tuple(avals)
         self.forms: dict[Any, Any] = {}
         self.apart: Any = False
+        self.parts: dict[tuple[bool, ...], Any] = {}
+        self._skeleton: Any = False
+
+    def skeleton(self) -> Any:
+        """What programs share that differ in the sizes of their values only; None where a step has no rule for that."""
+        if self._skeleton is False:
+            self._skeleton = _skeleton(self)
+        return self._skeleton
 
     @property
     def results(self) -> tuple[Any, ...]:
@@ -125,17 +145,47 @@ def renumbered(
 
 _LIMIT = 1 << 12
 _interned: dict[Any, Program] = {}
+_skeletons: dict[Any, object] = {}
 
 
 def interned(program: Program) -> Program:
     """The program that stands for all that do the same, so that calls from several places go together."""
     constants = tuple([(kind, repr(value) if isinstance(kind, Weak) else value.tobytes()) for kind, value in zip(
         program.avals[len(program.inputs) :], program.constants, strict=False)])  # fmt: skip
-    steps = tuple([(step.op, step.args, step.out, freeze_params(step.params)) for step in program.steps])
-    key = (program.inputs, constants, steps, program.outputs, tuple([(at, *how) for at, how in program.views.items()]))
+    key = (program.inputs, constants, *_steps_key(program, lambda op, params: freeze_params(params)))
     if len(_interned) >= _LIMIT:
         _interned.clear()
     return _interned.setdefault(key, program)
+
+
+def _steps_key(program: Program, frozen: Callable[[Op, dict[str, Any]], Any]) -> tuple[Any, ...]:
+    steps = tuple([(step.op, step.args, step.out, frozen(step.op, step.params)) for step in program.steps])
+    return steps, program.outputs, tuple([(at, *how) for at, how in program.views.items()])
+
+
+_ALONE = frozenset(("lanewise", "linalg", "random"))  # kinds of ops that run lane by lane
+_SHAPED = frozenset(("broadcast_to", "reshape"))  # ops whose attribute `shape` may leave sizes to operands
+
+
+def is_served(op: Op) -> bool:
+    """Whether calls of this op that differ in sizes may be one; its rule has the last word."""
+    return op.rule is not None and not op.ragged and not op.data_dependent and op.kind not in _ALONE
+
+
+def without_sizes(op: Op, params: dict[str, Any]) -> Any:
+    """The attributes of a call in a form that is the same for calls that differ in sizes only."""
+    if op.name in _SHAPED:
+        return tuple([size if size is None or size < 0 else 0 for size in params["shape"]]), len(params)
+    return freeze_params(params)
+
+
+def _skeleton(program: Program) -> Any:
+    if not all(is_served(step.op) for step in program.steps):
+        return None
+    kinds = tuple([(aval.ndim, aval.dtype, aval.scalar, aval.non_c_order, aval.weak) for aval in program.avals])
+    if len(_skeletons) >= _LIMIT:
+        _skeletons.clear()
+    return _skeletons.setdefault((len(program.inputs), kinds, *_steps_key(program, without_sizes)), object())
 
 
 class Split:

@@ -35,7 +35,8 @@ __all__ = [
 Piece = tuple[str, np.ndarray]  # the name of a tensor, and its next elements
 TABLES: dict[str, type] = {"EmbeddingVariable": EmbeddingVariable}  # kinds of tables of keys, by their names in files
 _SLOT = "slot/"
-ROWS_AT_ONCE = 1 << 14  # of a table of keys that are read or written at a time
+ROWS_AT_ONCE = 1 << 14  # of a table of keys that are read or written at a time, at least
+_MOST_AT_ONCE, _READ_AT_ONCE = 1 << 17, 8 << 20  # rows, and bytes of one column, that are read at a time
 
 
 @dataclasses.dataclass(slots=True)
@@ -124,9 +125,12 @@ def table_stream(
 def blocks_of(reader: TensorReader, said: Mapping[str, Any], others: Collection[str] = ()) -> Iterator[StoredBlock]:
     """The keys of one file, in blocks, without these slots."""
     dropped = {_SLOT + name for name in others}
-    for first in range(0, said["count"], ROWS_AT_ONCE):
-        last = min(first + ROWS_AT_ONCE, said["count"])
-        named = {column: tensor for column, tensor in said["columns"].items() if column not in dropped}
+    named = {column: tensor for column, tensor in said["columns"].items() if column not in dropped}
+    widest = max((reader.tensors[tensor].nbytes // max(said["count"], 1) for tensor in named.values()), default=1)
+    # What is read is checked by whole blocks, so of narrow columns few rows at a time would be read many times.
+    rows = max(ROWS_AT_ONCE, min(_MOST_AT_ONCE, _READ_AT_ONCE // max(widest, 1)))
+    for first in range(0, said["count"], rows):
+        last = min(first + rows, said["count"])
         found = {column: reader.rows(tensor, first, last) for column, tensor in named.items()}
         yield block_of(found)
 
@@ -162,9 +166,10 @@ def restore_table(
     others = forms.keys() - kept.keys()
     for reader, said in parts:
         removed = reader.read(said["removed"]) if "removed" in said else ()
-        out.restore_blocks(
-            blocks_of(reader, said, others), removed=removed, arrays=arrays, step=node["settings"].get("step")
-        )
+        blocks, step = blocks_of(reader, said, others), node["settings"].get("step")
+        if isinstance(out, EmbeddingVariable):
+            out._expect(said["count"])
+        out.restore_blocks(blocks, removed=removed, arrays=arrays, step=step)
     return out
 
 

@@ -9,11 +9,16 @@ import dataclasses
 import numbers
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
 from autobatch.errors import UnsupportedError
 
-__all__ = ["Config", "config", "current", "options", "seeded"]
+__all__ = ["Config", "OptionValues", "Scheduler", "Traceback", "WayName", "config", "current", "options", "seeded"]
+
+
+Scheduler = Literal["depth", "agenda", "frontier", "auto"]
+Traceback = Literal["user", "full"]
+WayName = Literal["auto", "loop", "lockstep", "fly", "compiled"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,21 +46,37 @@ class Config:
     kernels: bool = True
     memory_budget: int = 1 << 30
     replay: bool = True
-    scheduler: str = "auto"
+    scheduler: Scheduler = "auto"
     seed: int | None = None
     strict: bool = False
     threads: int = 0
-    traceback: str = "full" if os.environ.get("AUTOBATCH_TRACEBACK") == "full" else "user"
+    traceback: Traceback = "full" if os.environ.get("AUTOBATCH_TRACEBACK") == "full" else "user"
     warn: bool = True
-    way: str = "auto"
+    way: WayName = "auto"
+
+
+class OptionValues(TypedDict, total=False):
+    """Options by name, as `options` takes them: for type checkers, and held equal to `Config` by a test."""
+
+    blocks: bool
+    kernels: bool
+    memory_budget: int
+    replay: bool
+    scheduler: Scheduler
+    seed: int | None
+    strict: bool
+    threads: int
+    traceback: Traceback
+    warn: bool
+    way: WayName
 
 
 _current: contextvars.ContextVar[Config] = contextvars.ContextVar("autobatch_config", default=Config())  # noqa: B039
 _NAMES = tuple(field.name for field in dataclasses.fields(Config))
 _CHOICES = {
-    "scheduler": ("depth", "agenda", "frontier", "auto"),
-    "traceback": ("user", "full"),
-    "way": ("auto", "loop", "lockstep", "fly", "compiled"),
+    "scheduler": get_args(Scheduler),
+    "traceback": get_args(Traceback),
+    "way": get_args(WayName),
 }
 
 
@@ -82,7 +103,7 @@ class _ConfigView:
         return repr(_current.get())
 
 
-config = _ConfigView()
+config = cast(Config, _ConfigView())
 
 
 def current() -> Config:
@@ -91,7 +112,7 @@ def current() -> Config:
 
 
 @contextlib.contextmanager
-def options(**changes: Any) -> Iterator[Config]:
+def options(**changes: Unpack[OptionValues]) -> Iterator[Config]:
     """Change options for a `with` block, in this thread only; `python -m autobatch` lists them.
 
     Args:

@@ -5,6 +5,7 @@
 - A launch happens later and elsewhere than the calls that it runs, so a call that was recorded inside of `np.errstate`
   carries its handling along (`handling`). `warnings.filters` belong to the whole process: what is caught inside of
   `warnings.catch_warnings` cannot be launched elsewhere (`catches_warnings`).
+- An error that the user's code raises leaves the library without its frames in the traceback (`hide_frames`).
 - Runs on dummy values must not warn (`silence`): threads are silent one at a time, and one that asks whether its user
   has replaced the filters waits until no other one is.
 """
@@ -18,7 +19,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
     "fell_back",
     "forget_warnings",
     "handling",
+    "hide_frames",
     "is_library_file",
     "is_own_file",
     "noted_fallbacks",
@@ -307,3 +309,51 @@ def remedy(reason: str) -> str:
     ''
     """
     return next((sentence for pattern, sentence in _REMEDIES if re.search(pattern, reason)), "")
+
+
+def hide_frames(error: BaseException) -> None:
+    """Take the library's frames out of the traceback of an error, and of those that it came from.
+
+    A public function that runs the user's code does so with what it raises, and raises it again by a bare `raise`: that
+    goes on with the traceback that the error has then, and adds no entry for the frame that it is in. What is left is
+    the user's call, and the lines of his function that led to the error, NumPy's included. The error itself, its notes
+    and its causes stay as they are. `ab.options(traceback="full")` leaves all frames.
+
+    Source: JAX's traceback filtering (jax._src.traceback_util), which removes frames in the same way.
+
+    >>> def fails():
+    ...     raise ValueError("bad")
+    >>> try:
+    ...     fails()
+    ... except ValueError as error:
+    ...     hide_frames(error)
+    ...     print(error.__traceback__.tb_next.tb_frame.f_code.co_name)
+    fails
+    """
+    if config.traceback == "full":
+        return
+    seen: set[int] = set()
+    found: list[BaseException | None] = [error]
+    while found:
+        each = found.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = _of_user(each.__traceback__)
+            found += [each.__cause__, each.__context__]
+
+
+def _of_user(trace: TracebackType | None) -> TracebackType | None:
+    kept: list[TracebackType] = []
+    hidden = False
+    while trace is not None:
+        if is_own_file(trace.tb_frame.f_code.co_filename):
+            hidden = True
+        else:
+            kept.append(trace)
+        trace = trace.tb_next
+    if not hidden:
+        return kept[0] if kept else None
+    out: TracebackType | None = None
+    for each in reversed(kept):
+        out = TracebackType(out, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return out

@@ -210,7 +210,11 @@ def commit_rows(ticket, index, notes, gone, born, from_free, named, step, counte
         return
     versions, counts, marks = facts
     keys, rows = born
+    for i in range(min(_AHEAD, keys.shape[0])):
+        prefetch_source(index, int64(_home(keys[i], index.shape[0])))
     for i in range(keys.shape[0]):
+        if i + _AHEAD < keys.shape[0]:
+            prefetch_source(index, int64(_home(keys[i + _AHEAD], index.shape[0])))
         code = uint64(keys[i]) ^ _CODE
         if code == 0:
             notes[SPECIAL] = rows[i]

@@ -20,13 +20,15 @@ __all__ = [
     "SAME",
     "SEVERAL",
     "add_picked",
+    "copy_spans",
     "first_bad_id",
     "first_bad_offset",
     "gather",
     "gather_buffers",
     "gather_where",
     "locate",
-    "place_launches",
+    "locate_operands",
+    "place_results",
     "scatter_add",
     "split_addresses",
     "unique_first_seen",
@@ -170,6 +172,18 @@ def gather_buffers(addresses, strides, which, rows, width, out):
 
 
 @jit
+def copy_spans(starts, lengths, width, out):
+    """Copy `lengths[i]` rows of `width` bytes from the address `starts[i]`, for each i, one after the other.
+
+    Args:
+        out: the address that receives them.
+    """
+    for i in range(starts.shape[0]):
+        _copy(out, starts[i], lengths[i] * width)
+        out += lengths[i] * width
+
+
+@jit
 def locate(refs, offsets, calls, position, buffer_of, row_of, which, rows):
     """Find where one operand of each call of a group is.
 
@@ -204,18 +218,15 @@ def locate(refs, offsets, calls, position, buffer_of, row_of, which, rows):
 
 
 @jit
-def place_launches(order, starts, offsets, refs, places, outputs, first, buffer_of, row_of, which, rows, how, heads):
-    """Give the results of all launches their rows, and find the operands of all.
+def place_results(order, starts, places, outputs, first, buffer_of, row_of):
+    """Give the results of all launches their rows.
 
     The outputs of the calls of a launch are consecutive rows of a buffer for each output, numbered from `first` on.
 
     Args:
         order, starts: the calls in launch order, (N,) int64, and where each launch begins there, (K + 1,) int64.
-        offsets, refs, buffer_of, row_of: as for `locate`.
         places: (N,) int64, where the first output of each call is; outputs: (K,) int64, how many a launch has.
-        which, rows: (R,) int64, receive the buffers and rows of the operands: of one launch after the other, and in
-            each of one operand after the other.
-        how, heads: for each of these operands what `locate` found, and the reference of the first call.
+        buffer_of, row_of: as for `locate`.
     """
     for k in range(outputs.shape[0]):
         for i in range(starts[k], starts[k + 1]):
@@ -223,13 +234,37 @@ def place_launches(order, starts, offsets, refs, places, outputs, first, buffer_
                 buffer_of[places[order[i]] + j] = first + j
                 row_of[places[order[i]] + j] = i - starts[k]
         first += outputs[k]
+
+
+@jit
+def locate_operands(order, starts, offsets, refs, buffer_of, row_of, which, rows, how, heads):
+    """Find the operands of all launches.
+
+    Args:
+        order, starts: as for `place_results`; offsets, refs, buffer_of, row_of: as for `locate`.
+        which, rows: (R,) int64, receive the buffers and rows of the operands: of one launch after the other, and in
+            each of one operand after the other.
+        how, heads: for each of these operands what `locate` found, and the reference of the first call. Nothing is
+            said of launches whose calls differ in the number of their operands.
+    """
     at = 0
     operand = 0
-    for k in range(outputs.shape[0]):
+    for k in range(starts.shape[0] - 1):
         calls = order[starts[k] : starts[k + 1]]
         n = calls.shape[0]
         begin = offsets[calls[0]]
-        for position in range(offsets[calls[0] + 1] - begin):
+        arity = offsets[calls[0] + 1] - begin
+        total = 0
+        alike = True
+        for i in range(n):
+            own = offsets[calls[i] + 1] - offsets[calls[i]]
+            total += own
+            alike &= own == arity
+        if not alike:  # the operands of a call are one list
+            at += total
+            operand += arity
+            continue
+        for position in range(arity):
             how[operand] = locate(
                 refs, offsets, calls, position, buffer_of, row_of, which[at : at + n], rows[at : at + n]
             )

@@ -49,7 +49,6 @@ def signature(
         found.block = BlockCall(program, values, found.index)
         found.shared = not own
         found.nbytes = sum(program.avals[step.out].nbytes for step in program.steps)
-        found.text = f"{', '.join(map(repr, avals))}: {', '.join(step.op.name for step in program.steps)}"
         trace.table.append(found)
         trace.interned[key] = found
     return found

@@ -151,8 +151,9 @@ class Fibers:
 
     def _run(self) -> None:
         for index in self._waiting:
-            if self._record is None or not self._is_recorded(self._record, index):
-                self._start(index)
+            if self._record is not None and self._is_recorded(self._record, index):
+                continue
+            self._start(index)
             if index >= self.failed:
                 break
         while self._join() or self._fibers:
@@ -359,10 +360,8 @@ def map_with_stats(
 
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
-        if index in begun:
-            before = begun.pop(index)
-        else:
-            before = None if replay is None or index >= count else replay.before(index)  # not of one that joined
+        joined = index >= count  # nothing is kept of it
+        before = None if replay is None or joined else begun.pop(index) if index in begun else replay.before(index)
         values = wrap_example(trace, given, own.copies)
         positional, named = (values, arguments) if arguments_of is None else arguments_of(values, arguments)
         result = settled(trace, (form if trace.inputs.in_order else function)(*positional, **named))
@@ -374,9 +373,19 @@ def map_with_stats(
         for column, value in zip(columns, values, strict=True):
             column.append(value)
 
-    finished = functools.partial(finish, trace)
-    kept = None if recorder is None else record
-    fibers = Fibers(trace, call, count, finished, known, own.is_changing, first, deadline, joining, admit, kept)
+    fibers = Fibers(
+        trace,
+        call,
+        count,
+        functools.partial(finish, trace),
+        known,
+        own.is_changing,
+        first,
+        deadline,
+        joining,
+        admit,
+        None if recorder is None else record,
+    )
     waits: tuple[str, int] | None = None  # the line at which the first one does
     waiting: Any = None
     ended = False  # all examples have
@@ -408,7 +417,7 @@ def map_with_stats(
             arguments.clear()
             copies.clear()
             trace.inputs.forget_writes()
-            del fibers, call, record, kept, known, finished, recorder, recorders
+            del fibers, call, record, known, recorder, recorders
             replay = None
             if trace.references() > alone:  # by recorded arrays
                 gc.collect(0)  # most often garbage: a function that calls itself by a name it closes over, say
@@ -536,6 +545,8 @@ def examples_in(sequence: Any, taker: str = "ab.map") -> list[Any]:
     Raises:
         UnsupportedError: not iterable, or a dict, whose keys are never the examples.
     """
+    if type(sequence) is list:
+        return sequence.copy()
     if rank_of(sequence) == BATCH_RANK:
         return sequence.examples()
     if not isinstance(sequence, Mapping):
@@ -555,6 +566,8 @@ def common_length(columns: Sequence[list[Any]]) -> int:
     Raises:
         UnsupportedError: no sequence. ShapeError: their lengths differ.
     """
+    if len(columns) == 1:
+        return len(columns[0])
     if not columns:
         raise UnsupportedError("ab.map got no sequence of examples; expected ab.map(f, examples, name=shared)")
     lengths = [len(column) for column in columns]

@@ -5,56 +5,54 @@ kept as one buffer. Where every operand and every result of a segment lies is kn
 launches at once; only whole values from outside that belong together are put into a buffer when they are first needed.
 """
 
+import copy
 import dataclasses
+import functools
 import time
-from array import array
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.batched_program import run_op
 from autobatch.blocks.launch import launch, launch_rows
 from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import Aval, Weak
-from autobatch.core.batched import Batched, Packed
-from autobatch.core.config import config
-from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.batched import Batched, Lengths, Packed, Size
 from autobatch.core.memory import library_code
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.kernels.rows import (
     CONSECUTIVE,
     MISSING,
-    ONE_BUFFER,
     SAME,
-    add_picked,
-    gather_buffers,
     locate,
-    place_launches,
+    locate_operands,
+    place_results,
 )
-from autobatch.lazy.schedule import Schedule, refine, schedule
+from autobatch.lazy.buffers import (
+    Buffers,
+    RaggedRows,
+    gather_rows,
+    order_of,
+    ragged_rows,
+    row_p,
+    shaped,
+    sized_rows,
+)
+from autobatch.lazy.forests import Forest, Graph, forest_p
+from autobatch.lazy.plans import Plans
+from autobatch.lazy.ragged import Group, NotTogether, Sizes, refuse, run_ragged, run_steps
+from autobatch.lazy.schedule import Schedule
+from autobatch.ops.numpy.joining import stack_p
 from autobatch.ops.rules.index_rule import shown
-from autobatch.ops.rules.row_gather import Scatter
 
-__all__ = [
-    "BlockCall",
-    "Buffers",
-    "GraphSegment",
-    "Launches",
-    "Picked",
-    "Signature",
-    "Stats",
-    "gather_p",
-    "gather_rows",
-    "launch_segment",
-    "row_p",
-]
+__all__ = ["BlockCall", "GraphSegment", "Launches", "Signature", "Stats", "launch_segment"]
 
 
 _LARGE = 8192  # bytes
 _NUMBERS = frozenset((int, np.int64, np.int32))
-_ADDED = (np.float32, np.float64)
 
 
 @dataclasses.dataclass(slots=True)
@@ -122,6 +120,13 @@ class BlockCall:
         self.views = tuple([(at, base, (None, *how)) for at, (base, *how) in program.views.items()])
         self.tail = (index, *[-1] * (len(self.outs) - 1))
 
+    def text(self, avals: Sequence[Any]) -> str:
+        """What reports show of a call whose own operands are of these kinds."""
+        own = iter(avals)
+        kinds = zip(self.program.inputs, self.shared, strict=True)
+        shown_kinds = [repr(next(own)) if value is None else f"{kind!r}s" for kind, value in kinds]
+        return f"{', '.join(shown_kinds)}: {', '.join([step.op.name for step in self.program.steps])}"
+
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Signature:
@@ -135,7 +140,9 @@ class Signature:
         base: the signature under the handling that is in force around the whole run; None if it is this one.
         block: what there is more to say of a block.
         shared: no operand belongs to one example, so one call serves all.
-        nbytes: what a call takes of the memory budget; text: what reports show.
+        nbytes: what a call takes of the memory budget.
+        family: what `ragged.family_of` found; False as long as nobody asked.
+        parts, rests: what `lazy.forests` keeps of a block that was taken apart.
     """
 
     op: Op
@@ -149,7 +156,10 @@ class Signature:
     block: BlockCall | None = None
     shared: bool = dataclasses.field(init=False)
     nbytes: int = dataclasses.field(init=False)
-    text: str = dataclasses.field(init=False)
+    family: Any = dataclasses.field(init=False, default=False)
+    _text: str = dataclasses.field(init=False, default="")
+    parts: dict[Any, Any] = dataclasses.field(init=False, default_factory=dict)
+    rests: dict[int, Any] = dataclasses.field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         avals = self.avals = tuple(self.avals)
@@ -157,11 +167,26 @@ class Signature:
         self.shared = all(aval.shared for aval in avals)
         if self.op.kind == "index" and self.nbytes < _LARGE and any(type(aval) is Weak for aval in avals):
             self.shared = False  # which row is read depends on the example; a large one is rather an operand of its own
+
+    def copied(self) -> "Signature":
+        """Another one like it, of which nothing has been found out."""
+        out = copy.copy(self)
+        out.family, out.parts, out.rests, out._text = False, {}, {}, ""
+        return out
+
+    @property
+    def text(self) -> str:
+        """What reports show."""
+        if not self._text:
+            self._text = self._described() if self.block is None else self.block.text(self.avals)
+        return self._text
+
+    def _described(self) -> str:
         attributes = [
             shown(value) if name == "spec" and type(value) is tuple else f"{name}={value!r}"  # an index; einsum's text
             for name, value in self.params.items()
         ]
-        self.text = ", ".join([*map(repr, avals), *attributes])
+        return ", ".join([*map(repr, self.avals), *attributes])
 
 
 class LargeConstant:
@@ -230,10 +255,14 @@ class GraphSegment:
         handle.segment = None
 
 
-def launch_segment(segment: GraphSegment, table: Sequence[Signature], stats: Stats) -> None:
-    """Run everything recorded in `segment`. An error is kept: values of this segment raise it when they are needed."""
+def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats, plans: Plans) -> None:
+    """Run everything recorded in `segment`. An error is kept: values of this segment raise it when they are needed.
+
+    Args:
+        table: the signatures; stats: what is counted; plans: those of earlier segments of the same trace.
+    """
     try:
-        _launch(segment, table, stats)
+        _launch(segment, table, stats, plans)
         segment.done = True
     except BaseException as error:
         segment.error = error
@@ -251,29 +280,14 @@ def launch_segment(segment: GraphSegment, table: Sequence[Signature], stats: Sta
 
 
 @library_code
-def _launch(segment: GraphSegment, table: Sequence[Signature], stats: Stats) -> None:
+def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: Plans) -> None:
     if not all(constant.is_as_it_was() for constant in segment.large.values()):
         raise NeedsLoop("an array was written to after it was used in a recorded operation")
-    sigs = _integers(segment.sigs)
-    refs = operands = _integers(segment.refs)
-    places = np.flatnonzero(sigs >= 0)
-    if len(places) < len(sigs):  # outputs beside nodes
-        node = np.cumsum(sigs >= 0) - 1
-        sigs = sigs[places]
-        operands = np.where(refs >= 0, node[np.maximum(refs, 0)], refs)
-    arity = np.array([len(sig.avals) for sig in table], np.int64)
-    offsets = np.zeros(len(sigs) + 1, np.int64)
-    np.cumsum(arity[sigs], out=offsets[1:])
-    kinds, kind_of = sigs, None
-    shared = [ref for ref, constant in segment.large.items() if constant.common]
-    if shared:
-        marks = np.zeros(len(segment.rows), np.int64)
-        marks[np.array(shared) * -1 - 1] = np.arange(1, len(shared) + 1)
-        kinds, kind_of = refine(sigs, offsets, operands, marks)
-    plan = schedule(kinds, offsets, operands, len(table) if kind_of is None else len(kind_of), config.scheduler)
+    graph, plan, groups = plans.of(segment, table)
     stats.bound += plan.bound
-    each = [table[index] for index in sigs[plan.order[plan.starts[:-1]]].tolist()]
-    launches = Launches(segment, plan, each, offsets, refs, places)
+    numbers = graph.sigs[plan.order[plan.starts[:-1]]].tolist()
+    each = [table[index] if index < graph.signatures else graph.forests[index - graph.signatures] for index in numbers]
+    launches = Launches(segment, graph, plan, each, groups)
     errors = np.geterr()
     clock = time.perf_counter
     before = clock()
@@ -284,15 +298,9 @@ def _launch(segment: GraphSegment, table: Sequence[Signature], stats: Stats) -> 
             with np.errstate(**sig.errors):
                 count = launches.run(k, sig, stats)
         now = clock()
-        stats.launched(sig.op.name, sig.text, count, now - before)
+        group = groups[k] if groups else None
+        stats.launched(sig.op.name, sig.text if group is None else group.text, count, now - before)
         before = now
-
-
-def _integers(values: Any) -> np.ndarray:
-    """A list as an array: by way of `array`, which is three times as fast as NumPy."""
-    if type(values) is np.ndarray:
-        return values
-    return np.frombuffer(array("q", values), np.int64) if values else np.zeros(0, np.int64)
 
 
 class Launches:
@@ -302,32 +310,32 @@ class Launches:
     reference is the index of its place.
 
     Args:
-        segment: what was recorded; plan: its schedule.
+        segment: what was recorded; graph: its calls; plan: their schedule.
         sigs: for each launch its signature.
-        offsets: (N + 1,) int64, where the references of each call begin in `refs`, (R,) int64.
-        places: (N,) int64, the node that is the first output of each call.
+        groups: for each launch what it is if its calls are of several signatures, else None; empty if none is.
     """
 
     __slots__ = (
-        "_at", "_buffer_of", "_first", "_heads", "_how", "_number", "_offsets", "_order", "_refs",
+        "_at", "_buffer_of", "_first", "_groups", "_heads", "_how", "_known", "_number", "_offsets", "_order", "_refs",
         "_row_of", "_rows", "_starts", "_which", "buffers", "sources",
     )  # fmt: skip
 
     def __init__(
         self,
         segment: Any,
+        graph: Graph,
         plan: Schedule,
         sigs: Sequence[Any],
-        offsets: np.ndarray,
-        refs: np.ndarray,
-        places: np.ndarray,
+        groups: "Sequence[Group | None]" = (),
     ) -> None:
+        self._groups = groups
+        self._known: dict[bytes, Lengths] = {}
         self.sources = segment.sources
-        self._refs = refs
-        self._offsets = offsets
+        self._refs = refs = graph.refs
+        self._offsets = graph.offsets
         self._order = plan.order
         self._starts = plan.starts.tolist()
-        self._buffer_of = np.full(len(segment.sigs) + len(segment.rows), -1, np.int64)
+        self._buffer_of = np.full(graph.count + len(segment.rows), -1, np.int64)
         self._row_of = np.zeros(len(self._buffer_of), np.int64)
         held = self._hold(segment.rows)
         outputs = np.array([1 if sig.block is None else len(sig.block.outs) for sig in sigs], np.int64)
@@ -337,8 +345,15 @@ class Launches:
             self.buffers.put(number, source)
         self._which, self._rows = np.empty(len(refs), np.int64), np.empty(len(refs), np.int64)
         how, heads = np.empty((2, sum([len(sig.avals) for sig in sigs])), np.int64)
-        where = self._buffer_of, self._row_of, self._which, self._rows
-        place_launches(plan.order, plan.starts, offsets, refs, places, outputs, self._number, *where, how, heads)
+        where = self._buffer_of, self._row_of
+        place_results(plan.order, plan.starts, graph.places, outputs, self._number, *where)
+        for number, sig in zip(self._number + np.cumsum(outputs) - outputs, sigs, strict=True):
+            if type(sig) is Forest:
+                self._buffer_of[sig.places] = number
+                self._row_of[sig.places] = np.arange(len(sig.places))
+        for each in where:
+            each[graph.same[0]] = each[graph.same[1]]
+        locate_operands(plan.order, plan.starts, graph.offsets, refs, *where, self._which, self._rows, how, heads)
         self._how, self._heads = how.tolist(), heads.tolist()
         self._first = self._at = 0  # of the next launch, in `_how` and in `_which`
         segment.buffer_of, segment.row_of = self._buffer_of, self._row_of
@@ -360,7 +375,12 @@ class Launches:
     def run(self, k: int, sig: Any, stats: Stats) -> int:
         """Make launch number k, of calls of this signature; how many they are."""
         calls = self._order[self._starts[k] : self._starts[k + 1]]
-        if sig.block is not None:
+        group = self._groups[k] if self._groups else None
+        if type(sig) is Forest:
+            outs = [self._forest(sig)]
+        elif group is not None:
+            outs = [self._join(group, calls)] if group.is_join else self._mixed(group, calls, stats)
+        elif sig.block is not None:
             outs = self._block(sig.block, sig.avals, calls, stats)
         else:
             outs = [self._op(sig, calls, stats)]
@@ -368,8 +388,11 @@ class Launches:
             self.buffers.put(self._number, out)
             self._number += 1
         self._first += len(sig.avals)
-        self._at += len(sig.avals) * len(calls)
-        return len(calls)
+        if group is not None and group.is_join:
+            self._at += int(np.diff(self._offsets)[calls].sum())
+        else:
+            self._at += len(sig.avals) * len(calls)
+        return len(calls) if type(sig) is not Forest else len(sig.places)
 
     def _op(self, sig: Any, calls: np.ndarray, stats: Stats) -> Any:
         op, n = sig.op, len(calls)
@@ -413,6 +436,118 @@ class Launches:
         if True in rows:
             return outs
         return [_repeated(out, len(calls), aval) for out, aval in zip(outs, call.outs, strict=True)]
+
+    def _forest(self, forest: Forest) -> Any:
+        """Launch chains of additions."""
+        span = slice(self._at, self._at + forest.terms)
+        which, rows = self._which[span], self._rows[span]
+        if (which < 0).any():
+            which, rows = self._found(np.array(self._heads[self._first : self._first + forest.terms]))
+        terms = gather_rows(self.buffers, which, rows, order_of(which, rows), forest.aval.shape)
+        return forest_p(terms, op=forest.op, left=forest.left, right=forest.right)
+
+    def _found(self, refs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The buffer and the row of each of these values; whole ones from outside are put into one before."""
+        outside = np.unique(refs[self._buffer_of[refs] < 0])[::-1]
+        if len(outside):
+            self._pool_sized(outside)
+        return self._buffer_of[refs], self._row_of[refs]
+
+    def _join(self, group: Group, calls: np.ndarray) -> Any:
+        """Launch calls that put what they are given below each other: all that do is bring rows together."""
+        sigs, numbers = group.sigs, group.inverse.tolist()
+        counts = np.diff(self._offsets)[calls]
+        first = self._offsets[calls]
+        refs = self._refs[np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())]
+        which, rows = self._found(refs)
+        how = order_of(which, rows)
+        sizes = Sizes(group.inverse, self._known)([sig.out for sig in sigs])
+        if sigs[0].op is stack_p:
+            flat = gather_rows(self.buffers, which, rows, how, sigs[0].avals[0].shape)
+        else:
+            lengths = np.array([aval.shape[0] for number in numbers for aval in sigs[number].avals], np.int64)
+            piece: Size = int(lengths[0]) if (lengths == lengths[0]).all() else Lengths(lengths)
+            found = sized_rows(self.buffers, which, rows, how, (piece, *sizes[1:]))
+            flat = found.values if isinstance(piece, Lengths) else found.reshape((-1, *found.shape[2:]))
+        data = shaped(flat, sizes, len(calls))
+        return RaggedRows(data, sizes) if isinstance(sizes[0], Lengths) else data
+
+    def _mixed(self, group: Group, calls: np.ndarray, stats: Stats) -> list[Any]:
+        """Launch calls that differ in sizes; where some op has no rule for that, those of each signature alone."""
+        sizes_of = Sizes(group.inverse, self._known)
+        operands = [
+            self._sized(tokens, calls, position, sizes_of)
+            for position, tokens in enumerate(zip(*[sig.avals for sig in group.sigs], strict=True))
+        ]
+        first = group.sigs[0]
+        run = functools.partial(run_op, fallbacks=stats.fallbacks)
+        try:
+            if first.block is None:
+                params, avals = [sig.params for sig in group.sigs], [sig.out for sig in group.sigs]
+                outs = [run_ragged(first.op, operands, params, avals, sizes_of)]
+            else:
+                given = iter(operands)
+                inputs = [next(given) if value is None else value for value in first.block.shared]
+                programs = [sig.block.program for sig in group.sigs]
+                outs = run_steps(programs, inputs, sizes_of, run)
+        except NotTogether:
+            refuse(first.family)
+            return self._one_by_one(group, calls, sizes_of)
+        n = len(calls)
+        kinds = [first.out] if first.block is None else first.block.outs
+        return [
+            (RaggedRows(out.data, out.sizes) if out.is_ragged else out.data)
+            if type(out) is Batched
+            else _repeated(out, n, aval)
+            for out, aval in zip(outs, kinds, strict=True)
+        ]
+
+    def _one_by_one(self, group: Group, calls: np.ndarray, sizes_of: Sizes) -> list[Any]:
+        """The results of calls that differ in sizes and have no rule for it, as buffers."""
+        found = []
+        for call, number in zip(calls.tolist(), group.inverse.tolist(), strict=True):
+            sig = group.sigs[number]
+            first = self._offsets.item(call)
+            values = [self._value(ref) for ref in self._refs[first : first + len(sig.avals)].tolist()]
+            if sig.block is None:
+                found.append([sig.op(*values, **sig.params)])
+            else:
+                given = iter(values)
+                found.append(launch(sig.block.program, [next(given) if x is None else x for x in sig.block.shared]))
+        outs = []
+        for at, column in enumerate(zip(*found, strict=True)):
+            sizes = sizes_of([sig.out if sig.block is None else sig.block.outs[at] for sig in group.sigs])
+            outs.append(ragged_rows(column, sizes) if Lengths in map(type, sizes) else np.stack(column))
+        return outs
+
+    def _sized(self, tokens: Sequence[Any], calls: np.ndarray, position: int, sizes_of: Sizes) -> Any:
+        """One operand of a group whose calls may differ in its sizes."""
+        if all(token is tokens[0] for token in tokens):
+            return self._operand(tokens[0], calls, position)
+        n = len(calls)
+        begin = self._at + position * n
+        which, rows = self._which[begin : begin + n], self._rows[begin : begin + n]
+        how = self._how[self._first + position]
+        if how == MISSING:
+            found = self._refs, self._offsets, calls, position, self._buffer_of, self._row_of, which, rows
+            how = locate(*found)
+            if how == MISSING:
+                refs = self._refs[self._offsets[calls] + position]
+                self._pool_sized(np.unique(refs[self._buffer_of[refs] < 0])[::-1])
+                how = locate(*found)
+        sizes = sizes_of(tokens)
+        return Batched(sized_rows(self.buffers, which, rows, how, sizes), sizes)
+
+    def _pool_sized(self, places: np.ndarray) -> None:
+        """Put whole external values that differ in sizes into one buffer."""
+        values = [self.sources[~place] for place in places.tolist()]
+        kinds = {value.shape: number for number, value in enumerate(values)}
+        number = {shape: at for at, shape in enumerate(kinds)}
+        inverse = np.array([number[value.shape] for value in values])
+        sizes = Sizes(inverse, self._known)([values[at] for at in kinds.values()])
+        pool = ragged_rows(values, sizes) if Lengths in map(type, sizes) else np.stack(values)
+        self._buffer_of[places] = self.buffers.append(pool)
+        self._row_of[places] = np.arange(len(values))
 
     def _operand(
         self, token: Any, calls: np.ndarray, position: int, ragged: bool = False, batched: bool = False
@@ -458,7 +593,7 @@ class Launches:
                 refs = self._refs[self._offsets[calls] + position]
                 self._pool(np.unique(refs[self._buffer_of[refs] < 0]), token)
                 how = locate(*found)
-        return Batched(gather_rows(self.buffers, which, rows, how), token.shape)
+        return Batched(gather_rows(self.buffers, which, rows, how, token.shape), token.shape)
 
     def _value(self, ref: int) -> Any:
         """The value at one place, of the kind that the op's own implementation takes."""
@@ -501,164 +636,3 @@ def _example(operand: Any, index: int) -> Any:
         value = operand.data[index]
         return value.item() if operand.scalar is not None and hasattr(value, "item") else value
     return operand
-
-
-class Buffers:
-    """The buffers of one segment: arrays of rows, plain or of an interpreter below.
-
-    Attributes:
-        arrays: them, by their number; None for one that is still to come.
-        plain: whether all that are there are plain arrays.
-    """
-
-    __slots__ = ("_addresses", "_strided", "_strides", "arrays", "plain")
-
-    def __init__(self, arrays: list[Any], count: int) -> None:
-        self.arrays = arrays
-        self.plain = True
-        self._strided: set[int] = set()  # numbers of plain arrays whose rows do not lie in one piece
-        arrays += [None] * count
-        self._addresses = np.zeros(len(arrays), np.int64)
-        self._strides = np.zeros(len(arrays), np.int64)
-
-    def put(self, number: int, array: Any) -> None:
-        """Let a buffer be this array."""
-        if type(array) is not np.ndarray:
-            self.plain = False
-        elif array.flags.c_contiguous or array[:1].flags.c_contiguous:
-            self._addresses[number] = array.__array_interface__["data"][0]
-            self._strides[number] = array.strides[0]
-        else:
-            self._strided.add(number)
-        self.arrays[number] = array
-
-    def append(self, array: Any) -> int:
-        """Add a buffer; its number."""
-        number = len(self.arrays)
-        self.arrays.append(None)
-        if number >= len(self._addresses):
-            self._addresses = np.concatenate([self._addresses, np.zeros(number + 1, np.int64)])
-            self._strides = np.concatenate([self._strides, np.zeros(number + 1, np.int64)])
-        self.put(number, array)
-        return number
-
-    def copied(self, like: int, which: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Row `rows[i]` of buffer `which[i]`, for each i, of plain buffers that are all like number `like`."""
-        for number in self._strided.intersection(which.tolist()) if self._strided else ():
-            self._strided.discard(number)
-            self.put(number, np.ascontiguousarray(self.arrays[number]))
-        array = self.arrays[like]
-        out = np.empty((rows.shape[0], *array.shape[1:]), array.dtype)
-        if out.size:
-            start = out.__array_interface__["data"][0]
-            gather_buffers(self._addresses, self._strides, which, rows, out.strides[0], start)
-        return out
-
-
-def gather_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int) -> Any:
-    """Row `rows[i]` of buffer `which[i]`, for each i, as one array.
-
-    Args:
-        buffers: arrays (n_k, *shape), those that are named of one shape and dtype.
-        which: (n,) int64; rows: (n,) int64; how: what `kernels.rows.locate` found, CONSECUTIVE or later.
-    """
-    first = which.item(0)
-    buffer = buffers.arrays[first]
-    if how == CONSECUTIVE:
-        n = rows.shape[0]
-        if n == buffer.shape[0]:
-            return buffer
-        start = rows.item(0)
-        if type(buffer) is np.ndarray:
-            return buffer[start : start + n]
-        return gather_p(buffer, which=None, rows=slice(start, start + n))
-    if buffers.plain or (how == ONE_BUFFER and type(buffer) is np.ndarray):
-        return buffers.copied(first, which, rows)
-    if how == ONE_BUFFER:
-        return gather_p(buffer, which=None, rows=rows)
-    used = np.flatnonzero(np.bincount(which)).tolist()
-    several = [buffers.arrays[k] for k in used]
-    if all(type(each) is np.ndarray for each in several):
-        return buffers.copied(first, which, rows)
-    number = np.zeros(used[-1] + 1, np.int64)
-    number[used] = np.arange(len(used))
-    return gather_p(*several, which=_Which(number[which]), rows=rows)
-
-
-class _Which:
-    """Which buffer each row comes from; the rows of one buffer are found once for all buffers, when first asked for."""
-
-    __slots__ = ("_bounds", "_order", "numbers")
-
-    def __init__(self, numbers: np.ndarray) -> None:
-        self.numbers = numbers
-        self._order: np.ndarray | None = None
-        self._bounds: list[int] = []
-
-    def places(self, buffer: int) -> np.ndarray:
-        """The places whose row is in this buffer, in order."""
-        if self._order is None:
-            self._order = np.argsort(self.numbers, kind="stable")
-            self._bounds = np.searchsorted(self.numbers[self._order], np.arange(int(self.numbers.max()) + 2)).tolist()
-        return self._order[self._bounds[buffer] : self._bounds[buffer + 1]]
-
-
-class Picked(SparseCotangent):
-    """`values[places]` at `rows` of an array, zero elsewhere: what one of several buffers that a gather read gets.
-
-    >>> Picked(np.array([1, 1]), np.array([[1.0], [2.0], [3.0]]), np.array([0, 2]), (2, 1)).to_dense()
-    array([[0.],
-           [4.]])
-    """
-
-    __slots__ = ("dtype", "places", "rows", "shape", "values")
-
-    def __init__(self, rows: np.ndarray, values: np.ndarray, places: np.ndarray, shape: tuple[int, ...]) -> None:
-        self.rows = rows
-        self.values = values
-        self.places = places
-        self.shape = shape
-        self.dtype = values.dtype
-
-    def add_to(self, dense: np.ndarray) -> None:
-        if dense.flags.c_contiguous and dense.dtype == self.dtype and dense.size:
-            values = np.ascontiguousarray(self.values)
-            flat = dense.reshape(len(dense), -1)
-            add_picked(values.reshape(len(values), flat.shape[1]), self.places, self.rows, flat)
-        else:
-            np.add.at(dense, self.rows, self.values[self.places])
-
-
-def _gather(*buffers: Any, which: _Which | None, rows: Any) -> np.ndarray:
-    if which is None:
-        buffer = buffers[0]  # take() copies all of a strided array first
-        return buffer.take(rows, axis=0) if buffer.flags.c_contiguous and type(rows) is np.ndarray else buffer[rows]
-    own = Buffers([], len(buffers))
-    for number, buffer in enumerate(buffers):
-        own.put(number, buffer)
-    return own.copied(0, which.numbers, rows)
-
-
-def _gather_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    which, rows, buffer = params["which"], params["rows"], args[position]
-    if which is not None:
-        mine = which.places(position)
-        rows = rows[mine]
-        if type(ct) is np.ndarray and ct.dtype == buffer.dtype and ct.dtype in _ADDED:
-            return Picked(rows, ct, mine, tuple(buffer.shape))
-        ct = ct[mine]
-    return Scatter(rows, ct, tuple(buffer.shape), buffer.dtype, unique=isinstance(rows, slice) or _distinct(rows))
-
-
-def _distinct(rows: np.ndarray) -> bool:
-    return bool((np.bincount(rows) <= 1).all())
-
-
-gather_p = Op("gather", _gather, vjp=_gather_vjp, kind="gather")
-
-
-def _row_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return Scatter(params["row"], ct, tuple(args[0].shape), args[0].dtype, unique=True)
-
-
-row_p = Op("row", lambda buffer, *, row: buffer[row], vjp=_row_vjp, kind="gather")

@@ -10,9 +10,10 @@ proved to see the structure of its arguments only (`rewrite.structural`), what i
 A recording is kept when an example is seen for the second time, and only if nothing looked at the value of an array.
 """
 
-import copy
 import dataclasses
 import functools
+import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -39,6 +40,7 @@ _KEYS = (int, bool, str, type(None))
 _TABLES = (np.ndarray, EmbeddingTable)
 _ROOM = 1 << 26  # bytes of the recordings of one shelf, about
 _numbering = threading.Lock()
+_WARNING = ("autobatch", "numpy", "scipy")  # packages that compute, and may warn in their own name
 _PATIENCE = 32  # recordings that could not be kept, where none could
 
 
@@ -72,7 +74,7 @@ class Template:
         self.key = tuple(map(number_of, key))
         self.avals = tuple(map(number_of, sig.avals))
         self.program = None if sig.block is None else sig.block.program
-        self.sig = copy.copy(sig)
+        self.sig = sig.copied()
         self.sig.avals, self.sig.block = (), None
 
     def bound(self, trace: Trace, arrays: Sequence[LazyArray]) -> Signature:
@@ -80,7 +82,7 @@ class Template:
         key = _bound(self.key, arrays)
         sig = trace.interned.get(key)
         if sig is None:
-            sig = copy.copy(self.sig)
+            sig = self.sig.copied()
             sig.avals, sig.index, sig.errors = _bound(self.avals, arrays), len(trace.table), trace.errors
             if self.program is not None:
                 values = [arrays[part.number].source if type(part) is SharedPlace else None for part in self.key[1:]]
@@ -179,10 +181,12 @@ class Memory:
 
     Args:
         guards: what it relies on; attributes: names of attributes that it reads.
+        modules: names of the modules that the function and what it calls are of.
     """
 
-    def __init__(self, guards: Sequence[Guard], attributes: Iterable[str]) -> None:
+    def __init__(self, guards: Sequence[Guard], attributes: Iterable[str], modules: Iterable[str] = ()) -> None:
         self.guards = tuple(guards)
+        self.modules = frozenset(modules)
         self.classes = Classes(attributes)
         self._shelves: dict[Any, Shelf] = {}
 
@@ -201,7 +205,7 @@ class Memory:
             columns: the arguments of the examples; shared: those of all examples, as these see them.
         """
         filters = users_filters()
-        if not config.replay or any(map(_shows_all, filters)):
+        if not config.replay or any(_shows_all(each, self.modules) for each in filters):
             return None
         arrays: list[LazyArray] = []
         try:
@@ -420,9 +424,23 @@ def _containers(value: Any) -> set[int]:
     return {id(value)}.union(*map(_containers, parts))
 
 
-def _shows_all(each: Any) -> bool:
-    """Whether a filter of warnings shows those of the examples, as often as it is set."""
-    return each[0] not in ("ignore", "error") and issubclass(RuntimeWarning, each[2])
+def _shows_all(each: Any, modules: frozenset[str]) -> bool:
+    """Whether a filter of warnings shows those of examples, whose functions are of these modules, as often as set.
+
+    Libraries set filters for modules of their own: awkward does, which Numba imports where it is installed.
+    """
+    if each[0] in ("ignore", "error") or not issubclass(RuntimeWarning, each[2]):
+        return False
+    pattern = each[3]
+    if not isinstance(pattern, re.Pattern):
+        return True
+    return any(map(pattern.match, modules)) or _is_of_arrays(pattern)
+
+
+@functools.cache
+def _is_of_arrays(pattern: "re.Pattern[str]") -> bool:
+    """Whether it matches a module in which operations on arrays warn."""
+    return any(pattern.match(name) for name in tuple(sys.modules) if name.partition(".")[0] in _WARNING)
 
 
 class _Handles:

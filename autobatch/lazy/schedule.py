@@ -218,6 +218,8 @@ def by_queues(
                 best, best_complete = s, complete
             elif complete == best_complete and total[s] * count[best] < total[best] * count[s]:
                 best = s
+        if best < 0:
+            raise ValueError("a call comes before its operands")
         starts[launches] = done
         launches += 1
         begin, end = head[best], tail[best]

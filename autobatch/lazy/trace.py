@@ -34,8 +34,10 @@ from autobatch.core.recorded import is_recorded
 from autobatch.facts.call_effects import effect_of
 from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
+from autobatch.lazy.buffers import row_p
 from autobatch.lazy.example_state import Inputs
-from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment, row_p
+from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment
+from autobatch.lazy.plans import Plans
 from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule
 from autobatch.tables.sparse import SparseRows
@@ -64,6 +66,7 @@ class Trace:
         consts: the references of constants in this segment, by content or id.
         forget: what makes the recorders forget what their last calls in this trace found.
         memo: results of calls of shared operands.
+        plans: what was launched together in the last rounds, which the next one may equal.
         example: the index of the running example, -1 outside `ab.map`.
         park: called where a value is needed (False) or the budget is spent (True); None: launch at once.
         failed: why the whole run must be repeated as a loop, if it must.
@@ -74,7 +77,7 @@ class Trace:
 
     __slots__ = (
         "_budget", "_filters", "_handling", "_room", "_shared", "consts", "errors", "example", "failed", "fast",
-        "forget", "inputs", "interned", "level", "memo", "park", "segment", "shortcuts", "stats", "table",
+        "forget", "inputs", "interned", "level", "memo", "park", "plans", "segment", "shortcuts", "stats", "table",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -93,6 +96,7 @@ class Trace:
         self.forget: list[Callable[[], None]] = []
         self.shortcuts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.memo: dict[Any, Any] = {}
+        self.plans = Plans()
         self._shared: dict[int, LazyArray] = {}
         self._budget = config.memory_budget
         self._start_segment()
@@ -202,7 +206,7 @@ class Trace:
         key = (sig.index, *errors.values())
         found = sig if errors == sig.errors else self.interned.get(key)
         if found is None:
-            found = self.interned[key] = copy.copy(sig)
+            found = self.interned[key] = sig.copied()
             found.errors, found.index, found.base = errors, len(self.table), sig.base or sig
             if sig.block is not None:
                 found.block = BlockCall(sig.block.program, sig.block.shared, found.index)
@@ -504,7 +508,16 @@ class Trace:
         for forget in self.forget:
             forget()
         entered = self.segment.entered
-        for held in (entered, self._shared, self.memo, self.interned, self.fast, self.forget, self.shortcuts):
+        for held in (
+            entered,
+            self._shared,
+            self.memo,
+            self.interned,
+            self.fast,
+            self.forget,
+            self.shortcuts,
+            self.plans,
+        ):
             held.clear()
 
     def launch(self) -> None:
@@ -513,7 +526,7 @@ class Trace:
         if len(segment.sigs):
             self._start_segment()
             try:
-                launch_segment(segment, self.table, self.stats)
+                launch_segment(segment, self.table, self.stats, self.plans)
             except SystemError as error:
                 cause: BaseException | None = error
                 while isinstance(cause, SystemError):  # what a kernel makes of an interrupt that came while it ran

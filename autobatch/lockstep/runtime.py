@@ -45,6 +45,8 @@ def _same_lanes(a: Any, b: Any) -> Any:
     batch, other = (a, b) if isinstance(a, Batch) else (b, a)
     if other is None and isinstance(batch, ObjectBatch):
         return stack_results(per_lane(operator.is_, (a, b), {}))
+    if other is None:
+        return False  # its examples are arrays or numbers
     numbers = isinstance(other, np.ndarray | np.generic | int | float | complex) and not isinstance(other, bool)
     if type(batch) is not MaskedBatch or numbers or is_boxed(other):  # a narrowed batch is another object
         raise NeedsLoop("whether two values that differ by example are one object")

@@ -6,6 +6,7 @@ they were so many updates before its own, exactly: so nothing depends on who is 
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -69,6 +70,18 @@ class _Rows:
     rows: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
+@dataclasses.dataclass(slots=True)
+class _Reading:
+    """Where a worker is: the step that it computes, and after how many updates that reads rows."""
+
+    step: int = 0
+    version: int = 0
+
+    def pull(self, communicator: Communicator, name: str, keys: np.ndarray) -> np.ndarray:
+        """Rows that were not foreseen."""
+        return communicator.pull(name, keys, self.step, self.version)
+
+
 class TrainingWorker:
     """A worker.
 
@@ -80,18 +93,18 @@ class TrainingWorker:
     def __init__(self, plan: TrainingPlan, communicator: Communicator, dense: list[Any], state: Any) -> None:
         self.plan, self.communicator = plan, communicator
         self.dense, self.state = dense, state
-        self._step = self._version = 0
+        self._reading = _Reading()
         self._columns = KeyColumns(plan.keys)
         self._gradient = value_and_grad(plan.loss)
-        self._tables = {name: PulledTable(like, self._puller(name)) for name, like in plan.like.items()}
+        pull = self._reading.pull
+        self._tables = {
+            name: PulledTable(like, functools.partial(pull, communicator, name)) for name, like in plan.like.items()
+        }
         self._dtypes = {name: like.key_dtype for name, like in plan.like.items() if like.insert_on == "update"}
         self._batches: dict[int, list[Any]] = {}
         self._sizes: dict[int, int] = {}
         self._coming: dict[int, _Rows] = {}
         self._pushed: dict[int, list[int]] = {}
-
-    def _puller(self, name: str) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda keys: self.communicator.pull(name, keys, self._step, self._version)
 
     def run(self, first: int, last: int) -> list[float]:
         """Take the steps from `first` to before `last`; the loss of each. Then nothing is on its way any more."""
@@ -103,7 +116,7 @@ class TrainingWorker:
     def _steps(self, first: int, last: int) -> Iterator[float]:
         staleness = self.plan.staleness
         for step in range(first, last):
-            self._step, self._version = step, max(first, step - staleness)
+            self._reading.step, self._reading.version = step, max(first, step - staleness)
             if step == first:  # the first batch may show which keys the next ones need
                 self._pull(first, first)
                 blocks = self._blocks(first)

@@ -7,21 +7,22 @@ from types import CodeType
 from typing import Any
 
 from autobatch.api.batch import BatchFunction, batch
-from autobatch.api.call_ways import NAMES, NOT_NEEDED, Ran, ran_ways
+from autobatch.api.call_ways import NOT_NEEDED
+from autobatch.api.ran import NAMES, Ran, ran_ways
 from autobatch.api.transforms import map_with_stats
 from autobatch.batches.any_batch import Batch
-from autobatch.core.diagnostics import Fallback, noted_fallbacks
+from autobatch.core.diagnostics import Fallback, hide_frames, noted_fallbacks
 from autobatch.core.pytree import leaves
-from autobatch.core.tracebacks import hide_frames
 from autobatch.lazy.launching import Stats
 from autobatch.lockstep.run import has_batch
 from autobatch.report.advice import Facts, advice
-from autobatch.report.line_profile import LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
+from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
 from autobatch.report.source_lines import Section, source_of
 from autobatch.report.summary import Forced, Launch, Line, Report
 
 __all__ = ["WatchedCalls", "explain", "watching"]
 
+_PARTS = ("_ab_body", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # of functions, which are shown whole
 _WORTH = 0.04  # of the time, from which on a line's steps are worth a word
 _FLY, _LOOP, _COMPILED, _LOCKSTEP = NAMES["fly"], NAMES["loop"], NAMES["compiled"], NAMES["lockstep"]
 
@@ -59,7 +60,7 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
     batched = has_batch(args, shared)
     with watching() as watched:
         try:
-            if hasattr(f, "_ab_gradient"):
+            if hasattr(f, "_ab_differentiated"):
                 f(*args, **shared)
             elif batched:
                 (f if isinstance(f, BatchFunction) else batch(f))(*args, **shared)
@@ -78,12 +79,12 @@ class WatchedCalls:
 
     Attributes:
         ran: how calls ran, in the order of their ends; notes: what fell back; profile: where the time went.
-        examples: how many the outermost call had.
+        examples: how many the outermost call had, where that is known.
     """
 
     def __init__(self, ran: list[Ran], notes: list[Fallback], profile: LineProfile) -> None:
         self.ran, self.notes, self.profile = ran, notes, profile
-        self.examples = 0
+        self.examples: int | None = None
 
     def report(self, f: Any = None) -> Report:
         """All of it as one report, of the function that was called last where none is given."""
@@ -96,7 +97,7 @@ class WatchedCalls:
         for note in self.notes:
             if not any(why in note.reason for why in stats.fallbacks):
                 fallbacks[note] = fallbacks.get(note, 0) + 1
-        function = last.function if f is None or hasattr(f, "_ab_gradient") else f
+        function = last.function if f is None or hasattr(f, "_ab_differentiated") else f
         return Report(
             examples=self.examples,
             rounds=stats.rounds,
@@ -109,12 +110,16 @@ class WatchedCalls:
             why=last.why,
             costs={NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None},
             refusals=_refusals(last),
+            untried=tuple(
+                NAMES[each] for each, cost in last.costs.items() if not (cost.runs or cost.refused) and each != last.way
+            ),
             called=dict(Counter(NAMES[each.way] for each in self.ran)),
             name=_name(function),
             lines=tuple(_lines(self, way, _code(function), stats)),
             seconds=profile.seconds,
             preparing=profile.of(PREPARING).seconds,
             library=profile.of(LIBRARY).seconds,
+            backward=profile.of(BACKWARD).seconds,
             nbytes=0 if way == _LOOP else profile.nbytes,
             spans=tuple(profile.spans),
             nodes=tuple(profile.nodes),
@@ -142,6 +147,15 @@ def watching() -> Iterator[WatchedCalls]:
 def _refusals(ran: Ran) -> dict[str, str]:
     found = {NAMES[each]: cost.refused for each, cost in ran.costs.items() if cost.refused}
     return {way: why for way, why in found.items() if why != NOT_NEEDED}
+
+
+def _untried(ran: Ran) -> tuple[str, ...]:
+    """The ways other than the one taken of which nothing is known."""
+    return tuple(
+        NAMES[way]
+        for way, cost in ran.costs.items()
+        if way != ran.way and not (cost.runs or cost.stops or cost.refused)
+    )
 
 
 def _together(found: Sequence[Stats]) -> Stats:
@@ -179,7 +193,7 @@ def _code(function: Any) -> Any:
 
 def _sections(watched: WatchedCalls, code: Any) -> list[Section]:
     """The functions to show: the one that was called, then those that took most; none that is inside of another."""
-    found = [each for each in watched.profile.codes.values() if each.co_name != "_ab_body"]
+    found = [each for each in watched.profile.codes.values() if each.co_name not in _PARTS]
     own: Section | None = None
     if code is not None and is_users_code(code):
         found.append(code)
@@ -215,7 +229,7 @@ def _lines(watched: WatchedCalls, way: str, code: Any, stats: Stats) -> Iterator
     for note in watched.notes:
         file, line = note.where
         notes.setdefault((file, source_of(file).start(line)), []).append(note.reason)
-    facts = Facts(way, watched.examples, _refusals(watched.ran[-1]) if watched.ran else {})
+    facts = Facts(way, watched.examples or 0, _refusals(watched.ran[-1]) if watched.ran else {})
     waits: Counter[Place] = Counter()
     for (file, line), times in stats.forced.items():
         waits[file, source_of(file).start(line)] += times

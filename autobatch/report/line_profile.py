@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -122,7 +122,7 @@ class LineProfile:
         self._place = LIBRARY
         self._quiet = 0  # inside of a launch, or of what prepares one: what runs there is no line of the user's
         self._kinds: dict[int, tuple[CodeType, Any]] = {id(code): (code, how) for code, how in _WATCHED}
-        self._launches: list[tuple[Any, int, float]] = []  # of the segment that is being launched
+        self._makers: dict[int, int] = {}  # of each buffer of the segment that is being launched, its node
         self._start = self._last = 0.0
         self._before: Any = None
 
@@ -183,7 +183,7 @@ class LineProfile:
         if known is None:
             known = self._kinds[id(code)] = (code, _how_to_watch(code))
         how: Any = known[1]
-        if how is None or self._quiet:
+        if how is None or (self._quiet and (how is not _prepares or self._place == PREPARING)):
             spent = time.perf_counter() - now
             self._last += spent
             self._start += spent
@@ -245,9 +245,10 @@ _NAMES = {LIBRARY: "recording, scheduling, packing", PREPARING: "preparing code"
 
 
 def _launch(profile: LineProfile, frame: FrameType) -> Any:
-    """A group of recorded calls."""
-    sig = frame.f_locals["sig"]
-    place: Place = sig.where
+    """A group of recorded calls, and the buffers that it reads and makes."""
+    sig, launches = frame.f_locals["sig"], frame.f_locals["self"]
+    place: Place = getattr(sig, "where", LIBRARY)  # calls that lead to each other, as one, may be of several lines
+    at, made = launches._at, launches._number
 
     def then(count: Any, seconds: float, now: float) -> None:
         if not isinstance(count, int):  # it raised
@@ -255,12 +256,16 @@ def _launch(profile: LineProfile, frame: FrameType) -> Any:
         figures = profile.of(place)
         figures.calls += count
         figures.launches += 1
-        figures.nbytes += sig.nbytes * count
+        figures.nbytes += getattr(sig, "nbytes", sig.avals[0].nbytes if sig.avals else 0) * count
         lines = _LINES.search(sig.op.name) if sig.block is not None else None
         if lines is not None:
             figures.last = max(figures.last, int(lines[2] or lines[1]))
         profile._charge(now, "launch", f"{sig.op.name}, {_calls(count)}")
-        profile._launches.append((sig, count, seconds))
+        if len(profile.nodes) < _MOST_NODES:
+            makers = profile._makers
+            reads = {makers[buffer] for buffer in np.unique(launches._which[at : launches._at]) if buffer in makers}
+            makers.update(dict.fromkeys(range(made, launches._number), len(profile.nodes)))
+            profile.nodes.append(Node(sig.op.name, place, count, seconds, tuple(sorted(reads))))
 
     return profile._until_return(then, place)
 
@@ -270,35 +275,9 @@ def _calls(count: int) -> str:
 
 
 def _segment(profile: LineProfile, frame: FrameType) -> Any:
-    """All that was recorded since the last launch: its graph is read when it is done."""
-    profile._launches = []
-
-    def then(_: Any, seconds: float, now: float) -> None:
-        launches = frame.f_locals.get("launches")
-        if launches is not None and len(profile.nodes) + len(profile._launches) <= _MOST_NODES:
-            profile.nodes += _nodes(frame.f_locals, profile._launches, len(profile.nodes))
-
-    return profile._until_return(then, LIBRARY, quiet=0)
-
-
-def _nodes(found: dict[str, Any], launched: Sequence[tuple[Any, int, float]], first: int) -> list[Node]:
-    """The launches of a segment as nodes: which of them make what each reads.
-
-    Args:
-        found: of the function that launches it, `plan`, `offsets`, `refs` and `places`; first: the number of the first.
-    """
-    plan, offsets, refs, places = (found[name] for name in ("plan", "offsets", "refs", "places"))
-    order, starts = plan.order, plan.starts
-    launch_of_call = np.empty(len(order), np.int64)
-    launch_of_call[order] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    out = []
-    for k, (sig, count, seconds) in enumerate(launched):
-        calls = order[starts[k] : starts[k + 1]]
-        read = np.concatenate([refs[offsets[call] : offsets[call + 1]] for call in calls[:64]])
-        read = read[read >= 0]
-        makers = np.unique(launch_of_call[np.searchsorted(places, read, side="right") - 1])
-        out.append(Node(sig.op.name, sig.where, count, seconds, tuple((first + makers).tolist())))
-    return out
+    """All that was recorded since the last launch, whose buffers are numbered anew."""
+    profile._makers = {}
+    return profile._until_return(lambda *_: None, LIBRARY, quiet=0)
 
 
 def _step(profile: LineProfile, frame: FrameType) -> Any:
@@ -371,7 +350,7 @@ def _prepares(profile: LineProfile, frame: FrameType) -> Any:
 
 
 def _walks_back(profile: LineProfile, frame: FrameType) -> Any:
-    return profile._until_return(lambda *_: None, BACKWARD)
+    return profile._until_return(lambda *_: None, BACKWARD, quiet=0)
 
 
 def _how_to_watch(code: CodeType) -> Any:

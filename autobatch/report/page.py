@@ -82,6 +82,8 @@ def _summary(report: "Report") -> str:
         for way, why in report.refusals.items()
         if way not in report.costs
     ]
+    if report.untried:
+        rows.append(f"<tr><td>{', '.join(report.untried)}</td><td>not run on such inputs yet</td><td></td></tr>")
     parts.append(f'<table class="ways">{"".join(rows)}</table>')
     for line in report.dearest[:1]:
         says = " ".join(each for each in (_how(line), html.escape(line.reason)) if each)
@@ -103,6 +105,7 @@ def _how(line: "Line") -> str:
 def _source(report: "Report") -> str:
     most = max((line.share for line in report.lines), default=0.0) or 1.0
     rows = []
+    said: set[str] = set()
     for line in report.lines:
         ms, share = (f"{line.seconds * 1e3:.2f}", f"{line.share:.0%}") if line.how else ("", "")
         rows.append(
@@ -111,7 +114,8 @@ def _source(report: "Report") -> str:
             f'<td class="code">{html.escape(line.text)}</td></tr>'
         )
         if line.reason:
-            says = f"{line.reason} → {line.remedy}" if line.remedy else line.reason
+            says = f"{line.reason} → {line.remedy}" if line.remedy and line.remedy not in said else line.reason
+            said.add(line.remedy)
             rows.append(f'<tr><td colspan="5"></td><td class="says">{html.escape(says)}</td></tr>')
     head = "<tr><td>line</td><td>ms</td><td>%</td><td>times</td><td></td><td></td></tr>"
     return f'<table class="source">{head}{"".join(rows)}</table>' if rows else ""

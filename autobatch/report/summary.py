@@ -16,10 +16,12 @@ from autobatch.report.timeline import trace_events
 __all__ = ["Forced", "Launch", "Line", "Report"]
 
 _WIDTH = 100  # columns of a printed report
+_LONGEST_PLACE = 80
 _SHOWN = 30  # rows of the table of operations
 _DEAREST = 3  # lines shown first
 _LEAST_SHARE = 0.02  # of the time, from which on a line is worth to be shown first
-_OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, ]+(?=\](?!s))")  # of an operand that is not shared
+_OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, .]+(?=\](?!s))")  # of an operand that is not shared
+_SIZE = re.compile(r"\d+(?:\.\.\d+)?")  # or the range of a launch of several
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,28 +82,29 @@ class Line:
     remedy: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Report:
     """What a call did with some examples: print it, look at it in a notebook, or `save` it as a page.
 
     Attributes:
         way: how they ran: "on the fly", "lock-step", "compiled", or "the loop over the examples".
-        examples: how many; rounds: how often everything recorded was launched.
+        examples: how many, None where that is not known; rounds: how often everything recorded was launched.
         bound: the fewest launches that any schedule of what was recorded takes; 0 where that was not computed.
         rows: on the fly, one `Launch` per signature, the most expensive first.
         forced: where a value was needed; fallbacks: {what ran call by call, and why: how often}.
         replayed: examples whose Python did not run, since what an equal one recorded was kept.
         why: what decided about the way.
         costs: {way: seconds per example} of those that have run on inputs of this kind; refusals: {way: why not}.
+        untried: the ways that have not run on such inputs yet.
         called: {way: how many calls}, where several were watched.
         name: the function's; lines: the source of the functions that ran, one `Line` each.
         seconds: of the call, without what it took to look at it; `preparing` of these rewrote, traced and loaded code,
-            which the next call has, and `library` belong to no line.
+            which the next call has, `backward` walked back for a gradient, and `library` belongs to no line either.
         nbytes: of all results of launches.
         spans: the timeline; nodes: the launches on the fly and what they read.
     """
 
-    examples: int
+    examples: int | None
     rounds: int
     rows: tuple[Launch, ...]
     forced: tuple[Forced, ...]
@@ -112,15 +115,17 @@ class Report:
     why: str = ""
     costs: dict[str, float] = dataclasses.field(default_factory=dict)
     refusals: dict[str, str] = dataclasses.field(default_factory=dict)
+    untried: tuple[str, ...] = ()
     called: dict[str, int] = dataclasses.field(default_factory=dict)
     name: str = ""
     lines: tuple[Line, ...] = ()
     seconds: float = 0.0
     preparing: float = 0.0
     library: float = 0.0
+    backward: float = 0.0
     nbytes: int = 0
-    spans: tuple[Span, ...] = dataclasses.field(default=(), repr=False)
-    nodes: tuple[Node, ...] = dataclasses.field(default=(), repr=False)
+    spans: tuple[Span, ...] = ()
+    nodes: tuple[Node, ...] = ()
 
     @property
     def launches(self) -> int:
@@ -137,6 +142,9 @@ class Report:
         """The lines that took most, the most expensive first."""
         lines = [line for line in self.lines if line.seconds > 0.0]
         return tuple(sorted(lines, key=lambda line: -line.seconds))
+
+    def __repr__(self) -> str:
+        return f"<Report of {self.name}: {self.head()}>"
 
     def summary(self) -> str:
         """What ran by which way, and the lines that took most."""
@@ -179,9 +187,10 @@ class Report:
 
     def head(self) -> str:
         """What ran, in one line."""
-        text = f"{_many(self.examples, 'example')}: {self.way}"
-        if sum(self.called.values()) > 1:
+        if self.examples is None or sum(self.called.values()) > 1:
             text = ", ".join(f"{_many(count, 'call')} {way}" for way, count in self.called.items())
+        else:
+            text = f"{_many(self.examples, 'example')}: {self.way}"
         if self.rows:
             least = f" (at least {self.bound})" if self.bound else ""
             of = f" (of which {self.replayed} came before)" if self.replayed else ""
@@ -200,6 +209,13 @@ class Report:
         for way, seconds in self.costs.items():
             out.append(f"  {way}: {seconds * 1e6:.1f} µs an example{' (taken)' if way == self.way else ''}")
         out += [f"  {way}: not possible ({why})" for way, why in self.refusals.items() if way not in self.costs]
+        if self.way == "on the fly" and self.examples and not self.rows:
+            out.append(
+                "  nothing was recorded, so nothing runs together: only arrays of the examples and of what is given by "
+                "keyword are (ab.map(f, examples, params=params)), not those of globals or of the model itself"
+            )
+        if self.untried:
+            out.append(f"  not run on such inputs yet: {', '.join(self.untried)}")
         return [part for line in out for part in _wrapped(line, "    ")]
 
     def _first(self) -> list[str]:
@@ -223,7 +239,7 @@ class Report:
         for line in self.lines:
             if (line.file, line.function) != before:
                 before = line.file, line.function
-                out += ["", _cut(f"{line.function}  ({line.file}:{line.line})")]
+                out += ["", _cut(f"{line.function}  ({_where(line.file, line.line)})")]
                 out.append("   line       ms    %  times  how")
             time = f"{line.seconds * 1e3:8.2f} {line.share:4.0%}" if line.how else " " * 13
             times = f"{line.times:6d}" if line.times else " " * 6
@@ -232,11 +248,10 @@ class Report:
                 said.add(line.remedy)
                 says = f"{line.reason} → {line.remedy}" if line.remedy else line.reason
                 out += _wrapped(f"{' ' * 24}^ {says}", " " * 26)
-        if self.library > 0.01 * self.seconds and self.lines:
-            out += [
-                "",
-                f"{self.library * 1e3:15.2f} {self.library / self.seconds:4.0%}  recording, packing and the like",
-            ]
+        beside = (self.library, "recording, packing and the like"), (self.backward, "walking back for the gradient")
+        found = [each for each in beside if each[0] > 0.01 * self.seconds] if self.lines else []
+        for seconds, what in found:
+            out += ["", f"{seconds * 1e3:16.2f} {seconds / (self.seconds - self.preparing):4.0%}  {what}"]
         return out
 
     def _operations(self) -> list[str]:
@@ -256,7 +271,7 @@ class Report:
         out: list[str] = []
         if self.forced:
             out += ["", "values needed at once (each wait ends a round):"]
-            out += _table(("times", "where"), [(str(f.times), f"{f.file}:{f.line}") for f in self.forced])
+            out += _table(("times", "where"), [(str(f.times), _where(f.file, f.line)) for f in self.forced])
         if self.fallbacks:
             out += ["", "not batched:"]
             for why, times in self.fallbacks.items():
@@ -286,6 +301,12 @@ def _bytes(count: float) -> str:
     return f"{count:.1f} GB"
 
 
+def _where(file: str, line: int) -> str:
+    """A place, of which the end is what tells."""
+    text = f"{file}:{line}"
+    return text if len(text) <= _LONGEST_PLACE else f"…{text[1 - _LONGEST_PLACE :]}"
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
@@ -298,13 +319,13 @@ def _folded(rows: Iterable[Launch]) -> list[Launch]:
     """Rows of one op that differ in sizes of the examples only, as one, with the range of each size; ms descending."""
     alike: dict[tuple[str, str], list[Launch]] = {}
     for row in rows:
-        kind = _OWN_SHAPE.sub(lambda shape: re.sub(r"\d+", "\0", shape[0]), row.signature)
+        kind = _OWN_SHAPE.sub(lambda shape: _SIZE.sub("\0", shape[0]), row.signature)
         alike.setdefault((row.op, kind), []).append(row)
     out = []
     for (op, text), same in alike.items():
-        shapes = zip(*(re.findall(r"\d+", ",".join(_OWN_SHAPE.findall(row.signature))) for row in same), strict=True)
+        shapes = zip(*(_SIZE.findall(",".join(_OWN_SHAPE.findall(row.signature))) for row in same), strict=True)
         for sizes in shapes:
-            text = text.replace("\0", _range([int(size) for size in sizes]), 1)
+            text = text.replace("\0", _range([int(size) for several in sizes for size in several.split("..")]), 1)
         calls, launches, seconds = (sum(getattr(r, n) for r in same) for n in ("calls", "launches", "seconds"))
         out.append(Launch(op, text, calls, launches, seconds))
     return sorted(out, key=lambda row: -row.seconds)

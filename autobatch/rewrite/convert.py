@@ -247,6 +247,7 @@ def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> Cod
     factory = definition("_ab_factory", ast.arguments([], names, None, [], [], None, []), [tree], tree)
     defaults, own_name = (tree.args.defaults, tree.args.kw_defaults), tree.name
     tree.name = "_ab_function"  # its own name must stay a global or captured one
+    tree.lineno = code.co_firstlineno  # where its decorators begin: lines of code are counted from there
     tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
     tree.args.kw_defaults = [None if default is None else ast.Constant(None) for default in tree.args.kw_defaults]
     module = located(ast.Module([factory], []))
@@ -255,7 +256,7 @@ def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> Cod
     (made,) = [const for const in outer.co_consts if isinstance(const, CodeType)]
     (inner,) = [const for const in made.co_consts if isinstance(const, CodeType) and const.co_name == "_ab_function"]
     named = _named(inner, inner.co_qualname, code.co_qualname)
-    return named.replace(co_name=code.co_name, co_firstlineno=code.co_firstlineno)
+    return named.replace(co_name=code.co_name)
 
 
 def _named(code: CodeType, own: str, name: str) -> CodeType:

@@ -69,7 +69,7 @@ def memory_of(function: Any) -> Memory | None:
             _memories.clear()
         proof = _Proof()
         guards = proof.of(function)
-        memory = None if guards is None else Memory(guards, proof.attributes)
+        memory = None if guards is None else Memory(guards, proof.attributes, proof.modules)
         found = _memories[key] = function, function.__code__, memory
     return found[2]
 
@@ -104,11 +104,12 @@ class _Proof:
 
     Attributes:
         guards: what it relies on; attributes: names of attributes that it reads, of objects of the user's, and
-            `__repr__` if it may show them as text.
+            `__repr__` if it may show them as text; modules: names of those that the functions are of.
     """
 
     def __init__(self) -> None:
         self.attributes: set[str] = set()
+        self.modules: set[str] = set()
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.seen: set[int] = set()
 
@@ -126,6 +127,7 @@ class _Proof:
         if id(function) in self.seen:
             return
         self.seen.add(id(function))
+        self.modules.add(str(function.__globals__.get("__name__")))
         for part in ("__code__", "__defaults__", "__kwdefaults__"):
             value = getattr(function, part)
             self.guards[id(function), part] = Guard({"function": function}, "function", [part], function, value)

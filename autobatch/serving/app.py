@@ -134,7 +134,7 @@ class App:
 
     async def _begin(self) -> None:
         """Take the newest checkpoint and watch for others; under a server without lifespan, with the first request."""
-        if self.watch is not None and self._watching is None:
+        if self.watch is not None and (self._watching is None or self._watching.done()) and not self._stopping:
             self._watching = asyncio.get_running_loop().create_task(self.watch.watch())
             await self.watch.look()
 
@@ -192,7 +192,7 @@ class App:
         try:
             out = encode(form, answer.value)
         except UnsuitedResultError as error:
-            return _error(500, "UnsuitedResultError", str(error))
+            return _error(500 if form == JSON else 406, "UnsuitedResultError", str(error))
         return 200, form, out, {"autobatch-version": str(answer.version)}
 
     def _example(self, value: Any) -> tuple[Any, ...]:

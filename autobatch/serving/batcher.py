@@ -23,7 +23,7 @@ from autobatch.serving.rounds import Costs, Model, Round
 __all__ = ["Batcher"]
 
 _IDLE = 1.0  # seconds without a request after which the thread ends; the next request starts one
-_TURN = 0.001  # seconds that a turn of an event loop may take until its requests are waited for no longer
+_TURN = 0.01  # seconds that a turn of an event loop may take until its requests are waited for no longer
 _ROUNDS = 16  # times `max_batch` requests that may join one round, after which it runs out and the next one begins
 _UNNAMED = object()
 
@@ -302,6 +302,7 @@ class Batcher:
         if self._closed or len(self._queue) >= self.max_batch:
             return 0.0
         first, now = next(iter(self._queue)).arrived, time.monotonic()
+        self._waking = {loop for loop in self._waking if not loop.is_closed()}
         if self._waking:  # others call in the same turn of their loop
             return first + max(self.max_wait, _TURN) - now
         if len(self._queue) >= self._expected:

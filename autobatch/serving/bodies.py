@@ -82,7 +82,7 @@ def _npy(body: bytes) -> np.ndarray:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, by_columns, dtype = read(stream)
-    except (ValueError, TypeError, SyntaxError, tokenize.TokenError, MemoryError, RecursionError) as error:
+    except (ValueError, TypeError, SyntaxError, tokenize.TokenError, MemoryError, RecursionError, Warning) as error:
         raise BadValueError((), "a .npy file", f"{len(body)} bytes that are none ({_first_line(error)})") from None
     start = stream.tell()
     if dtype.hasobject or any(type(size) is not int or size < 0 for size in shape) or not dtype.itemsize:
@@ -101,7 +101,7 @@ def _safetensors(body: bytes) -> dict[str, np.ndarray]:
     try:
         with TensorReader(_MemoryFile(bytearray(body)), "the body") as reader:
             return {name: reader.read(name) for name in reader.tensors}
-    except (CheckpointError, ValueError, TypeError, OverflowError, MemoryError, RecursionError) as error:
+    except (CheckpointError, ValueError, TypeError, OverflowError, MemoryError, RecursionError, Warning) as error:
         raise BadValueError((), "a safetensors file", _first_line(error)) from None
 
 

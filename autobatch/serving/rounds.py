@@ -8,6 +8,7 @@ results.
 """
 
 import collections
+import math
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,6 +30,7 @@ __all__ = ["Costs", "Model", "Round"]
 
 
 _TRIES, _AGAIN = 3, 64  # rounds
+_SMALL, _PADDING = 1 << 16, 4  # elements of a batch that is made in any case; times its examples' own
 _FEW = 4  # requests that run by themselves, after those that ran together have raised
 
 
@@ -54,8 +56,11 @@ class Model:
         kinds = {(type(x), x.dtype, x.ndim) if type(x) is np.ndarray else None for (x, *_) in examples}
         if len(kinds) > 1 or None in kinds or len(examples[0]) > 1:
             return False
-        first = examples[0][0]
-        return bool(first.ndim) and first.dtype.kind in "biufc"
+        arrays = [x for (x,) in examples]
+        if not arrays[0].ndim or arrays[0].dtype.kind not in "biufc":
+            return False
+        padded = len(arrays) * math.prod(max(sizes) for sizes in zip(*[x.shape for x in arrays], strict=True))
+        return padded <= _SMALL + _PADDING * sum(x.size for x in arrays)  # one long example must not fill the memory
 
     def call(self, request: Request) -> None:
         """Run one request as a plain call, with its own exception."""

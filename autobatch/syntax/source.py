@@ -8,6 +8,7 @@ code run, and of two lambdas on one line the right one is taken.
 import __future__
 
 import ast
+import contextlib
 import copy
 import functools
 import linecache
@@ -51,19 +52,19 @@ _written: dict[int, tuple[CodeType, CodeType]] = {}
 
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
 _PACKAGE = __file__[: __file__.rindex("syntax")]
-_LAYERS = os.path.join(_PACKAGE, "nn", "")  # models as users write them
+_MODELS = tuple(os.path.join(_PACKAGE, *each) for each in (("nn", ""), ("cli", "small_demo.py")))  # as users write them
 _library_files: dict[str, bool] = {}
 
 
 def is_library(filename: str) -> bool:
     """Whether code of this file is not the user's: the standard library, an installed package, or this one.
 
-    The layers of `ab.nn` are as the user's own.
+    The layers of `ab.nn`, and the model of `autobatch demo`, are as the user's own.
     """
     known = _library_files.get(filename)
     if known is None:
         known = filename.startswith((_PACKAGE, *_HOME)) or "site-packages" in filename or filename.startswith("<frozen")
-        known = known and not filename.startswith(_LAYERS)
+        known = known and not filename.startswith(_MODELS)
         _library_files[filename] = known
     return known
 
@@ -108,15 +109,10 @@ def written_lines(code: CodeType) -> list[str]:
         return lines
     place = code.co_name, code.co_firstlineno
     for typed in _typed(code):
-        text = "".join(typed)
-        try:
-            if any(
-                _same(other, code)
-                for other in _codes(text, code.co_filename, code.co_flags & _FUTURE_FLAGS).get(place, ())
-            ):
+        with contextlib.suppress(SyntaxError, ValueError):
+            codes = _codes("".join(typed), code.co_filename, code.co_flags & _FUTURE_FLAGS)
+            if any(_same(other, code) for other in codes.get(place, ())):
                 return typed
-        except (SyntaxError, ValueError):
-            continue
     return []
 
 
@@ -207,29 +203,19 @@ def _patched(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None
     if code.co_firstlineno > 2:  # a method's class comes before it
         return None
     try:
-        tree = ast.parse("".join(lines))
+        functions = _functions("".join(lines))
     except (SyntaxError, ValueError):
         return None
-    for node, owner in _definitions(tree):
-        if node.name == code.co_name:
-            text = ast.unparse(node)
-            alone = copy.copy(node)
+    for (name, _), found in functions.items():
+        for node, owner in found if name == code.co_name and name != "<lambda>" else ():
+            alone: Any = copy.copy(node)
             alone.decorator_list = []
-            for written in (text, ast.unparse(alone)):
-                written = written if owner is None else f"class {owner}:\n{textwrap.indent(written, '    ')}"
-                found = inner_codes(compile(written, code.co_filename, "exec", dont_inherit=True))
-                if any(_same(each, code) for each in found):
-                    return node, owner
+            for written in (ast.unparse(node), ast.unparse(alone)):
+                text = written if owner is None else f"class {owner}:\n{textwrap.indent(written, '    ')}"
+                made = inner_codes(compile(text, code.co_filename, "exec", dont_inherit=True))
+                if any(_same(each, code) for each in made):
+                    return _fresh(node), owner
     return None
-
-
-def _definitions(tree: ast.AST, owner: str | None = None) -> Iterator[tuple[ast.FunctionDef, str | None]]:
-    """The functions of a file and of its classes."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef):
-            yield node, owner
-        elif isinstance(node, ast.ClassDef):
-            yield from _definitions(node, node.name)
 
 
 @functools.lru_cache(maxsize=64)

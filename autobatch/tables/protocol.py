@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import check_plain
 from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.html_table import html_table
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 from autobatch.facts.call_effects import SHAPED_METHODS
@@ -40,6 +41,10 @@ class Context(enum.Enum):
     NO_CONTEXT = "no context"
     FORWARD = "look-up"
     UPDATE = "update"
+
+
+_SHOWN_ROWS = 5  # in a notebook
+_LISTED = 100_000  # keys, of which the first ones are found by sorting all of them
 
 
 class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
@@ -232,6 +237,18 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first rows."""
+        count, dim = self.shape
+        ids = np.arange(min(count, _SHOWN_ROWS)) if count <= _LISTED or not hasattr(self, "keys") else np.arange(0)
+        named = "key" if hasattr(self, "keys") else "id"
+        if len(ids) and hasattr(self, "keys"):
+            ids = self.keys()[: len(ids)]
+        rows = zip(map(str, ids.tolist()), self[ids], strict=True)
+        more = f"and {count - len(ids)} more" if count > len(ids) else ""
+        caption = f"{type(self).__name__}: {count} rows of {dim}, {self.dtype}"
+        return html_table(caption, (named, "row"), rows, more)
 
 
 def _split_index(index: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, shape_of
 from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.html_table import html_table
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels import sparse_gradients
@@ -90,6 +91,7 @@ def _slots_for(count: int) -> int:
     return 1 << max(3, (2 * count).bit_length())
 
 
+_SHOWN_ROWS = 8  # in a notebook
 _ADDED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
 
 
@@ -385,6 +387,18 @@ class SparseRows(SparseCotangent):
     def __repr__(self) -> str:
         ids = self.ids.tolist() if isinstance(self.ids, np.ndarray) and len(self.ids) <= 20 else self.ids
         return f"SparseRows(ids={ids}, rows={self.rows!r}, num_rows={self.num_rows})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first rows that are named, and how many there are."""
+        count = len(self.ids)
+        if is_boxed(self.ids) or is_boxed(self.rows):
+            return html_table(repr(self), (), ())
+        rows = zip(map(str, self.ids[:_SHOWN_ROWS].tolist()), self.rows[:_SHOWN_ROWS], strict=True)
+        of = "a table of keys" if self.num_rows is None else f"a table of {self.num_rows}"
+        caption = f"SparseRows: {count} rows ({len(np.unique(self.ids))} different) of {of}"
+        return html_table(
+            caption, ("id", "row"), rows, f"and {count - _SHOWN_ROWS} more" if count > _SHOWN_ROWS else ""
+        )
 
 
 class Spread(NamedTuple):

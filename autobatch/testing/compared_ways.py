@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 
 from autobatch.api.batch import BatchFunction, batch
-from autobatch.api.call_ways import NAMES, why_not_compiled
+from autobatch.api.call_ways import why_not_compiled
+from autobatch.api.ran import NAMES
 from autobatch.api.transforms import map as map_examples
+from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import batch_size_of
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched, Lengths
-from autobatch.core.config import options
+from autobatch.core.config import WayName, options
 from autobatch.core.current import Example, example
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
@@ -63,11 +65,10 @@ class Way:
     """One way of running a function over examples.
 
     Attributes:
-        name: what reports call it; differentiates: whether it has gradients.
+        name: what reports call it.
     """
 
     name: str = "way"
-    differentiates: bool = True
 
     def pack(self, examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
         """The examples as the arguments of one call.
@@ -164,10 +165,9 @@ PATIENCE = 0.5  # seconds that the compiler, which is another process, is waited
 
 
 class Compiled(Way):
-    """`ab.map`, compiled: what cannot be compiled is not run, and gradients are those of other ways."""
+    """`ab.map`, compiled: what cannot be compiled is not run; a gradient that cannot be is that of another way."""
 
     name = "compiled"
-    differentiates = False
 
     def __init__(self) -> None:
         self._in_vain = False  # whether waiting has not helped
@@ -179,7 +179,7 @@ class Compiled(Way):
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
         reason = self._why_not(f, args, shared, 0.0 if self._in_vain else PATIENCE)
         self._in_vain = bool(reason)
-        if reason:
+        if reason and active_tape() is None:
             raise Unfit(reason)
         with options(way="compiled"):
             return map_examples(f, *args, **shared)
@@ -200,7 +200,7 @@ class LockStep(Way):
             in later ones, so that a batch of one example has padding too.
     """
 
-    def __init__(self, *, packed: bool = False, poison: str | None = None, way: str = "lockstep") -> None:
+    def __init__(self, *, packed: bool = False, poison: str | None = None, way: WayName = "lockstep") -> None:
         self.packed = packed
         self._way = way
         self.poison = poison

@@ -326,7 +326,7 @@ def _check_way(
         run = _Run(way, f, shared, batches, order, name)
         try:
             run.compare_results(report)
-            if batches.gradients and way.differentiates:
+            if batches.gradients:
                 run.compare_gradients(report)
         except Unfit as unfit:
             reason = unfit if len(order) == len(batches.reference) else reason

@@ -185,3 +185,17 @@ def test_a_certain_gain_is_paid_for_at_once_where_thirty_calls_earn_it_twice(pri
         costs.call(10)
     assert abs(next(i for i, used in enumerate(costs.ways) if "way" in used) - first) <= first // 2
     assert costs.over_the_loop(0, 30, 10) <= 1.2
+
+
+def test_what_comes_later_is_part_of_what_a_run_cost():
+    kind = History(("way",), lambda way: Expectation())
+    kind.took(LOOP, 10, 1.0)
+    kind.took(LOOP, 10, 1.0)
+    kind.later(LOOP, 2, 10, 3.0)  # the walks back come in the opposite order
+    kind.later(LOOP, 1, 10, 5.0)
+    assert list(kind.costs[LOOP].recent) == [0.6, 0.4]
+    assert kind.work == 10.0
+    for _ in range(10):
+        kind.took(LOOP, 10, 1.0)
+    kind.later(LOOP, 1, 10, 50.0)  # of a run that is forgotten
+    assert set(kind.costs[LOOP].recent) == {0.1}

@@ -102,10 +102,64 @@ print("sent")
 '''
 
 
+KERNELS = """
+from autobatch.blocks import kernel_cache
+
+@ab.batch
+def steps(x):
+    n = 0
+    while x > 1.0:
+        x = x / 2.0
+        n += 1
+    return n
+
+def closed_over(k):
+    def g(x):
+        total = 0.0
+        for i in range(int(x)):
+            total += k * i
+        return total
+    return g
+
+def there(function, xs):
+    asked = []
+    kernel_cache._compiler.ask = lambda kernel: asked.append(kernel) or False
+    with ab.options(way="compiled"):
+        found = ab.map(function, xs)
+    return found, len(asked)
+
+if __name__ == "__main__":
+    xs = [3.0, 100.0, 7.5]
+    functions = [steps, *GIVEN]
+    for function in functions:
+        with ab.options(way="compiled"):
+            ab.map(function, xs)
+    assert kernel_cache.wait_for_kernels()
+    SENT
+    for (found, asked), function in zip(answers, functions):
+        assert found == [function(x) for x in xs], found
+        assert asked == 0, "a kernel that is on disk was compiled again"
+    print("sent")
+"""
+KERNELS_BY_SPAWN = KERNELS.replace("*GIVEN", "").replace(
+    "SENT", "answers = [multiprocessing.get_context('spawn').Pool(1).apply(there, (f, xs)) for f in functions]"
+)
+KERNELS_BY_JOBLIB = KERNELS.replace("*GIVEN", "closed_over(2.0)").replace(
+    "SENT",
+    "from joblib import Parallel, delayed; answers = Parallel(n_jobs=2)(delayed(there)(f, xs) for f in functions)",
+)
+
+
 @pytest.mark.parametrize(
     ("script", "needs"),
-    [(SPAWN, "multiprocessing"), (JOBLIB, "joblib"), (CELL, "cloudpickle")],
-    ids=["spawn", "joblib", "cell"],
+    [
+        (SPAWN, "multiprocessing"),
+        (JOBLIB, "joblib"),
+        (CELL, "cloudpickle"),
+        (KERNELS_BY_SPAWN, "multiprocessing"),
+        pytest.param(KERNELS_BY_JOBLIB, "joblib", marks=pytest.mark.slow),
+    ],
+    ids=["spawn", "joblib", "cell", "kernels by spawn", "kernels by joblib"],
 )
 def test_functions_of_a_script(script, needs, tmp_path):
     pytest.importorskip(needs)

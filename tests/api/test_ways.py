@@ -8,8 +8,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.api import call_ways
-from autobatch.api.call_ways import NAMES
 from autobatch.api.chooser import Portion
+from autobatch.api.ran import NAMES
 from autobatch.errors import FallbackWarning, OverTime, ShapeError, UnsupportedError
 from autobatch.testing import inspect
 from tests import law

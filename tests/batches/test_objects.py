@@ -88,3 +88,13 @@ def test_pickling_and_repr():
     assert batch.examples() == [1, "a", None, 2.0]
     assert repr(batch) == "ObjectBatch([1, 'a', None, ...], batch_size=4)"
     assert ObjectBatch([]).examples() == []
+
+
+@pytest.mark.parametrize(
+    ("other", "start"), [(np.float32(2), r"np.float32\(0.0\)"), (np.ones(2), r"np.zeros\(\(2,\), np.float64\)")]
+)
+def test_where_a_python_number_is_the_reason_it_is_said_what_to_start_from(other, start):
+    mixed = ObjectBatch([other, 0.0])
+    forget_warnings()
+    with pytest.warns(FallbackWarning, match=f"0.0, a Python float, and {other.dtype}; start from {start}"):
+        np.exp(mixed)

@@ -14,9 +14,12 @@ from benchmarks.declare import OURS
 
 ROOT = Path(benchmarks.__file__).resolve().parent.parent
 WORKLOADS = {name: declare.load(name) for name in declare.names()}
-COMPILED = "numeric"  # its programs take a minute to compile; tests/compiled compares them with the loop
+COMPILED = {"numeric", "numeric_gradients"}  # they take minutes to compile; tests/compiled compares them with the loop
 CASES = [
-    (name, case.name) for name, workload in WORKLOADS.items() if name != COMPILED for case in workload.cases("small")
+    (name, case.name)
+    for name, workload in WORKLOADS.items()
+    if name not in COMPILED
+    for case in workload.cases("small")
 ]
 
 NAMED = {
@@ -26,12 +29,16 @@ NAMED = {
     "checks",
     "child_sum",
     "dag",
+    "data_in",
     "growth",
     "halting",
+    "interest",
     "lattice",
     "lstm",
     "mv_rnn",
+    "node_losses",
     "numeric",
+    "numeric_gradients",
     "parser",
     "segments",
     "tagger",

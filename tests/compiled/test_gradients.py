@@ -17,7 +17,7 @@ from autobatch.compiled.taping import backward
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map
 from tests.compiled.gradient_programs import GRADIENTS
 
-FEW = {"soft_dtw", "markov_chain", "scan_with_if", "list_of_arrays"}
+FEW = {"soft_dtw", "markov_chain"}
 NAMES = [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in GRADIENTS]
 
 

@@ -286,6 +286,26 @@ def test_arrays_of_jax():
         ab.collate(jnp.ones(2, jnp.bfloat16))
 
 
+def test_hugging_face_datasets():
+    datasets = pytest.importorskip("datasets")
+    rows = [
+        {"ids": [1, 2], "y": 0.5, "text": "a"},
+        {"ids": [], "y": 1.0, "text": "bc"},
+        {"ids": [4], "y": 2.0, "text": ""},
+    ]
+    data = datasets.Dataset.from_list(rows)
+    assert examples(data) == rows
+    assert examples(data.select([2, 0])) == [rows[2], rows[0]]
+    assert examples(data.with_format("torch" if "torch" in sys.modules else "numpy")) == rows
+    assert examples(data["ids"]) == [row["ids"] for row in rows]
+    assert examples(data.to_iterable_dataset()) == rows
+    assert plain(ab.Examples(data)[[2, 1]].batch["ids"].examples()) == [[4], []]
+    assert [batch["ids"].batch_size for batch in ab.minibatches(data, 2)] == [2, 1]
+    assert ab.map(lambda row: row["y"] * 2, data) == [1.0, 2.0, 4.0]
+    with pytest.raises(UnsupportedError, match=r"several splits; give one of them: data\['train'\]"):
+        ab.collate(datasets.DatasetDict({"train": data}))
+
+
 class Dataset:
     """As a Hugging Face dataset: it gives Arrow's table when asked for it."""
 
@@ -298,6 +318,9 @@ class Dataset:
         assert name == "arrow"
         return self
 
+    def __len__(self):
+        return len(self.table)
+
     def __getitem__(self, index):
         return self.table[index]
 
@@ -305,6 +328,21 @@ class Dataset:
 def test_datasets_give_their_table():
     pa = pytest.importorskip("pyarrow")
     assert examples(Dataset(pa.table({"x": LISTS}))) == [{"x": x} for x in LISTS]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_results_are_a_new_column(library):
+    frames = pytest.importorskip(library)
+    pytest.importorskip("pyarrow")
+    df = frames.DataFrame({"ids": LISTS, "y": [0.5, 1.0, 2.0]})
+    f = ab.batch(lambda ids, y: ids.sum() * y)
+    columns = ab.collate(df)
+    found = ab.examples(f(columns["ids"], columns["y"]))
+    new = df.assign(s=found) if library == "pandas" else df.with_columns(frames.Series("s", found))
+    assert new["s"].to_list() == [sum(ids) * y for ids, y in zip(LISTS, [0.5, 1.0, 2.0], strict=True)]
+    rows = ab.examples(ab.batch(lambda ids: ids * 2)(columns["ids"]))
+    new = df.assign(s=rows) if library == "pandas" else df.with_columns(s=frames.Series([x.tolist() for x in rows]))
+    assert [list(x) for x in new["s"]] == [[2 * i for i in ids] for ids in LISTS]
 
 
 # Out again.

@@ -224,6 +224,21 @@ def test_warnings_of_what_is_computed_while_recording():
         assert [each.category for each in caught] == [RuntimeWarning]
 
 
+@pytest.mark.parametrize(
+    ("module", "replayed"), [("awkward.*", 1), (r".*test_replay_bytes", 0), (r"numpy\._core", 0), ("", 0)]
+)
+def test_filters_of_warnings_for_the_modules_of_a_library_keep_no_recordings_away(module, replayed):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("default", module=module)
+        for _ in range(2):
+            check(of_word, [1], params=params())
+        assert check(of_word, [1], params=params()) == replayed
+
+
+def of_word(word, params):
+    return params["emb"][word] * 2
+
+
 def test_classes_are_asked_while_another_thread_adds_some():
     classes, failures, done = Classes(()), [], threading.Event()
 

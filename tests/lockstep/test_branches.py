@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import autobatch as ab
 from tests.law import equals_loop, ragged
 
 SCALARS = [np.float64(v) for v in (-2.0, 0.0, 0.5, 3.0, 7.0)]
@@ -261,3 +262,14 @@ ON_THE_FLY = (look_up_by_key, dataclass_state, comprehension_condition)
 @pytest.mark.parametrize("chosen", [slice(None), slice(None, None, -1), slice(0, 1), slice(3, 4), slice(1, 4)])
 def test_branches_equal_the_loop(f, chosen):
     equals_loop(f, SCALARS[chosen], falls_back=None if f in ON_THE_FLY else False)
+
+
+def test_an_optional_argument_that_is_packed_is_not_none():
+    @ab.batch(strict=True)
+    def f(x, order=None):
+        return x[0] if order is None else x[order[0]] if order is not None else -1
+
+    xs, orders = [[1, 2], [3, 4, 5]], [[1, 0], [2, 0, 1]]
+    x, order = ab.PackedBatch.from_examples(xs), ab.PackedBatch.from_examples(orders)
+    assert ab.examples(f(x)) == [1, 3]
+    assert ab.examples(f(x, order)) == [2, 5]

@@ -51,7 +51,9 @@ def main() -> None:
     arguments.add_argument("--seed", type=int, default=0, help="of the first")
     given = arguments.parse_args()
     begin = time.monotonic()
-    run_many(given.count, given.seed)
+    for done in range(0, given.count, 50):
+        run_many(min(50, given.count - done), given.seed + done)
+        sys.stderr.write(f"{min(done + 50, given.count)} of {given.count}\n")
     sys.stdout.write(f"{given.count} networks in {time.monotonic() - begin:.0f} s, not one bit different\n")
 
 

@@ -1,4 +1,4 @@
-"""The same with Ray itself: two workers of this machine, and processes that die. Short; `tests.ray.kills` is more."""
+"""The same with Ray itself: two workers of this machine, and processes that die. `tests.ray.kills` has more."""
 
 import os
 import pathlib

@@ -150,6 +150,20 @@ def test_helpers_and_methods_are_shown_below_what_was_called():
     assert report.lines[0].text == "def __call__(self, x):"
 
 
+def test_a_map_that_records_nothing_says_why():
+    w = normal(3, 3)
+
+    def model(tree):
+        return np.tanh(w[tree] @ w) if isinstance(tree, int) else model(tree[0]) + model(tree[1])
+
+    def given(tree, w):
+        return np.tanh(w[tree] @ w) if isinstance(tree, int) else given(tree[0], w) + given(tree[1], w)
+
+    trees = [(0, 1), ((1, 2), 0), 2]
+    assert "nothing was recorded" in str(ab.explain(model, trees))
+    assert "nothing was recorded" not in str(ab.explain(given, trees, w=w))
+
+
 def test_layers_of_the_library_are_not_lines_of_the_user():
     layer = ab.nn.Linear(4, 2, seed=0)
 

@@ -1,6 +1,7 @@
 """In a notebook: functions follow their files, cells have their source, and what is shown shows examples."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -10,11 +11,13 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from tests.report.test_pictures import Reader
 
 ROOT = pathlib.Path(ab.__file__).resolve().parent.parent
 MODULE = """
 import numpy as np
 import autobatch as ab
+from tests.report.test_pictures import Reader
 
 def helper(x):
     return x * 2.0
@@ -88,6 +91,7 @@ def test_functions_imported_by_name_follow_their_file(tmp_path):
             assert shown[3 * at + way] == row, (at, way)
 
 
+@pytest.mark.slow
 def test_a_function_of_a_cell_has_its_source(tmp_path):
     pytest.importorskip("IPython")
     program = """
@@ -133,3 +137,60 @@ def test_a_helper_whose_code_is_replaced_is_seen():
             after = ab.map(f, xs)[0][0], ab.examples(ab.batch(f)(batch))[0][0]
             helper.__code__ = code
         assert (before, after) == ((3.0, 3.0), (12.0, 12.0)), way
+
+
+@pytest.mark.parametrize(
+    ("batch", "shown"),
+    [
+        (ab.MaskedBatch(np.full((2, 4), 777.0), lengths=[3, 1]), ["[777. 777. 777.]", "[777.]", "(3,) float64"]),
+        (ab.MaskedBatch.from_examples([1, 2, 3]), ["3 examples", "2"]),
+        (ab.PackedBatch(np.arange(4), [0, 3, 3, 4]), ["[0 1 2]", "[]", "[3]", "(0,) int64"]),
+        (ab.MaskedBatch(np.zeros((0, 3))), ["0 examples"]),
+        (ab.MaskedBatch.from_examples([np.ones(2)] * 30), ["30 examples", "and 22 more"]),
+        (ab.batch(lambda x: "<b>")(ab.MaskedBatch.from_examples([1.0, 2.0])), ["&lt;b&gt;", "str"]),
+        (ab.EmbeddingTable(np.full((9, 2), 0.5)), ["9 rows of 2, float64", "[0.5 0.5]", "and 4 more"]),
+        (ab.SparseRows([3, 1, 3], np.ones((3, 2)), 4), ["3 rows (2 different) of a table of 4", "[1. 1.]"]),
+    ],
+)
+def test_what_a_notebook_shows(batch, shown):
+    text = batch._repr_html_()
+    page = Reader(text)
+    assert page.loads == []
+    for each in shown:
+        assert each in text or each in page.texts, text
+    if isinstance(batch, ab.MaskedBatch) and batch.is_ragged:
+        assert text.count("777") == 4  # and no padding
+
+
+def test_a_table_of_keys_and_a_gradient_in_a_notebook():
+    users = ab.EmbeddingVariable(3, seed=1)
+    assert "0 rows of 3" in users._repr_html_()
+    users.insert([70, -5])
+    text = users._repr_html_()
+    assert text.index("-5") < text.index("70")
+    assert "key" in text
+    grad = ab.grad(lambda table: table[np.array([70, 70])].sum())(users)
+    assert "2 rows (1 different) of a table of keys" in grad._repr_html_()
+
+    def loss(table):
+        assert "SparseRows" not in ab.MaskedBatch.from_examples([table[np.array([0])]])._repr_html_()
+        return table[np.array([0])].sum()
+
+    ab.grad(loss)(ab.EmbeddingTable(np.ones((2, 2))))
+
+
+def test_the_tutorial_runs(tmp_path):
+    """As a reader runs it: in a kernel, from top to bottom, and each result is there."""
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.read(ROOT / "docs" / "tutorial.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    client = nbclient.NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(tmp_path)}})
+    client.execute(env={**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path)})
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert len(code) >= 10
+    errors = [out for cell in code for out in cell.outputs if out.output_type == "error"]
+    assert [out.ename for out in errors] == ["IndexError"]  # the one that it shows
+    assert any("text/html" in out.get("data", {}) for cell in code for out in cell.outputs)
+    stored = nbformat.read(ROOT / "docs" / "tutorial.ipynb", as_version=4)
+    assert all(not cell.get("outputs") for cell in stored.cells)

@@ -157,9 +157,21 @@ async def test_requests_join_a_decoding_loop():
     assert not steps
 
 
+@pytest.mark.chosen
+@in_loop
+async def test_clients_that_come_and_go_get_their_answers_by_any_way():
+    async def client(batcher, seed):
+        for start, length in starts(12, seed):
+            assert await batcher(start, length) == decode(start, length, PARAMS)
+
+    async with ab.Batcher(decode, max_batch=6, params=PARAMS) as batcher:
+        await asyncio.gather(*[client(batcher, seed) for seed in range(10)])
+    assert batcher.metrics.answered == 120
+
+
 @in_loop
 async def test_a_short_answer_does_not_wait_for_a_long_one():
-    async with ab.Batcher(decode, params=PARAMS) as batcher:
+    async with ab.Batcher(decode, max_wait=5.0, params=PARAMS) as batcher:
         order = []
 
         async def ask(length):
@@ -236,12 +248,19 @@ async def test_arrays_that_make_a_batch_run_as_one_call():
             return super().__call__(*args, **kwargs)
 
     examples = sentences(12)
-    async with ab.Batcher(Counting(tagger, False), params=PARAMS) as batcher:
+    async with ab.Batcher(Counting(tagger, False), max_wait=5.0, params=PARAMS) as batcher:
         answers = await asyncio.gather(*[batcher(x) for x in examples])
         await asyncio.gather(batcher(examples[0]), batcher(np.arange(3, dtype=np.int32)))  # of two dtypes: no batch
     assert [each.batch_size for (each,) in calls] == [12]
     for answer, x in zip(answers, examples, strict=True):
         assert_same(answer, tagger(x, PARAMS))
+
+
+def test_one_long_array_does_not_pad_the_others():
+    model = Model(ab.batch(tagger), {"params": PARAMS}, 1)
+    short = [Request((np.arange(3),), None) for _ in range(50)]
+    assert model.may_batch(short)
+    assert not model.may_batch([*short, Request((np.zeros(100_000, int),), None)])
 
 
 @in_loop

@@ -11,7 +11,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import OptionError, UnsupportedError
 from autobatch.kernels import keys as kernels
-from autobatch.tables.stored import StoredTable
+from autobatch.tables.stored import StoredBlock, StoredTable
 from tests.faults import Left, left_at, without_memory_at
 
 MAX, MIN = 2**63 - 1, -(2**63)
@@ -314,3 +314,53 @@ def test_an_interrupt_while_a_look_up_reads_changes_nothing():
             reached = True
         assert seen(users, state) == before
         line += 3
+
+
+def test_a_block_is_put_over_keys_that_are_there_and_new_ones():
+    """Free rows, keys that live, new keys and slots that the block has or not, in one block."""
+    users = variable_with_slots()
+    store = users._store
+    users.insert([1, 2, 3, 4, 5, 6])
+    users.remove([2, 4])
+    block = StoredBlock(
+        np.array([9, 1, 2, 7, 5]),
+        np.arange(20.0, dtype=np.float32).reshape(5, 4),
+        {"sum": np.arange(20.0, dtype=np.float32).reshape(5, 4) + 100},
+        np.array([3, 1, 4, 1, 5]),
+        np.array([2, 7, 1, 8, 2]),
+    )
+    before = users[[3, 6]]
+    users.restore_blocks([block])
+    np.testing.assert_array_equal(users[block.keys], block.rows)
+    np.testing.assert_array_equal(users[[3, 6]], before)
+    rows, _ = store.find(block.keys)
+    np.testing.assert_array_equal(store.slots["sum"].memory.array[rows], block.slots["sum"])
+    np.testing.assert_array_equal(store.slots["other"].memory.array[rows], np.full((5, 1), 0.5))
+    np.testing.assert_array_equal(store.versions[rows], block.versions)
+    np.testing.assert_array_equal(store.counts[rows], block.counts)
+    assert sorted(users.keys().tolist()) == [1, 2, 3, 5, 6, 7, 9]
+
+
+def variable_with_slots():
+    users = ab.EmbeddingVariable(4)
+    users._store.add_slot("sum", 0.25, np.float32, 4, 1)
+    users._store.add_slot("other", 0.5, np.float32, 1, 1)
+    return users
+
+
+def test_room_is_made_at_once_for_keys_that_are_expected(monkeypatch):
+    source = ab.EmbeddingVariable(4)
+    source.insert(np.arange(20_000))
+    moved = []
+    move_slots = kernels.move_slots
+
+    def counting(old, new, lo, hi):
+        moved.append(hi - lo)
+        move_slots(old, new, lo, hi)
+
+    monkeypatch.setattr(kernels, "move_slots", counting)
+    users = ab.EmbeddingVariable(4)
+    users._store.expect(20_000)
+    users.restore_blocks(source.blocks(1000))
+    assert sum(moved) <= 64  # the slots of an empty index
+    np.testing.assert_array_equal(users[np.arange(20_000)], source[np.arange(20_000)])

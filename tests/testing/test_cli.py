@@ -1,6 +1,7 @@
-"""`python -m autobatch` says what is installed and what can be set."""
+"""The command `autobatch`: what it prints, its exit statuses, and that errors are of one line."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.cli import main
+from autobatch.blocks.kernel_cache import SUFFIX
+from autobatch.cli import doctor, small_demo
+from autobatch.cli.commands import main
 from autobatch.core.config import Config
 from examples import tree
 
@@ -27,7 +30,9 @@ def test_version_and_wrong_arguments(capsys):
         main(["--version"])
     with pytest.raises(SystemExit, match="2"):
         main(["--nonsense"])
-    assert "--nonsense" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "--nonsense" in shown
+    assert shown.count("\n") == 1
 
 
 def test_it_runs_as_a_module():
@@ -95,7 +100,7 @@ def test_what_cannot_be_explained_is_an_error_of_one_line(capsys, given, message
     [
         ("examples.tree:nothing", "has no attribute 'nothing'"),
         ("no_such_module:f", "No module named 'no_such_module'"),
-        ("examples.tree", "expected MODULE:FUNCTION"),
+        ("examples.tree", "expected MODULE:NAME"),
         ("math:sin", "is no function written in Python"),
     ],
 )
@@ -146,8 +151,8 @@ def pair(x, y):
         (["f", "--examples", "models:xs"], 2, "missing a required argument: 'w'"),
         (["nothing", "--examples", "models:xs"], 2, "has no attribute 'nothing'"),
         (["f", "--examples", "xs"], 2, "expected MODULE:NAME"),
-        (["f", "--examples", "none.json"], 2, "No such file"),
-        (["f", "--examples", "models:xs", "--shared", "w"], 2, "expected NAME=MODULE:NAME"),
+        (["f", "--examples", "none.json"], 2, "none.json does not exist"),
+        (["f", "--examples", "models:xs", "--shared", "w"], 2, "expected NAME=VALUE"),
     ],
 )
 def test_a_function_is_checked(arguments, status, shown, capsys, tmp_path, monkeypatch):
@@ -162,3 +167,114 @@ def test_a_function_is_checked(arguments, status, shown, capsys, tmp_path, monke
     out = capsys.readouterr()
     assert shown in (out.err if status == 2 else out.out)
     assert sys.path == before
+
+
+BENCHED = """
+import numpy as np
+
+def norm(x, w):
+    return np.tanh(x @ w).sum()
+
+def two(x, y):
+    return (x * 2.0).sum() + y
+
+def examples():
+    return [np.ones((n, 4)) for n in (1, 5, 3)]
+
+xs, ys = [np.ones(2), np.ones(3)], [1.0, 2.0]
+w = np.ones((4, 3))
+
+def fails(x, w):
+    return x @ w[:3]
+
+nothing = []
+"""
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    (tmp_path / "cli_model.py").write_text(BENCHED)
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("cli_model", None)
+
+
+ON_MODEL = ["--examples", "cli_model:examples", "--shared", "w=cli_model:w"]
+
+
+@pytest.mark.usefixtures("model")
+def test_bench_times_every_way(capsys):
+    assert main(["bench", "cli_model:norm", *ON_MODEL, "--seconds", "0"]) == 0
+    out = capsys.readouterr().out
+    for way in ("the loop over the examples", "lock-step", "on the fly", "compiled"):
+        assert any(row.startswith(way) for row in out.splitlines())
+    assert main(["bench", "cli_model:two", "--examples", "cli_model:xs", "cli_model:ys", "--seconds", "0"]) == 0
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["cli_model:fails", *ON_MODEL], "cli_model.py:17"),
+        (["cli_model:norm", "--examples", "cli_model:examples"], "missing 1 required positional argument: 'w'"),
+        (["cli_model:norm", "--examples", "cli_model:nothing"], "expected the same number for each argument, and some"),
+        (["cli_model:two", "--examples", "cli_model:xs", "cli_model:examples"], "there are [2, 3] examples"),
+        (["cli_model:norm", "--examples", "math:pi"], "'float' object is not iterable"),
+        (["cli_model:norm", "--examples", "cli_model:examples", "--shared", "w"], "expected NAME=VALUE"),
+    ],
+)
+def test_what_cannot_be_timed_is_an_error_of_one_line(arguments, message, capsys):
+    assert main(["bench", *arguments]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ")
+    assert shown.count("\n") == 1
+    assert message in shown
+
+
+def test_the_cache_is_listed_measured_and_cleared(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path))
+    names = [f"kernel_{number:032x}{SUFFIX}" for number in (1, 2)]
+    for name in names:
+        (tmp_path / name).write_bytes(b"x" * 2000)
+    (tmp_path / f"mine{SUFFIX}").write_bytes(b"not a kernel's")
+    os.utime(tmp_path / names[0], (0, 0))
+    assert main(["cache"]) == 0
+    assert capsys.readouterr().out == f"2 kernels, 4 kB, in {tmp_path}\n"
+    assert main(["cache", "list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in listed[:-1]] == [names[1], names[0]]
+    assert main(["cache", "clear", "--older", "10"]) == 0
+    assert capsys.readouterr().out == f"removed 1 kernels, 2 kB, in {tmp_path}\n"
+    assert main(["cache", "clear"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == [f"mine{SUFFIX}"]
+    monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path / "missing"))
+    assert main(["cache", "list"]) == 0
+
+
+def test_the_doctor_looks_at_everything(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(doctor, "_importing", lambda: doctor.Finding("import", "1 s"))
+    monkeypatch.setattr(doctor, "_compiler", lambda: iter([doctor.Finding("compiler", "there")]))
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    for about in ("python", "versions", "machine", "threads", "BLAS", "cache", "lock-step", "on the fly"):
+        assert any(row[2:].startswith(about) for row in shown.splitlines())
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path / "file"))
+    assert main(["doctor"]) == 1
+    assert "AUTOBATCH_CACHE_DIR" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # starts the process that compiles
+def test_the_doctor_has_a_kernel_compiled(monkeypatch, tmp_path):
+    monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path))
+    run = subprocess.run([sys.executable, "-m", "autobatch", "doctor"], capture_output=True, text=True, timeout=200)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "a process of its own: a kernel after" in run.stdout
+    assert not list(tmp_path.glob(f"*{SUFFIX}"))  # it leaves none
+
+
+def test_a_small_demo_learns():
+    lines = []
+    assert not small_demo.run(lines.append, sentences=40, epochs=1)
+    assert any("values and gradients are those of the loop" in line for line in lines)
+    assert sum("held-out accuracy" in line for line in lines) == 1

@@ -78,6 +78,11 @@ def accepted() -> None:
     assert_type(ab.segment_sum(w, lengths=[2, 1], num_segments=np.int64(2)), NDArray[Any])
     assert_type(ab.segment_mean(table, ids, ids=[1, 1, 0], weights=w, empty=1.0), NDArray[Any])
     assert_type(ab.segment_topk(masked, ids, k=2), tuple[NDArray[Any], NDArray[Any]])
+    with ab.options(way="loop", seed=3) as config:
+        assert_type(config.threads, int)
+    assert_type(ab.config.strict, bool)
+    assert_type(ab.Examples(masked)[[0, 1]].batch, Any)
+    assert_type(ab.testing.assert_same(scaled, scaled, xs, w=w), ab.testing.EquivalenceReport)
     scores: Array = scaled(masked, w)
     mean: float = ab.mean(scaled(masked, w))
     sum_of_both = np.add(masked, packed) + masked
@@ -111,3 +116,6 @@ def refused() -> None:
     ab.segment_sum(w, ids, num_segments=1.5)  # wrong: arg-type
     ab.segment_max(w, ids=ids, k=2)  # wrong: call-arg
     ab.segment_topk(w, ids)  # wrong: call-arg
+    ab.options(wey="loop")  # wrong: call-arg
+    ab.options(way="lock-step")  # wrong: arg-type
+    ab.testing.assert_same(scaled, scaled, xs, layout="rows")  # wrong: arg-type

@@ -84,9 +84,9 @@ class _Owner:
     def __init__(self, struct: Any) -> None:
         self.struct = struct
 
-    def __del__(self) -> None:
+    def __del__(self, pointer_to: Any = ctypes.byref) -> None:  # a default, as modules go first when Python ends
         if self.struct.release:
-            self.struct.release(ctypes.byref(self.struct))
+            self.struct.release(pointer_to(self.struct))
 
 
 class _Memory:

@@ -188,7 +188,7 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
         _same_kind(examples, kind, place)
         return _fields(examples, attributes(first), getattr, columns, place)
     if isinstance(first, np.ndarray) or (hasattr(first, "dtype") and hasattr(first, "shape")):
-        return _arrays([_tensor(x) for x in examples], place)
+        return _arrays(examples if kinds == {np.ndarray} else [_tensor(x) for x in examples], place)
     if kinds <= {int, float, bool, complex}:
         i = next(i for i, x in enumerate(examples) if type(x) is not kind)
         raise DTypeError(
@@ -282,14 +282,15 @@ def _packed(values: np.ndarray, lengths: np.ndarray) -> Column:
 def _arrays(arrays: Sequence[Any], place: Place) -> Column:
     """Arrays, packed where they differ in their first dimension only."""
     arrays = as_arrays(arrays, place.path)
-    shapes = {x.shape for x in arrays}
+    lengths = list(map(len, arrays)) if arrays and arrays[0].ndim else []  # they are of one rank
+    shapes = {(n,) for n in set(lengths)} if lengths and arrays[0].ndim == 1 else {x.shape for x in arrays}
     if len(shapes) == 1 and not is_boxed(arrays[0]):
         shape = arrays[0].shape
         data = np.concatenate([x.reshape(1) for x in arrays] if not shape else arrays).reshape(len(arrays), *shape)
         return Column(MaskedBatch.of_data(data, shape, None))
     if len(shapes) > 1 and len({shape[1:] for shape in shapes}) == 1:
         values = np.concatenate(arrays)
-        return Column(PackedBatch.of(values, offsets_from([x.shape[0] for x in arrays])))
+        return Column(PackedBatch.of(values, offsets_from(lengths)))
     return Column(MaskedBatch.stacked(arrays))
 
 
@@ -362,7 +363,10 @@ def _narwhals(data: Any, columns: Columns, place: Place) -> Column:
 
 
 def _dataset(data: Any, columns: Columns, place: Place) -> Column | None:
-    return read_arrow(data.with_format("arrow")[:], columns) if hasattr(data, "with_format") else None
+    if isinstance(data, Mapping):
+        raise UnsupportedError(f"data of several splits{place}; give one of them: data[{next(iter(data), 'train')!r}]")
+    is_table = hasattr(data, "with_format") and hasattr(data, "__len__")  # or it is a column, or streams its examples
+    return read_arrow(data.with_format("arrow")[:], columns) if is_table else None
 
 
 def _csr(data: Any) -> Column:

@@ -53,6 +53,7 @@ from autobatch.compiled.reading.source_program import (
     flat,
     joined_results,
 )
+from autobatch.core.op import is_boxed
 
 __all__ = ["FAIL", "StatementReader", "Stop"]
 
@@ -232,6 +233,8 @@ class StatementReader:
 
     def known_object(self, found: Any, read: Any, name: str, node: Any) -> Value:
         """An object that is known while compiling; the program holds for as long as it is that one."""
+        if is_boxed(found):
+            raise self.refuse(f"{name}, from outside of the function, stands for a value that is recorded", node)
         if isinstance(found, np.ndarray):
             return self.captured(found, read, name, node)
         if isinstance(found, list | dict | set | frozenset):

@@ -56,7 +56,7 @@ def _result(gradient: Gradient, kind: Type) -> Type:
 
 def _is_scalar(kind: Type) -> bool:
     scalars = kind.scalars if isinstance(kind, Union) else {kind}
-    return all(isinstance(each, Scalar) and each.kind == "f" for each in scalars)
+    return any(isinstance(each, Scalar) and each.kind == "f" for each in scalars)
 
 
 def compiled_gradient_map(
@@ -96,6 +96,11 @@ def compiled_gradient_map(
     values = unpack(form.module.result, outs, call.count - len(done.failed))
     python = dataclasses.replace(call, function=in_python)  # type: ignore[arg-type]
     results = _assembled(gradient, call, form, values, done.leaves, done.failed, taped)
+    if isinstance(_result(gradient, form.module.result), Union):  # of an int there is no gradient, as Python says
+        given = iter([value[0] if gradient.has_aux else value for value in values])
+        bad = set(done.failed)
+        kinds = [index in bad or isinstance(next(given), float | np.floating) for index in range(call.count)]
+        done.failed = sorted(bad | {index for index, is_float in enumerate(kinds) if not is_float})
     if not taped.checked:
         _check(python, form, taped, results, set(done.failed))
     for index in done.failed:

@@ -173,7 +173,8 @@ class _ShadowedFunction:
         return (len(self.active), self.result) != before
 
     def _activate(self, name: str) -> None:
-        if carries(self.kinds.get(name)):
+        given = name in self.shadows.program.captured or (self is self.shadows.kernel and name in self.parameters)
+        if carries(self.kinds.get(name)) and not given:  # into what is given nothing is written
             self.active.add(name)
 
     def _reach(self, node: ast.expr) -> None:
@@ -182,16 +183,17 @@ class _ShadowedFunction:
             case ast.Name(id=name):
                 if in_memory(self.kinds.get(name)):
                     self._activate(name)
-            case ast.Subscript(value=value) | ast.Attribute(value=value):
+            case ast.Subscript(value=value):
+                self._reach(value)
+            case ast.Attribute(value=value, attr=attr) if attr not in _CONSTANT_ATTRIBUTES:
                 self._reach(value)
             case ast.Tuple(elts=elts):
                 for each in elts:
                     self._reach(each)
             case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in _METHODS:
                 self._reach(value)
-            case ast.Call(args=args):
-                for each in args:
-                    self._reach(each)
+            case ast.Call(func=func, args=[first, *_]) if ast.unparse(func) in _ALIKE:
+                self._reach(first)
 
     def _spread(self, node: ast.AST) -> None:
         match node:

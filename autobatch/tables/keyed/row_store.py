@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import pathlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -211,11 +211,13 @@ class RowStore:
         wanted: np.ndarray | None = None,
         evict: Callable[[int, np.ndarray], np.ndarray] | None = None,
         most: int | None = None,
+        slots: Mapping[str, np.ndarray] | None = None,
     ) -> Change:
         """A change in which distinct keys come to life that are not there yet.
 
         Args:
             wanted: the rows that new ones start as, (n, dim), of all keys; None: what `initial` gives.
+            slots: what their slots start as, likewise, by name; others start as their `fill`.
             evict: `evict(n, kept)` names n rows or more to take out, none of those kept, if there may be only `most`.
         """
         found, missing = self.find(keys)
@@ -232,9 +234,11 @@ class RowStore:
                 gone = evict(len(self) + missing - most, found[found >= 0])
                 change.gone = gone, self.row_keys[gone]
                 self._settle_index()
-            self.rows[rows] = self.initial(new) if wanted is None else wanted[places]
-            for slot in self.slots.values():
-                slot.memory.array[rows] = slot.fill
+            where = _run_of(rows)
+            which = slice(None) if missing == len(keys) else places
+            self.rows[where] = self.initial(new) if wanted is None else wanted[which]
+            for name, slot in self.slots.items():
+                slot.memory.array[where] = slots[name][which] if slots and name in slots else slot.fill
             found[places] = rows
             change.born, change.from_free = (new, rows), from_free
         self._note_less(len(keys))
@@ -362,22 +366,44 @@ class RowStore:
     def put_block(self, block: StoredBlock, keys: np.ndarray) -> None:
         """Write a block, over rows that are there."""
         with self.lock:
-            change = self.stage(keys, block.rows)
-            self.begin()
-            self.rows[change.rows] = block.rows
+            slots = {}
             for name, slot in self.slots.items():
                 given = block.slots.get(name)
-                fits = given is not None and given.shape[1:] == slot.memory.array.shape[1:]  # or is another optimiser's
-                slot.memory.array[change.rows] = given if fits else slot.fill
+                if given is not None and given.shape[1:] == slot.memory.array.shape[1:]:  # or another optimiser's
+                    slots[name] = given
+            change = self.stage(keys, block.rows, slots=slots)
+            self.begin()
+            if len(change.born[0]) < len(keys):
+                was = ~np.isin(change.rows, change.born[1])
+                there = change.rows[was]
+                self.rows[there] = block.rows[was]
+                for name, slot in self.slots.items():
+                    slot.memory.array[there] = slots[name][was] if name in slots else slot.fill
             self.commit(change)
-            versions, counts = (self._facts[i].array[:, 0] for i in (0, 1))
-            versions[change.rows] = np.minimum(block.versions, np.int64(DEAD) - 1)
-            counts[change.rows] = np.minimum(block.counts, np.int64(DEAD) - 1)
+            where = _run_of(change.rows)
+            for part, facts in ((self._facts[0], block.versions), (self._facts[1], block.counts)):
+                part.array[where, 0] = np.minimum(facts, np.int64(DEAD) - 1)
+
+    def expect(self, more: int) -> None:
+        """Make the index large enough for so many keys more, at once."""
+        with self.lock:
+            self._settle_index()
+            index, size = self._index[0], int((len(self) + more) / _AT_FIRST) + 1
+            if size > len(index):
+                self._moved, self._index = 0, (empty_slots(size), index)
+                self._settle_index()
 
     def flush(self) -> None:
         """Have what lies in files written to the disk."""
         for part in self._by_row():
             part.flush()
+
+
+def _run_of(rows: np.ndarray) -> Any:
+    """The same rows as a slice, where each follows the one before it."""
+    first = int(rows[0]) if len(rows) else 0
+    is_run = len(rows) > 0 and int(rows[-1]) - first + 1 == len(rows) and bool((np.diff(rows) == 1).all())
+    return slice(first, first + len(rows)) if is_run else rows
 
 
 def empty_slots(count: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """`EmbeddingVariable`: a table of rows named by any keys, that grows and shrinks while it is trained."""
 
+import functools
 import itertools
 import operator
 import pathlib
@@ -159,7 +160,10 @@ class EmbeddingVariable(KeyedTable):
                 raise OptionError(
                     f"storage={str(self.storage)!r} holds the rows of another variable; give an empty folder"
                 )
-        self._store = RowStore(self.dim, self.dtype, self._initial, self.capacity, self.storage)
+        initial = functools.partial(  # not a method: nothing then holds the variable but its users, and its memory goes
+            _initial_rows, self.initializer, self.seed, self.dim, self.dtype, self.key_dtype
+        )
+        self._store = RowStore(self.dim, self.dtype, initial, self.capacity, self.storage)
 
     # A table.
 
@@ -177,14 +181,6 @@ class EmbeddingVariable(KeyedTable):
     def admission(self) -> admissions.Admission | None:
         """The rule that lets keys in, with what it has counted."""
         return self._admission
-
-    def _initial(self, keys: np.ndarray) -> np.ndarray:
-        """The rows of keys that are not there."""
-        made: Any = getattr(self.initializer, "rows", self.initializer)
-        rows = np.asarray(made(self.seed, keys.view(self.key_dtype), self.dim, self.dtype))
-        if rows.shape != (len(keys), self.dim):
-            raise ShapeError(f"the initializer gave rows of shape {rows.shape}; expected {(len(keys), self.dim)}")
-        return rows.astype(self.dtype, copy=False)
 
     def row_addresses(self, ids: Any, context: Context = Context.NO_CONTEXT) -> np.ndarray:
         """Where the rows of keys lie, without a copy; the address of a key is the same as long as it lives.
@@ -228,7 +224,7 @@ class EmbeddingVariable(KeyedTable):
             return Located((self._base, self.row_bytes), rows, form, self.dim, False, self.row_bytes, total, self)
         places = np.flatnonzero(rows < 0)
         new, inverse = first_seen(keys[places])
-        made = np.ascontiguousarray(self._initial(new))
+        made = np.ascontiguousarray(self._store.initial(new))
         addresses = self._base + rows * self.row_bytes
         addresses[places] = made.__array_interface__["data"][0] + inverse * self.row_bytes
         return Located((0, 1), addresses, form, self.dim, False, self.row_bytes, total, (self, made))
@@ -544,6 +540,10 @@ class EmbeddingVariable(KeyedTable):
         """What changed since a mark; None where that was not kept."""
         return self._store.changed_since(operator.index(mark), _whole("rows", rows, 1), self.key_dtype)
 
+    def _expect(self, more: int) -> None:
+        """Make the index ready for so many keys more, which come block by block."""
+        self._store.expect(more)
+
     def restore_blocks(
         self,
         blocks: Iterable[StoredBlock],
@@ -616,6 +616,17 @@ class Update:
             table._admission.count(self._new, self._seen)
         table._store.commit(self._change, self._step, counted=True)
         table.step = self._step
+
+
+def _initial_rows(
+    initializer: Any, seed: int, dim: int, dtype: np.dtype, key_dtype: np.dtype, keys: np.ndarray
+) -> np.ndarray:
+    """The rows of keys that are not there."""
+    made: Any = getattr(initializer, "rows", initializer)
+    rows = np.asarray(made(seed, keys.view(key_dtype), dim, dtype))
+    if rows.shape != (len(keys), dim):
+        raise ShapeError(f"the initializer gave rows of shape {rows.shape}; expected {(len(keys), dim)}")
+    return rows.astype(dtype, copy=False)
 
 
 def _rebuilt(arguments: dict[str, Any], blocks: list[StoredBlock], arrays: dict[str, np.ndarray]) -> EmbeddingVariable:

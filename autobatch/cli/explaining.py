@@ -2,23 +2,17 @@
 
 import argparse
 import contextlib
-import functools
-import importlib
-import json
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
-from autobatch.checkpoint.single_file import load
+from autobatch.cli.users_code import add_arguments, examples, from_here, named, shared
 from autobatch.core.config import options as set_options
-from autobatch.core.tracebacks import hide_frames
+from autobatch.core.diagnostics import hide_frames
 from autobatch.report.explain import explain
 from autobatch.report.marked_source import source
 
-__all__ = ["add_commands"]
+__all__ = ["add_commands", "errors_of_one_line"]
 
 _EXPLAIN = """\
 Run a function of one example on some examples, and say of each of its lines what became of it and what it took.
@@ -32,7 +26,6 @@ Print a function with what becomes of each line, or the code that runs instead o
   autobatch source models.tree:logits
   autobatch source models.tree:logits --rewritten
 """
-_VALUE = "MODULE:NAME (a function without arguments is called), or a file: .npy, .npz, .json, .safetensors"
 
 
 def add_commands(commands: Any) -> None:
@@ -51,9 +44,7 @@ def add_commands(commands: Any) -> None:
     show = commands.add_parser(
         "explain", help="say what became of each line of a function", description=_EXPLAIN, formatter_class=raw
     )
-    show.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
-    show.add_argument("--examples", nargs="+", required=True, metavar="EXAMPLES", help=f"one per argument: {_VALUE}")
-    show.add_argument("--shared", nargs="+", default=[], metavar="NAME=VALUE", help="by keyword, for all examples")
+    add_arguments(show)
     show.add_argument("--way", choices=("auto", "loop", "lockstep", "fly", "compiled"), default="auto")
     show.add_argument("--html", metavar="FILE", help="write the page with the timeline and the graph")
     show.add_argument("--trace", metavar="FILE", help="write the timeline for chrome://tracing")
@@ -68,12 +59,10 @@ def add_commands(commands: Any) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    with _errors_of_one_line() as failed, _from_here():
-        function = _named(options.function)
-        examples = [_value(each) for each in options.examples]
-        shared = dict(_pair(each) for each in options.shared)
+    with errors_of_one_line() as failed, from_here():
+        function, columns, keywords = named(options.function), examples(options), shared(options)
         with set_options(way=options.way):
-            report = explain(function, *examples, **shared)
+            report = explain(function, *columns, **keywords)
         print(report)
         if options.html:
             report.save(options.html)
@@ -83,13 +72,13 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _source(options: argparse.Namespace) -> int:
-    with _errors_of_one_line() as failed, _from_here():
-        print(source(_named(options.function), rewritten=options.rewritten, blocks=options.blocks))
+    with errors_of_one_line() as failed, from_here():
+        print(source(named(options.function), rewritten=options.rewritten, blocks=options.blocks))
     return len(failed)
 
 
 @contextlib.contextmanager
-def _errors_of_one_line() -> Iterator[list[str]]:
+def errors_of_one_line() -> Iterator[list[str]]:
     """Print an error as one line; collects it."""
     failed: list[str] = []
     try:
@@ -105,53 +94,3 @@ def _errors_of_one_line() -> Iterator[list[str]]:
         notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
         failed.append(f"error: {text}{notes}{where}")
         print(failed[0], file=sys.stderr)
-
-
-@contextlib.contextmanager
-def _from_here() -> Iterator[None]:
-    """Import from the current folder first."""
-    before = list(sys.path)
-    sys.path.insert(0, os.getcwd())
-    try:
-        yield
-    finally:
-        sys.path[:] = before
-
-
-def _named(name: str) -> Any:
-    """What MODULE:NAME says; the module may be given as a file of the current folder, model.py."""
-    module, _, path = name.partition(":")
-    if not module or not path:
-        raise ValueError(f"{name!r}; expected MODULE:FUNCTION, such as models.tree:logits")
-    if module.endswith(".py"):
-        module = module.removesuffix(".py").replace("/", ".").replace(os.sep, ".")
-    return functools.reduce(getattr, path.split("."), importlib.import_module(module))
-
-
-def _value(name: str) -> Any:
-    """A value by its name, or from a file."""
-    suffix = os.path.splitext(name)[1]
-    if suffix in (".npy", ".npz", ".json", ".safetensors"):
-        if not os.path.exists(name):
-            raise FileNotFoundError(f"{name} does not exist; expected {_VALUE}")
-        if suffix == ".npy":
-            return np.load(name)
-        if suffix == ".npz":  # examples of their own shapes, or parameters by name
-            with np.load(name) as arrays:
-                names = list(arrays)
-                if all(each.startswith("arr_") for each in names):
-                    return [arrays[each] for each in names]
-                return {each: arrays[each] for each in names}
-        if suffix == ".json":
-            with open(name, encoding="utf-8") as file:
-                return json.load(file)
-        return load(name)
-    found = _named(name)
-    return found() if callable(found) and not hasattr(found, "__array__") else found
-
-
-def _pair(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise ValueError(f"--shared {text!r}; expected NAME=VALUE, such as params=models.tree:params")
-    return name, _value(value)

@@ -1,0 +1,66 @@
+"""`autobatch check`: the proof of a function that is named as MODULE:FUNCTION."""
+
+import argparse
+import sys
+from typing import Any
+
+from autobatch.cli.users_code import add_arguments, examples, from_here, named, shared
+from autobatch.testing.equivalence import assert_equivalent
+from autobatch.testing.sameness import assert_same
+
+__all__ = ["add_check", "run_check"]
+
+_DESCRIPTION = """Prove that batching a function changes nothing: every way that autobatch runs it, or with --batched
+your own batched function, against the function of one example. Exit status 0 if all agree, 1 if not, 2 if it could not
+be asked.
+
+  autobatch check models.tree:logits --examples models.tree:trees --shared params=models.tree:params
+  autobatch check models:pooled --batched models:pooled_in_torch --examples xs.npz
+"""
+
+
+def add_check(commands: Any) -> None:
+    """Add the command to what `ArgumentParser.add_subparsers` gave; `run_check` runs it.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_check(parser.add_subparsers(dest="command"))
+    >>> parser.parse_args(["check", "models:f", "--examples", "models:xs"]).examples
+    ['models:xs']
+    """
+    check = commands.add_parser(
+        "check",
+        help="prove that batching a function changes nothing",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(check)
+    check.add_argument("--batched", metavar="MODULE:FUNCTION", help="your own function of a batch, to prove instead")
+    check.add_argument("--no-grad", action="store_true", help="compare no gradients")
+    check.set_defaults(run=run_check)
+
+
+def run_check(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    try:
+        with from_here():
+            function = named(options.function)
+            batched = named(options.batched) if options.batched else None
+            columns, keywords = examples(options), shared(options)
+    except (ImportError, AttributeError, ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    try:
+        with from_here():
+            if batched is None:
+                report = assert_equivalent(function, *columns, grad=not options.no_grad, **keywords)
+            else:
+                rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+                report = assert_same(function, batched, rows, grad=not options.no_grad, **keywords)
+    except AssertionError as difference:
+        print(difference)
+        return 1
+    except (TypeError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(report)
+    return 0

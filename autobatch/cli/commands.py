@@ -1,0 +1,204 @@
+"""The command `autobatch` and its sub-commands; without one it prints the options and how a function is run."""
+
+import argparse
+import dataclasses
+import inspect
+import platform
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from autobatch.blocks.kernel_cache import cache_folder
+from autobatch.cli import doctor, kernel_files, small_demo, users_code, way_timing
+from autobatch.cli.checking import add_check
+from autobatch.cli.explaining import add_commands, errors_of_one_line
+from autobatch.core.config import Config
+from autobatch.errors import ShapeError
+
+__all__ = ["main", "run"]
+
+_WAYS = """\
+f(x)                                       one example: plain NumPy
+f(ab.MaskedBatch.from_examples(xs))        lock-step: f decorated with @ab.batch, one pass for the whole batch
+ab.map(f, xs, params=params)               on the fly: any Python, equal operations grouped as it goes
+ab.value_and_grad(loss)(params)            gradients, through either
+ab.explain(f, xs, params=params)           what became of each line, what it took, and what to write instead
+ab.testing.assert_equivalent(f, xs, ...)   the proof that all ways agree, gradients included
+ab.source(f), ab.source(f, rewritten=True) f's lines with marks, or the code that lock-step runs instead"""
+
+_EXAMPLES = """\
+examples:
+  autobatch                        the options, and the ways to run a function
+  autobatch demo                   ten seconds: a model proved, timed and trained
+  autobatch check models:loss --examples models:words models:labels --shared params=models:params
+  autobatch bench models:loss --examples models:words models:labels --shared params=models:params
+  autobatch explain models:loss --examples words.npz --html report.html
+  autobatch source models:loss     each line, and what becomes of it
+  autobatch cache clear --older 30
+  autobatch doctor                 what is slow on this machine, and why
+
+exit status: 0, all is well; 1, it is not so, or it failed, as one line on stderr says; 2, it was asked wrongly"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `autobatch` with these arguments; returns the exit status.
+
+    >>> main([])  # doctest: +ELLIPSIS
+    autobatch ...
+    0
+    >>> main(["source", "autobatch.ops.nn:relu"])  # a library's, so not rewritten
+    1
+    """
+    options = _parser().parse_args(arguments)
+    if options.command is None:
+        _print_overview()
+        return 0
+    status = 1
+    with errors_of_one_line():
+        status = options.run(options)
+    return status
+
+
+def run() -> None:
+    """The command that is installed."""
+    sys.exit(main(sys.argv[1:]))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; `{self.prog} --help` shows what is expected\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="autobatch",
+        description="Prove, time and look at functions of one example; care for what is installed.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=doctor.version_of("autobatch"))
+    commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
+
+    demo = _command(commands, "demo", _demo, "prove, time and train a small model", "autobatch demo --sentences 500")
+    demo.add_argument("--sentences", type=_number, default=2000, help="how many (default: 2000)")
+    demo.add_argument("--seed", type=int, default=0, help="of the data and the weights (default: 0)")
+
+    add_check(commands)
+    bench = _command(
+        commands,
+        "bench",
+        _bench,
+        "time every way beside the loop, results compared first",
+        "  autobatch bench models:loss --examples models:words models:labels --shared params=models:params",
+    )
+    users_code.add_arguments(bench)
+    bench.add_argument("--seconds", type=float, default=1.0, help="for which each way is repeated (default: 1)")
+
+    add_commands(commands)
+
+    cache = _command(
+        commands,
+        "cache",
+        _cache,
+        "compiled kernels on the disk: list, size, clear",
+        "  autobatch cache size\n  autobatch cache list\n  autobatch cache clear --older 30",
+    )
+    cache.add_argument("what", choices=("list", "size", "clear"), nargs="?", default="size")
+    cache.add_argument("--older", type=float, default=0.0, metavar="DAYS", help="clear: only those older than this")
+
+    _command(commands, "doctor", _doctor, "versions, threads, BLAS, cache, compiler: what is slow, and why", "")
+    return parser
+
+
+def _command(commands: Any, name: str, run_it: Any, about: str, epilog: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=about,
+        description=f"{about[0].upper()}{about[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run_it)
+    return parser
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if number < 20:
+        raise argparse.ArgumentTypeError(f"{number} is too few; expected 20 or more")
+    return number
+
+
+def _demo(options: argparse.Namespace) -> int:
+    learnt = small_demo.run(print, sentences=options.sentences, seed=options.seed)
+    print("\nNext: docs/tutorial.md, ten minutes; `make demo` in a checkout trains larger models")
+    return 0 if learnt or options.sentences < 1000 else 1
+
+
+def _bench(options: argparse.Namespace) -> int:
+    with users_code.from_here():
+        function = users_code.named(options.function)
+        columns = [list(column) for column in users_code.examples(options)]
+        work = way_timing.Work(function, columns, users_code.shared(options))
+    sizes = {len(column) for column in columns}
+    if len(sizes) != 1 or sizes == {0}:
+        raise ShapeError(f"there are {sorted(sizes)} examples; expected the same number for each argument, and some")
+    count = sizes.pop()
+    print(f"{options.function} on {count} examples\n")
+    print(f"{'way':<28} {'first call':>12} {'later calls':>12} {'an example':>12}  of the loop's time")
+    loop, wrong = 0.0, False
+    for each in way_timing.timings(work, options.seconds):
+        loop = loop or each.warm
+        wrong |= each.why.startswith("DIFFERS")
+        if not each.warm:
+            print(f"{each.way:<28} {each.why}")
+            continue
+        share = f"{each.warm / loop:8.2f}" + (f"  ({each.why})" if each.why else "")
+        times = (f"{seconds * 1e3:9.3f} ms" for seconds in (each.first, each.warm))
+        print(f"{each.way:<28} {' '.join(times)} {each.warm / count * 1e6:9.1f} µs  {share}")
+    return 1 if wrong else 0
+
+
+def _cache(options: argparse.Namespace) -> int:
+    found = kernel_files.clear(options.older) if options.what == "clear" else kernel_files.kernel_files()
+    if options.what == "list":
+        for each in found:
+            print(f"{each.path.name}  {kernel_files.size_in_words(each.size):>8}  {each.days:6.1f} days")
+    total = kernel_files.size_in_words(sum(each.size for each in found))
+    print(f"{'removed ' if options.what == 'clear' else ''}{len(found)} kernels, {total}, in {cache_folder()}")
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    marks = {"": " ", "note": "-", "slow": "!", "wrong": "X"}
+    wrong = False
+    for each in doctor.findings():
+        wrong |= each.verdict == "wrong"
+        print(f"{marks[each.verdict]} {each.about:<11} {each.found}", flush=True)
+        if each.advice:
+            print(f"  {'':<11} {each.verdict}: {each.advice}", flush=True)
+    return 1 if wrong else 0
+
+
+def _print_overview() -> None:
+    version = doctor.version_of
+    print(f"autobatch {version('autobatch')} on Python {platform.python_version()}")
+    print(", ".join(f"{name} {version(name)}" for name in doctor.REQUIRED))
+    print(f"{len(kernel_files.kernel_files())} kernels in {cache_folder()} (AUTOBATCH_CACHE_DIR names another folder)")
+    print("\nOptions, set for a block by `with ab.options(name=value):`")
+    meanings = _meanings()
+    for field in dataclasses.fields(Config):
+        print(f"  {field.name} = {field.default!r}\n      {meanings[field.name]}")
+    print("\nWays to run a function f of one example\n" + "\n".join(f"  {line}" for line in _WAYS.splitlines()))
+    print("\n`autobatch --help` names the commands")
+
+
+def _meanings() -> dict[str, str]:
+    """What the docstring of `Config` says about each option."""
+    text = (inspect.getdoc(Config) or "").partition("Attributes:\n")[2]
+    return {
+        name: " ".join(meaning.split()) for name, meaning in re.findall(r"^ {4}(\w+): ((?:.|\n {5,})+)", text, re.M)
+    }

@@ -1,0 +1,206 @@
+"""`autobatch doctor`: what this machine and this installation do to a program's speed, and what to do about it."""
+
+import dataclasses
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numba
+import numpy as np
+
+from autobatch.api.batch import batch
+from autobatch.api.transforms import map as map_examples
+from autobatch.batches.masked import MaskedBatch
+from autobatch.blocks import kernel_cache
+from autobatch.cli.kernel_files import kernel_files, size_in_words
+from autobatch.core.config import options
+from autobatch.core.threads import thread_count
+
+__all__ = ["EXTRAS", "REQUIRED", "Finding", "findings", "version_of"]
+
+REQUIRED = ("numpy", "numba", "llvmlite", "networkx", "greenlet")
+EXTRAS = (
+    "pyarrow", "awkward", "polars", "pandas", "torch", "jax", "scikit-learn", "scipy", "rich", "tqdm", "safetensors",
+    "ml_dtypes", "hypothesis", "ray",
+)  # fmt: skip
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+_SLOW = {"import": 2.5, "product": 10.0, "lockstep": 2e-3, "record": 40e-6, "compile": 10.0}  # what is worth a word
+_KERNEL = """
+from numba import types
+from autobatch.kernels.jit import jit
+LANES = ()
+SIGNATURE = types.int64(types.int64)
+
+@jit
+def kernel(n):
+    return n + {number}
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        about: what was looked at; found: what was found.
+        verdict: "" where there is nothing to say, else "slow", "wrong" or "note"; advice: what to do then.
+    """
+
+    about: str
+    found: str
+    verdict: str = ""
+    advice: str = ""
+
+
+def findings() -> Iterator[Finding]:
+    """Everything, one after the other: some lines take a second to find out."""
+    yield Finding("python", f"{platform.python_version()} on {platform.platform()}")
+    yield Finding("versions", ", ".join(f"{name} {version_of(name)}" for name in REQUIRED))
+    there = [f"{name} {version}" for name in EXTRAS if (version := version_of(name)) != MISSING]
+    yield Finding("also there", ", ".join(there) or "none of the libraries that extras name")
+    yield from _machine()
+    yield from _blas()
+    yield from _cache()
+    yield from _compiler()
+    yield _importing()
+    yield from _extensions()
+    yield from _calls()
+
+
+MISSING = "(not installed)"
+
+
+def version_of(package: str) -> str:
+    """The version of a package that is installed, else `MISSING`.
+
+    >>> version_of("no such package")
+    '(not installed)'
+    """
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return MISSING
+
+
+def _machine() -> Iterator[Finding]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    busy = load > cores
+    yield Finding(
+        "machine",
+        f"{cores} cores for this process, load {load:.1f}",
+        "slow" if busy else "",
+        "other programs use the cores: whatever is timed now is too slow" if busy else "",
+    )
+    named = {name: os.environ[name] for name in _THREADS if name in os.environ}
+    found = f"look-ups, bags and updates use up to {thread_count()}"
+    yield Finding("threads", found + "".join(f", {name}={value}" for name, value in named.items()))
+
+
+def _blas() -> Iterator[Finding]:
+    show: Any = np.show_config
+    about = show(mode="dicts").get("Build Dependencies", {}).get("blas", {})
+    size = 512
+    x = np.ones((size, size), np.float32)
+    speed = 2 * size**3 / _least(lambda: x @ x) / 1e9
+    slow = speed < _SLOW["product"]
+    yield Finding(
+        "BLAS",
+        f"{about.get('name', 'unknown')} {about.get('version', '')}: {speed:.0f} GFLOP/s in float32".replace(" :", ":"),
+        "slow" if slow else "",
+        "products take most of a large model's time: install a NumPy with OpenBLAS, MKL or Accelerate" if slow else "",
+    )
+
+
+def _cache() -> Iterator[Finding]:
+    folder, kept = kernel_cache.cache_folder(), kernel_files()
+    found = f"{folder}: {len(kept)} kernels, {size_in_words(sum(each.size for each in kept))}"
+    usable = kernel_cache.usable_folder()
+    if usable is None or not os.access(usable, os.W_OK):
+        advice = "every process compiles anew: name a folder that only you can write to in AUTOBATCH_CACHE_DIR"
+        yield Finding("cache", found, "wrong", advice)
+        return
+    free = shutil.disk_usage(usable).free
+    full = free < 1 << 26
+    yield Finding(
+        "cache",
+        f"{found}, {size_in_words(free)} free",
+        "wrong" if full else "",
+        "the disk is full: kernels are not kept, and every process compiles anew" if full else "",
+    )
+
+
+def _compiler() -> Iterator[Finding]:
+    if numba.config.DISABLE_JIT:
+        advice = "unset it: nothing is compiled, look-ups and bags run as Python"
+        yield Finding("compiler", "NUMBA_DISABLE_JIT is set", "wrong", advice)
+        return
+    kernel = kernel_cache.kernel_of(_KERNEL.format(number=time.time_ns()))  # one that nobody has compiled before
+    start = time.perf_counter()
+    while not kernel.look() and not kernel.failed and time.perf_counter() - start < 60:
+        time.sleep(0.02)
+    seconds = time.perf_counter() - start
+    if kernel.entry is None:
+        advice = "blocks run as NumPy calls, numeric loops as Python: may processes be started, with sys.executable?"
+        yield Finding("compiler", "its process gives no kernels", "wrong", advice)
+        return
+    kernel_cache.forget_on_disk(kernel)
+    slow = seconds > _SLOW["compile"]
+    advice = "the first seconds of a program run without kernels; keep its process alive, or the cache between runs"
+    yield Finding(
+        "compiler", f"a process of its own: a kernel after {seconds:.1f} s", *(("slow", advice) if slow else ())
+    )
+
+
+def _importing() -> Finding:
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import autobatch; autobatch.batch"], check=False, capture_output=True)
+    seconds = time.perf_counter() - start
+    slow = seconds > _SLOW["import"]
+    advice = "most of it is Numba's; a slow disk, or byte code that cannot be written (PYTHONDONTWRITEBYTECODE)?"
+    return Finding("import", f"{seconds:.1f} s in a new process", *(("slow", advice) if slow else ()))
+
+
+def _extensions() -> Iterator[Finding]:
+    """What Numba imports when it compiles first: each package may ask for that."""
+    names = {each.dist.name for each in importlib.metadata.entry_points(group="numba_extensions") if each.dist}
+    if names:
+        found = f"Numba imports {', '.join(sorted(names))} before it compiles first"
+        yield Finding("extensions", found, "note", "that takes a moment, once in a process; they need not be there")
+
+
+def _calls() -> Iterator[Finding]:
+    """The cost of a call in lock-step, and of recording an operation: the Python of this library on this machine."""
+    double = batch(lambda x: x * 2 + 1)
+    xs = [np.ones(n, np.float32) for n in (1, 2, 3, 4)]
+    given = MaskedBatch.from_examples(xs)
+    with options(way="lockstep", warn=False):
+        seconds = _least(lambda: double(given))
+    slow = seconds > _SLOW["lockstep"]
+    advice = "a busy or slow processor: small batches stay with the loop"
+    yield Finding("lock-step", f"{seconds * 1e6:.0f} µs for a call of one line", *(("slow", advice) if slow else ()))
+
+    def chain(x: Any) -> Any:
+        for _ in range(100):
+            x = np.tanh(x)
+        return x
+
+    with options(way="fly", replay=False, warn=False):
+        each = _least(lambda: map_examples(chain, xs * 8), 5) / (100 * len(xs) * 8)
+    slow = each > _SLOW["record"]
+    yield Finding("on the fly", f"{each * 1e6:.1f} µs for an operation", *(("slow", advice) if slow else ()))
+
+
+def _least(call: Callable[[], Any], times: int = 20) -> float:
+    best = float("inf")
+    for _ in range(times):
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return best

@@ -1,0 +1,111 @@
+"""What a command is given of the user's: a function, its examples, what they share, by name or as files."""
+
+import argparse
+import contextlib
+import functools
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from autobatch.checkpoint.single_file import load
+from autobatch.errors import OptionError
+
+__all__ = ["VALUE", "add_arguments", "examples", "from_here", "named", "shared"]
+
+VALUE = "MODULE:NAME (a function without arguments is called), or a file: .npy, .npz, .json, .jsonl, .safetensors"
+_FILES = (".npy", ".npz", ".json", ".jsonl", ".safetensors")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of a command on a function: it, its examples, what they share."""
+    parser.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
+    parser.add_argument(
+        "--examples",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="EXAMPLES",
+        help=f"a sequence of examples for each argument of the function: {VALUE}",
+    )
+    parser.add_argument(
+        "--shared", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="by keyword, for all examples"
+    )
+
+
+def examples(options: argparse.Namespace) -> list[Any]:
+    """A sequence for each argument by position; lists in JSON are arrays.
+
+    Raises:
+        OptionError: a name of another form. OSError, ImportError, AttributeError: it is not there.
+    """
+    columns = [_value(name) for name in options.examples]
+    return [
+        [np.array(x) if isinstance(x, list) else x for x in column] if ".json" in name else column
+        for name, column in zip(options.examples, columns, strict=True)
+    ]
+
+
+def shared(options: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments.
+
+    Raises:
+        OptionError, OSError, ImportError, AttributeError: as `examples`.
+    """
+    return dict(_pair(text) for text in options.shared)
+
+
+@contextlib.contextmanager
+def from_here() -> Iterator[None]:
+    """Import from the current folder first."""
+    before = list(sys.path)
+    sys.path.insert(0, os.getcwd())
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def named(name: str) -> Any:
+    """What MODULE:NAME says; the module may be given as a file of the current folder, model.py.
+
+    >>> named("math:pi") < 4
+    True
+    """
+    module, _, path = name.partition(":")
+    if not module or not path:
+        raise OptionError(f"{name!r}; expected MODULE:NAME, such as models.tree:logits")
+    if module.endswith(".py"):
+        module = module.removesuffix(".py").replace("/", ".").replace(os.sep, ".")
+    return functools.reduce(getattr, path.split("."), importlib.import_module(module))
+
+
+def _value(name: str) -> Any:
+    """A value by its name, or from a file."""
+    suffix = os.path.splitext(name)[1]
+    if suffix in _FILES:
+        if not os.path.exists(name):
+            raise FileNotFoundError(f"{name} does not exist; expected {VALUE}")
+        if suffix == ".npy":
+            return np.load(name)
+        if suffix == ".npz":  # examples of their own shapes, or parameters by name
+            with np.load(name) as arrays:
+                found = {each: arrays[each] for each in arrays}
+            return list(found.values()) if all(each.startswith("arr_") for each in found) else found
+        if suffix == ".safetensors":
+            return load(name)
+        with open(name, encoding="utf-8") as file:
+            return [json.loads(line) for line in file if line.strip()] if suffix == ".jsonl" else json.load(file)
+    found = named(name)
+    return found() if callable(found) and not hasattr(found, "__array__") else found
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise OptionError(f"--shared {text!r}; expected NAME=VALUE, such as params=models.tree:params")
+    return name, _value(value)

@@ -1,0 +1,114 @@
+"""`autobatch bench`: every way of running a user's function over his examples, timed beside the loop."""
+
+import dataclasses
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from autobatch.api.batch import BatchFunction, batch
+from autobatch.api.ran import NAMES, ran_ways
+from autobatch.api.transforms import map as map_examples
+from autobatch.batches.data.collate import collate
+from autobatch.batches.examples import examples
+from autobatch.blocks.kernel_cache import wait_for_kernels
+from autobatch.core.config import WayName, options
+from autobatch.core.diagnostics import noted_fallbacks
+from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.testing.compare import compare
+
+__all__ = ["Timing", "Work", "timings"]
+
+_WARM = 4  # calls after which a way's kernels have been asked for
+_WAYS: tuple[WayName, ...] = ("lockstep", "fly", "compiled")
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """One way.
+
+    Attributes:
+        way: its name; why: what is wrong with it, or "".
+        first: seconds of the first call, in which it is set up; warm: of the fastest later one.
+    """
+
+    way: str
+    why: str = ""
+    first: float = 0.0
+    warm: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A function, a sequence of examples for each of its arguments by position, and what the examples share."""
+
+    function: Callable[..., Any]
+    columns: list[Any]
+    shared: dict[str, Any]
+
+
+def timings(work: Work, seconds: float) -> Iterator[Timing]:
+    """The loop, then each way that has the function: results are compared before anything is timed.
+
+    Args:
+        work: the function and its examples; seconds: for which each way is repeated.
+
+    Raises:
+        Exception: what the function raises for one of the examples.
+    """
+    plain = work.function.__wrapped__ if isinstance(work.function, BatchFunction) else work.function
+
+    def loop() -> Any:
+        return [plain(*values, **work.shared) for values in zip(*work.columns, strict=True)]
+
+    first = _seconds_of(loop)
+    expected = loop()
+    yield Timing(NAMES["loop"], "", first, _fastest(loop, seconds))
+    for way in _WAYS:
+        yield _timing(way, _caller(way, work), expected, seconds)
+
+
+def _caller(way: WayName, work: Work) -> Callable[[], Any] | str:
+    """A call that runs so; or why there is none."""
+    if way == "fly":
+        return lambda: map_examples(work.function, *work.columns, **work.shared)
+    try:
+        batches = [collate(column) for column in work.columns]
+    except (DTypeError, ShapeError, StructureError, UnsupportedError) as error:
+        return f"the examples are no batch: {str(error).splitlines()[0]}"
+    function = work.function if isinstance(work.function, BatchFunction) else batch(work.function)
+    return lambda: examples(function(*batches, **work.shared))
+
+
+def _timing(way: WayName, call: Callable[[], Any] | str, expected: Any, seconds: float) -> Timing:
+    if isinstance(call, str):
+        return Timing(NAMES[way], call)
+    with options(way=way), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = _seconds_of(call)
+        for _ in range(_WARM):
+            call()
+            wait_for_kernels()
+        with ran_ways() as ran, noted_fallbacks() as fallbacks:
+            result = call()
+        if ran and ran[-1].way != way:
+            return Timing(NAMES[way], ran[-1].why or "it is not run so")
+        wrong = compare(expected, result)
+        if wrong:
+            return Timing(NAMES[way], f"DIFFERS from the loop: {wrong[0]}")
+        why = f"fell back: {next(iter(fallbacks))}" if fallbacks else ""
+        return Timing(NAMES[way], why, first, _fastest(call, seconds))
+
+
+def _seconds_of(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _fastest(call: Callable[[], Any], seconds: float) -> float:
+    end = time.perf_counter() + seconds
+    best = _seconds_of(call)
+    while time.perf_counter() < end:
+        best = min(best, _seconds_of(call))
+    return best

@@ -1,0 +1,47 @@
+"""What a notebook shows of a batch, a table or a gradient: a caption and a table of a few rows."""
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["html_table", "shown_value"]
+
+_CELL = "padding:1px 10px;text-align:left;vertical-align:top;font-family:monospace;white-space:pre"
+
+
+def shown_value(value: Any) -> str:
+    """A value as text, an array in short.
+
+    >>> shown_value(np.zeros(100))
+    '[0. 0. ... 0. 0.]'
+    """
+    with np.printoptions(threshold=20, edgeitems=2, precision=4, linewidth=100):
+        text = str(value)
+    return text if len(text) <= 400 else text[:399] + "…"
+
+
+def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]], more: str = "") -> str:
+    """HTML of a table below a caption.
+
+    Args:
+        head: the name of each column; rows: the values, texts as they are; more: what is said of rows left out.
+
+    >>> html_table("none", ["id"], [])
+    '<div><div><b>none</b></div><table><thead><tr><th>id</th></tr></thead><tbody></tbody></table></div>'
+    """
+    heads = "".join(f"<th>{html.escape(each)}</th>" for each in head)
+    cells = [
+        "".join(
+            f'<td style="{_CELL}">{html.escape(each if isinstance(each, str) else shown_value(each))}</td>'
+            for each in row
+        )
+        for row in rows
+    ]
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    below = f"<div>{html.escape(more)}</div>" if more else ""
+    return (
+        f"<div><div><b>{html.escape(caption)}</b></div><table><thead><tr>{heads}</tr></thead>"
+        f"<tbody>{body}</tbody></table>{below}</div>"
+    )

@@ -1,0 +1,392 @@
+"""Buffers: where the values of launched calls are, rows of one size or of several, and how rows are brought together.
+
+A launch's results are rows of one buffer, an array or `RaggedRows`. The operands of a later launch are a view where its
+rows are consecutive, else one gather; both are ops where an interpreter below has to know.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.unpadded import Unpadded, layout_of
+from autobatch.core.abstract_eval import shape_of
+from autobatch.core.batched import Lengths, Size
+from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.op import BATCH_RANK, Op
+from autobatch.kernels.rows import CONSECUTIVE, ONE_BUFFER, SEVERAL, add_picked, copy_spans, gather_buffers
+from autobatch.ops.rules.padding import to_width, to_widths
+from autobatch.ops.rules.row_gather import Scatter, rows_p
+
+__all__ = [
+    "Buffers",
+    "Picked",
+    "RaggedRows",
+    "gather_p",
+    "gather_rows",
+    "order_of",
+    "packed",
+    "ragged_rows",
+    "row_p",
+    "shaped",
+    "sized_rows",
+    "widths_of",
+]
+
+_ADDED = (np.float32, np.float64)
+
+
+class RaggedRows:
+    """A buffer of rows whose sizes differ.
+
+    Attributes:
+        data: `Unpadded` where the first dimension alone varies, else (n, ...) padded; plain or of an interpreter below.
+        sizes: one `Size` for each dimension of a row.
+
+    >>> sizes = (Lengths([1, 2]),)
+    >>> rows = RaggedRows(np.array([[5.0, 0.0], [6.0, 7.0]]), sizes)
+    >>> rows.row(0), rows.row(1), rows.is_packed
+    (array([5.]), array([6., 7.]), True)
+    """
+
+    __slots__ = ("data", "sizes")
+    _ab_rank = BATCH_RANK - 1
+
+    def __init__(self, data: Any, sizes: tuple[Size, ...]) -> None:
+        self.data = packed(data, sizes)
+        self.sizes = sizes
+
+    @property
+    def is_packed(self) -> bool:
+        return type(self.data) is Unpadded
+
+    @property
+    def values(self) -> Any:
+        """The rows of all, one after the other, of packed ones."""
+        return self.data.values
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Where each begins in `values`."""
+        return self.data.layout.offsets
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.data.dtype
+
+    @property
+    def is_plain(self) -> bool:
+        return type(self.data.values if self.is_packed else self.data) is np.ndarray
+
+    def row(self, index: int) -> Any:
+        """One row without its padding, in an array of its own shape."""
+        if self.is_packed:
+            return self.values[self.offsets.item(index) : self.offsets.item(index + 1)]
+        sizes = [size.values.item(index) if isinstance(size, Lengths) else size for size in self.sizes]
+        out = self.data[(index, *map(slice, sizes))]
+        return out.copy(order="K") if type(out) is np.ndarray else out
+
+    def between(self, start: int, count: int, sizes: tuple[Size, ...]) -> Any:
+        """Data of some rows that follow each other, without a copy; None where that is not possible."""
+        if start == 0 and count == self.data.shape[0] and Lengths in map(type, sizes):
+            return packed(self.data, sizes)
+        if not self.is_packed or type(self.values) is not np.ndarray:
+            return None
+        return shaped(self.values[self.offsets.item(start) : self.offsets.item(start + count)], sizes, count)
+
+    def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        return self.row(params["row"])  # `row_p` is the only op on a buffer
+
+
+def widths_of(sizes: Sequence[Size]) -> list[int]:
+    """The largest size of each dimension."""
+    return [size.max() if isinstance(size, Lengths) else size for size in sizes]
+
+
+def packed(data: Any, sizes: tuple[Size, ...]) -> Any:
+    """Data of these sizes: without padding where the first dimension alone varies, else as wide as its largest."""
+    first, *rest = sizes
+    if isinstance(first, Lengths) and Lengths not in map(type, rest):
+        width = first.max()
+        if type(data) is Unpadded and data.layout.shape[1] == width:
+            return data if data.layout.lengths is first else Unpadded(data.values, layout_of(first, width), data.pad)
+        data = data._ab_force() if type(data) is Unpadded else data
+        layout = layout_of(first, width)
+        return Unpadded(layout.take(to_width(data, 1, width)), layout)
+    data = data._ab_force() if type(data) is Unpadded else data
+    return to_widths(data, widths_of(sizes))
+
+
+def ragged_rows(values: Sequence[Any], sizes: tuple[Size, ...]) -> RaggedRows:
+    """A buffer of these values, each of its own size."""
+    first, *rest = sizes
+    if Lengths not in map(type, rest):
+        assert isinstance(first, Lengths)
+        return RaggedRows(Unpadded(np.concatenate(values), layout_of(first, first.max())), sizes)
+    widths = widths_of(sizes)
+    if all(type(value) is np.ndarray for value in values):
+        data = np.zeros((len(values), *widths), values[0].dtype)
+        for lane, value in zip(data, values, strict=True):
+            lane[tuple(map(slice, value.shape))] = value
+        return RaggedRows(data, sizes)
+    return RaggedRows(np.concatenate([to_widths(value[None], widths) for value in values]), sizes)
+
+
+def joined_rows(arrays: Sequence[Any], which: np.ndarray, rows: np.ndarray, sizes: tuple[Size, ...]) -> Any:
+    """Row `rows[i]` of array `which[i]`, for each i, of arrays of which some may be `RaggedRows`, by ops alone.
+
+    Returns:
+        Rows of these sizes, packed or padded; one array (n, ...) where they do not differ.
+    """
+    rest = sizes[1:]
+    used, number = np.unique(which, return_inverse=True)
+    several = [arrays[k] for k in used.tolist()]
+    is_flat = sizes and Lengths not in map(type, rest)
+    if is_flat and all(type(each) is not RaggedRows or each.is_packed for each in several):
+        lengths = _lengths(sizes[0], len(rows))
+        first = np.empty(len(rows), np.int64)
+        parts, base = [], 0
+        for k, each in enumerate(several):
+            mine = number == k
+            if type(each) is RaggedRows:
+                flat, starts = each.values, each.offsets[rows[mine]]
+            else:
+                flat = np.reshape(each, (-1, *shape_of(each)[2:]))
+                starts = rows[mine] * shape_of(each)[1]
+            first[mine] = starts + base
+            base += shape_of(flat)[0]
+            parts.append(flat)
+        flat = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        stops = np.cumsum(lengths)
+        places = np.repeat(first - stops + lengths, lengths) + np.arange(stops[-1])
+        return shaped(rows_p(flat, places, unique=_distinct(number * (int(rows.max()) + 1) + rows)), sizes, len(rows))
+    if Lengths not in map(type, sizes):
+        return np.stack([_row(arrays[k], row) for k, row in zip(which.tolist(), rows.tolist(), strict=True)])
+    if len(several) == 1 and type(several[0]) is RaggedRows and not several[0].is_packed:
+        return packed(rows_p(several[0].data, rows, unique=_distinct(number * (int(rows.max()) + 1) + rows)), sizes)
+    return ragged_rows([_row(arrays[k], row) for k, row in zip(which.tolist(), rows.tolist(), strict=True)], sizes).data
+
+
+def _row(array: Any, row: int) -> Any:
+    return array.row(row) if type(array) is RaggedRows else array[row]
+
+
+def shaped(flat: Any, sizes: tuple[Size, ...], n: int) -> Any:
+    """The rows of n values, one after the other, as data of these sizes."""
+    first = sizes[0]
+    if isinstance(first, Lengths):
+        return Unpadded(flat, layout_of(first, first.max()))
+    return np.reshape(flat, (n, *sizes))
+
+
+def _lengths(size: Size, n: int) -> np.ndarray:
+    return size.values if isinstance(size, Lengths) else np.full(n, size, np.int64)
+
+
+def _distinct(rows: np.ndarray) -> bool:
+    return bool((np.bincount(rows) <= 1).all())
+
+
+class Buffers:
+    """The buffers of one segment: arrays of rows, plain or of an interpreter below.
+
+    Attributes:
+        arrays: them, by their number; None for one that is still to come.
+        plain: whether all that are there are plain arrays.
+        ragged: the numbers of those that are `RaggedRows`.
+    """
+
+    __slots__ = ("_addresses", "_strided", "_strides", "arrays", "plain", "ragged")
+
+    def __init__(self, arrays: list[Any], count: int) -> None:
+        self.arrays = arrays
+        self.plain = True
+        self.ragged: set[int] = set()
+        self._strided: set[int] = set()  # numbers of plain arrays whose rows do not lie in one piece
+        arrays += [None] * count
+        self._addresses = np.zeros(len(arrays), np.int64)
+        self._strides = np.zeros(len(arrays), np.int64)
+
+    def put(self, number: int, array: Any) -> None:
+        """Let a buffer be this array."""
+        if type(array) is RaggedRows:
+            self.ragged.add(number)
+            self.plain = self.plain and array.is_plain
+        elif type(array) is not np.ndarray:
+            self.plain = False
+        elif array.flags.c_contiguous or array[:1].flags.c_contiguous:
+            self._addresses[number] = array.__array_interface__["data"][0]
+            self._strides[number] = array.strides[0]
+        else:
+            self._strided.add(number)
+        self.arrays[number] = array
+
+    def append(self, array: Any) -> int:
+        """Add a buffer; its number."""
+        number = len(self.arrays)
+        self.arrays.append(None)
+        if number >= len(self._addresses):
+            self._addresses = np.concatenate([self._addresses, np.zeros(number + 1, np.int64)])
+            self._strides = np.concatenate([self._strides, np.zeros(number + 1, np.int64)])
+        self.put(number, array)
+        return number
+
+    def starts(self, which: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
+        """The address of row `rows[i]` of buffer `which[i]`, for each i; None where one does not lie in one piece."""
+        out = self._addresses[which] + rows * self._strides[which]
+        for number in np.flatnonzero(np.bincount(which)).tolist():
+            array = self.arrays[number]
+            if number in self.ragged:
+                if not (array.is_packed and array.values.flags.c_contiguous):
+                    return None
+                mine = which == number
+                values = array.values
+                out[mine] = values.__array_interface__["data"][0] + array.offsets[rows[mine]] * values.strides[0]
+            elif number in self._strided:
+                return None
+        return out
+
+    def copied(self, like: int, which: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Row `rows[i]` of buffer `which[i]`, for each i, of plain buffers that are all like number `like`."""
+        for number in self._strided.intersection(which.tolist()) if self._strided else ():
+            self._strided.discard(number)
+            self.put(number, np.ascontiguousarray(self.arrays[number]))
+        array = self.arrays[like]
+        out = np.empty((rows.shape[0], *array.shape[1:]), array.dtype)
+        if out.size:
+            start = out.__array_interface__["data"][0]
+            gather_buffers(self._addresses, self._strides, which, rows, out.strides[0], start)
+        return out
+
+
+def order_of(which: np.ndarray, rows: np.ndarray) -> int:
+    """What `kernels.rows.locate` finds of rows that lie in buffers: CONSECUTIVE, ONE_BUFFER or SEVERAL."""
+    if (which != which[0]).any():
+        return SEVERAL
+    return CONSECUTIVE if (np.diff(rows) == 1).all() else ONE_BUFFER
+
+
+def gather_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int, shape: tuple[int, ...]) -> Any:
+    """Row `rows[i]` of buffer `which[i]`, for each i, as one array.
+
+    Args:
+        buffers: arrays (n_k, *shape), those that are named of one dtype, and `RaggedRows`.
+        which: (n,) int64; rows: (n,) int64; how: what `kernels.rows.locate` found, CONSECUTIVE or later.
+        shape: of a row.
+    """
+    first = which.item(0)
+    buffer = buffers.arrays[first]
+    if buffers.ragged and not buffers.ragged.isdisjoint(which.tolist()):
+        return sized_rows(buffers, which, rows, how, shape)
+    if how == CONSECUTIVE:
+        n = rows.shape[0]
+        if n == buffer.shape[0]:
+            return buffer
+        start = rows.item(0)
+        if type(buffer) is np.ndarray:
+            return buffer[start : start + n]
+        return gather_p(buffer, which=None, rows=slice(start, start + n))
+    if buffers.plain or (how == ONE_BUFFER and type(buffer) is np.ndarray):
+        return buffers.copied(first, which, rows)
+    if how == ONE_BUFFER:
+        return gather_p(buffer, which=None, rows=rows)
+    used = np.flatnonzero(np.bincount(which)).tolist()
+    several = [buffers.arrays[k] for k in used]
+    if all(type(each) is np.ndarray for each in several):
+        return buffers.copied(first, which, rows)
+    number = np.zeros(used[-1] + 1, np.int64)
+    number[used] = np.arange(len(used))
+    return gather_p(*several, which=_Which(number[which]), rows=rows)
+
+
+def sized_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int, sizes: tuple[Size, ...]) -> Any:
+    """`gather_rows` of rows that differ in sizes, or lie in buffers whose rows do: packed or padded data."""
+    buffer = buffers.arrays[which.item(0)]
+    if how == CONSECUTIVE and type(buffer) is RaggedRows:
+        found = buffer.between(rows.item(0), len(rows), sizes)
+        if found is not None:
+            return found
+    if sizes and Lengths not in map(type, sizes[1:]) and buffers.plain:
+        starts = buffers.starts(which, rows)
+        if starts is not None:
+            lengths = sizes[0].values if isinstance(sizes[0], Lengths) else np.full(len(rows), sizes[0])
+            flat = np.empty((int(lengths.sum()), *widths_of(sizes[1:])), buffer.dtype)
+            if flat.size:
+                copy_spans(starts, lengths, flat.strides[0], flat.__array_interface__["data"][0])
+            return shaped(flat, sizes, len(rows))
+    return joined_rows(buffers.arrays, which, rows, sizes)
+
+
+class _Which:
+    """Which buffer each row comes from; the rows of one buffer are found once for all buffers, when first asked for."""
+
+    __slots__ = ("_bounds", "_order", "numbers")
+
+    def __init__(self, numbers: np.ndarray) -> None:
+        self.numbers = numbers
+        self._order: np.ndarray | None = None
+        self._bounds: list[int] = []
+
+    def places(self, buffer: int) -> np.ndarray:
+        """The places whose row is in this buffer, in order."""
+        if self._order is None:
+            self._order = np.argsort(self.numbers, kind="stable")
+            self._bounds = np.searchsorted(self.numbers[self._order], np.arange(int(self.numbers.max()) + 2)).tolist()
+        return self._order[self._bounds[buffer] : self._bounds[buffer + 1]]
+
+
+class Picked(SparseCotangent):
+    """`values[places]` at `rows` of an array, zero elsewhere: what one of several buffers that a gather read gets.
+
+    >>> Picked(np.array([1, 1]), np.array([[1.0], [2.0], [3.0]]), np.array([0, 2]), (2, 1)).to_dense()
+    array([[0.],
+           [4.]])
+    """
+
+    __slots__ = ("dtype", "places", "rows", "shape", "values")
+
+    def __init__(self, rows: np.ndarray, values: np.ndarray, places: np.ndarray, shape: tuple[int, ...]) -> None:
+        self.rows = rows
+        self.values = values
+        self.places = places
+        self.shape = shape
+        self.dtype = values.dtype
+
+    def add_to(self, dense: np.ndarray) -> None:
+        if dense.flags.c_contiguous and dense.dtype == self.dtype and dense.size:
+            values = np.ascontiguousarray(self.values)
+            flat = dense.reshape(len(dense), -1)
+            add_picked(values.reshape(len(values), flat.shape[1]), self.places, self.rows, flat)
+        else:
+            np.add.at(dense, self.rows, self.values[self.places])
+
+
+def _gather(*buffers: Any, which: _Which | None, rows: Any) -> np.ndarray:
+    if which is None:
+        buffer = buffers[0]  # take() copies all of a strided array first
+        return buffer.take(rows, axis=0) if buffer.flags.c_contiguous and type(rows) is np.ndarray else buffer[rows]
+    own = Buffers([], len(buffers))
+    for number, buffer in enumerate(buffers):
+        own.put(number, buffer)
+    return own.copied(0, which.numbers, rows)
+
+
+def _gather_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    which, rows, buffer = params["which"], params["rows"], args[position]
+    if which is not None:
+        mine = which.places(position)
+        rows = rows[mine]
+        if type(ct) is np.ndarray and ct.dtype == buffer.dtype and ct.dtype in _ADDED:
+            return Picked(rows, ct, mine, tuple(buffer.shape))
+        ct = ct[mine]
+    return Scatter(rows, ct, tuple(buffer.shape), buffer.dtype, unique=isinstance(rows, slice) or _distinct(rows))
+
+
+gather_p = Op("gather", _gather, vjp=_gather_vjp, kind="gather")
+
+
+def _row_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return Scatter(params["row"], ct, tuple(args[0].shape), args[0].dtype, unique=True)
+
+
+row_p = Op("row", lambda buffer, *, row: buffer[row], vjp=_row_vjp, kind="gather")

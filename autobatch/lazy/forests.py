@@ -1,0 +1,641 @@
+"""Chains and trees of additions, each launched as one: `total = total + loss` at every node or step.
+
+The place of a term in such a chain is no reason to launch it by itself. A block that adds to what comes in and does
+nothing else with it is taken apart (`taken_apart`): its term is a result like any other, the addition a call of its
+own. Additions that lead to each other, of all examples, are then one call (`contracted`), which adds in the order in
+which the user's code does: every sum on the way is there, to the last bit. The same holds for products, extrema and
+`np.logaddexp`.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.blocks.program import Program, interned
+from autobatch.core.abstract_eval import Weak
+from autobatch.core.op import Op
+from autobatch.kernels.jit import jit
+from autobatch.ops.numpy.elementwise import UFUNCS, add_p
+from autobatch.ops.numpy.joining import concatenate_p, stack_p
+from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
+
+__all__ = ["Forest", "Graph", "chained", "contracted", "forest_p", "linked", "rewritten", "taken_apart"]
+
+_CHAINED = frozenset(
+    [UFUNCS[each] for each in (np.add, np.multiply, np.maximum, np.minimum, np.logaddexp)]
+)  # ops of which what is on the way is done in no more than a pass over the operands
+_SUMMED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))  # of which there are kernels
+
+
+@dataclasses.dataclass(slots=True)
+class Graph:
+    """The calls of a segment, in an order in which operands come first.
+
+    Attributes:
+        sigs: (N,) int64, the number of each call's signature; from the number of signatures on, of its `Forest`.
+        offsets: (N + 1,) int64, where the operands of each begin in `operands` and `refs`.
+        operands: (R,) int64, the call that each operand is a result of; negative for what is outside.
+        refs: (R,) int64, the place of each operand.
+        places: (N,) int64, the place of each call's first result; those of its others follow.
+        count: how many places there are before those of the outside.
+        same: places and the places that they are another name of, (2, K) int64.
+        signatures: how many there are.
+        forests: what is one call in place of several.
+    """
+
+    sigs: np.ndarray
+    offsets: np.ndarray
+    operands: np.ndarray
+    refs: np.ndarray
+    places: np.ndarray
+    count: int
+    same: np.ndarray
+    signatures: int
+    forests: "list[Forest]" = dataclasses.field(default_factory=list)
+
+
+class Forest:
+    """Calls of one op and one kind of operand that lead to each other, as one call.
+
+    Attributes:
+        op: the op; aval: the kind of all its operands and results.
+        left, right: (M,) int64, the operands of each call: a term, or from the number of terms on an earlier call.
+        places: (M,) int64, those of the results; terms: how many.
+    """
+
+    __slots__ = ("aval", "avals", "block", "errors", "left", "op", "places", "right", "terms")
+
+    def __init__(self, sig: Any, left: np.ndarray, right: np.ndarray, places: np.ndarray, terms: int) -> None:
+        self.op = sig.op
+        self.errors = sig.errors
+        self.aval = sig.out
+        self.avals = (sig.out,) * terms
+        self.block = None
+        self.left = left
+        self.right = right
+        self.places = places
+        self.terms = terms
+
+    @property
+    def text(self) -> str:
+        """What reports show."""
+        return f"{self.aval!r}, {self.aval!r}, in chains"
+
+
+def is_chained(sig: Any) -> bool:
+    """Whether calls of this signature that lead to each other are one."""
+    return (
+        sig.op in _CHAINED
+        and sig.block is None
+        and len(sig.avals) == 2
+        and sig.avals[0] is sig.avals[1] is sig.out
+        and not sig.params
+        and sig.out.dtype.kind in "iuf"
+    )
+
+
+# Blocks that add to what comes in
+
+
+@dataclasses.dataclass(slots=True)
+class Link:
+    """One addition that is taken out of a block.
+
+    Attributes:
+        op, aval: the op, and the kind of its operands and result.
+        start: the operand of the block that it adds to, for the first of a chain; else -1: the addition before.
+        term: the output of the rest of the block that it adds.
+        is_left: whether what it adds to is the left operand.
+        output: the output of the block that is its result; -1 on the way.
+    """
+
+    op: Op
+    aval: Any
+    start: int
+    term: int
+    is_left: bool
+    output: int
+
+
+@dataclasses.dataclass(slots=True)
+class Head:
+    """A call that is made before the rest of a block: it joins operands, of which another call may have more.
+
+    Attributes:
+        op, params, avals, out: as in a signature.
+        args: the operands: positions of those of the block, or ~i for head number i.
+    """
+
+    op: Op
+    params: dict[str, Any]
+    avals: tuple[Any, ...]
+    out: Any
+    args: list[int]
+
+
+class Parts:
+    """What a block is apart from how it joins operands at first, and from additions to what comes in at last.
+
+    Attributes:
+        heads: the former, in order; kept: the numbers of those that the rest reads.
+        rest: the program that is left; operands: the positions of the operands of the block that it reads.
+        outputs: which output of the block each of its first outputs is; the others are terms.
+        links: the additions, in order.
+    """
+
+    __slots__ = ("heads", "kept", "links", "operands", "outputs", "rest")
+
+    heads: list[Head]
+    kept: list[int]
+    rest: Program
+    operands: list[int]
+    outputs: list[int]
+    links: list[Link]
+
+
+def parts_of(program: Program, own: Sequence[bool], heads: bool, links: bool) -> Parts | None:
+    """A block taken apart; None where it has no such parts.
+
+    Args:
+        own: which inputs are each example's own; heads, links: which of the two are looked for.
+    """
+    if program.views:
+        return None
+    number = len(program.inputs)
+    position = {slot: place for place, slot in enumerate([slot for slot in range(number) if own[slot]])}
+    paths = _paths(program, own) if links else {}
+    removed = {step.out for path in paths.values() for step, _ in path}
+    found, out = (_heads(program, position, removed) if heads else {}), Parts()
+    if not paths and not found:
+        return None
+    removed.update(found)
+    steps = [step for step in program.steps if step.out not in removed]
+    out.outputs = [place for place in range(len(program.outputs)) if place not in paths]
+    terms = [step.args[1 - side] for path in paths.values() for step, side in path]
+    results = [*[program.outputs[place] for place in out.outputs], *terms]
+    read = {slot for step in steps for slot in step.args}.union(results)
+    kept = [slot for slot in range(number) if not own[slot] or slot in read]
+    joined = [slot for slot in found if slot in read]
+    if not steps or not (joined or any(own[slot] for slot in kept)):
+        return None
+    out.heads, out.kept = list(found.values()), [at for at, slot in enumerate(found) if slot in read]
+    out.rest = interned(program.part([*kept, *joined], steps, results))
+    out.operands = [position[slot] for slot in kept if own[slot]]
+    out.links = []
+    for place, path in paths.items():
+        for step, side in path:
+            start, term = position.get(step.args[side], -1), len(out.outputs) + len(out.links)
+            last = place if step is path[-1][0] else -1
+            out.links.append(Link(step.op, program.avals[step.out], start, term, side == 0, last))
+    return out
+
+
+_Path = list[tuple[Any, int]]  # additions, and on which side of each what they add to is
+
+
+def _paths(program: Program, own: Sequence[bool]) -> dict[int, _Path]:
+    """For each output that is a sum of an operand, which is used for nothing else, and terms: the additions."""
+    producer = {step.out: step for step in program.steps}
+    uses = Counter([slot for step in program.steps for slot in step.args] + list(program.outputs))
+    found = {place: _path(program, own, producer, uses, slot) for place, slot in enumerate(program.outputs)}
+    return {place: path for place, path in found.items() if path is not None}
+
+
+def _path(
+    program: Program, own: Sequence[bool], producer: dict[int, Any], uses: Counter[int], slot: int
+) -> _Path | None:
+    step = producer.get(slot)
+    if step is None or uses[slot] != 1 or not _adds(program, step):
+        return None
+    for side in (0, 1):
+        at, term = step.args[side], step.args[1 - side]
+        if term not in producer or term == at:
+            continue
+        if at < len(own) and own[at] and uses[at] == 1:
+            return [(step, side)]
+        if at in producer and producer[at].op is step.op:
+            before = _path(program, own, producer, uses, at)
+            if before is not None:
+                return [*before, (step, side)]
+    return None
+
+
+def _adds(program: Program, step: Any) -> bool:
+    """Whether a step is an addition, or the like, of values of one kind."""
+    aval = program.avals[step.out]
+    if step.op not in _CHAINED or step.params or aval.dtype.kind not in "iuf":
+        return False
+    return all(program.avals[arg] is aval for arg in step.args)
+
+
+def _heads(program: Program, position: dict[int, int], removed: Collection[int]) -> dict[int, Head]:
+    """The steps that join operands, by the slot of their result."""
+    found: dict[int, Head] = {}
+    number: dict[int, int] = {}
+    for step in program.steps:
+        if step.out in removed or step.out in program.outputs:
+            continue
+        joins = step.op in (stack_p, concatenate_p) and step.params["axis"] == 0
+        if not joins and not _adds(program, step):
+            continue
+        if any(arg not in position and arg not in number for arg in step.args):
+            continue
+        avals = tuple([program.avals[arg] for arg in step.args])
+        if any(type(aval) is Weak for aval in avals):
+            continue
+        args = [position[arg] if arg in position else ~number[arg] for arg in step.args]
+        number[step.out] = len(found)
+        found[step.out] = Head(step.op, step.params, avals, program.avals[step.out], args)
+    return found
+
+
+def _parts(sig: Any, heads: bool, links: bool) -> Parts | None:
+    if sig.block is None:
+        return None
+    key = heads, links
+    if key not in sig.parts:
+        program, own = sig.block.program, tuple([value is None for value in sig.block.shared])
+        if (own, *key) not in program.parts:
+            program.parts[own, *key] = parts_of(program, own, *key)
+        sig.parts[key] = program.parts[own, *key]
+    found: Parts | None = sig.parts[key]
+    return found
+
+
+def taken_apart(used: Sequence[int], table: Sequence[Any]) -> list[tuple[str, dict[int, Parts]]]:
+    """Ways to take blocks apart: what is done, and the parts of each signature that it is done with.
+
+    Args:
+        used: the numbers of the signatures that there are calls of.
+    """
+    blocks = [index for index in used if table[index].block is not None]
+    links = {index: parts for index in blocks if (parts := _parts(table[index], False, True)) is not None}
+    heads = {index: parts for index in blocks if (parts := _parts(table[index], True, False)) is not None}
+    if len({id(parts.rest) for parts in heads.values()}) == len(heads):
+        heads = {}  # no two blocks would become one
+    ways = [(name, found) for name, found in (("links", links), ("heads", heads)) if found]
+    if len(ways) > 1:
+        both = {index: _parts(table[index], True, True) for index in links.keys() | heads.keys()}
+        ways.append(("both", {index: parts for index, parts in both.items() if parts is not None}))
+    return ways
+
+
+def linked(graph: Graph, found: dict[int, Parts], used: Sequence[int], table: Sequence[Any]) -> dict[int, Parts]:
+    """Of these blocks that add to what comes in, those of which some add to what was added up."""
+    sums = np.zeros(graph.count, bool)  # places of sums
+    for index in used:
+        if is_chained(table[index]):
+            sums[graph.places[graph.sigs == index]] = True
+    calls = {index: np.flatnonzero(graph.sigs == index) for index in found}
+    for index, parts in found.items():
+        for link in parts.links:
+            if link.output >= 0:
+                sums[graph.places[calls[index]] + link.output] = True
+    out = {}
+    for index, parts in found.items():
+        starts = [graph.refs[graph.offsets[calls[index]] + link.start] for link in parts.links if link.start >= 0]
+        if any((sums[np.maximum(refs, 0)] & (refs >= 0)).any() for refs in starts):
+            out[index] = parts
+    return out
+
+
+def rewritten(graph: Graph, table: list[Any], found: dict[int, Parts]) -> Graph:
+    """The graph with calls of these signatures taken apart.
+
+    Args:
+        table: the signatures; those of the parts are added to it.
+    """
+    return _Rewriting(graph, table).run(found)
+
+
+class _Rewriting:
+    """Builds a graph from sets of calls of one signature.
+
+    Args:
+        graph: what it is made from; table: the signatures, to which it adds.
+    """
+
+    def __init__(self, graph: Graph, table: list[Any]) -> None:
+        self._graph = graph
+        self._table = table
+        self._count = graph.count
+        self._keys: list[np.ndarray] = []
+        self._sigs: list[np.ndarray] = []
+        self._refs: list[np.ndarray] = []
+        self._arities: list[np.ndarray] = []
+        self._places: list[np.ndarray] = []
+        self._same: list[np.ndarray] = [graph.same]
+        self._added: dict[Any, int] = {}
+
+    def run(self, found: dict[int, Parts]) -> Graph:
+        graph = self._graph
+        calls = {index: np.flatnonzero(graph.sigs == index) for index in found}
+        whole = np.ones(len(graph.sigs), bool)
+        for each in calls.values():
+            whole[each] = False
+        kept = np.flatnonzero(whole)
+        arity = np.diff(graph.offsets)
+        flat = np.repeat(whole, arity)
+        most = 1 + max(len(parts.heads) + len(parts.links) for parts in found.values())
+        self._add(kept * most, graph.sigs[kept], graph.refs[flat], arity[kept], graph.places[kept])
+        for index, parts in found.items():
+            self._split(self._table[index], parts, calls[index], most)
+        keys = np.concatenate(self._keys)
+        order = np.argsort(keys)
+        counts = np.concatenate(self._arities)
+        starts = (np.cumsum(counts) - counts)[order]
+        counts = counts[order]
+        offsets = np.zeros(len(order) + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        refs = np.concatenate(self._refs)[np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1])]
+        places, sigs = np.concatenate(self._places)[order], np.concatenate(self._sigs)[order]
+        outputs = np.array([1 if sig.block is None else len(sig.block.outs) for sig in self._table])[sigs]
+        same = np.concatenate(self._same, axis=1)
+        call_at = np.full(self._count, -1, np.int64)
+        first = np.repeat(places - np.cumsum(outputs) + outputs, outputs) + np.arange(outputs.sum())
+        call_at[first] = np.repeat(np.arange(len(order)), outputs)
+        call_at[same[0]] = call_at[same[1]]
+        operands = np.where(refs >= 0, call_at[np.maximum(refs, 0)], refs)
+        return Graph(sigs, offsets, operands, refs, places, self._count, same, graph.signatures, graph.forests)
+
+    def _add(self, keys: np.ndarray, sigs: Any, refs: np.ndarray, arities: Any, places: np.ndarray) -> None:
+        self._keys.append(keys)
+        self._sigs.append(np.broadcast_to(sigs, keys.shape))
+        self._refs.append(refs.reshape(-1))
+        self._arities.append(np.broadcast_to(arities, keys.shape))
+        self._places.append(places)
+
+    def _split(self, sig: Any, parts: Parts, calls: np.ndarray, most: int) -> None:
+        """The parts of some calls of a block."""
+        graph = self._graph
+        given = graph.refs[graph.offsets[calls][:, None] + np.arange(len(sig.avals))]
+        places = graph.places[calls]
+        numbers = iter(range(most))
+        made: list[np.ndarray] = []
+        for head in parts.heads:
+            refs = np.stack([given[:, at] if at >= 0 else made[~at] for at in head.args], axis=1)
+            made.append(self._new_places(len(calls)))
+            index = self._call(sig, head.op, head.params, head.avals, head.out)
+            self._add(calls * most + next(numbers), index, refs, len(head.args), made[-1])
+        rest = self._rest(sig, parts)
+        width = len(rest.block.outs)
+        results = self._new_places(len(calls), width)
+        refs = np.concatenate([given[:, parts.operands], *[made[at][:, None] for at in parts.kept]], axis=1)
+        self._add(calls * most + next(numbers), rest.index, refs, refs.shape[1], results)
+        for at, output in enumerate(parts.outputs):
+            self._same.append(np.stack([places + output, results + at]))
+        before = places
+        for link in parts.links:
+            left = before if link.start < 0 else given[:, link.start]
+            pair = (left, results + link.term) if link.is_left else (results + link.term, left)
+            before = places + link.output if link.output >= 0 else self._new_places(len(calls))
+            index = self._call(sig, link.op, {}, (link.aval, link.aval), link.aval)
+            self._add(calls * most + next(numbers), index, np.stack(pair, axis=1), 2, before)
+
+    def _new_places(self, count: int, width: int = 1) -> np.ndarray:
+        """The first of so many new places, for each of some calls."""
+        out = self._count + width * np.arange(count)
+        self._count += width * count
+        return out
+
+    def _rest(self, sig: Any, parts: Parts) -> Any:
+        found = sig.rests.get(id(parts))
+        if found is None:
+            found = sig.rests[id(parts)] = sig.copied()
+            found.index = len(self._table)
+            shared = [*_shared_of_rest(sig, parts), *[None] * len(parts.kept)]
+            found.block = type(sig.block)(parts.rest, shared, found.index)
+            found.avals = (*[sig.avals[at] for at in parts.operands], *[parts.heads[at].out for at in parts.kept])
+            found.out = parts.rest.results[0]
+            self._table.append(found)
+        return found
+
+    def _call(self, sig: Any, op: Op, params: dict[str, Any], avals: tuple[Any, ...], out: Any) -> int:
+        """The number of the signature of a part that is one op."""
+        key = op, avals, out, *sig.errors.values()
+        if key not in self._added:
+            self._added[key] = len(self._table)
+            self._table.append(type(sig)(op, params, avals, out, len(self._table), sig.where, sig.errors))
+        return self._added[key]
+
+
+def _shared_of_rest(sig: Any, parts: Parts) -> list[Any]:
+    """The shared values of the inputs that the rest of a block reads."""
+    positions, kept = set(parts.operands), []
+    own = iter(range(len(sig.avals)))
+    for value in sig.block.shared:
+        if value is not None or next(own) in positions:
+            kept.append(value)
+    return kept
+
+
+# Additions that lead to each other
+
+
+@jit
+def _stages(offsets, operands, added, out):
+    """How often, on the way to each call, what was added up is used for something else.
+
+    Args:
+        added: (N,) bool, the additions; out: (N,) int64, zero.
+    """
+    for i in range(added.shape[0]):
+        for k in range(offsets[i], offsets[i + 1]):
+            j = operands[k]
+            if j >= 0:
+                stage = out[j]
+                if added[j] and not added[i]:
+                    stage += 1
+                if stage > out[i]:
+                    out[i] = stage
+
+
+def chained(used: Sequence[int], table: Sequence[Any]) -> dict[Any, list[int]]:
+    """The signatures of additions, by their kind.
+
+    Args:
+        used: the numbers of the signatures that there are calls of.
+    """
+    out: dict[Any, list[int]] = {}
+    for index in used:
+        sig = table[index]
+        if sig.op in _CHAINED and is_chained(sig):
+            out.setdefault((sig.op, sig.out, *sig.errors.values()), []).append(index)
+    return out
+
+
+def contracted(graph: Graph, numbers: Sequence[int], table: Sequence[Any]) -> tuple[Graph, np.ndarray] | None:
+    """The graph with one call in place of additions that lead to each other; None where none do.
+
+    Args:
+        numbers: the signatures of additions of one kind.
+
+    Returns:
+        The graph, and which call of the old one each of its calls is; below 0 for a forest.
+    """
+    is_kind = np.zeros(len(table) + len(graph.forests), bool)
+    is_kind[list(numbers)] = True
+    kind = is_kind[graph.sigs]
+    mine = np.flatnonzero(kind)
+    pairs = graph.operands[graph.offsets[mine][:, None] + np.arange(2)]
+    links = (pairs >= 0) & kind[np.maximum(pairs, 0)]
+    if not links.any():
+        return None
+    added = np.ones(len(kind), bool)  # of a chain of two or more, or the end of all
+    added[graph.operands[graph.operands >= 0]] = False
+    added[mine[links.any(axis=1)]] = True
+    added[pairs[links]] = True
+    added &= kind
+    stage = np.zeros(len(added), np.int64)
+    _stages(graph.offsets, graph.operands, added, stage)
+    mine = np.flatnonzero(added)
+    stages, inverse = np.unique(stage[mine], return_inverse=True)
+    member = np.full(len(added), -1, np.int64)  # of a call that is part of a forest, its number
+    member[mine] = inverse
+    kept = np.flatnonzero(~added)
+    forests, first = [], []
+    for number in range(len(stages)):
+        forest, terms, calls = _forest(graph, mine[inverse == number], member, number, table)
+        forests.append(forest)
+        first.append((stages[number], terms, calls))
+    return _joined(graph, kept, stage, member, forests, first, len(table))
+
+
+def _forest(
+    graph: Graph, mine: np.ndarray, member: np.ndarray, number: int, table: Sequence[Any]
+) -> tuple[Forest, np.ndarray, np.ndarray]:
+    """The calls of one forest; the places of its terms and the calls that these come from."""
+    at = graph.offsets[mine][:, None] + np.arange(2)
+    operands, refs = graph.operands[at], graph.refs[at]
+    inside = (operands >= 0) & (member[np.maximum(operands, 0)] == number)
+    local = np.zeros(len(member), np.int64)
+    local[mine] = np.arange(len(mine))
+    terms, where, inverse = np.unique(refs[~inside], return_index=True, return_inverse=True)
+    calls = operands[~inside][where]
+    pairs = np.empty_like(refs)
+    pairs[~inside] = inverse
+    pairs[inside] = len(terms) + local[operands[inside]]
+    sig = table[graph.sigs[mine[0]]]
+    forest = Forest(sig, pairs[:, 0].copy(), pairs[:, 1].copy(), graph.places[mine], len(terms))
+    return forest, terms, calls
+
+
+def _joined(
+    graph: Graph,
+    kept: np.ndarray,
+    stage: np.ndarray,
+    member: np.ndarray,
+    forests: list[Forest],
+    first: Sequence[tuple[Any, np.ndarray, np.ndarray]],
+    num_sigs: int,
+) -> tuple[Graph, np.ndarray]:
+    """The calls that are left and the forests, in an order in which operands come first."""
+    counts = np.concatenate([np.diff(graph.offsets)[kept], [each.terms for each in forests]])
+    key = np.concatenate([2 * stage[kept], [2 * each[0] + 1 for each in first]])
+    order = np.argsort(key, kind="stable")
+    place_in_order = np.empty(len(order), np.int64)
+    place_in_order[order] = np.arange(len(order))
+    new = np.empty(len(member), np.int64)
+    new[kept] = place_in_order[: len(kept)]
+    is_member = member >= 0
+    new[is_member] = place_in_order[len(kept) + member[is_member]]
+    starts = np.concatenate([graph.offsets[kept], len(graph.refs) + _starts([each.terms for each in forests])])
+    all_refs = np.concatenate([graph.refs, *[each[1] for each in first]])
+    all_calls = np.concatenate([graph.operands, *[each[2] for each in first]])
+    counts, starts = counts[order], starts[order]
+    offsets = np.zeros(len(order) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    take = np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1])
+    operands = all_calls[take]
+    own = operands >= 0
+    operands[own] = new[operands[own]]
+    scratch = graph.count + np.arange(len(forests))
+    joined = Graph(
+        np.concatenate([graph.sigs[kept], num_sigs + len(graph.forests) + np.arange(len(forests))])[order],
+        offsets,
+        operands,
+        all_refs[take],
+        np.concatenate([graph.places[kept], scratch])[order],
+        graph.count + len(forests),
+        graph.same,
+        num_sigs,
+        [*graph.forests, *forests],
+    )
+    return joined, np.concatenate([kept, np.full(len(forests), -1)])[order]
+
+
+def _starts(counts: Sequence[int]) -> np.ndarray:
+    return np.cumsum([0, *counts])[:-1]
+
+
+# The op
+
+
+@jit
+def _sum_pairs(values, left, right, terms):
+    """values[terms + k] = values[left[k]] + values[right[k]], in order."""
+    for k in range(left.shape[0]):
+        a, b = left[k], right[k]
+        for j in range(values.shape[1]):
+            values[terms + k, j] = values[a, j] + values[b, j]
+
+
+@jit
+def _give_back(cts, left, right, terms):
+    """The reverse: what is at a sum is added to both of its operands, from the last to the first."""
+    for k in range(left.shape[0] - 1, -1, -1):
+        a, b = left[k], right[k]
+        for j in range(cts.shape[1]):
+            cts[a, j] += cts[terms + k, j]
+            cts[b, j] += cts[terms + k, j]
+
+
+def _levels(left: np.ndarray, right: np.ndarray, terms: int) -> list[np.ndarray]:
+    """The calls by the number of calls that lead to them."""
+    depth = [0] * len(left)
+    for k, (a, b) in enumerate(zip((left - terms).tolist(), (right - terms).tolist(), strict=True)):
+        depth[k] = 1 + max(depth[a] if a >= 0 else -1, depth[b] if b >= 0 else -1)
+    order = np.argsort(depth, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(np.array(depth)[order])) + 1)
+
+
+def _run(terms: Any, *, op: Op, left: np.ndarray, right: np.ndarray) -> Any:
+    """(M, ...): `op` of the values at `left` and `right`, which are terms or results before."""
+    count = len(terms)
+    values = np.empty((count + len(left), *terms.shape[1:]), terms.dtype)
+    values[:count] = terms
+    out = values[count:]
+    if op is add_p and values.dtype in _SUMMED:
+        _sum_pairs(values.reshape(len(values), -1), left, right, count)
+        if values.dtype.kind != "f" or np.isfinite(out).all():
+            return out
+    for level in _levels(left, right, count):  # what NumPy warns of, it says
+        out[level] = op.impl(values[left[level]], values[right[level]])
+    return out
+
+
+def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    op, left, right = params["op"], params["left"], params["right"]
+    (terms,) = args
+    count = len(terms)
+    if op is add_p and type(ct) is np.ndarray:
+        cts = np.zeros((count + len(left), *ct.shape[1:]), ct.dtype)
+        cts[count:] = ct
+        _give_back(cts.reshape(len(cts), -1), left, right, count)
+        return cts[:count]
+    values: Any = np.concatenate([terms, out])
+    found: Any = np.concatenate([np.zeros(terms.shape, terms.dtype), ct])
+    for level in reversed(_levels(left, right, count)):
+        mine, result = rows_p(found, count + level), rows_p(values, count + level)
+        pair = rows_p(values, left[level]), rows_p(values, right[level])
+        for side, rows in enumerate((left[level], right[level])):
+            given = op.vjp(side, mine, result, pair, {})
+            found = found + scatter_rows_p(given, rows, rows=count + len(left))
+    return found[:count]
+
+
+# forest(terms, op=, left=, right=): (M, ...) results of calls that lead to each other.
+forest_p = Op("forest", _run, vjp=_vjp, kind="reduction")

@@ -1,0 +1,157 @@
+"""Plans: which recorded calls are launched together, and when, with all that may make them fewer.
+
+Calls that differ in sizes only are of one kind (`lazy.ragged`); chains of additions are one call each, and blocks are
+taken apart (`lazy.forests`), where that takes fewer launches. What did not is not tried each time anew.
+"""
+
+from array import array
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.config import config
+from autobatch.lazy.forests import Graph, chained, contracted, linked, rewritten, taken_apart
+from autobatch.lazy.ragged import Group, by_family, mixed_groups, refusals
+from autobatch.lazy.schedule import Schedule, refine, schedule
+
+__all__ = ["Plan", "Plans"]
+
+Plan = tuple[Graph, Schedule, Sequence[Group | None]]
+
+_MOST_KEPT, _KEPT_CALLS = 8, 1 << 12  # how many plans a trace keeps, and of how many calls the largest
+_PATIENCE, _AGAIN = 3, 64  # tries in vain, and after how many more occasions there is another
+
+
+class Plans:
+    """The plans of the last rounds of a trace: one that equals an earlier round is not planned again."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Any, ...], Plan] = {}
+
+    def of(self, segment: Any, table: list[Any]) -> Plan:
+        """What is launched together and when.
+
+        Args:
+            segment: what was recorded, a `launching.GraphSegment`; table: the signatures, to which it may add.
+        """
+        sigs, refs = _integers(segment.sigs), _integers(segment.refs)
+        shared = tuple([ref for ref, constant in segment.large.items() if constant.common])
+        key = sigs.tobytes(), refs.tobytes(), shared, len(segment.rows), config.scheduler, refusals()
+        found = self._kept.get(key)
+        if found is None:
+            marks = np.zeros(len(segment.rows), np.int64)
+            marks[np.array(shared, np.int64) * -1 - 1] = np.arange(1, len(shared) + 1)
+            found = _planned(_graph_of(sigs, refs, table), table, marks)
+            if len(sigs) <= _KEPT_CALLS:
+                if len(self._kept) >= _MOST_KEPT:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[key] = found
+        return found
+
+    def clear(self) -> None:
+        """Forget them."""
+        self._kept.clear()
+
+
+def _integers(values: Any) -> np.ndarray:
+    """A list as an array: by way of `array`, which is three times as fast as NumPy."""
+    if type(values) is np.ndarray:
+        return values
+    return np.frombuffer(array("q", values), np.int64) if values else np.zeros(0, np.int64)
+
+
+def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any]) -> Graph:
+    """What was recorded as a graph of calls."""
+    count, operands = len(sigs), refs
+    places = np.flatnonzero(sigs >= 0)
+    if len(places) < count:  # outputs beside nodes
+        node = np.cumsum(sigs >= 0) - 1
+        sigs = sigs[places]
+        operands = np.where(refs >= 0, node[np.maximum(refs, 0)], refs)
+    arity = np.array([len(sig.avals) for sig in table], np.int64)
+    offsets = np.zeros(len(sigs) + 1, np.int64)
+    np.cumsum(arity[sigs], out=offsets[1:])
+    return Graph(sigs, offsets, operands, refs, places, count, np.zeros((2, 0), np.int64), len(table))
+
+
+def _used(graph: Graph, table: Sequence[Any]) -> list[int]:
+    """The numbers of the signatures that there are calls of."""
+    return np.flatnonzero(np.bincount(graph.sigs, minlength=len(table))[: len(table)]).tolist()
+
+
+def _planned(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
+    """The plan of the fewest launches, as the graph is or with blocks taken apart.
+
+    Args:
+        marks: for each value outside 0, or the number of a constant that several examples read.
+    """
+    used = _used(graph, table)
+    variants = []
+    for way, found in taken_apart(used, table):
+        key = way, frozenset([table[index].block.program for index in found])
+        if _is_worth_it(key):
+            variants.append((key, found if "links" not in way else linked(graph, found, used, table)))
+    graphs = [(key, rewritten(graph, table, found)) for key, found in variants if found]
+    best = _grouped(graph, used, table, marks)
+    for key, other in graphs:
+        plan = _grouped(other, _used(other, table), table, marks)
+        is_better = len(plan[1].starts) < len(best[1].starts)
+        _note(key, is_better)
+        best = plan if is_better else best
+    return best
+
+
+def _grouped(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: np.ndarray) -> Plan:
+    """The plan of a graph, with chains of additions as one call each where that takes fewer launches."""
+    kinds, is_mixed = by_family(graph.sigs, used, table)
+    count = len(table)
+    if marks.any():
+        kinds, of_kind = refine(kinds, graph.offsets, graph.operands, marks)
+        count = len(of_kind)
+    plan = schedule(kinds, graph.offsets, graph.operands, count, config.scheduler)
+    for kind, numbers in chained(used, table).items():
+        key = kind, frozenset([table[index].where for index in numbers])
+        if not _is_worth_it(key):
+            continue
+        found = contracted(graph, numbers, table)
+        is_better = False
+        if found is not None:
+            shorter, calls = found
+            forests = len(shorter.forests) - len(graph.forests)
+            own = np.where(calls >= 0, kinds[calls], count - 1 + np.cumsum(calls < 0))
+            other = schedule(own, shorter.offsets, shorter.operands, count + forests, config.scheduler)
+            is_better = len(other.starts) < len(plan.starts)
+            if is_better:
+                graph, plan, kinds, count = shorter, other, own, count + forests
+        _note(key, is_better)
+    groups: Sequence[Group | None] = ()
+    if is_mixed:
+        plan, groups = mixed_groups(plan, graph.sigs, table)
+    return graph, plan, groups
+
+
+# What was tried
+
+_MOST_NOTED = 1 << 10
+_in_vain: dict[Hashable, int] = {}
+
+
+def _is_worth_it(key: Hashable) -> bool:
+    """Whether to try what has not made launches fewer the last times."""
+    tries = _in_vain.get(key, 0)
+    if tries < _PATIENCE:
+        return True
+    _in_vain[key] = tries + 1
+    return tries % _AGAIN == 0
+
+
+def _note(key: Hashable, is_better: bool) -> None:
+    if is_better:
+        _in_vain.pop(key, None)
+    else:
+        if len(_in_vain) >= _MOST_NOTED:
+            _in_vain.clear()
+        _in_vain[key] = _in_vain.get(key, 0) + 1

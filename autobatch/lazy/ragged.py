@@ -1,0 +1,369 @@
+"""Calls that differ in sizes only, launched together: what they have in common, their operands, their results.
+
+What two calls must share to run together is their signature; where an op has a batching rule for ragged data, they need
+not share the sizes of their own operands. Signatures alike but for these are one family (`family_of`). A launch of
+calls of several signatures is made on `Batched` operands with `Lengths`: without padding where the first dimension
+alone varies, which is what rows of all examples, one after the other, are. A result whose sizes differ is `RaggedRows`,
+a buffer like any other.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.unpadded import Unpadded, layout_of, segment_sums
+from autobatch.blocks.program import is_served, without_sizes
+from autobatch.core.abstract_eval import WEAK, Aval, freeze, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, same_size
+from autobatch.core.op import Op
+from autobatch.errors import UnsupportedError
+from autobatch.lazy.buffers import packed, ragged_rows, widths_of
+from autobatch.lazy.schedule import Schedule
+from autobatch.ops.numpy.joining import concatenate_p, stack_p
+from autobatch.ops.rules.padding import to_widths
+from autobatch.ops.rules.row_gather import rows_p
+from autobatch.tables.lookup import lookup_p
+
+__all__ = [
+    "Group",
+    "NotTogether",
+    "Sizes",
+    "by_family",
+    "mixed_groups",
+    "refusals",
+    "refuse",
+    "run_ragged",
+    "run_steps",
+]
+
+_ADDED = (np.float32, np.float64)  # dtypes whose products and sums are of that dtype all the way
+_LARGE = 1 << 18  # of own operands in a signature's part of a group; larger ones gain nothing by sharing a launch
+
+
+class NotTogether(Exception):  # noqa: N818  (a signal between these files)
+    """An op that has no rule for these ragged operands."""
+
+
+_refused: set[Any] = set()  # families of which that was found
+_MOST_REFUSED = 1 << 12
+
+
+def refuse(family: Any) -> None:
+    """Launch the signatures of this family one by one from now on."""
+    if len(_refused) > _MOST_REFUSED:
+        _refused.clear()
+    _refused.add(_without_identity(family))
+
+
+def refusals() -> int:
+    """How many families there are that were refused: where it has grown, plans are out of date."""
+    return len(_refused)
+
+
+def _without_identity(family: Any) -> Any:
+    what, operands, _, errors = family
+    return what, tuple([each.key if type(each) is Aval else each for each in operands]), errors
+
+
+def family_of(sig: Any) -> Any:
+    """What calls must share to be launched together though their sizes differ; None for a signature that stands alone.
+
+    Args:
+        sig: a `launching.Signature`.
+    """
+    found = sig.family
+    if found is False:
+        found = sig.family = _family_of(sig)
+    return found
+
+
+def _family_of(sig: Any) -> Any:
+    joined = _joined_kind(sig)
+    if joined is not None:
+        return (sig.op, "first axis"), (joined,), (), tuple(sig.errors.values())
+    if sig.block is not None:
+        what = sig.block.program.skeleton()
+    elif is_served(sig.op):
+        what = sig.op, without_sizes(sig.op, sig.params)
+    else:
+        what = None
+    if what is None:
+        return None
+    operands = tuple([aval if aval.shared else _kind(aval) for aval in sig.avals])
+    shared = () if sig.block is None else tuple(map(id, sig.block.shared))
+    family = what, operands, shared, tuple(sig.errors.values())
+    return None if _refused and _without_identity(family) in _refused else family
+
+
+def _joined_kind(sig: Any) -> Any:
+    """What the operands of an op that puts all of them below each other share; None for any other op."""
+    if sig.block is not None or sig.op not in (stack_p, concatenate_p) or sig.params["axis"] != 0:
+        return None
+    first = sig.avals[0]
+    lead = 1 if sig.op is concatenate_p else 0
+    if first.dtype != sig.out.dtype:
+        return None
+    for aval in sig.avals:
+        if aval.shared or aval.non_c_order or aval.dtype != first.dtype or aval.shape[lead:] != first.shape[lead:]:
+            return None
+    return first.shape[lead:], first.dtype
+
+
+def _kind(aval: Aval) -> Any:
+    return aval.ndim, aval.dtype, aval.scalar, aval.non_c_order
+
+
+def _pays(sigs: Sequence[Any], calls: int) -> bool:
+    """Whether calls of these signatures are better launched together than signature by signature."""
+    if sigs[0].op is stack_p:  # which copies rows, whether alone or not
+        return True
+    own = sum([aval.nbytes for sig in sigs for aval in sig.avals if not aval.shared])
+    return own <= _LARGE * len(sigs) or calls > 4 * len(sigs)
+
+
+class Sizes:
+    """The sizes of the values of a group of calls, given those of each signature in it.
+
+    Args:
+        inverse: (n,) int64, which of the signatures each call is of.
+        known: the `Lengths` of other groups, by their content: what is equal is one object.
+    """
+
+    __slots__ = ("_inverse", "_known")
+
+    def __init__(self, inverse: np.ndarray, known: dict[bytes, Lengths]) -> None:
+        self._inverse = inverse
+        self._known = known
+
+    def __call__(self, avals: Sequence[Any]) -> tuple[Size, ...]:
+        """One `Size` for each dimension.
+
+        Args:
+            avals: for each signature that of the value.
+        """
+        first = avals[0].shape
+        if all(aval.shape == first for aval in avals):
+            return first
+        return tuple([self._size(column) for column in zip(*[aval.shape for aval in avals], strict=True)])
+
+    def template(self, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int | None, ...], list[Batched]]:
+        """The shapes of an attribute as one, None for a size that differs; and those sizes, as operands."""
+        template: list[int | None] = []
+        counts = []
+        for column in zip(*shapes, strict=True):
+            size = self._size(column)
+            template.append(None if isinstance(size, Lengths) else size)
+            if isinstance(size, Lengths):
+                counts.append(Batched(size.values, ()))
+        return tuple(template), counts
+
+    def constant(self, values: Sequence[Any]) -> Any:
+        """A constant of each signature as an operand of the group."""
+        first = values[0]
+        if type(first) in WEAK:
+            if all(each is first or freeze(each) == freeze(first) for each in values):
+                return first
+            return Batched(np.array(values)[self._inverse], (), type(first))
+        content = first.tobytes()
+        if all(each is first or (each.shape == first.shape and each.tobytes() == content) for each in values):
+            return first
+        sizes = self(values)
+        each = [values[k] for k in self._inverse.tolist()]
+        return Batched(ragged_rows(each, sizes).data if Lengths in map(type, sizes) else np.stack(each), sizes)
+
+    def _size(self, column: Sequence[int]) -> Size:
+        if column.count(column[0]) == len(column):
+            return column[0]
+        values = np.array(column, np.int64)[self._inverse]
+        return self._known.setdefault(values.tobytes(), Lengths(values))
+
+
+class Group:
+    """A launch of calls of several signatures.
+
+    Attributes:
+        sigs: the signatures; inverse: (n,) int64, which of them each call is of.
+        text: what reports show.
+        is_join: whether each puts its operands below each other, of which one may have more than another.
+    """
+
+    __slots__ = ("inverse", "is_join", "sigs", "text")
+
+    def __init__(self, sigs: Sequence[Any], inverse: np.ndarray) -> None:
+        self.sigs = sigs
+        self.inverse = inverse
+        self.is_join = _joined_kind(sigs[0]) is not None
+        by_size = sorted(sigs, key=lambda sig: sum([aval.nbytes for aval in sig.avals]))
+        self.text = _common_text([by_size[0].text, by_size[-1].text])
+
+
+def _common_text(texts: Sequence[str]) -> str:
+    """What signatures that differ in numbers have in common: the range of each number that differs."""
+    parts = [_NUMBER.split(text) for text in texts]
+    if len(set(map(len, parts))) > 1:
+        return texts[0]
+    out = []
+    for each in zip(*parts, strict=True):
+        if each.count(each[0]) < len(each) and not all(map(str.isdigit, each)):
+            return texts[0]
+        out.append(each[0] if each.count(each[0]) == len(each) else f"{min(map(int, each))}..{max(map(int, each))}")
+    return "".join(out)
+
+
+_NUMBER = re.compile(r"(?<![a-z0-9])(\d+)")
+
+
+def by_family(sigs: np.ndarray, used: Sequence[int], table: Sequence[Any]) -> tuple[np.ndarray, bool]:
+    """What each node is launched together with: its signature, or all that differ from it in sizes only.
+
+    Args:
+        used: the numbers of the signatures that there are nodes of.
+
+    Returns:
+        The number of each node's kind, that of a signature, and whether some are of several signatures.
+    """
+    kind_of = np.arange(len(table))
+    first: dict[Any, int] = {}
+    is_mixed = False
+    for number in used:
+        family = family_of(table[number])
+        if family is not None:
+            kind = first.setdefault(family, number)
+            if kind != number:
+                kind_of[number] = kind
+                is_mixed = True
+    return (kind_of[sigs] if is_mixed else sigs), is_mixed
+
+
+def mixed_groups(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tuple[Schedule, list[Group | None]]:
+    """The launches of a schedule by families: those of several signatures, taken apart where it does not pay."""
+    order, starts = plan.order.copy(), plan.starts.tolist()
+    ordered = sigs[order]
+    bounds = [0]
+    groups: list[Group | None] = []
+    for begin, end in itertools.pairwise(starts):
+        part = ordered[begin:end]
+        if (part == part[0]).all():
+            groups.append(None)
+            bounds.append(end)
+            continue
+        each, inverse = np.unique(part, return_inverse=True)
+        several = [table[number] for number in each.tolist()]
+        if _pays(several, end - begin):
+            groups.append(Group(several, inverse))
+            bounds.append(end)
+            continue
+        order[begin:end] = order[begin:end][np.argsort(inverse, kind="stable")]
+        groups += [None] * len(each)
+        bounds += (begin + np.cumsum(np.bincount(inverse))).tolist()
+    return Schedule(order, np.array(bounds, np.int64), plan.bound), groups
+
+
+def _looked_up(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
+    table, ids = operands
+    if type(table) is Batched or type(ids.data) is not Unpadded:
+        return None
+    return Unpadded(lookup_p(table, ids.data.values), ids.data.layout)
+
+
+def _spread_over_rows(operands: Sequence[Any], sizes: tuple[Any, ...]) -> Any:
+    """`broadcast_to`, along the first dimension."""
+    (x,), (first, *rest) = operands, sizes
+    own = x.sizes if type(x) is Batched else shape_of(x)
+    if Lengths in map(type, (*own, *rest)) or (len(own) == len(sizes) and own[0] != 1):
+        return None
+    layout = layout_of(first, widths_of(sizes)[0])
+    data = x.data if type(x) is Batched else x
+    if type(x) is Batched:
+        tail = own[1:] if len(own) == len(sizes) else own
+        data = rows_p(np.reshape(data, (len(first), *(1,) * (len(rest) - len(tail)), *tail)), layout.lanes)
+    return Unpadded(np.broadcast_to(data, (layout.count, *rest)), layout)
+
+
+def _products_by_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
+    """`matmul` of rows with one vector of each example, or of a vector as long as there are rows with these."""
+    if any(type(x) is not Batched or x.data.dtype not in _ADDED for x in operands):
+        return None
+    left, right = operands[0].data, operands[1].data
+    if left.dtype != right.dtype or type(left) is not Unpadded:
+        return None
+    layout = left.layout
+    if type(right) is Unpadded:
+        if len(operands[0].sizes) > 1 or len(operands[1].sizes) != 2 or right.layout is not layout:
+            return None
+        return segment_sums(np.expand_dims(left.values, 1) * right.values, layout)
+    if len(operands[0].sizes) != 2 or operands[1].sizes != operands[0].sizes[1:]:
+        return None
+    return Unpadded(np.sum(left.values * rows_p(right, layout.lanes), axis=1), layout)
+
+
+_BY_ROWS = {"lookup": _looked_up, "broadcast_to": _spread_over_rows, "matmul": _products_by_rows}
+
+
+def run_ragged(
+    op: Op, operands: Sequence[Any], params: Sequence[dict[str, Any]], avals: Sequence[Any], sizes_of: Sizes
+) -> Any:
+    """One op for a group of calls, by its batching rule.
+
+    Args:
+        operands: `Batched`, or one value for all.
+        params, avals: for each signature of the group the attributes, and the kind of the result.
+
+    Returns:
+        The results, `Batched`.
+
+    Raises:
+        NotTogether: the rule does not serve such operands.
+    """
+    sizes, first = sizes_of(avals), params[0]
+    by_rows = _BY_ROWS.get(op.name)
+    data = None if by_rows is None else by_rows(operands, sizes)
+    if data is not None:
+        out = Batched(data, sizes)
+    else:
+        if any(each is not first and each != first for each in params):
+            template, counts = sizes_of.template([each["shape"] for each in params])
+            first, operands = {**first, "shape": template}, [*operands, *counts]
+        try:
+            out = op.rule(op, operands, first)  # type: ignore[misc]
+        except UnsupportedError as error:
+            raise NotTogether from error
+    if len(out.sizes) != len(sizes) or out.data.dtype != avals[0].dtype or not all(map(same_size, out.sizes, sizes)):
+        raise NotTogether
+    if Lengths in map(type, sizes):
+        return Batched(packed(out.data, sizes), sizes)
+    data = out.data._ab_force() if type(out.data) is Unpadded else out.data
+    return Batched(to_widths(data, widths_of(sizes)), sizes)
+
+
+def run_steps(programs: Sequence[Any], operands: Sequence[Any], sizes_of: Sizes, run: Callable[..., Any]) -> list[Any]:
+    """Run programs that differ in sizes, and in the values of constants, step by step.
+
+    Args:
+        programs: that of each signature of the group.
+        operands: for each input `Batched`, or one value for all.
+        run: what runs one step whose operands are of one size: `run_op`.
+
+    Returns:
+        For each output `Batched`, or one value for all.
+    """
+    slots = [*operands, *map(sizes_of.constant, zip(*[program.constants for program in programs], strict=True))]
+    for steps in zip(*[program.steps for program in programs], strict=True):
+        step = steps[0]
+        given = [slots[slot] for slot in step.args]
+        own = [x for x in given if type(x) is Batched]
+        avals = [program.avals[step.out] for program in programs]
+        params = [each.params for each in steps]
+        is_static = all(aval is avals[0] or aval.shape == avals[0].shape for aval in avals)
+        if not own:
+            if not is_static:  # made of what all share, by an attribute that differs
+                raise NotTogether
+            slots.append(step.op(*given, **step.params))
+        elif is_static and not any(x.is_ragged for x in own):
+            slots.append(run(step.op, given, step.params, avals[0]))
+        else:
+            slots.append(run_ragged(step.op, given, params, avals, sizes_of))
+    return [slots[slot] for slot in programs[0].outputs]

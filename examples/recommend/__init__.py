@@ -1,0 +1,1 @@
+"""What people click on next: sequences of items, tables, an online learner."""

@@ -1,0 +1,1 @@
+"""Time series, and loops over numbers."""

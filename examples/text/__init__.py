@@ -1,0 +1,1 @@
+"""Words and characters: tagging, parsing, translating, pointing."""

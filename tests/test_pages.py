@@ -1,0 +1,156 @@
+"""The pages: their Python runs and prints what they say, their links lead somewhere, and the site has them all.
+
+A ```python block runs; one that needs a library that is not always there says so in the line above: `<!-- needs torch
+-->`. A ```py block is another library's code, shown and not run, and stands only where people come from that library.
+"""
+
+import doctest
+import importlib.util
+import linecache
+import pathlib
+import re
+from typing import Any
+
+import pytest
+
+import autobatch
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+LINKED = [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "tests/README.md"))]
+BLOCK = re.compile(r"^(?:<!-- needs (?P<needs>[\w, ]+) -->\n+)?```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
+SHOWN = re.compile(r"^(?P<code>[^#\n]*?\S)\s+# -> (?P<value>.+)$")
+FENCED = re.compile(r"^(?P<fence>```+)(?P<kind>[^\n]*)\n.*?^(?P=fence)\s*$", re.MULTILINE | re.DOTALL)
+KINDS = {"python", "text", "console", "toml", "yaml", "dockerfile", ""}  # beside the ```py of docs/from
+LINK = re.compile(r"(?<!!)\[[^\]\n]*(?:\n[^\]\n]*)?\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def run_markdown(text: str, filename: str) -> int:
+    """Run the ```python blocks of a page in order, in one namespace; returns how many ran.
+
+    `>>>` lines are doctests. Elsewhere `expression  # -> value` says what the expression prints.
+    """
+    namespace: dict[str, Any] = {"__name__": "page"}
+    sources = {}
+    count = 0
+    for block in BLOCK.finditer(text):
+        needs = re.findall(r"\w+", block["needs"] or "")
+        if any(importlib.util.find_spec(library) is None for library in needs):
+            continue
+        count += 1
+        line = text[: block.start("code")].count("\n") + 1
+        code = block["code"]
+        name = f"<{filename}, line {line}>"
+        sources[name] = (len(code), None, code.splitlines(keepends=True), name)
+        linecache.cache.update(sources)  # where a function's source is looked for
+        if ">>>" in code:
+            run_doctest(code, namespace, name)
+        else:
+            run_shown(code, namespace, name)
+    return count
+
+
+def run_doctest(code: str, namespace: dict[str, Any], filename: str) -> None:
+    test = doctest.DocTestParser().get_doctest(code, namespace, filename, filename, 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False)
+    report: list[str] = []
+    runner.run(test, out=report.append, clear_globs=False)
+    assert runner.failures == 0, "".join(report)
+    namespace.update(test.globs)
+
+
+def run_shown(code: str, namespace: dict[str, Any], filename: str) -> None:
+    """The whole block first; then each expression that is shown."""
+    exec(compile(code, filename, "exec"), namespace)
+    for row in code.splitlines():
+        shown = SHOWN.match(row)
+        if shown and not row.startswith((" ", "\t")):
+            expression = re.sub(r"^\w[\w, ]* = ", "", shown["code"])
+            actual = repr(eval(expression, namespace))
+            assert actual == shown["value"].strip(), f"{filename}: {expression} is {actual}; it says {shown['value']}"
+
+
+def named(path: pathlib.Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where it saves
+    run_markdown(page.read_text(encoding="utf-8"), named(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_block_says_what_it_is(page):
+    """What looks like Python is run, wherever it is indented to and whatever stands behind the word."""
+    text = page.read_text(encoding="utf-8")
+    own = KINDS | ({"py"} if page.parent.name == "from" else set())
+    assert {block["kind"].strip() for block in FENCED.finditer(text)} <= own
+    assert len(re.findall(r"```\s*python", text)) == len(list(BLOCK.finditer(text)))
+
+
+def test_the_readme_runs():
+    text = PAGES[0].read_text(encoding="utf-8")
+    assert len(text.encode()) <= 7000
+    assert len(list(BLOCK.finditer(text))) > 1
+
+
+@pytest.mark.parametrize("wrong", ["```python\nx = 1 + 1\nx  # -> 3\n```\n", "```python\n>>> 1 + 1\n3\n```\n"])
+def test_a_wrong_page_is_noticed(wrong):
+    with pytest.raises(AssertionError, match="3"):
+        run_markdown(wrong, "page.md")
+
+
+def test_a_right_page_passes():
+    assert run_markdown("```python\nx = 2\n```\ntext\n```python\n>>> x + 1\n3\n```\n", "page.md") == 2
+    assert run_markdown("<!-- needs no_such_library -->\n```python\n1 / 0\n```\n", "page.md") == 0
+
+
+def anchors(text: str) -> set[str]:
+    """The names of a page's headings, as Python-Markdown makes them, and those that it gives itself."""
+    prose = FENCED.sub("", text)
+    headings = [re.sub(r"[`*]|\]\([^)]*\)|\[", "", each) for each in re.findall(r"^#+ (.+?)\s*$", prose, re.MULTILINE)]
+    own = re.findall(r"\{\s*#([\w.-]+)\s*\}", prose) + re.findall(r"<a (?:id|name)=\"([\w.-]+)\"", prose)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", each).strip().lower()) for each in headings} | set(own)
+
+
+def broken(page: pathlib.Path) -> list[str]:
+    """The links of a page to files of ours that lead nowhere."""
+    found = []
+    for first, second in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+        target, _, anchor = (first or second).partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        file = (page.parent / target).resolve() if target else page
+        inside = not page.is_relative_to(DOCS) or file.is_relative_to(DOCS)  # the site has no other files
+        if not file.is_file() or not inside or (anchor and anchor not in anchors(file.read_text(encoding="utf-8"))):
+            found.append(first or second)
+    return found
+
+
+@pytest.mark.parametrize("page", LINKED, ids=named)
+def test_links_lead_somewhere(page):
+    assert broken(page) == []
+
+
+def test_a_broken_link_is_noticed(tmp_path):
+    (tmp_path / "there.md").write_text("# A `title`, with *marks*\n")
+    page = tmp_path / "page.md"
+    page.write_text("[a](there.md) [b](there.md#a-title-with-marks) [c](there.md#no) ![d](no.svg) [e](https://x.y)\n")
+    assert broken(page) == ["there.md#no", "no.svg"]
+
+
+def test_the_site_has_every_page():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"[\w/-]+\.md", text.partition("\nnav:")[2])
+    assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES[1:])
+
+
+def test_the_reference_shows_each_public_name_once():
+    """What no page names is put on docs/api/more.md when the site is built."""
+    text = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md"))
+    shown = re.findall(r"^::: autobatch\.public\.(\w+)$", text, re.MULTILINE)
+    assert len(shown) == len(set(shown))
+    assert set(shown) <= set(dir(autobatch))
+    assert "every other public name" in (DOCS / "api" / "more.md").read_text(encoding="utf-8")
