@@ -29,7 +29,6 @@ from tests.hostile_recipes import RECIPES, spoiled
 __all__ = ["FUZZERS"]
 
 DOCUMENTED = (ValueError, IndexError, TypeError, MemoryError)  # those of ours are of these
-DOCUMENTED += (NotImplementedError,)  # of Python, for an index into a memoryview
 LEAKS = ("TypingError", "NumbaError", "LoweringError", "UnsupportedBytecodeError", "SystemError")
 _SECONDS_A_CALL = 120  # kernels are compiled meanwhile, on a machine that may be busy
 _PER_PROCESS = 1000

@@ -325,7 +325,10 @@ def a_map(rng: np.random.Generator) -> Call:
     def run(examples: Any, table: Any) -> Any:
         try:
             return ab.map(lambda ids, table: np.tanh(table[ids].sum(0)), examples, table=table)
-        except (OverflowError, AttributeError) as error:  # what the loop raises for `table[2**63]` and `type[3]`
+        except RecursionError:
+            raise
+        except (OverflowError, AttributeError, RuntimeError) as error:
+            # what the loop raises for `table[2**63]`, `type[3]` and an array of indices into a memoryview
             raise IndexError from error
 
     return Call(run, examples=[ids_below(rng, 5, int(rng.integers(0, 5))) for _ in range(3)], table=table)

@@ -9,9 +9,11 @@ from autobatch.kernels.rows import (
     ONE_BUFFER,
     SAME,
     SEVERAL,
+    copy_spans,
     gather_buffers,
     locate,
-    place_launches,
+    locate_operands,
+    place_results,
 )
 
 
@@ -56,15 +58,35 @@ def test_operands_of_launches():
     buffer_of, row_of = np.full(9, -1), np.zeros(9, np.int64)
     buffer_of[-2], row_of[-2] = 0, 4
     which, rows, how, heads = (np.zeros(n, np.int64) for n in (8, 8, 5, 5))
-    place_launches(
-        order, starts, offsets, refs, places, np.array([1, 2, 1]), 1, buffer_of, row_of, which, rows, how, heads
-    )
+    place_results(order, starts, places, np.array([1, 2, 1]), 1, buffer_of, row_of)
+    locate_operands(order, starts, offsets, refs, buffer_of, row_of, which, rows, how, heads)
     assert buffer_of.tolist() == [1, 1, 2, 3, 2, 3, 4, 0, -1]
     assert row_of.tolist() == [0, 1, 1, 1, 0, 0, 0, 4, 0]
     assert how.tolist() == [SAME, ONE_BUFFER, SAME, SAME, SAME]
     assert heads.tolist() == [-2, 1, 0, 5, -1]
     assert which.tolist() == [0, 0, 1, 1, 1, 1, 3, -1]
     assert rows.tolist() == [4, 4, 1, 0, 0, 0, 0, 0]
+
+
+def test_nothing_is_said_of_lists_of_different_lengths():
+    """The first launch is of two calls, of one operand and of two; the second of one call, whose operand is found."""
+    buffer_of, row_of = np.array([0, 0, 1]), np.array([3, 4, 0])
+    which, rows, how, heads = (np.full(n, 77) for n in (4, 4, 2, 2))
+    locate_operands(
+        np.arange(3), np.array([0, 2, 3]), np.array([0, 1, 3, 4]), np.array([0, 1, 0, 2]), buffer_of, row_of, which, rows,
+        how, heads,
+    )  # fmt: skip
+    assert (how.tolist(), heads.tolist()) == ([77, SAME], [77, 2])
+    assert (which.tolist(), rows.tolist()) == ([77, 77, 77, 1], [77, 77, 77, 0])
+
+
+def test_spans_of_rows_follow_each_other():
+    rows = np.arange(24, dtype=np.float32).reshape(8, 3)
+    starts, lengths = np.array([5, 0, 2]), np.array([2, 0, 3])
+    out = np.full((7, 3), 77, np.float32)
+    copy_spans(address(rows) + starts * 12, lengths, 12, address(out[1:]))
+    np.testing.assert_array_equal(out[1:6], rows[[5, 6, 2, 3, 4]])
+    assert (out[[0, 6]] == 77).all()
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def test_a_shard_that_cannot_update_raises():
         ({"keys": lambda batch: {"nobody": [1]}}, OptionError, "nobody"),
         ({"checkpoints": 7}, OptionError, "checkpoints=7"),
     ],
-    ids=str,
+    ids=range(11),
 )
 def test_bad_arguments(change, error, match):
     with pytest.raises(error, match=match):
