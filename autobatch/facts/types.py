@@ -7,11 +7,13 @@ import types
 import numpy as np
 
 __all__ = [
+    "COMPARISON_METHODS",
     "CONTAINERS",
     "GENERATORS",
     "IMMUTABLE",
     "NUMBERS",
     "SCALARS",
+    "SILENT_ATTRIBUTES",
     "VALUES",
     "forget_classes",
     "is_stored",
@@ -44,6 +46,18 @@ def forget_classes() -> None:
     """Look at all classes afresh: they may have changed since the last run."""
     for known in _known.values():
         known.clear()
+
+
+SILENT_ATTRIBUTES = frozenset((
+    "__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "__annotate_func__",
+    "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__slots__", "__match_args__",
+    "__slotnames__", "__init__", "__post_init__", "__new__", "__init_subclass__", "__class_getitem__", "__setattr__",
+    "__delattr__", "__replace__", "__parameters__", "__orig_bases__", "__type_params__", "__dataclass_fields__",
+    "__dataclass_params__",
+))  # fmt: skip
+"""What a class may have that does not run where its objects are only read, compared or written."""
+COMPARISON_METHODS = ("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__")
+"""What decides how objects are compared; a dataclass has them generated."""
 
 
 def is_stored(kind: type, name: str) -> bool:

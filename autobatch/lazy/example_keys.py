@@ -17,21 +17,14 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.recorded import is_recorded
+from autobatch.facts.types import COMPARISON_METHODS, SILENT_ATTRIBUTES
 
 __all__ = ["CONTAINERS", "NUMBERS", "Classes", "Unsuited", "Writer", "is_constant"]
 
 NUMBERS = (int, bool, str, type(None), float, complex)
 Writer = Callable[[Any], tuple[bytes, list[np.ndarray]]]
 CONTAINERS = (tuple, list, dict)
-_SILENT = frozenset((
-    "__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "__annotate_func__",
-    "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__slots__", "__match_args__",
-    "__slotnames__", "__init__", "__post_init__", "__new__", "__init_subclass__", "__class_getitem__", "__setattr__",
-    "__delattr__", "__replace__", "__parameters__", "__orig_bases__", "__type_params__", "__dataclass_fields__",
-    "__dataclass_params__",
-))  # fmt: skip
-"""What a class may have that does not run where its objects are only read, compared or written."""
-_WRITTEN = ("__eq__", "__repr__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__", "__setattr__", "__delattr__")
+_WRITTEN = (*COMPARISON_METHODS, "__repr__", "__setattr__", "__delattr__")
 
 
 class Unsuited(Exception):  # noqa: N818  (a signal between the modules that keep recordings)
@@ -76,7 +69,7 @@ class Classes:
                 return False
             for name, value in vars(base).items():
                 if name.startswith("__") and name.endswith("__"):
-                    if name not in _SILENT and value is not None and not _is_generated(value):
+                    if name not in SILENT_ATTRIBUTES and value is not None and not _is_generated(value):
                         return False
                 elif is_constant(value) or type(value) is types.MemberDescriptorType:
                     continue

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.api.ran import ran_ways
 from autobatch.api.transforms import map_with_stats
 from autobatch.autodiff.tape import Tape
 from autobatch.batches import unpadded
@@ -65,6 +66,7 @@ __all__ = [
     "op_calls",
     "products",
     "python_calls",
+    "ran_ways",
     "regions",
     "replaced",
     "replayed",

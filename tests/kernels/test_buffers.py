@@ -73,8 +73,8 @@ def test_nothing_is_said_of_lists_of_different_lengths():
     buffer_of, row_of = np.array([0, 0, 1]), np.array([3, 4, 0])
     which, rows, how, heads = (np.full(n, 77) for n in (4, 4, 2, 2))
     locate_operands(
-        np.arange(3), np.array([0, 2, 3]), np.array([0, 1, 3, 4]), np.array([0, 1, 0, 2]), buffer_of, row_of, which, rows,
-        how, heads,
+        np.arange(3), np.array([0, 2, 3]), np.array([0, 1, 3, 4]), np.array([0, 1, 0, 2]), buffer_of, row_of, which,
+        rows, how, heads,
     )  # fmt: skip
     assert (how.tolist(), heads.tolist()) == ([77, SAME], [77, 2])
     assert (which.tolist(), rows.tolist()) == ([77, 77, 77, 1], [77, 77, 77, 0])

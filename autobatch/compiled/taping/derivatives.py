@@ -5,7 +5,9 @@ In a partial {0} and {1} are the operands, {y} is the result. They are those of 
 
 import math
 
-import numpy as np
+from autobatch.compiled.reading.exact_types import DTYPES
+from autobatch.core.op import Op
+from autobatch.ops.rules.dispatch import UFUNCS
 
 __all__ = ["CONSTANT", "CONSTANT_UFUNCS", "PARTIALS", "ROOTS", "UFUNC_PARTIALS"]
 
@@ -52,16 +54,14 @@ _TWO = {
 UFUNC_PARTIALS: dict[str, tuple[str, ...]] = {**{name: (text,) for name, text in _ONE.items()}, **_TWO}
 """By the name of the ufunc."""
 
+_SHARED = set(vars(math)) - {"remainder"}  # its sign is another in `math`
 _OF_MATH = {
     "acos": "arccos", "asin": "arcsin", "atan": "arctan", "acosh": "arccosh", "asinh": "arcsinh", "atanh": "arctanh",
     "atan2": "arctan2", "pow": "power",
 }  # fmt: skip
-_SAME = ("sqrt", "exp", "sin", "cos", "tan", "sinh", "cosh", "tanh", "log", "log10", "log2", "log1p", "expm1", "fabs",
-         "copysign", "exp2", "cbrt")  # fmt: skip
-
 PARTIALS: dict[str, tuple[str, ...]] = {
     **{f"math.{name}": UFUNC_PARTIALS[ufunc] for name, ufunc in _OF_MATH.items()},
-    **{f"math.{name}": UFUNC_PARTIALS[name] for name in _SAME},
+    **{f"math.{name}": partials for name, partials in UFUNC_PARTIALS.items() if name in _SHARED},
     "math.erf": (f"{_ERF} * math.exp(-{{0}} * {{0}})",), "math.erfc": (f"-{_ERF} * math.exp(-{{0}} * {{0}})",),
     "np.fmod": UFUNC_PARTIALS["fmod"], "hypot": UFUNC_PARTIALS["hypot"], "abs": UFUNC_PARTIALS["absolute"],
     "squared": ("2.0 * {0}",), "modulo": UFUNC_PARTIALS["remainder"],
@@ -70,70 +70,17 @@ PARTIALS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """By the name in compiled text; operators by that of their syntax."""
 
-CONSTANT = frozenset(
-    [
-        "uint64",
-        "int64",
-        "int32",
-        "int16",
-        "int8",
-        "uint8",
-        "uint16",
-        "uint32",
-        "boolean",
-        "len",
-        "range",
-        "place_of_max",
-        "place_of_min",
-        "lowest",
-        "place_in",
-        "places_in",
-        "has_ties",
-        "within",
-        "counted",
-        "overlap",
-        "common_shape",
-        "common_shape_ranked",
-        "stable_order",
-        "float_flags",
-        "clear_flags",
-        "wrapped",
-        "even",
-        "even_arrays",
-        "triangle",
-        "same_text",
-        "order_of_text",
-        "text_in",
-        "floor_divide",
-        "np.floor",
-        "np.ceil",
-        "np.trunc",
-        "np.isnan",
-        "np.isinf",
-        "np.isfinite",
-        "math.isnan",
-        "math.isinf",
-        "math.isfinite",
-        "np.argsort",
-        "np.nonzero",
-        "np.arange",
-        "add",
-        "subtract",
-        "multiply",
-        "integer_power",
-        "max",
-        "min",
-        "math.gcd",
-        "extent",
-    ]
-)
+# The integers among the dtypes, and of the functions that compiled text calls (`kernels.guarded`,
+# `kernels.guarded_arrays`, NumPy's, Python's) those that count, search and test.
+CONSTANT = frozenset((
+    *(name for name in DTYPES if "int" in name),
+    "uint64", "boolean", "len", "range", "place_of_max", "place_of_min", "lowest", "place_in", "places_in",
+    "has_ties", "within", "counted", "overlap", "common_shape", "common_shape_ranked", "stable_order", "float_flags",
+    "clear_flags", "wrapped", "even", "even_arrays", "triangle", "same_text", "order_of_text", "text_in",
+    "floor_divide", "np.floor", "np.ceil", "np.trunc", "np.isnan", "np.isinf", "np.isfinite", "math.isnan",
+    "math.isinf", "math.isfinite", "np.argsort", "np.nonzero", "np.arange", "add", "subtract", "multiply",
+    "integer_power", "max", "min", "math.gcd", "extent",
+))  # fmt: skip
 """Functions of compiled text whose results carry no gradient."""
 
-CONSTANT_UFUNCS = frozenset(
-    each.__name__
-    for each in (
-        np.floor, np.ceil, np.trunc, np.rint, np.sign, np.isnan, np.isinf, np.isfinite, np.logical_not, np.logical_and,
-        np.logical_or, np.logical_xor, np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal,
-        np.floor_divide,
-    )
-)  # fmt: skip
+CONSTANT_UFUNCS = frozenset(ufunc.__name__ for ufunc, op in UFUNCS.items() if isinstance(op, Op) and op.vjp is None)

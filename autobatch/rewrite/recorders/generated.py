@@ -18,7 +18,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.core.abstract_eval import Aval, known_aval
 from autobatch.core.pytree import leaves
 from autobatch.core.recorded import is_recorded
-from autobatch.facts.types import SCALARS, is_stored
+from autobatch.facts.types import COMPARISON_METHODS, SCALARS, SILENT_ATTRIBUTES, is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.trace import Trace
@@ -53,15 +53,10 @@ _VIEWS: tuple[Any, ...] = (range, set, frozenset, type({}.keys()), type({}.value
 _BUILTIN = frozenset((*SCALARS, *_VIEWS, list, tuple, dict, np.int64, np.int32, np.float64, np.float32, np.bool_))
 _CONTAINERS = frozenset((list, tuple, dict, str))
 _RESULTS = frozenset((*SCALARS, np.int64, np.int32, np.float64, np.float32, np.bool_))
-_HARMLESS = frozenset((
-    "__init__", "__new__", "__post_init__", "__module__", "__doc__", "__dict__", "__weakref__", "__slots__",
-    "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__match_args__", "__repr__",
-    "__str__", "__dataclass_fields__", "__dataclass_params__", "__getnewargs__", "__orig_bases__", "__parameters__",
-    "__static_attributes__", "__firstlineno__", "__replace__", "__setattr__", "__delattr__", "__getstate__",
-    "__setstate__", "__class_getitem__", "__qualname__", "__abstractmethods__", "__reduce__", "__copy__",
-    "__deepcopy__", "__init_subclass__", "__call__", "__slotnames__",
-))  # fmt: skip
-_GENERATED = frozenset(("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"))
+_HARMLESS = SILENT_ATTRIBUTES | {
+    "__repr__", "__str__", "__getnewargs__", "__getstate__", "__setstate__", "__qualname__", "__abstractmethods__",
+    "__reduce__", "__copy__", "__deepcopy__", "__call__",
+}  # fmt: skip
 
 _found: dict[tuple[int, int], "FunctionRecorders"] = {}
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
@@ -639,7 +634,7 @@ def _is_suited(kind: type, attributes: Sequence[str]) -> bool:
             if not (name.startswith("__") and name.endswith("__")) or name in _HARMLESS or value is None:
                 continue
             code = getattr(value, "__code__", None)
-            if not (name in _GENERATED and code is not None and code.co_filename == "<string>"):
+            if not (name in COMPARISON_METHODS and code is not None and code.co_filename == "<string>"):
                 return False
     return all(is_stored(kind, name) for name in attributes)
 
