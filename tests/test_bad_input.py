@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.errors import DTypeError, FallbackWarning
+from autobatch.errors import DTypeError, FallbackWarning, ShapeError, UnsupportedError
 from autobatch.testing.inspect import current_example, current_region
 
 LENGTHS = [3, 1, 0, 4]
@@ -383,3 +383,22 @@ def test_two_threads_at_once():
 def test_a_number_that_no_float_holds(call):
     with pytest.raises(DTypeError, match=r"10{20,60}; expected an? (number|array of numbers)"):
         call(10**400)
+
+
+def test_a_look_up_into_a_masked_array():
+    out = np.ma.masked_all((2, 3))
+    with pytest.raises(UnsupportedError, match=r"masked array.*expected a plain one"):
+        ab.lookup(np.ones((4, 3)), [0, 2], out=out)
+    with pytest.raises(ShapeError, match=r"out\[0\] is a MaskedArray"):
+        ab.maplookup([np.ones((4, 3))], [[0, 2]], out=[out])
+    assert out.mask.all()
+
+
+class Named(np.ndarray):
+    """A class of someone's."""
+
+
+def test_a_look_up_into_an_array_of_a_class_of_its_own():
+    out = np.zeros((2, 3)).view(Named)
+    assert ab.lookup(np.arange(12.0).reshape(4, 3), [0, 2], out=out) is out
+    assert out.tolist() == [[0, 1, 2], [6, 7, 8]]

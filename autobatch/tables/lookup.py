@@ -314,8 +314,10 @@ def _looked_up(table: Any, ids: Any, out: Any) -> Any:
         raise DTypeError(f"out has dtype {out.dtype}; expected the table's, {table.dtype}")
     if not out.flags.writeable:
         raise UnsupportedError("out is read-only; expected an array that can be written to")
+    if isinstance(out, np.ma.MaskedArray):
+        raise UnsupportedError("out is a masked array, whose mask would hide rows; expected a plain one: out.data")
     check_ids(ids, id_bound(table))
-    _fill(out, table, ids)
+    _fill(np.asarray(out), table, ids)
     return out
 
 
@@ -455,12 +457,14 @@ def _check_outs(tables: Sequence[Any], lists: Sequence[Any], outs: Sequence[Any]
         if out is None:
             continue
         shape = (len(ids), shape_of(table)[1])
-        if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != dtype_of(table):
+        plain = isinstance(out, np.ndarray) and not isinstance(out, np.ma.MaskedArray)
+        if not plain or out.shape != shape or out.dtype != dtype_of(table):
             raise ShapeError(f"out[{i}] is {_described(out)}; expected {dtype_of(table)} of shape {shape}")
 
 
 def _described(out: Any) -> str:
-    return f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else f"a {type(out).__name__}"
+    plain = isinstance(out, np.ndarray) and not isinstance(out, np.ma.MaskedArray)
+    return f"{out.dtype} of shape {out.shape}" if plain else f"a {type(out).__name__}"
 
 
 def _shared_out(calls: Sequence[Any]) -> list[Any]:
