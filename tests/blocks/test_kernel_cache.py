@@ -58,7 +58,7 @@ def asked(monkeypatch, folder, made):
 
     def ask(kernel):
         found.append(kernel.text)
-        place = kernel_cache._folder()
+        place = kernel_cache.usable_folder()
         if place is not None:
             kernel_cache._keep(place, name_of(kernel.text), made[kernel.text])
         kernel.answered(made[kernel.text])

@@ -40,6 +40,7 @@ _OF_PLAIN = frozenset((
     len, isinstance, int, float, bool, str, abs, min, max, sum, sorted, range, zip, enumerate, reversed, tuple, list,
     any, all, divmod, round, ord, chr, type,
 ))  # fmt: skip
+_EXHAUSTING = (min, max, sum, sorted, tuple, list)  # which ask for all items of a generator before anything else runs
 _READERS = method_names(list, dict, str, tuple) - mutators(list, dict) - {"format", "format_map"}
 
 
@@ -77,6 +78,8 @@ class CallWriter(ValueWriter):
             if not (isinstance(base.kind, Const) and type(base.kind.value) is types.ModuleType):
                 return self._method(base, called.attr, node)
         function = self.expr(called)
+        if isinstance(function.kind, Const) and any(function.kind.value is each for each in _EXHAUSTING):
+            self.exhausted.update(id(arg) for arg in node.args)
         args, named = self._arguments(node)
         if isinstance(function.kind, Closure):
             return self._closure_call(function.kind, args, named)

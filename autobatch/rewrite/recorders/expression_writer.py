@@ -311,7 +311,10 @@ class ExpressionWriter(CallWriter):
         self.counter += 1
         self.go_through(each.target, over, body, f"_ab{self.counter}")
 
-    _generatorexp = _listcomp
+    def _generatorexp(self, node: ast.GeneratorExp) -> Term:
+        if id(node) not in self.exhausted:  # what is bound when its items are asked for may be something else by then
+            raise NotCovered("a generator whose items are not asked for at once")
+        return self._listcomp(node)
 
     def go_through(self, target: ast.expr, over: Term, body: Callable[[], None], mark: str = "") -> None:
         """A loop."""

@@ -63,6 +63,7 @@ class LineWriter:
         self.lines: list[str] = []
         self.depth = 0
         self.counter = 0
+        self.exhausted: set[int] = set()  # ids of the generators that are arguments of what asks for all of their items
         self.env: Env = Env({}, set())
 
     def emit(self, line: str) -> None:

@@ -30,15 +30,16 @@ def mapped_variable(settings: dict[str, Any], block: StoredBlock, beside: dict[s
     """
     out = EmbeddingVariable.from_settings(settings | {"trainable": False, "insert_on": "update", "slots": []})
     out.restore_blocks([], arrays=beside)
-    out._store = SortedRows(block)  # type: ignore[assignment]
+    out._store = SortedRows(block, out._store.initial)  # type: ignore[assignment]
     return out
 
 
 class SortedRows:
     """What a variable asks of its `RowStore` to be looked up in; what changes it is refused."""
 
-    def __init__(self, block: StoredBlock) -> None:
+    def __init__(self, block: StoredBlock, initial: Callable[[np.ndarray], np.ndarray]) -> None:
         self._block = block
+        self.initial = initial
         self.lock = threading.RLock()
         self.row_keys = block.keys.view(np.int64)
         self.rows, self.versions, self.counts = (_read_only(x) for x in (block.rows, block.versions, block.counts))
