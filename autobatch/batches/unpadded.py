@@ -266,6 +266,10 @@ def _segments(values: Any, *, ufunc: np.ufunc, layout: _Layout, dtype: np.dtype,
             out[full] = ufunc.reduceat(values, starts[full], axis=0, dtype=dtype)
     elif len(starts):
         ufunc.reduceat(values, starts, axis=0, dtype=dtype, out=out)
+    if ufunc is np.add and dtype.kind in "fc":
+        out += (
+            0  # a sum of negative zeros is zero, since NumPy's begins with it; `reduceat` begins with the first value
+        )
     return out
 
 

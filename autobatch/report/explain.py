@@ -53,9 +53,9 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
     >>> import numpy as np
     >>> report = explain(lambda x: x * 2.0 + 1.0, [np.ones(3), np.zeros(3), np.ones(2)])
     >>> report.calls, report.launches
-    (3, 2)
+    (3, 1)
     >>> print(report)  # doctest: +ELLIPSIS
-    3 examples: on the fly; 3 calls in 2 launches (at least 2) and 1 round; ...
+    3 examples: on the fly; 3 calls in 1 launch (at least 1) and 1 round; ...
     """
     batched = has_batch(args, shared)
     with watching() as watched:

@@ -4,6 +4,7 @@ No comparison of ways with each other sees a wrong vjp: all of them share it, an
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ __all__ = ["check_directions"]
 
 _MOST_EXAMPLES = 4
 _MOST_ALONE = 6  # arrays that get a direction of their own; the others have one together
-_STEPS = (1e-5, 1e-3)  # the second for functions that compute in float32 inside
+_STEPS = (1e-5, 3e-4, 1e-3)  # the later ones for functions that compute in float32 inside
 _ALLOWED = 5e-3  # of the larger derivative
 
 
@@ -60,11 +61,11 @@ def check_directions(f: Callable[..., Any], examples: Sequence[tuple[Any, ...]],
         slope = sum(float(np.sum(g * v)) for g, v in zip(analytic, direction, strict=True) if v is not None)
         found = [point.slope(value, direction, step) for step in _STEPS]
         reliable = [x for x in found if x is not None]
-        agree = len(reliable) < 2 or abs(reliable[0][0] - reliable[1][0]) <= 0.1 * abs(reliable[0][0]) + reliable[0][1]
-        if not agree or not np.isfinite(slope):  # a step or a pole; the square root of 0
+        agree = any(_close(one[0], two[0], max(one[1], two[1])) for one, two in itertools.pairwise(reliable))
+        if not agree or not np.isfinite(slope):  # a kink, a step or a pole; the square root of 0
             continue
-        compared += bool(reliable)
-        if reliable and not any(_close(slope, numeric, noise) for numeric, noise in reliable):
+        compared += 1
+        if not any(_close(slope, numeric, noise) for numeric, noise in reliable):
             names = ", ".join(point.names[i] for i in group[:3]) + (", ..." if len(group) > 3 else "")
             raise AssertionError(
                 f"the gradient of {names} is wrong: along a random direction ab.grad gives {slope:.6g}, central "

@@ -29,7 +29,7 @@ def test_every_way_gives_what_the_loop_gives(name):
     assert ab.testing.assert_equivalent(module.loss, *columns, **shared).examples == 4
 
 
-QUICK = {"recommend.gru4rec", "text.crf", "series.soft_dtw", "series.spelling", "structures.jets"}
+QUICK = {"recommend.gru4rec", "text.crf", "series.soft_dtw", "series.spelling"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in NAMES])

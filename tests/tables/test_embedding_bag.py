@@ -229,7 +229,8 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_the_law(name):
     table = ab.EmbeddingTable(make((6, 3)))
-    ab.testing.assert_equivalent(CALLS[name], SENTENCES, t=table, v=make(3))
+    own = name == "frequency"  # of which the gradient is torch's, and not the slope
+    ab.testing.assert_equivalent(CALLS[name], SENTENCES, t=table, v=make(3), central_differences=not own)
 
 
 def own_offsets(example, t):

@@ -623,7 +623,7 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
     op, left, right = params["op"], params["left"], params["right"]
     (terms,) = args
     count = len(terms)
-    if op is add_p and type(ct) is np.ndarray:
+    if op is add_p and type(ct) is np.ndarray and ct.dtype in _SUMMED:
         cts = np.zeros((count + len(left), *ct.shape[1:]), ct.dtype)
         cts[count:] = ct
         _give_back(cts.reshape(len(cts), -1), left, right, count)
