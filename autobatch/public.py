@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import autobatch.nn as nn
 import autobatch.optim as optim
-import autobatch.testing as testing
 from autobatch.api import extend
 from autobatch.api.batch import batch
 from autobatch.api.transforms import grad, jvp, map, shared, value_and_grad
@@ -20,12 +19,8 @@ from autobatch.batches.over_examples import count, max, mean, min, sum
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
 from autobatch.bridges.jax_functions import jax_function
 from autobatch.bridges.torch_functions import torch_function
-from autobatch.checkpoint.checkpoints import Checkpoints
-from autobatch.checkpoint.single_file import load, save
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
-from autobatch.report.explain import explain
-from autobatch.report.marked_source import source
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables import representations, segments
 from autobatch.tables.embedding_bag import embedding_bag
@@ -42,14 +37,25 @@ from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
 if TYPE_CHECKING:
     import autobatch.ray as ray
+    import autobatch.testing as testing
+    from autobatch.checkpoint.checkpoints import Checkpoints
+    from autobatch.checkpoint.single_file import load, save
+    from autobatch.report.explain import explain
+    from autobatch.report.marked_source import source
     from autobatch.serving.app import serve
     from autobatch.serving.batcher import Batcher
 
-# Of these the modules are imported when they are asked for: they bring in servers and processes, which few need.
+# Of these the modules are imported when they are asked for: servers, files, proofs and reports, which few calls need.
 _LATER = {
     "Batcher": ("autobatch.serving.batcher", "Batcher"),
+    "Checkpoints": ("autobatch.checkpoint.checkpoints", "Checkpoints"),
+    "explain": ("autobatch.report.explain", "explain"),
+    "load": ("autobatch.checkpoint.single_file", "load"),
     "ray": ("autobatch.ray", None),
+    "save": ("autobatch.checkpoint.single_file", "save"),
     "serve": ("autobatch.serving.app", "serve"),
+    "source": ("autobatch.report.marked_source", "source"),
+    "testing": ("autobatch.testing", None),
 }
 
 __all__ = [

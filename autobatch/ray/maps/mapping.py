@@ -83,7 +83,8 @@ def map(
         RuntimeError: a row group whose worker died more than `retries` times.
         what `f` raises, or pyarrow of a damaged file, with a note that names the place.
 
-    >>> import pathlib, tempfile, pyarrow as pa, pyarrow.parquet as pq
+    >>> import pathlib, pytest, tempfile
+    >>> pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> pq.write_table(pa.table({"key": [7, 8, 9], "ids": [[1, 2], [], [5]]}), folder / "in.parquet", row_group_size=2)
     >>> done = ab.ray.map(lambda ids: ids.sum(), folder / "*.parquet", columns="ids", keep=["key"], out=folder / "out",
