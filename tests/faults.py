@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from autobatch.core import diagnostics
 from autobatch.errors import UnsupportedError
+from autobatch.syntax.source import PARSING
 
 __all__ = ["Left", "left_at", "without_memory_at"]
 
@@ -20,7 +22,8 @@ class Left(BaseException):
 def left_at(event_number: int, call: Callable[[], object], where: str = "autobatch") -> bool:
     """Run `call` and raise at the so-manieth line that Python runs in files of that name; whether it came to that.
 
-    Not where locks are held: a trace, other than a signal, can leave a `with` before its lock is let go of.
+    Not where locks are held: a trace, other than a signal, can leave a `with` before its lock is let go of. For two of
+    the library's, which are held almost anywhere, that is made good.
     """
     count = 0
 
@@ -42,6 +45,9 @@ def left_at(event_number: int, call: Callable[[], object], where: str = "autobat
         return True
     finally:
         sys.settrace(before)
+        for lock in (diagnostics._silent, PARSING):
+            while lock._is_owned():  # left before its `with` let go of it: other threads would wait for it without end
+                lock.release()
     return False
 
 
