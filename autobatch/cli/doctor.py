@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numba
@@ -19,6 +19,7 @@ from autobatch.api.transforms import map as map_examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.blocks import kernel_cache
 from autobatch.cli.kernel_files import kernel_files, size_in_words
+from autobatch.cli.way_timing import least_seconds
 from autobatch.core.config import options
 from autobatch.core.threads import thread_count
 
@@ -108,7 +109,7 @@ def _blas() -> Iterator[Finding]:
     about = show(mode="dicts").get("Build Dependencies", {}).get("blas", {})
     size = 512
     x = np.ones((size, size), np.float32)
-    speed = 2 * size**3 / _least(lambda: x @ x) / 1e9
+    speed = 2 * size**3 / least_seconds(lambda: x @ x, 20) / 1e9
     slow = speed < _SLOW["product"]
     yield Finding(
         "BLAS",
@@ -181,7 +182,7 @@ def _calls() -> Iterator[Finding]:
     xs = [np.ones(n, np.float32) for n in (1, 2, 3, 4)]
     given = MaskedBatch.from_examples(xs)
     with options(way="lockstep", warn=False):
-        seconds = _least(lambda: double(given))
+        seconds = least_seconds(lambda: double(given), 20)
     slow = seconds > _SLOW["lockstep"]
     advice = "a busy or slow processor: small batches stay with the loop"
     yield Finding("lock-step", f"{seconds * 1e6:.0f} µs for a call of one line", *(("slow", advice) if slow else ()))
@@ -192,15 +193,6 @@ def _calls() -> Iterator[Finding]:
         return x
 
     with options(way="fly", replay=False, warn=False):
-        each = _least(lambda: map_examples(chain, xs * 8), 5) / (100 * len(xs) * 8)
+        each = least_seconds(lambda: map_examples(chain, xs * 8)) / (100 * len(xs) * 8)
     slow = each > _SLOW["record"]
     yield Finding("on the fly", f"{each * 1e6:.1f} µs for an operation", *(("slow", advice) if slow else ()))
-
-
-def _least(call: Callable[[], Any], times: int = 20) -> float:
-    best = float("inf")
-    for _ in range(times):
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-    return best

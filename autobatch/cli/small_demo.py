@@ -1,6 +1,5 @@
 """`autobatch demo`: a small model of one sentence, proved equal to the loop, timed beside it, and trained."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from autobatch.batches.data.collate import collate
 from autobatch.batches.data.minibatches import minibatches
 from autobatch.batches.examples import examples
 from autobatch.batches.over_examples import mean
+from autobatch.cli.way_timing import least_seconds
 from autobatch.core.config import options
 from autobatch.tables.table import EmbeddingTable
 from autobatch.testing.equivalence import assert_equivalent
@@ -53,8 +53,8 @@ def run(say: Callable[[str], None], *, sentences: int = 2000, epochs: int = 4, s
     rows = next(iter(minibatches(train, 256)))
     columns = [rows["words"].examples(), rows["label"].examples()]
     with options(way="lockstep"):
-        batched = _seconds(lambda: value_and_grad(lambda p: mean(loss(rows["words"], rows["label"], p)))(params))
-    looped = _seconds(
+        batched = least_seconds(lambda: value_and_grad(lambda p: mean(loss(rows["words"], rows["label"], p)))(params))
+    looped = least_seconds(
         lambda: value_and_grad(lambda p: sum(loss(words, label, p) for words, label in zip(*columns, strict=True)))(
             params
         ),
@@ -95,12 +95,3 @@ def _params(rng: np.random.Generator) -> dict[str, Any]:
 
     emb = EmbeddingTable(weights(50, 16))
     return {"emb": emb, "w": weights(16, 32), "u": weights(32, 32), "out": weights(32, 2)}
-
-
-def _seconds(call: Callable[[], Any], times: int = 5) -> float:
-    best = float("inf")
-    for _ in range(times):
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-    return best
