@@ -266,10 +266,8 @@ def _segments(values: Any, *, ufunc: np.ufunc, layout: _Layout, dtype: np.dtype,
             out[full] = ufunc.reduceat(values, starts[full], axis=0, dtype=dtype)
     elif len(starts):
         ufunc.reduceat(values, starts, axis=0, dtype=dtype, out=out)
-    if ufunc is np.add and dtype.kind in "fc":
-        out += (
-            0  # a sum of negative zeros is zero, since NumPy's begins with it; `reduceat` begins with the first value
-        )
+    if ufunc is np.add and dtype.kind in "fc":  # where `reduceat` begins with -0.0, NumPy begins with zero
+        out += 0
     return out
 
 
