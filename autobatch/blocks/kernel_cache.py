@@ -293,7 +293,7 @@ def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[
         raise ValueError(f"{name} is damaged: its checksum is another")
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
-    dispatcher.targetctx.refresh()  # else there are no helpers of Numba's for it to be linked with
+    jit.ready_to_load(dispatcher.targetctx)
     dispatcher.add_overload(compiler.CompileResult._rebuild(dispatcher.targetctx, *pickle.loads(content)))
     return module.LANES, dispatcher.overloads[module.SIGNATURE.args].entry_point
 
