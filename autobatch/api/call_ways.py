@@ -140,11 +140,11 @@ def _expected(known: _Function, taped: bool, way: str) -> Expectation:
     if way == COMPILED:
         loading = 0.01 if ready else 0.05 if way in _ready else 0.5
         price = 0.03 + loading  # it may be on disk, and then is loaded at once
-        return Expectation(price, loading, call=1e-4, example=2e-6, share=0.02, sure=True, certain=True)
+        return Expectation(price, loading, call=1e-4, example=2e-6, share=0.02, sure=True)
     if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
         if taped:  # where the loop records each operation of each example
             steps = 2.0 if known.array_code else 20.0
-            return Expectation(price, call=5e-4, steps=steps, share=0.05, sure=True, certain=known.array_code)
+            return Expectation(price, call=5e-4, steps=steps, share=0.05, sure=True)
         if known.array_code:
             return Expectation(price, call=2e-4, steps=15.0, share=0.1, sure=True)
         return Expectation(price, call=1e-3, steps=500.0, share=0.2)
