@@ -33,7 +33,7 @@ from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wai
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
 from autobatch.core.config import config, current
-from autobatch.core.current import current_region, in_example
+from autobatch.core.current import current_region, in_example, within
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
@@ -407,9 +407,9 @@ class _BatchCall:
             kwargs = {
                 name: map_batches(lambda batch: lanes_between(batch, start, stop), arg) for name, arg in kwargs.items()
             }
-        deadline = None if limit is None else time.perf_counter() + limit
-        count = stop - start
-        return _Tree(in_lock_step(self._function, args, kwargs, count, self._convert, self._is_local, start, deadline))
+        given = self._function, args, kwargs, stop - start, self._convert, self._is_local, start
+        with within(limit):
+            return _Tree(in_lock_step(*given))
 
     def result(self, pieces: list[Any], counts: list[int]) -> Any:
         """The result of the call, from those of its parts."""
@@ -743,13 +743,13 @@ def _on_the_fly(
     joining: fibers.Joining | None = None,
 ) -> tuple[list[Any], Stats]:
     plain = per_example_form(function)
-    deadline = None if limit is None else time.perf_counter() + limit
     form = block_form(function) if config.blocks else plain
     memory = memory_of(function) if active_trace() is None else None  # it would keep a closure of the outer map
     recorders = functools.partial(_recorders, function, arguments_of)
-    return fibers.map_with_stats(
-        plain, form, columns, shared, memory, arguments_of, _forget, first, deadline, joining, recorders
-    )
+    with within(limit):
+        return fibers.map_with_stats(
+            plain, form, columns, shared, memory, arguments_of, _forget, first, joining, recorders
+        )
 
 
 def _recorders(function: Any, arguments_of: fibers.Arguments | None, shared: dict[str, Any]) -> Recorders | None:

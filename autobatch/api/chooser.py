@@ -18,9 +18,9 @@ The rule
 - A way gets three tries, since what it sets up in the first ones the later ones have; then its cost counts, and it is
   tried again each time that the work of all calls has doubled, if that is affordable.
 
-What is promised (`tests/api/test_chooser.py`): whatever the costs are, as long as a try ends at its limit and a way that
-is used costs what it did before, thirty calls or more take at most 1.2 times the loop's time, and those from the tenth
-to the thirtieth at most 1.04 times.
+What is promised (`tests/api/test_chooser.py`): whatever the costs are, as long as a try ends at its limit and a way
+that is used costs what it did before, thirty calls or more take at most 1.2 times the loop's time, and those from the
+tenth to the thirtieth at most 1.04 times.
 
 Source: Karlin, Manasse, Rudolph and Sleator, Competitive snoopy caching (1988): what may be paid when nobody knows how
 long one goes on is a part of what has been spent so far.

@@ -35,6 +35,7 @@ import numba
 import numpy as np
 from numba.core import compiler, config, registry, serialize
 
+from autobatch.core.current import check_time
 from autobatch.kernels import jit
 
 try:
@@ -133,6 +134,7 @@ class CachedKernel:
         self._next_look = now + _INTERVAL
         if self._asked:
             return False
+        check_time()
         try:
             name = name_of(self.text)
             found = self._made or _read(name)

@@ -19,7 +19,7 @@ from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.core.current import current_region
+from autobatch.core.current import check_time, current_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import (
@@ -33,7 +33,6 @@ from autobatch.facts.types import GENERATORS, IMMUTABLE
 from autobatch.lockstep.calls.foreign import library, plain_arguments, require_local
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, unwrapped
 from autobatch.lockstep.regions.region import (
-    check_time,
     current_root,
     is_made,
     picked,
@@ -78,7 +77,7 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         if root is None:
             return f(*args, **kwargs)
         if kind is FunctionType:
-            check_time(root)
+            check_time()
             return _converted(root.convert(f), f, args, kwargs)
         if kind is _DISPATCHER:
             return _numpy(f, args, kwargs)
