@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.api.call_ways import run_batch
+from autobatch.api.call_ways import NOT_SETTLED, run_batch, settled_call
 from autobatch.api.other_processes import itself, made_of
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
@@ -87,6 +87,10 @@ class BatchFunction(Generic[P, R_co]):
             return call(function, *args, **kwargs)
         refuse_foreign(args, kwargs)
         try:
+            if not (kwargs or self.strict):
+                out = settled_call(function, args)
+                if out is not NOT_SETTLED:
+                    return out
             if self.strict:
                 with options(strict=True):
                     return run_batch(function, args, kwargs, _convert, is_local)
