@@ -14,7 +14,7 @@ print(sorted(set(sys.modules) & {"numba.np.linalg", "numba.typed.dictimpl"}))
 
 
 def test_a_kernel_is_loaded_without_what_compiles_it(tmp_path):
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_DISABLE_JIT": "0"}
     run = [sys.executable, "-c", _SEGMENTS]
     first, second = (
         subprocess.run(
