@@ -407,12 +407,12 @@ def _settled_map(
     options = current()
     if type(function) is not FunctionType or options.way != "auto" or options.strict:
         return None
-    if id(function.__code__) not in functions or gradient_of(function) is not None or not _is_outermost():
+    if id(function.__code__) not in functions or not _is_outermost():
         return None
     count = len(sequences[0]) if sequences and type(sequences[0]) is list else 0
     if not count or any(type(each) is not list or len(each) != count for each in sequences[1:]):
         return None
-    given = shared.values() if fixed is None else (*shared.values(), *fixed.values())
+    given = (*shared.values(), *fixed.values()) if fixed else shared.values()
     kind = settled(function, map_key(sequences, count, given))
     if kind is None:
         return None

@@ -165,8 +165,7 @@ class History:
     def took(self, way: str, count: int, seconds: float) -> None:
         """A call ran by the way that `usual` said."""
         self.calls += 1
-        cost = self.costs[way]
-        cost.add(count, seconds)
+        self.costs[way].add(count, seconds)
         self.did(seconds)
 
     def later(self, way: str, run: int, count: int, seconds: float) -> None:

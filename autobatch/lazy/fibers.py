@@ -463,8 +463,8 @@ class _Running(Example):
     __slots__ = ("_at", "_first", "results")
 
     def __init__(self, first: int) -> None:
-        super().__init__(first)
-        self._first = self._at = first
+        self.index = self._first = self._at = first  # what `Example` sets, without calling it: most loops are short
+        self.calls, self._own_seed = 0, None
         self.results: list[Any] = []
 
     def next_key(self, seed: int | None) -> Any:
