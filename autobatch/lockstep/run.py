@@ -24,7 +24,7 @@ from autobatch.core.current import example, region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.memory import keep_freed_memory, write_all
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
-from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
+from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.lockstep.argument_writes import apart_from, argument_writes
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.calls.functions import captures_lanes
@@ -152,6 +152,8 @@ def in_lock_step(
         return _apart(_in_lock_step, function, args, kwargs, watched, first)
     except NeedsLoop as error:
         raise NoLockStep(str(error), _line_of(error, function), False) from None
+    except FallbackWarning:  # under `-W error` that is what was asked for
+        raise
     except Exception as error:
         if (config.strict and isinstance(error, UnsupportedError)) or type(error).__name__ == "BdbQuit":  # a debugger's
             raise
@@ -247,9 +249,12 @@ def _of_different_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int) -> Any:
-    size, ours = root.batch_size, root.convert(function)
-    if ours is None:
-        raise NeedsLoop(f"{getattr(function, '__qualname__', function)} is no function written in Python by the user")
+    size = root.batch_size
+    ours = root.convert(function)
+    if ours is None:  # not the user's: it is called as it is
+        while hasattr(type(function), "_ab_batch"):
+            function = function.__wrapped__
+        ours = functools.partial(call, function)
     entered: dict[int, tuple[Any, Any]] = {}
     given = [batch for arg in (*args, *kwargs.values()) for batch in batches_in(arg)]
     with region(root), example(LaneExample(size, _lanes_of_keys, first)):

@@ -59,6 +59,73 @@ def positive(x):
     return np.count_nonzero(x > 0)
 
 
+def straight_line(x):
+    return np.polyfit(np.arange(len(x)), x, 1)
+
+
+def parabola_at(x):
+    a, b, c = np.polyfit(np.linspace(0, 1, len(x)), x, deg=2)
+    return a * 0.25 + b * 0.5 + c
+
+
+def least_squares(x):
+    columns = np.stack([np.ones(len(x)), np.arange(len(x), dtype=float)], axis=1)
+    return np.linalg.lstsq(columns, x, rcond=None)
+
+
+def least_squares_of_float32(x):
+    columns = np.stack([np.ones(len(x)), np.linspace(-1, 1, len(x))], axis=1).astype(np.float32)
+    solution, _, rank, _ = np.linalg.lstsq(columns, x.astype(np.float32))
+    return solution, rank
+
+
+def with_noise(x):
+    rng = np.random.default_rng(0)
+    return x + rng.normal(size=len(x))
+
+
+def resampled(x):
+    rng = np.random.default_rng(seed=42)
+    return x[rng.integers(0, len(x), size=3)].mean(), rng.permutation(len(x)), rng.choice(x, size=2, replace=False)
+
+
+def dropped_by_a_coin(x):
+    rng, total = np.random.default_rng(len(x)), np.float64(0)
+    for value in x:
+        if rng.random() < 0.5:
+            total = total + value
+    return total
+
+
+def in_order(x):
+    values = []
+    for value in x:
+        values.append(float(value))
+    values.sort()
+    return values[0], values[-1]
+
+
+def some_in_order(x):
+    values = []
+    for value in x:
+        if value > 0:
+            values.append(float(value))
+    values.sort(reverse=True)
+    return values
+
+
+def densities(x):
+    return np.histogram(x, bins=4, range=(-2, 2), density=True)
+
+
+def counts_in_its_own_range(x):
+    return np.histogram(x, bins=4)
+
+
+def without_two(x):
+    return np.delete(x, [0, -2])
+
+
 def share(x):
     return np.count_nonzero(x > 0) / x.shape[0]
 
@@ -85,12 +152,56 @@ LINES = {
     "maximum.accumulate": lambda x: np.maximum.accumulate(x),
     "logaddexp.accumulate": lambda x: np.logaddexp.accumulate(x),
     "accumulate of columns": lambda x: np.minimum.accumulate(x[:, None] * WINDOW, axis=1),
+    "polyfit": straight_line,
+    "polyfit of a parabola": parabola_at,
+    "lstsq": least_squares,
+    "lstsq of float32": least_squares_of_float32,
+    "default_rng": with_noise,
+    "default_rng and its draws": resampled,
+    "a list that is sorted": in_order,
+    "lists that differ in length, sorted": some_in_order,
+    "histogram as a density": densities,
+    "histogram of its own range": counts_in_its_own_range,
+    "delete several": without_two,
+    "a function of the library's": ab.nn.softmax,
+    "a function of NumPy's": np.tanh,
 }
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
 def test_runs_in_lock_step_and_equals_the_loop(line):
     law.equals_loop(ab.batch(line, strict=True), EXAMPLES)
+
+
+def test_lanes_that_draw_apart_keep_their_own_streams():
+    law.equals_loop(ab.batch(dropped_by_a_coin, strict=True), EXAMPLES)
+
+
+def test_lanes_share_no_stream_with_the_function_that_gives_it_out():
+    def draws(x):
+        return np.random.default_rng(3)
+
+    generators = ab.examples(ab.batch(draws)(ab.MaskedBatch.from_examples(EXAMPLES)))
+    assert len({id(each) for each in generators}) == len(EXAMPLES)
+    assert {each.random() for each in generators} == {np.random.default_rng(3).random()}
+
+
+@pytest.mark.parametrize("seed", [None, "no seed"], ids=repr)
+def test_a_generator_without_a_seed_of_ints_is_not_for_lock_step(seed):
+    def draws(x):
+        return x + np.random.default_rng(seed).random()
+
+    with pytest.raises(UnsupportedError, match="without a seed of its own"):
+        ab.batch(draws, strict=True)(ab.MaskedBatch.from_examples(EXAMPLES))
+
+
+@pytest.mark.parametrize("rows", [2, 1])
+def test_equations_of_a_rank_in_doubt_are_numpys_own(rows):
+    def solution(x):
+        columns = np.stack([np.ones(len(x)), np.full(len(x), 1.0 + 1e-9 * (rows - 1))], axis=1)
+        return np.linalg.lstsq(columns, x, rcond=None)
+
+    law.equals_loop_either_way(solution, list(EXAMPLES))
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)

@@ -166,6 +166,9 @@ def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dic
     if name == "extend":
         update("+", holder, args[0])
         return None
+    if name == "sort" and not args:
+        holder.sort(HANDLERS[sorted](holder, **kwargs))
+        return None
     return getattr(holder, name)(*args, **kwargs)
 
 

@@ -19,6 +19,7 @@ from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import IMMUTABLE
 from autobatch.lockstep.calls.functions import captures_lanes, converted, is_batched_tree, unwrapped
 from autobatch.lockstep.regions.region import current_root, is_changeable, is_made, remember, require_own
+from autobatch.lockstep.values.generators import default_rng
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import LaneSequence
 
@@ -46,6 +47,8 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = getattr(f, "__qualname__", None) or type(f).__name__
     if module.split(".")[0] == "autobatch" and not hasattr(f, "__wrapped__"):
         return f(*plain_arguments(args), **{key: unwrapped(value) for key, value in kwargs.items()})
+    if f is np.random.default_rng:
+        return default_rng(*args, **kwargs)
     if module in _DRAWING or module.startswith("numpy.random"):
         raise NeedsLoop(f"{module}.{name} draws random numbers")
     if module.strip("_") in _OF_LISTS or f is functools.reduce:

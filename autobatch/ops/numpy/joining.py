@@ -299,8 +299,20 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     return arr[on_axis(axis, np.delete(np.arange(n), obj))]
 
 
+def _without_some(arr: Any, places: Sequence[int], axis: int, n: Any) -> Any:
+    """Without the elements at places that are the same in all examples, of axes that differ in length."""
+    if any(any_true((n <= place) | (n < -place)) for place in places):
+        raise Declined("np.delete out of bounds")
+    kept = arange(n)
+    for place in places:
+        kept = kept[kept != (place if place >= 0 else n + place)]
+    return arr[on_axis(axis, kept)]
+
+
 def _without_one(arr: Any, obj: Any, axis: int, n: Any) -> Any:
     """Without the element at one place, where the place or the number of elements differs between examples."""
+    if isinstance(obj, list | tuple) and all(type(each) is int for each in obj):
+        return _without_some(arr, obj, axis, n)
     whole = ndim_of(obj) == 0 and (is_boxed(obj) or isinstance(obj, int | np.integer)) and dtype_of(obj).kind in "iu"
     if not whole or any_true((obj < -n) | (obj >= n)):
         raise Declined("np.delete at places that differ between examples, other than one for each")

@@ -13,7 +13,7 @@ from autobatch.errors import ShapeError
 from autobatch.ops.numpy.creation import CREATION, arange, zeros
 from autobatch.ops.numpy.indexing import placed
 from autobatch.ops.rules.aliasing import view
-from autobatch.ops.rules.dispatch import Declined, implements, needs
+from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, implements, needs
 from autobatch.ops.rules.kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, to_width, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
@@ -591,3 +591,57 @@ def cond(x: Any, p: Any = None) -> Any:
     needs(x, "np.linalg.cond", least=1)
     s = svdvals(x)
     return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+
+
+_CLEAR = 1e-5  # the least of the singular values over the greatest, from which the rank is beyond doubt
+
+
+@implements(np.linalg.lstsq)
+def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
+    """np.linalg.lstsq of more equations than unknowns, where no bound decides the rank."""
+    needs(a, "np.linalg.lstsq", rank=2, kinds="f")
+    needs(b, "np.linalg.lstsq", kinds="f")
+    unknowns = shape_of(a)[1]
+    if ndim_of(b) not in (1, 2) or is_boxed(unknowns) or any_shorter(a, unknowns + 1, 0):
+        raise Declined("np.linalg.lstsq of as many unknowns as equations")
+    if is_boxed(rcond) or (rcond is not None and rcond > _CLEAR):
+        raise Declined("np.linalg.lstsq with a bound that may decide the rank")
+    dtype = np.result_type(dtype_of(a), dtype_of(b))
+    a, b = (x if dtype_of(x) == np.float64 else x.astype(np.float64) for x in (a, b))  # as NumPy computes it
+    x, s = _least_squares(a, b, "np.linalg.lstsq")
+    rest = b - np.matmul(a, x)
+    x, residuals, s = (
+        each if dtype == np.float64 else each.astype(dtype) for each in (x, np.atleast_1d((rest * rest).sum(axis=0)), s)
+    )
+    return x, residuals, np.int32(unknowns), s
+
+
+def _least_squares(a: Any, b: Any, what: str) -> tuple[Any, Any]:
+    """The solution of equations of full rank, and the singular values."""
+    if any_shorter(a, 1) or any_true(np.not_equal(shape_of(a)[0], shape_of(b)[0])):
+        raise Declined(f"{what} of sides that do not fit")
+    s = svdvals_p(a)
+    if any_true(~(s[-1] > _CLEAR * s[0])):
+        raise Declined(f"{what} of equations of a rank in doubt")
+    return np.matmul(pinv_p(a), b), s
+
+
+@implements(np.polyfit)
+def polyfit(x: Any, y: Any, deg: Any) -> Any:
+    """np.polyfit of points enough, without weights: least squares of columns of one length."""
+    if not isinstance(deg, int) or deg < 0:
+        raise Declined("np.polyfit of a degree that is no number of its own")
+    needs(x, "np.polyfit", rank=1, kinds="iuf")
+    needs(y, "np.polyfit", kinds="iuf")
+    x, y = x + 0.0, y + 0.0
+    powers = [np.ones_like(x)]
+    for _ in range(deg):
+        powers.append(powers[-1] * x)
+    columns = np.stack(powers[::-1], axis=-1)
+    scale = np.sqrt((columns * columns).sum(axis=0))
+    if any_true(scale == 0):
+        raise Declined("np.polyfit at points of a rank in doubt")
+    if any_shorter(x, deg + 1):
+        raise Declined("np.polyfit of fewer points than coefficients")
+    solution, _ = _least_squares(columns / scale, y, "np.polyfit")
+    return (solution.T / scale).T

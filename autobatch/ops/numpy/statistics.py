@@ -237,18 +237,23 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 
 @implements(np.histogram)
-def histogram(a: Any, bins: Any = 10, range: Any = None) -> Any:
+def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None) -> Any:
     if is_boxed(bins) or isinstance(bins, str):
         raise Declined("np.histogram with bins that are estimated")
-    if ndim_of(bins) == 0:
-        if range is None:
-            raise Declined("np.histogram whose range follows from the data")
-        bins = np.histogram_bin_edges(np.empty(0, dtype_of(a)), bins, range)
-    edges = tuple(np.asarray(bins).tolist())
-    return _histogram_p(a, edges=edges), np.asarray(bins)
+    if ndim_of(bins) == 0 and range is None:  # the edges follow from the data
+        if not isinstance(bins, int):
+            raise Declined("np.histogram of a number of bins that is no int")
+        counts, edges = _own_histogram_p(a, bins=bins), _own_edges_p(a, bins=bins)
+    else:
+        one = ndim_of(bins) == 0
+        edges = np.histogram_bin_edges(np.empty(0, dtype_of(a)), bins, range) if one else np.asarray(bins)
+        counts = _histogram_p(a, edges=tuple(edges.tolist()))
+    return counts / np.diff(edges).astype(float) / counts.sum() if density else counts, edges
 
 
 _histogram_p = lanewise("histogram", lambda a, *, edges: np.histogram(a, np.array(edges))[0], dynamic=False)
+_own_histogram_p = lanewise("own_histogram", lambda a, *, bins: np.histogram(a, bins)[0], dynamic=False)
+_own_edges_p = lanewise("own_edges", lambda a, *, bins: np.histogram(a, bins)[1], dynamic=False)
 
 
 def _one_axis(a: Any, axis: Any, keepdims: bool) -> tuple[Any, int]:

@@ -106,13 +106,13 @@ _NAMES_BY_REASON: dict[str, str] = {
     "bins follow from the values": "histogram2d histogram_bin_edges histogramdd",
     "the Bessel function has no op": "i0",
     "a factorisation whose rank or order depends on the values": (
-        "linalg.eig linalg.eigvals linalg.lstsq linalg.matrix_rank linalg.tensorinv linalg.tensorsolve"
+        "linalg.eig linalg.eigvals linalg.matrix_rank linalg.tensorinv linalg.tensorsolve"
     ),
     "it is a power of np.linspace": "logspace",
     _DTYPE: "min_scalar_type real_if_close sort_complex",
     "it packs bits of one array": "packbits unpackbits",
     "it cycles through values as often as the mask asks": "place",
-    _POLY: "poly polyadd polyder polydiv polyfit polyint polymul polysub roots",
+    _POLY: "poly polyadd polyder polydiv polyint polymul polysub roots",
     "arrays of ours have no memory layout": "require",
     "sets of this kind are computed one example at a time": "setxor1d unique_all unique_counts unique_inverse",
     "what is trimmed depends on the values": "trim_zeros",
