@@ -45,6 +45,8 @@ __all__ = [
     "sizes_static",
 ]
 
+_set_data = Batched.__dict__["data"].__get__  # which asks no `__getattr__` where it is unset
+
 
 @form("masked")
 class MaskedBatch(Batched, ArrayBatch):
@@ -203,8 +205,11 @@ class MaskedBatch(Batched, ArrayBatch):
         return np.stack(varying, axis=1) if varying else np.zeros((self.batch_size, 0), np.int64)
 
     def unguarded(self) -> Any:
-        """The data, read by who knows what is padding."""
-        return self._outside if self.region is None and Lengths in map(type, self.sizes) else self.data
+        """The data, read by who knows what is padding: where it is set, else what stands for it outside."""
+        try:
+            return _set_data(self)
+        except AttributeError:
+            return self._outside
 
     def examples(self) -> list[Any]:
         """The data of each example without its padding.

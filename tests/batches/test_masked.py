@@ -252,3 +252,10 @@ def test_python_numbers_have_no_length_and_no_items():
 def test_no_lanes_agree_on_nothing(convert):
     with pytest.raises(UnsupportedError, match=rf"{convert.__name__}\(\) of a batch"):
         convert(MaskedBatch(np.zeros(0)))
+
+
+def test_examples_show_what_was_written_into_a_ragged_batch():
+    batch = MaskedBatch.from_examples([np.array([-1.0, 2.0, 3.0]), np.array([1.0, -2.0])])
+    batch[batch < 0] = 0.0
+    batch += 1.0
+    assert [each.tolist() for each in batch.examples()] == [[1.0, 3.0, 4.0], [2.0, 1.0]]
