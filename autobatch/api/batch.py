@@ -29,9 +29,6 @@ from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.run import has_batch
 from autobatch.rewrite.convert import convert
 
-__all__ = ["BatchFunction", "batch"]
-
-
 P = ParamSpec("P")
 Bound = ParamSpec("Bound")
 Owner = TypeVar("Owner")

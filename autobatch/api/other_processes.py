@@ -13,8 +13,6 @@ import types
 import weakref
 from typing import Any
 
-__all__ = ["by_name", "itself", "made_of", "revived"]
-
 _NAME = "_ab_itself"
 _owners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 

@@ -17,18 +17,6 @@ from autobatch.lazy.launching import Stats
 from autobatch.rewrite.taped_forms import taped_form
 from autobatch.tables.protocol import Table
 
-__all__ = [
-    "Shared",
-    "grad",
-    "jvp",
-    "map",
-    "map_with_stats",
-    "shared",
-    "taped",
-    "undecorated",
-    "value_and_grad",
-]
-
 P = ParamSpec("P")
 A = TypeVar("A")
 B = TypeVar("B")

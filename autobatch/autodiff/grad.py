@@ -23,17 +23,6 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.indexing import zero_d_p
 
-__all__ = [
-    "DifferentiatedInput",
-    "Gradient",
-    "batch_data",
-    "grad",
-    "settled",
-    "unboxed",
-    "value_and_grad",
-    "with_data",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:

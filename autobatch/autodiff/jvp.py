@@ -17,8 +17,6 @@ from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 
-__all__ = ["jvp"]
-
 
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """What `ab.jvp` says, but for arrays that `f` makes."""

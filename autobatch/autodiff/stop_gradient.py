@@ -9,8 +9,6 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import map_tree
 from autobatch.ops.rules.kinds import elementwise
 
-__all__ = ["stop_gradient"]
-
 
 def _copied(x: Any) -> Any:
     return x.copy() if isinstance(x, np.ndarray) else x

@@ -23,8 +23,6 @@ from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.rules.aliasing import stand_in
 from autobatch.ops.rules.dispatch import CONSTANT, name_of
 
-__all__ = ["Tape", "TapeArray", "active_tape", "set_active"]
-
 # What NumPy computes for an operator between Python numbers is a NumPy scalar; Python's own result is weak again.
 _PYTHON_OPERATORS: dict[Any, Callable[..., Any]] = {
     np.add: operator.add,

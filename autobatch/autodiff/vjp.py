@@ -11,8 +11,6 @@ from autobatch.core import pytree
 from autobatch.core.memory import collector_paused, keep_freed_memory
 from autobatch.core.op import BATCH_RANK, rank_of
 
-__all__ = ["vjp"]
-
 # From one cotangent for each leaf of the result, None for a leaf without one, to one gradient for each input.
 Back = Callable[[Sequence[Any]], list[Any]]
 

@@ -19,28 +19,6 @@ from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.facts import operators
 
-__all__ = [
-    "BINARY_OPERATORS",
-    "COMPARISONS",
-    "FORMS",
-    "UNARY_OPERATORS",
-    "Batch",
-    "agreed_size",
-    "batch_size_of",
-    "batches_in",
-    "differ",
-    "form",
-    "is_batched",
-    "lane",
-    "name_lane",
-    "narrow_tree",
-    "narrowed",
-    "per_lane",
-    "per_narrowed_lane",
-    "refuse",
-]
-
-
 Form = TypeVar("Form")
 
 

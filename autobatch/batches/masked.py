@@ -35,16 +35,6 @@ from autobatch.ops.rules.row_gather import rows_between
 
 _SHOWN = 4  # examples in a repr
 
-__all__ = [
-    "MaskedBatch",
-    "as_data",
-    "pad_stack",
-    "read_dims",
-    "sizes_from_lengths",
-    "sizes_from_mask",
-    "sizes_static",
-]
-
 
 @form("masked")
 class MaskedBatch(Batched, ArrayBatch):

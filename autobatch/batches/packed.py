@@ -32,20 +32,6 @@ from autobatch.ops.rules.ragged_checks import (
     read_csr,
 )
 
-__all__ = [
-    "CSR",
-    "PackedBatch",
-    "counted",
-    "maps_to_packed",
-    "offsets_of",
-    "own_offsets",
-    "pack_rows",
-    "packed_to_maps",
-    "ragged_rows",
-    "rows_of",
-    "segment_order",
-]
-
 
 class CSR(NamedTuple):
     """A sparse matrix by rows, in SciPy's terms: `scipy.sparse.csr_matrix((data, indices, indptr), shape)`.

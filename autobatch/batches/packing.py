@@ -10,8 +10,6 @@ from autobatch.core.abstract_eval import check_plain
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError
 
-__all__ = ["KINDS", "SCALAR_DTYPES", "as_arrays", "flat_numbers", "plain_array"]
-
 KINDS = "biufcmM"  # of the dtypes that a padded array holds
 SCALAR_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 _FLOAT64 = np.dtype(np.float64)

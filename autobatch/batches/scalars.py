@@ -23,23 +23,6 @@ from autobatch.core.batched import Lengths
 from autobatch.core.op import is_boxed
 from autobatch.ops.numpy.math_functions import OF_NUMBERS, of_number
 
-__all__ = [
-    "BINARY",
-    "LANE_FUNCTIONS",
-    "UNARY",
-    "is_weak",
-    "lane_bool",
-    "lane_float",
-    "lane_int",
-    "lane_len",
-    "lane_max",
-    "lane_min",
-    "lane_pow",
-    "lane_round",
-    "lane_sum",
-    "reflected",
-]
-
 _INT64 = np.iinfo(np.int64)
 _EXACT = 1 << 53  # below, an int is exact as a float64
 _SAFE = float(1 << 62)  # a float64 estimate below this bounds an int64 away from overflow

@@ -23,8 +23,6 @@ from autobatch.ops.rules.kinds import values_of
 from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
-__all__ = ["Unpadded", "layout_of", "padded", "segment_sums", "stacked_rows", "unpadded"]
-
 _LEAST_ELEMENTS = 1 << 13
 _WIDE_ROWS = 64  # elements of a row, beyond which `reduceat` walks memory in strides
 _MOST_FILLED = 0.9  # of the padded positions; where more are filled, the copies cost more than they save

@@ -23,8 +23,6 @@ from autobatch.errors import UnsupportedError
 from autobatch.ops.numpy.indexing import getitem_p, scatter_p
 from autobatch.ops.rules.index_rule import FULL
 
-__all__ = ["Affine", "Flat", "Kind", "by_rule_p", "flatten", "rows_of", "run_op", "step_by_step", "walked_back"]
-
 
 class Affine:
     """a * B + b, where B is the number of examples."""

@@ -25,8 +25,6 @@ from autobatch.ops import nn
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS
 from autobatch.syntax.scopes import binds, is_dotted, is_slicing, path_of, target_names
 
-__all__ = ["LOCKSTEP", "METHODS", "NUMBERS", "RECORDED", "BlockForm", "Names", "Policy", "Refused", "Scope", "is_pure"]
-
 _OPERATORS = tuple(each.syntax for each in COMPARISONS)
 METHODS = SHAPED_METHODS - {"conj"}  # which may give the array itself
 _BAGS = frozenset(("max", "mean", "min", "sum"))  # over the rows of a look-up: a launch of its own

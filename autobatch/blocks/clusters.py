@@ -24,8 +24,6 @@ from autobatch.ops.numpy.reductions import sum_p
 from autobatch.ops.numpy.selecting import where_p
 from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
 
-__all__ = ["Cluster", "Plan", "Read", "Rule", "leads", "rule_of", "width_of"]
-
 _NARROW = 4  # rows of fewer elements leave most lanes of a vector empty
 _SAMPLE = 3  # examples in the array of positions that shows what a view reads
 

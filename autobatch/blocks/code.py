@@ -24,21 +24,6 @@ from autobatch.ops.numpy.shaping import reshape_p, transpose_p
 from autobatch.ops.rules.index_rule import FULL, build
 from autobatch.ops.rules.row_gather import Scatter
 
-__all__ = [
-    "Code",
-    "GradientPart",
-    "Writer",
-    "assemble_p",
-    "backward_code",
-    "contributions",
-    "emit",
-    "executed",
-    "forward_code",
-    "is_covered",
-    "shape_text",
-    "take_parts",
-]
-
 _add: Any = UFUNCS[np.add]
 
 

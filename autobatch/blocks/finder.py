@@ -40,18 +40,6 @@ from autobatch.blocks.inputs import Guard
 from autobatch.syntax.quote import located, placed, substituted
 from autobatch.syntax.scopes import binds, bound_names, captured, parameters, path_of, reads, target_names
 
-__all__ = [
-    "COMPUTED",
-    "LEAST",
-    "FoundBlock",
-    "body_function",
-    "longest_block",
-    "relies_on",
-    "scope_in",
-    "set_tests_apart",
-    "sink",
-]
-
 LEAST = 2  # operations; fewer are as quick on their own, and group with their like anywhere
 COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Subscript, ast.Attribute)
 MakeForm = Callable[[Names], BlockForm]

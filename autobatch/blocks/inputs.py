@@ -9,8 +9,6 @@ import numpy as np
 
 from autobatch.syntax.scopes import path_of
 
-__all__ = ["CONTAINERS", "FAULTS", "KEYS", "BlockInput", "Guard", "Key", "Slot", "key_of", "roots", "scalar"]
-
 _KNOWN = (types.ModuleType, types.FunctionType)
 _MISSING = object()
 Path = tuple[Any, tuple[tuple[str, Any], ...]]

@@ -42,17 +42,6 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-__all__ = [
-    "SUFFIX",
-    "CachedKernel",
-    "cache_folder",
-    "forget_on_disk",
-    "kernel_of",
-    "main",
-    "usable_folder",
-    "wait_for_kernels",
-]
-
 SUFFIX = ".kernel"
 _INTERVAL = 0.05  # seconds between two looks at what the other process has compiled
 _RETRY = 0.5  # seconds before a kernel is asked for again whose process has died

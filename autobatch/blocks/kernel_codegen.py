@@ -11,8 +11,6 @@ from autobatch.blocks.clusters import Cluster, Plan, Read, width_of
 from autobatch.blocks.code import Code, Writer, assemble_p, executed, is_covered
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
 
-__all__ = ["Fused", "KernelSource", "fuse"]
-
 _LANES = {"f4": 16, "f8": 8}
 _HEAD = '''"""One pass over the examples, for each of them one over its row."""
 

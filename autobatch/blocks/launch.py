@@ -23,8 +23,6 @@ from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import Op, is_boxed
 
-__all__ = ["Form", "form_of", "launch", "launch_rows"]
-
 _ndarray = np.ndarray
 _PLAIN = frozenset((np.ndarray, int, float, bool, complex))
 RUNS_BEFORE_A_FORM = 2  # step by step: to compile takes as long as some dozen runs save

@@ -8,19 +8,6 @@ from autobatch.core.op import Op
 from autobatch.ops.numpy.contractions import blocked_matmul_p, column_blocks_p, has_blocks, matmul_p
 from autobatch.tables.lookup import lookup_p
 
-__all__ = [
-    "Apart",
-    "Program",
-    "Split",
-    "Step",
-    "interned",
-    "is_served",
-    "lookups_apart",
-    "renumbered",
-    "split",
-    "without_sizes",
-]
-
 
 class Step:
     """One call: `slots[out] = op(*[slots[i] for i in args], **params)`."""

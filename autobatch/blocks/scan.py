@@ -21,8 +21,6 @@ from autobatch.core.cotangent import SparseCotangent, total
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.row_gather import rows_between
 
-__all__ = ["Scan", "Stepped", "Test"]
-
 
 class Test:
     """What says which lanes go on: a program with one boolean result, and what it reads.

@@ -25,8 +25,6 @@ from autobatch.core.recorded import AbstractArray
 from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.rules.aliasing import is_unclear, record_of
 
-__all__ = ["NotABlock", "Traced", "Tracer", "trace"]
-
 _LARGE = 1 << 16  # bytes; a larger constant is rather an operand
 _MOST_STEPS = 512  # of a body that goes through the rows of an array, for each number of rows
 

@@ -18,8 +18,6 @@ from autobatch.core.pytree import PLAIN, leaves
 from autobatch.errors import OptionError, UnsupportedError
 from autobatch.rewrite.taped_forms import per_example_form
 
-__all__ = ["FRAMEWORKS", "Framework", "JaxFramework", "TorchFramework", "framework_of", "imported", "reachable"]
-
 # From (float arrays) to (what a caller keeps, the float leaves to contract with cotangents).
 Run = Callable[[list[Any]], tuple[Any, list[Any]]]
 

@@ -16,8 +16,6 @@ from autobatch.core.batched import Batched
 from autobatch.core.pytree import TreeDef, flatten, unflatten
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 
-__all__ = ["jax_function"]
-
 
 def jax_function(f: Callable[..., Any], *, in_axes: Any = None, result: Any = None) -> Callable[..., Any]:
     """A function of one example, in NumPy, as a function of JAX arrays, which `jax.grad`, `jit` and `vmap` take.

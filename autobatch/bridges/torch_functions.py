@@ -18,8 +18,6 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.pytree import flatten, map_tree, unflatten
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 
-__all__ = ["torch_function"]
-
 
 def torch_function(f: Callable[..., Any], *, in_dims: Any = None) -> Callable[..., Any]:
     """A function of one example, in NumPy, as a function of torch tensors: batched, and `.backward()` goes through.

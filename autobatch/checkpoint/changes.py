@@ -17,8 +17,6 @@ from autobatch.core.threads import run_parts, split_work
 from autobatch.errors import CheckpointError
 from autobatch.kernels.digests import digest_units
 
-__all__ = ["Digester", "apply_units", "changes_stream", "is_tracked"]
-
 _LEAST = 1 << 14  # bytes of an array for which finding its changes pays
 _SHORT_ROW = 1 << 12  # bytes of a row that is not cut
 _UNIT = 256  # bytes

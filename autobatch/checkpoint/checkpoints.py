@@ -28,8 +28,6 @@ from autobatch.core.config import config
 from autobatch.errors import CheckpointError, CheckpointWarning, OptionError
 from autobatch.tables.stored import StoredTable
 
-__all__ = ["Checkpoints", "Restored"]
-
 
 class _Restored(NamedTuple):
     params: Any

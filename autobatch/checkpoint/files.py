@@ -18,8 +18,6 @@ try:
 except ImportError:  # no POSIX
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Files", "read_all", "write_all"]
-
 
 class Files:
     """The operating system's files. A class with the same methods may stand in for it."""

@@ -15,19 +15,6 @@ import numpy as np
 from autobatch.checkpoint.tensor_files import numpy_dtype
 from autobatch.errors import CheckpointError
 
-__all__ = [
-    "dtype_name",
-    "dtype_of_name",
-    "from_literal",
-    "is_by_name",
-    "is_literal",
-    "key_from_json",
-    "key_to_json",
-    "name_of",
-    "named",
-    "to_literal",
-]
-
 _BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, np.ufunc)
 _GENERATORS = {"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"}
 

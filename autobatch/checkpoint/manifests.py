@@ -18,8 +18,6 @@ from autobatch.checkpoint.files import Files, read_all, write_all
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.errors import CheckpointError
 
-__all__ = ["Folder", "Manifest"]
-
 _MANIFEST = re.compile(r"(\d{8,})-step-(\d+)\.json")
 _OURS = re.compile(r"(\d{8,})(-step-\d+\.json(\.part)?|\.safetensors)")
 _VERSION = 1

@@ -10,8 +10,6 @@ from autobatch.tables.keyed.features import Vocabulary
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
-__all__ = ["KINDS", "StoredKind", "declare", "kind_of"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredKind:

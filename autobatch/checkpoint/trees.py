@@ -26,8 +26,6 @@ from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredTable
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = ["ANY", "Contents", "EntryReader", "describe", "rebuild"]
-
 _HEAP_TYPE = 1 << 9  # the flag of a class that a class statement made
 ANY: Any = object()  # no tree to restore into: whatever was saved
 

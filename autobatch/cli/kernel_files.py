@@ -7,8 +7,6 @@ import time
 
 from autobatch.blocks.kernel_cache import SUFFIX, cache_folder
 
-__all__ = ["KernelFile", "clear", "kernel_files", "size_in_words"]
-
 _NAME = re.compile(r"kernel_[0-9a-f]{32}")
 
 

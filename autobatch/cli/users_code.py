@@ -15,8 +15,6 @@ import numpy as np
 from autobatch.checkpoint.single_file import load
 from autobatch.errors import OptionError
 
-__all__ = ["VALUE", "add_arguments", "examples", "from_here", "named", "shared"]
-
 VALUE = "MODULE:NAME (a function without arguments is called), or a file: .npy, .npz, .json, .jsonl, .safetensors"
 _FILES = (".npy", ".npz", ".json", ".jsonl", ".safetensors")
 

@@ -17,8 +17,6 @@ from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.testing.compare import compare
 
-__all__ = ["Timing", "Work", "least_seconds", "timings"]
-
 _WARM = 4  # calls after which a way's kernels have been asked for
 _WAYS: tuple[WayName, ...] = ("lockstep", "fly", "compiled")
 

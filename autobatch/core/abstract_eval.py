@@ -12,30 +12,6 @@ from autobatch.core.diagnostics import silence
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
 
-__all__ = [
-    "WEAK",
-    "Aval",
-    "Weak",
-    "abstract_eval",
-    "aval_of",
-    "check_operands",
-    "check_plain",
-    "dtype_of",
-    "freeze",
-    "freeze_params",
-    "is_derived",
-    "is_non_c_order",
-    "known_aval",
-    "may_leave_c_order",
-    "ndim_of",
-    "shape_of",
-    "shared_aval",
-    "type_of",
-    "with_length",
-    "with_order",
-    "without_length",
-]
-
 
 def shape_of(x: Any) -> Any:
     """The shape of an array of any interpreter, or of a Python scalar or sequence.

@@ -13,9 +13,6 @@ from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
 from autobatch.errors import UnsupportedError
 
-__all__ = ["Config", "OptionValues", "Scheduler", "Traceback", "WayName", "config", "current", "options", "seeded"]
-
-
 Scheduler = Literal["depth", "agenda", "frontier", "auto"]
 Traceback = Literal["user", "full"]
 WayName = Literal["auto", "loop", "lockstep", "fly", "compiled"]

@@ -12,8 +12,6 @@ import numpy as np
 
 from autobatch.core.op import is_boxed
 
-__all__ = ["Contributions", "Product", "SparseCotangent", "total"]
-
 _TALL = 1024  # rows from which one product is as fast per row as any
 
 

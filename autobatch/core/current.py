@@ -12,24 +12,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = [
-    "Example",
-    "Region",
-    "as_first_example",
-    "current_example",
-    "current_region",
-    "example",
-    "in_example",
-    "is_changing",
-    "let_go",
-    "random_key",
-    "region",
-    "reset_example",
-    "set_example",
-    "set_region",
-]
-
-
 _ALL_BITS = (1 << 64) - 1
 
 

@@ -27,25 +27,6 @@ import numpy as np
 from autobatch.core.config import config
 from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
 
-__all__ = [
-    "Fallback",
-    "catches_warnings",
-    "fell_back",
-    "forget_warnings",
-    "handling",
-    "hide_frames",
-    "is_library_file",
-    "is_own_file",
-    "noted_fallbacks",
-    "raised_at",
-    "remedy",
-    "silence",
-    "underflow_is_ignored",
-    "user_line",
-    "users_filters",
-    "warn_user",
-]
-
 
 class Fallback(str):
     """What falls back, as "file:line: reason".

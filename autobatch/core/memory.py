@@ -28,17 +28,6 @@ import numpy as np
 
 from autobatch.core.current import current_region
 
-__all__ = [
-    "KeptArrays",
-    "collector_paused",
-    "complete",
-    "keep_freed_memory",
-    "library_code",
-    "transposed",
-    "walking",
-    "write_all",
-]
-
 _KEPT = 1 << 30  # bytes: a training step of middle size frees hundreds of MiB at its end
 _TRIM_THRESHOLD = -1  # its number in glibc's malloc.h
 

@@ -19,8 +19,6 @@ from autobatch.core.other_arrays import advice, library_of
 from autobatch.core.pytree import PLAIN, TreeDef, children_of, is_container, is_node, leaf_def, node_def, paths
 from autobatch.errors import StructureError, UnsupportedError
 
-__all__ = ["as_dicts", "flatten", "is_array_like", "like_leaves"]
-
 _NO_MODELS = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
 _CLOSED = frozenset(("deque", "set", "frozenset", "mappingproxy"))  # they hold objects, and cannot be made anew
 

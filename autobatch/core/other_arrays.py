@@ -10,8 +10,6 @@ import numpy as np
 from autobatch.core.pytree import flatten, leaves, paths
 from autobatch.errors import UnsupportedError
 
-__all__ = ["advice", "library_of", "note_foreign", "refuse_foreign"]
-
 
 @functools.lru_cache(maxsize=256)
 def _library(kind: type) -> str:

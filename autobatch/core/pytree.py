@@ -16,24 +16,6 @@ import numpy as np
 from autobatch.core.current import is_changing
 from autobatch.errors import StructureError
 
-__all__ = [
-    "PLAIN",
-    "TreeDef",
-    "attributes",
-    "children_of",
-    "flatten",
-    "in_dataclass",
-    "is_container",
-    "is_node",
-    "leaf_def",
-    "leaves",
-    "map_tree",
-    "node_def",
-    "paths",
-    "replace_leaves",
-    "unflatten",
-]
-
 PLAIN = frozenset(
     (int, float, bool, complex, str, bytes, type(None), np.int64, np.int32, np.float64, np.float32, np.bool_)
 )

@@ -13,8 +13,6 @@ import numpy as np
 
 from autobatch.core.abstract_eval import with_order
 
-__all__ = ["AbstractArray", "RecordedArray", "is_recorded"]
-
 
 def is_recorded(x: np.ndarray) -> bool:
     """Whether a map records what an example does with an array of its own; any other is seen as it is.

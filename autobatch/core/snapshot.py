@@ -18,8 +18,6 @@ import numpy as np
 
 from autobatch.core.recorded import is_recorded
 
-__all__ = ["Kept", "Snapshot", "keep"]
-
 _MOST = 20_000  # entries
 _SMALL, _LARGE = 1 << 12, 1 << 20  # bytes of an array
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), ModuleType})

@@ -15,8 +15,6 @@ from typing import Any
 
 from autobatch.core.config import config
 
-__all__ = ["fits_one_thread", "run_parts", "run_together", "split_work", "thread_count"]
-
 _MINIMUM = 1 << 23  # bytes that one thread reads from its cache sooner than a second one is woken
 
 _own = threading.local()

@@ -25,20 +25,6 @@ import numpy as np
 
 from autobatch.facts import methods, numpy_functions, python_functions
 
-__all__ = [
-    "ARRAY_SHARERS",
-    "CREATORS",
-    "SEQUENCE_FUNCTIONS",
-    "SHAPED_METHODS",
-    "Effect",
-    "effect_of",
-    "effects_of_method",
-    "method_effect",
-    "method_names",
-    "mutators",
-    "reads_only",
-]
-
 T = TypeVar("T")
 _ENTRY = re.compile(r"([!&]*)([\w.]+)(?:\(([^)]*)\))?")
 _SAFE = {"copy": True}  # switches that are safe when true; all others are safe when false

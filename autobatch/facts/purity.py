@@ -21,8 +21,6 @@ from autobatch.facts.reader import UNKNOWN, Reader, unpacks
 from autobatch.syntax.scopes import parameters
 from autobatch.syntax.source import NoSourceError, find, is_library
 
-__all__ = ["is_local", "may_change"]
-
 _REFUSED = (
     ast.ClassDef, ast.AsyncFunctionDef, ast.Await, ast.Import, ast.ImportFrom, ast.AsyncFor, ast.AsyncWith, ast.Yield,
     ast.YieldFrom, ast.With,

@@ -19,8 +19,6 @@ from autobatch.facts.call_effects import Effect, effect_of, effects_of_method, m
 from autobatch.facts.python_functions import NEW_CONTAINERS
 from autobatch.syntax.scopes import parameters
 
-__all__ = ["ARRAY_METHODS", "UNKNOWN", "Reader", "keywords", "literal", "unpacks", "usual_meaning"]
-
 UNKNOWN = object()
 _MODULES = {"np": np, "numpy": np, "math": math}
 _ALL = 1 << 10  # deeper than any value

@@ -6,20 +6,6 @@ import types
 
 import numpy as np
 
-__all__ = [
-    "COMPARISON_METHODS",
-    "CONTAINERS",
-    "GENERATORS",
-    "IMMUTABLE",
-    "NUMBERS",
-    "SCALARS",
-    "SILENT_ATTRIBUTES",
-    "VALUES",
-    "forget_classes",
-    "is_stored",
-    "stored_in",
-]
-
 NUMBERS = (int, float, bool, complex)
 """Python's numbers."""
 SCALARS = (*NUMBERS, str, bytes, type(None), type(Ellipsis), type(NotImplemented))

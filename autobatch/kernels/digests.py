@@ -8,8 +8,6 @@ import numpy as np
 
 from autobatch.kernels.jit import jit
 
-__all__ = ["digest_units"]
-
 
 @jit
 def digest_units(x, keys, first, last, out):

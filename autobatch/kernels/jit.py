@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 
-__all__ = ["OPTIONS", "jit"]
-
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 F = TypeVar("F", bound=Callable[..., Any])

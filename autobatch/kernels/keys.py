@@ -14,32 +14,6 @@ from numpy import int64, uint32, uint64
 from autobatch.kernels.jit import jit
 from autobatch.kernels.vectors import prefetch_source
 
-__all__ = [
-    "DEAD",
-    "EMPTY_KEY",
-    "FREE",
-    "HIGH",
-    "LIVE",
-    "LOGGED",
-    "NOTES",
-    "REMOVED",
-    "SPECIAL",
-    "TICKET",
-    "VERSION",
-    "coded",
-    "commit_rows",
-    "find_others",
-    "find_rows",
-    "least_counter",
-    "mixed",
-    "move_slots",
-    "part_of",
-    "pick_smallest",
-    "raise_counters",
-    "set_counts",
-    "threshold_of",
-]
-
 # Places in the notes of a table of keys, int64: how many changes were begun or ended; how many rows are alive; how many
 # were ever used; how many of those are free; how many are noted as changed; the row of the key whose code is 0, or -1;
 # the last change that was made; how many keys were ever taken out.

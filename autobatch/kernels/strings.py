@@ -7,8 +7,6 @@ from numpy import uint64
 
 from autobatch.kernels.jit import jit
 
-__all__ = ["hash_strings", "number_strings", "place_hashes"]
-
 _P1, _P2 = uint64(0x9E3779B185EBCA87), uint64(0xC2B2AE3D27D4EB4F)
 _P3, _P4, _P5 = uint64(0x165667B19E3779F9), uint64(0x85EBCA77C2B2AE63), uint64(0x27D4EB2F165667C5)
 

@@ -25,41 +25,6 @@ from numba.extending import intrinsic, models, register_model
 
 from autobatch.kernels.jit import jit
 
-__all__ = [
-    "AHEAD",
-    "FORMATS",
-    "LINE",
-    "REGISTER",
-    "VectorLayout",
-    "VectorType",
-    "add",
-    "ask_for",
-    "by_pieces",
-    "computed_dtype",
-    "either",
-    "element",
-    "from_half",
-    "greater",
-    "held",
-    "lesser",
-    "load",
-    "nibbles",
-    "pieces",
-    "plain_load",
-    "prefetch",
-    "prefetch_row",
-    "prefetch_source",
-    "put",
-    "put_past_cache",
-    "read",
-    "scaled",
-    "spread_over",
-    "store",
-    "vector_of",
-    "width",
-    "zeros",
-]
-
 AHEAD = 8  # rows
 LINE = 64  # bytes of the cache
 

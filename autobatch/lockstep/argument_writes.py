@@ -18,8 +18,6 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.errors import NeedsLoop
 
-__all__ = ["apart_from", "argument_writes"]
-
 
 def argument_writes(entered: Iterable[tuple[Any, Any]], arguments: Any) -> list[tuple[Any, Any, Any]]:
     """(array, where, value) of what has been written to; where there is padding, it stays as it is.

@@ -26,8 +26,6 @@ from autobatch.lockstep.lookahead import Ahead, Chunk, in_silence, rows_of
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
 from autobatch.ops.rules.row_gather import rows_between
 
-__all__ = ["BlockRun", "NextSteps", "Site", "batch_of", "is_new", "kind_of"]
-
 _NUMERIC = frozenset("biufc")
 _INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type, np.dtype)
 

@@ -22,8 +22,6 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import RowSequence, Trees
 from autobatch.ops.rules.row_gather import rows_between
 
-__all__ = ["ScanSite", "scanned"]
-
 _FEWEST = 3  # steps that are worth it
 _MOST_TRIES = 6  # in one loop
 _MOST_ROWS = 1 << 16

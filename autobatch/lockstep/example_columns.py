@@ -17,8 +17,6 @@ from autobatch.core.pytree import TreeDef, attributes, flatten, is_node, leaves,
 from autobatch.facts.purity import may_change
 from autobatch.lockstep.values.merging import concatenated, stackable
 
-__all__ = ["ExampleColumns", "joined", "lanes_between", "map_batches"]
-
 
 class ExampleColumns:
     """The arguments of a call on batches as one column of values for each batch, and what all examples share.

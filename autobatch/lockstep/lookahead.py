@@ -21,8 +21,6 @@ from autobatch.lockstep.values.sequences import RowSequence
 from autobatch.ops.rules.row_gather import rows_between
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = ["Ahead", "Chunk", "in_silence", "looked_up", "rows_of"]
-
 _FIRST_STEPS = 8
 _MOST_ROWS = 4096
 _NARROW = 512  # bytes of a row

@@ -39,8 +39,6 @@ from autobatch.tables.lookup import PendingRows
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 """Functions that have changed something outside of a call: they are watched at once."""
 
-__all__ = ["NoLockStep", "batch_size_of_call", "has_batch", "in_lock_step", "instead", "run"]
-
 MapColumns = Callable[..., tuple[list[Any], bool]]
 
 _NEXT_WAY, _LAST_WAY = "example by example, on the fly", "as a loop over the examples"

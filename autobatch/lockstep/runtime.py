@@ -24,8 +24,6 @@ from autobatch.lockstep.values import items
 from autobatch.lockstep.values.lane_operators import BINARY, UNARY, getattribute, refuse_hooks
 from autobatch.lockstep.values.merging import UNBOUND
 
-__all__ = ["NAMES"]
-
 
 def refuse(what: str) -> Any:
     """Syntax that lanes cannot run together."""

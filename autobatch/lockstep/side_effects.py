@@ -32,8 +32,6 @@ from autobatch.lockstep.values.items import getitem, setattribute, setitem, upda
 from autobatch.lockstep.values.lane_operators import PLAIN, convertible, found, getattribute, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList
 
-__all__ = ["WATCHING", "Outside", "noting"]
-
 _DICTS = (dict, Counter, defaultdict)
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _NUMBERS = (int, float, complex, bool, str, bytes, np.generic, type(None))

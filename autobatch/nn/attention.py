@@ -12,8 +12,6 @@ from autobatch.ops.nn.init import Initializer, xavier_uniform
 from autobatch.ops.nn.losses import causal_mask
 from autobatch.ops.nn.normalisation import softmax
 
-__all__ = ["MultiHeadAttention"]
-
 
 class MultiHeadAttention:
     """Each row's mixture of all rows, for several heads (Vaswani et al. 2017).

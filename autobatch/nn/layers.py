@@ -13,8 +13,6 @@ from autobatch.ops.nn.init import Initializer, normal, uniform, xavier_uniform
 from autobatch.ops.nn.normalisation import layer_norm
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = ["Conv1d", "Dropout", "Embedding", "LayerNorm", "Linear", "check_sizes", "seeds_from"]
-
 Seed = int | np.random.Generator | None
 
 

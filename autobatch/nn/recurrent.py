@@ -10,8 +10,6 @@ from autobatch.nn.layers import Seed, check_sizes, seeds_from
 from autobatch.ops.nn.activations import sigmoid
 from autobatch.ops.nn.init import Initializer, orthogonal, xavier_uniform
 
-__all__ = ["GRU", "LSTM"]
-
 
 class Recurrent:
     """What the recurrent layers share: weights of `gates` gates, side by side."""

@@ -33,8 +33,6 @@ from autobatch.ops.rules.dispatch import (
     top_box,
 )
 
-__all__ = ["ArrayFace", "StandIn", "call_ufunc", "iterate"]
-
 _REDUCE = {
     np.add: np.sum,
     np.multiply: np.prod,

@@ -23,8 +23,6 @@ from autobatch.optim.row_threads import RowStep, Running, call_each, make_step, 
 from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = ["Leaf", "Optimizer", "Schedule", "check", "is_parameter", "paired", "state_like", "step_of"]
-
 
 @dataclasses.dataclass(slots=True)
 class Leaf:

@@ -12,8 +12,6 @@ from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.sparse import Indexer, SparseRows
 
-__all__ = ["keyed_steps"]
-
 
 def keyed_steps(
     table: EmbeddingVariable | PartitionedVariable,

@@ -26,8 +26,6 @@ from autobatch.kernels.sparse_gradients import add_spread, row_squares
 from autobatch.kernels.vectors import VectorLayout
 from autobatch.tables.sparse import Indexer, SparseRows
 
-__all__ = ["RowStep", "Running", "call_each", "make_step", "run_steps", "squares"]
-
 _CHUNK = 1 << 16  # elements that one task updates
 _CACHED = 1 << 22  # bytes of sums that are kept for a whole step
 _WORTH = 1 << 19  # elements for which a further thread is woken

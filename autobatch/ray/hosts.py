@@ -7,8 +7,6 @@ from typing import Any, Protocol
 from autobatch.ray.training_worker import TrainingPlan
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 
-__all__ = ["Lost", "Start", "Training"]
-
 
 class Lost(Exception):  # noqa: N818  # what happened, to be mended
     """Processes of a training are gone."""

@@ -13,8 +13,6 @@ from autobatch.errors import OptionError
 from autobatch.ray.shard import is_among
 from autobatch.tables.sparse import first_seen
 
-__all__ = ["KeyColumns"]
-
 
 class KeyColumns:
     """Foresees the keys of batches, so that their rows are there when they are looked up.

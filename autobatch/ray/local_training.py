@@ -11,8 +11,6 @@ from autobatch.ray.shard import Shard
 from autobatch.ray.sharded_checkpoints import restored_shard, shard_folder
 from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
 
-__all__ = ["LocalTraining", "shard_of"]
-
 
 def shard_of(plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any = None) -> Shard:
     """A shard as a training starts it.

@@ -8,8 +8,6 @@ import numpy as np
 from autobatch.ray.tree_sums import Block, Values
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["Done", "Failed", "Pull", "PulledRows", "Push", "Reply", "ShardRequest", "Sum", "nbytes"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pull:

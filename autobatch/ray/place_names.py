@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["place_name"]
-
 _STEP = re.compile(r"\['?(.*?)'?\]|\.(\w+)")
 
 

@@ -11,8 +11,6 @@ from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows, first_seen
 
-__all__ = ["PulledTable"]
-
 
 class PulledTable(KeyedTable):
     """Rows that were pulled for a step, by their keys. A key that is looked up and not there is pulled then.

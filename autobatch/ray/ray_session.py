@@ -10,8 +10,6 @@ from typing import Any
 from autobatch.errors import UnsupportedError
 from autobatch.ray.hosts import Lost
 
-__all__ = ["losses_of_processes", "ray_session"]
-
 _DEFAULTS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 
 

@@ -22,8 +22,6 @@ from autobatch.ray.sharded_checkpoints import shard_folder
 from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["RayTraining", "owned"]
-
 _AT_ONCE = 100_000  # requests that wait in a shard
 
 

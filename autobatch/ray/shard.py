@@ -17,8 +17,6 @@ from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, 
 from autobatch.ray.tree_sums import Block, TreeSum, Values
 from autobatch.tables.sparse import SparseRows, first_seen
 
-__all__ = ["Shard", "is_among"]
-
 
 @dataclasses.dataclass(slots=True)
 class _Early:

@@ -22,8 +22,6 @@ from autobatch.errors import CheckpointError, OptionError
 from autobatch.ray.communicator import owners_of
 from autobatch.tables.stored import StoredBlock
 
-__all__ = ["ShardedCheckpoints", "restored_shard", "shard_folder"]
-
 
 class ShardedCheckpoints:
     """What the process that leads a training has of its checkpoints.

@@ -25,8 +25,6 @@ from autobatch.ray.training_worker import TrainingPlan
 from autobatch.tables.keyed.face import KeyedTable
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 
-__all__ = ["batches_of", "train"]
-
 
 def train(
     loss: Callable[[Any, Any], Any],

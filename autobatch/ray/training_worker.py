@@ -24,8 +24,6 @@ from autobatch.ray.pulled_table import PulledTable
 from autobatch.ray.tree_sums import Block, TreeSum, Values, share, without_negative_zeros
 from autobatch.tables.sparse import SparseRows, first_seen
 
-__all__ = ["TrainingPlan", "TrainingWorker"]
-
 _WORTH_CUTTING = 1 << 16  # bytes of a gradient from which on all shards add up a part of it
 
 

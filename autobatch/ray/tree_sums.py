@@ -11,8 +11,6 @@ import numpy as np
 
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["Block", "TreeSum", "Values", "add", "share"]
-
 Values = dict[Any, Any]  # by name: an array, or SparseRows of distinct ids
 Block = tuple[int, int, Values]  # the sum of the parts place * 2**level to (place + 1) * 2**level - 1
 

@@ -8,8 +8,6 @@ from autobatch.core.diagnostics import remedy
 from autobatch.report.line_profile import Figures
 from autobatch.report.source_lines import Source, enclosing_loops, names_read, names_set
 
-__all__ = ["Facts", "advice"]
-
 Advice = tuple[str, str]
 _MANY_STEPS = 8  # launches of one line, from which on it is worth a thought
 _FEW = 16  # examples, below which there is little to gain from running them together

@@ -20,8 +20,6 @@ from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures,
 from autobatch.report.source_lines import Section, source_of
 from autobatch.report.summary import Forced, Launch, Line, Report
 
-__all__ = ["WatchedCalls", "explain", "watching"]
-
 _PARTS = ("_ab_body", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # of functions, which are shown whole
 _WORTH = 0.04  # of the time, from which on a line's steps are worth a word
 _FLY, _LOOP, _COMPILED, _LOCKSTEP = NAMES["fly"], NAMES["loop"], NAMES["compiled"], NAMES["lockstep"]

@@ -10,8 +10,6 @@ from autobatch.report.source_lines import enclosing_loops, names_read, names_set
 if TYPE_CHECKING:
     from autobatch.report.summary import Report
 
-__all__ = ["svg_graph", "to_networkx"]
-
 _MOST_DRAWN = 60  # nodes; of more launches those of one line are drawn as one
 
 

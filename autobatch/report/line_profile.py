@@ -32,8 +32,6 @@ from autobatch.lockstep.block_launch import BlockRun
 from autobatch.rewrite import block_forms, convert, taped_forms
 from autobatch.syntax.source import is_library, written_lines
 
-__all__ = ["BACKWARD", "LIBRARY", "PREPARING", "Figures", "LaunchNode", "LineProfile", "Place", "Span", "is_users_code"]
-
 Place = tuple[str, int]
 """A file and a line of it."""
 

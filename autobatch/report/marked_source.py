@@ -14,8 +14,6 @@ from autobatch.rewrite.block_forms import block_source
 from autobatch.rewrite.convert import block_lines
 from autobatch.rewrite.convert import source as lock_step_source
 
-__all__ = ["source"]
-
 _WIDTH = 100
 
 

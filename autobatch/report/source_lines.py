@@ -9,8 +9,6 @@ from types import CodeType
 from autobatch.report.line_profile import Place
 from autobatch.syntax.source import written_lines
 
-__all__ = ["Section", "Source", "enclosing_loops", "names_read", "names_set", "source_of"]
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 

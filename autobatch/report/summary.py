@@ -13,8 +13,6 @@ from autobatch.report.line_profile import LaunchNode, Span
 from autobatch.report.page import notebook_table, page
 from autobatch.report.timeline import trace_events
 
-__all__ = ["Forced", "Launch", "Line", "Report"]
-
 _WIDTH = 100  # columns of a printed report
 _LONGEST_PLACE = 80
 _SHOWN = 30  # rows of the table of operations

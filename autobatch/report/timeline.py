@@ -10,8 +10,6 @@ from typing import Any
 
 from autobatch.report.line_profile import Span
 
-__all__ = ["svg_timeline", "trace_events"]
-
 _ROWS = ("python", "launch", "compiled", "library")
 _COLOURS = {"python": "#4c78a8", "launch": "#f58518", "compiled": "#54a24b", "library": "#b8b8b8"}
 _MOST_DRAWN = 4_000

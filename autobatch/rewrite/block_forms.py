@@ -38,8 +38,6 @@ from autobatch.syntax.quote import placed, statements, substituted
 from autobatch.syntax.scopes import parameters, target_names
 from autobatch.syntax.source import NoSourceError, as_function, find, inner_codes, is_library, own_tree, remember
 
-__all__ = ["Blocks", "block_form", "block_source", "block_tree", "forget_forms"]
-
 _GENERATOR = 0x20
 _BATCHED = "_ab_batched"
 _CONTAINERS = (dict, list, tuple)

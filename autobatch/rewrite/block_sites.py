@@ -18,8 +18,6 @@ from autobatch.lockstep.block_loops import ScanSite
 from autobatch.syntax.quote import expression, name, statements
 from autobatch.syntax.scopes import bound_names
 
-__all__ = ["BlockSites", "scan_lines"]
-
 _LEAST_IN_A_VALUE = 3  # ops, below which a launch of an expression alone is no faster than they are
 
 

@@ -22,8 +22,6 @@ from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import path_of
 from autobatch.syntax.source import PARSING, NoSourceError, as_function, find, is_library
 
-__all__ = ["FORM", "ID", "KNOWN", "LOOKS_AT_NAMES", "Forms", "function_of", "helper", "is_users", "through_form"]
-
 FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # what makes a form; the forms by the ids of their functions
 _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "values"})  # called in every loop
 _MISSING = object()

@@ -7,8 +7,6 @@ from autobatch.errors import NeedsLoop
 from autobatch.syntax.quote import expression, is_generated, name
 from autobatch.syntax.scopes import target_names
 
-__all__ = ["Comprehensions"]
-
 _EAGER = frozenset({"sum", "min", "max", "list", "tuple", "sorted", "set", "any", "all", "frozenset", "dict", "join"})
 """Functions that read a generator to its end, or for which only its items count: these take it as a comprehension."""
 _KINDS = {ast.ListComp: "list", ast.SetComp: "set", ast.DictComp: "dict", ast.GeneratorExp: "list"}

@@ -10,8 +10,6 @@ from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression, name, statements
 from autobatch.syntax.scopes import bound_names, local_nodes, target_names
 
-__all__ = ["Control", "item_loop", "takes_item"]
-
 _TEMPORARY = frozenset({"range", "zip", "enumerate", "reversed", "map", "list", "tuple", "sorted"})
 
 

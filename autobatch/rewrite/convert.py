@@ -36,8 +36,6 @@ from autobatch.syntax.source import (
     is_library,
 )
 
-__all__ = ["PASSES", "block_lines", "compiled", "convert", "source"]
-
 PASSES: list[Any] = [
     Control,
     Comprehensions,

@@ -7,8 +7,6 @@ from autobatch.facts import operators
 from autobatch.facts.python_functions import FRAME_READERS, PAUSES
 from autobatch.syntax.quote import expression, is_generated
 
-__all__ = ["Calls", "Choices", "Displays", "Guards", "Operators", "Reads", "is_pause"]
-
 _SYMBOLS = {each.syntax: each.symbol for each in operators.COMPARISONS}
 
 

@@ -11,8 +11,6 @@ from autobatch.facts.reader import ARRAY_METHODS, UNKNOWN, Reader, usual_meaning
 from autobatch.syntax.quote import expression, is_generated, name, statements
 from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters
 
-__all__ = ["Ownership", "Stores", "is_fresh", "is_maker", "stored_names"]
-
 
 def stored_names(body: Any) -> set[str]:
     """Names of arrays that are written: items assigned (`name[a][b] = value`), or by NumPy (`np.add.at(name, ...)`)."""

@@ -27,8 +27,6 @@ from autobatch.lazy.replay import Memory
 from autobatch.syntax.scopes import is_dotted, path_of
 from autobatch.syntax.source import PARSING, NoSourceError, inner_codes, is_library, own_tree
 
-__all__ = ["forget_recordings", "memory_of"]
-
 # Of these a `blocks.finder.COMPUTED` is a small part by another question: what computes, not what may stand there.
 # What the proof reads. That a block can compute some of it (`blocks.finder.COMPUTED`), and that some of it is never a
 # list (`taped_forms._NO_LISTS`), are other facts about the same syntax.

@@ -38,8 +38,6 @@ from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import bound_names, local_nodes, parameters
 from autobatch.syntax.source import NoSourceError, inner_codes, is_library, own_tree, remember
 
-__all__ = ["CELLS", "mark", "per_example_form", "taped_form"]
-
 _TAKING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "full"})
 _NO_LISTS = (ast.Constant, ast.Compare, ast.UnaryOp, ast.JoinedStr, ast.Lambda, ast.Dict, ast.DictComp)
 

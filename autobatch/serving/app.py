@@ -18,8 +18,6 @@ from autobatch.serving.hot_swap import CheckpointWatch
 from autobatch.serving.requests import Answer
 from autobatch.serving.typed_values import BadValueError, Read, reader
 
-__all__ = ["App", "serve"]
-
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

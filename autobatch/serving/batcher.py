@@ -20,8 +20,6 @@ from autobatch.serving.metrics import Metrics
 from autobatch.serving.requests import Answer, Request, deliver
 from autobatch.serving.rounds import Costs, Model, Round
 
-__all__ = ["Batcher"]
-
 _IDLE = 1.0  # seconds without a request after which the thread ends; the next request starts one
 _TURN = 0.01  # seconds that a turn of an event loop may take until its requests are waited for no longer
 _ROUNDS = 16  # times `max_batch` requests that may join one round, after which it runs out and the next one begins

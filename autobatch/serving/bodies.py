@@ -19,8 +19,6 @@ from autobatch.core.pytree import attributes
 from autobatch.errors import CheckpointError
 from autobatch.serving.typed_values import BadValueError, json_path
 
-__all__ = ["JSON", "NPY", "SAFETENSORS", "UnsuitedResultError", "decode", "encode"]
-
 JSON, NPY, SAFETENSORS = "application/json", "application/x-npy", "application/safetensors"
 
 

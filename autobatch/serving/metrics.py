@@ -4,8 +4,6 @@ import bisect
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Histogram", "Metrics"]
-
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 

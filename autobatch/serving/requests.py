@@ -8,8 +8,6 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["Answer", "Request", "deliver"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:

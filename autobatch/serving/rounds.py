@@ -26,9 +26,6 @@ from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime
 from autobatch.serving.requests import Answer, Request, deliver
 
-__all__ = ["Costs", "Model", "Round"]
-
-
 _TRIES, _AGAIN = 3, 64  # rounds
 _SMALL, _PADDING = 1 << 16, 4  # elements of a batch that is made in any case; times its examples' own
 _FEW = 4  # requests that run by themselves, after those that ran together have raised

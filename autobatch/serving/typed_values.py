@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BadValueError", "Read", "json_path", "reader"]
-
 Path = tuple[Any, ...]
 Read = Callable[[Any, Path, int], Any]  # of a value, its place, and how many levels it may have
 

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 
 from autobatch.syntax.scopes import bound_names, captured, parameters, reads, target_names
 
-__all__ = ["annotate"]
-
 Names = frozenset[str]
 _NONE: Names = frozenset()
 _COMPOUND = ast.If | ast.For | ast.While | ast.Try | ast.TryStar | ast.With | ast.Match

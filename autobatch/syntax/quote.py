@@ -5,8 +5,6 @@ import copy
 import functools
 from typing import Any, TypeVar
 
-__all__ = ["expression", "is_generated", "located", "name", "placed", "statements", "substituted"]
-
 PREFIX = "_ab_"
 Node = TypeVar("Node", bound=ast.AST)
 

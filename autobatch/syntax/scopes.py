@@ -4,19 +4,6 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = [
-    "binds",
-    "bound_names",
-    "captured",
-    "is_dotted",
-    "is_slicing",
-    "local_nodes",
-    "parameters",
-    "path_of",
-    "reads",
-    "target_names",
-]
-
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

@@ -22,21 +22,6 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-__all__ = [
-    "PARSING",
-    "Mangle",
-    "NoSourceError",
-    "as_function",
-    "definition",
-    "find",
-    "inner_codes",
-    "is_library",
-    "is_rewritten",
-    "own_tree",
-    "remember",
-    "written_lines",
-]
-
 PARSING = threading.RLock()
 """Held while trees are made and compiled: CPython 3.11 counts the depth of trees for all threads together."""
 

@@ -39,8 +39,6 @@ from autobatch.tables.protocol import Table
 from autobatch.tables.reduce import bags, check_bag_table, empty_value
 from autobatch.tables.sparse import first_seen
 
-__all__ = ["embedding_bag", "embedding_bag_p"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Options:

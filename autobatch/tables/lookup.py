@@ -38,8 +38,6 @@ from autobatch.tables.reduce import bags, check_bag_table, pooled, segment_rows_
 from autobatch.tables.row_access import gather
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["PackedRows", "PendingRows", "bag_mode", "index_table", "lookup", "lookup_p", "maplookup"]
-
 
 def index_table(table: Any, index: Any, otherwise: Callable[[Any], Any]) -> Any:
     """`table[index]`, the table plain or boxed: a look-up for integers, else `otherwise(index)`."""

@@ -21,22 +21,6 @@ from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.ragged_checks import as_ids, segments_in, table_ids
 from autobatch.tables.row_access import gather
 
-__all__ = [
-    "BAG_MODES",
-    "MODES",
-    "STREAMED",
-    "BagMode",
-    "Call",
-    "Mode",
-    "Norm",
-    "Rows",
-    "compute_dtype",
-    "declare",
-    "in_place",
-    "over",
-    "quotient",
-]
-
 
 class Norm(NamedTuple):
     """What the sum of a segment is divided by: a function of n, or with weights of Σw or Σw².

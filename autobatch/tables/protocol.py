@@ -19,8 +19,6 @@ from autobatch.tables.lookup import index_table
 from autobatch.tables.row_access import Located, gather, locate, write_rows
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["Context", "Table", "checked_matrix"]
-
 
 def _no_attribute(self: Any) -> Any:
     raise AttributeError("a table for look-ups only has no gradient")

@@ -39,9 +39,6 @@ from autobatch.tables.modes import MODES, STREAMED, Call, Mode, Norm, Rows, comp
 from autobatch.tables.row_access import check_computed, gather, lanes_of_runs, locate, pool, poolable, steadily
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["bags", "check_bag_table", "empty_value", "pooled", "segment_p", "segment_rows_p"]
-
-
 _CHUNK = 1 << 22  # bytes of rows that are looked up at a time for a mode that no bag kernel has
 
 

@@ -18,22 +18,6 @@ from autobatch.kernels import bags as kernels
 from autobatch.kernels.segment_reductions import sum_rows
 from autobatch.kernels.vectors import FORMATS, REGISTER, VectorLayout, computed_dtype
 
-__all__ = [
-    "Located",
-    "ahead_of",
-    "gather",
-    "integers",
-    "lanes_of",
-    "lanes_of_runs",
-    "locate",
-    "locate_array",
-    "pool",
-    "poolable",
-    "read_rows",
-    "steadily",
-    "write_rows",
-]
-
 _AHEAD = (8, 24)  # the least and the most ids between the row that is read and the one that is asked for
 _ASKED = 6 << 10  # bytes of rows asked for that leave the first cache to the rest
 _CACHED = 1 << 18  # bytes of a table whose rows need not be asked for ahead

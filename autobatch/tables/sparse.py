@@ -15,8 +15,6 @@ from autobatch.kernels.rows import unique_first_seen
 from autobatch.ops.rules.ragged_checks import as_ids, check_ids, whole_number
 from autobatch.ops.rules.row_gather import Scatter, add_rows
 
-__all__ = ["Index", "Indexer", "SparseRows", "first_seen"]
-
 
 class Index(NamedTuple):
     """Ids taken apart; the arrays are the indexer's, valid until its next use.

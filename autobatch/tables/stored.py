@@ -18,8 +18,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-__all__ = ["Changes", "StoredBlock", "StoredTable"]
-
 
 class StoredBlock(NamedTuple):
     """Some keys with all that belongs to them; the arrays are copies, of at most as many rows as were asked for.

@@ -12,8 +12,6 @@ from autobatch.ops.rules.ragged_checks import check_ids, whole_number
 from autobatch.tables.protocol import Context, Table, checked_matrix
 from autobatch.tables.row_access import Located, locate_array
 
-__all__ = ["EmbeddingTable", "QuantizedTable", "SplitTable"]
-
 
 class EmbeddingTable(Table):
     """A matrix of weights whose rows are looked up by id, and whose gradient is `SparseRows`.

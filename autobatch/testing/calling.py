@@ -20,8 +20,6 @@ from autobatch.core.pytree import flatten, leaves, paths, unflatten
 from autobatch.errors import OptionError, ShapeError, UnsupportedError
 from autobatch.testing.compared_ways import PackedArguments, corner, is_float
 
-__all__ = ["LAYOUTS", "Convention", "Padding", "example_arguments", "rows"]
-
 LAYOUTS = ("padded", "list", "packed", "jagged", "batch")
 
 _WORDS = {  # what a parameter of this name, or one that ends with it, is

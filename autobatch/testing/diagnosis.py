@@ -10,8 +10,6 @@ from autobatch.core.pytree import leaves
 from autobatch.testing.calling import Padding
 from autobatch.testing.own_batch import BatchDiffers, Pair, modules_of
 
-__all__ = ["diagnosis"]
-
 
 @dataclasses.dataclass
 class _Evidence:

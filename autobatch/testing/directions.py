@@ -17,8 +17,6 @@ from autobatch.testing.compared_ways import ReferenceLoop, is_float
 from autobatch.testing.gradients import cotangents, fresh, gradients, shared_floats
 from autobatch.testing.inspect import watched
 
-__all__ = ["check_directions"]
-
 _MOST_EXAMPLES = 4
 _MOST_ALONE = 6  # arrays that get a direction of their own; the others have one together
 _STEPS = (1e-5, 3e-4, 1e-3)  # the later ones for functions that compute in float32 inside

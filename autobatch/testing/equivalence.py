@@ -23,17 +23,6 @@ from autobatch.testing.compared_ways import Compiled, ReferenceLoop, Unfit, Way,
 from autobatch.testing.directions import check_directions
 from autobatch.testing.gradients import Gradients, cotangents, fresh, gradients, shared_floats
 
-__all__ = [
-    "EquivalenceReport",
-    "Outcome",
-    "Reference",
-    "assert_equivalent",
-    "check_equivalence",
-    "is_refusal",
-    "orders",
-    "undecorated",
-]
-
 
 @dataclasses.dataclass
 class Outcome:

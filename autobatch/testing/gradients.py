@@ -14,8 +14,6 @@ from autobatch.core.pytree import leaves, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
 from autobatch.testing.compared_ways import PackedArguments, Way, is_float
 
-__all__ = ["Gradients", "check_grads", "cotangents", "fresh", "gradients", "shared_floats"]
-
 
 @dataclasses.dataclass
 class Gradients:

@@ -17,8 +17,6 @@ from autobatch.testing.compare import Difference, coarsest, compare
 from autobatch.testing.equivalence import is_refusal
 from autobatch.testing.gradients import cotangents, fresh
 
-__all__ = ["BatchDiffers", "Pair", "modules_of", "unchanged"]
-
 
 class BatchDiffers(Exception):  # noqa: N818 - what was found, not what went wrong
     """The batched function differs on one batch.

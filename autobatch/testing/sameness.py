@@ -13,8 +13,6 @@ from autobatch.testing.equivalence import EquivalenceReport, orders
 from autobatch.testing.own_batch import BatchDiffers, Pair, unchanged
 from autobatch.testing.smallest import smallest
 
-__all__ = ["assert_same"]
-
 __tracebackhide__ = True
 
 _SHOWN = 3  # lines of one difference

@@ -6,8 +6,6 @@ from typing import Any
 from autobatch.testing.calling import Padding
 from autobatch.testing.own_batch import BatchDiffers, Pair
 
-__all__ = ["smallest"]
-
 _TRIES = 60  # calls for the search; shrinking has as many again
 _LONGEST_BATCH = 4
 

@@ -17,8 +17,6 @@ from autobatch.batches.data.columns import Column, Columns, Place, take_examples
 from autobatch.batches.data.concat import concat_trees
 from autobatch.errors import UnsupportedError
 
-__all__ = ["read_arrow"]
-
 
 class _Schema(ctypes.Structure):
     pass

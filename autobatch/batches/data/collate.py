@@ -20,8 +20,6 @@ from autobatch.core.pytree import attributes, is_node, leaves
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import offsets_from, read_csr
 
-__all__ = ["collate"]
-
 
 @form("collate")
 def collate(data: Any, *, nulls: Any = "raise") -> Any:

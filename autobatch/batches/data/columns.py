@@ -19,8 +19,6 @@ from autobatch.core.pytree import leaves, map_tree
 from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import offsets_from
 
-__all__ = ["Column", "Columns", "Place", "take_examples"]
-
 Valid = np.ndarray | None
 
 

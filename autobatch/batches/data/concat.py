@@ -15,8 +15,6 @@ from autobatch.core.pytree import flatten, paths, unflatten
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.aliasing import is_scalar, zero_d
 
-__all__ = ["concat", "concat_trees"]
-
 
 def concat(batches: Sequence[Any]) -> Any:
     """The examples of several batches, in order, as one batch.

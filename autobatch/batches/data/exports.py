@@ -11,8 +11,6 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import is_boxed
 from autobatch.errors import UnsupportedError
 
-__all__ = ["shared_values", "to_arrow", "to_awkward", "to_pandas", "to_polars", "to_torch"]
-
 
 def _layout(batch: Any) -> tuple[Any, list[Any]]:
     """The values, and from the outside in the levels above them: the offsets of lists, or the width of a static one.

@@ -48,8 +48,6 @@ from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
 from autobatch.syntax.source import is_library
 
-__all__ = ["call", "create"]
-
 _DISPATCHER = type(np.sum)
 _CACHED: Any = type(functools.cache(len))
 _FRESH = CREATORS | {np.array, np.copy}

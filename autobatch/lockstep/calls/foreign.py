@@ -22,8 +22,6 @@ from autobatch.lockstep.regions.region import current_root, is_changeable, is_ma
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import LaneSequence
 
-__all__ = ["library", "plain_arguments", "require_local"]
-
 _HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
 _DRAWING = ("random", "secrets", "uuid", "numpy.random")
 _OF_LISTS = ("itertools", "heapq", "bisect")  # what changes lists, or calls functions on items later on

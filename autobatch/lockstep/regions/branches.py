@@ -22,23 +22,6 @@ from autobatch.lockstep.values.lane_operators import BINARY, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import LaneSequence
 
-__all__ = [
-    "Branches",
-    "RaisedError",
-    "Returns",
-    "both",
-    "branches",
-    "chain",
-    "check",
-    "choose",
-    "either",
-    "negation",
-    "parted",
-    "raised",
-    "truth",
-    "truth_value",
-]
-
 
 def truth(test: Any) -> Any:
     """`bool(test)`: a bool where all lanes of the region agree, else a bool array, one per lane."""

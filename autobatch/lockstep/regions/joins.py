@@ -15,8 +15,6 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.merging import UNBOUND, batch_of, joined
 from autobatch.ops.rules.aliasing import has_views
 
-__all__ = ["Piece", "joined_where_bound", "meet", "narrowed_values"]
-
 Piece = tuple[Any, tuple[Any, ...]]
 """A region, and the values that its lanes bring."""
 

@@ -32,20 +32,6 @@ from autobatch.lockstep.values.sequences import LaneSequence, lane_sequence
 from autobatch.ops.rules.aliasing import has_views, is_scalar, zero_d
 from autobatch.ops.rules.row_gather import rows_between
 
-__all__ = [
-    "Loop",
-    "SharedLoop",
-    "UniformLoop",
-    "Walk",
-    "each",
-    "for_walk",
-    "items_of",
-    "loop",
-    "loop_over",
-    "until",
-    "while_walk",
-]
-
 
 class SharedLoop:
     """A loop that all lanes run alike over one iterable."""

@@ -20,36 +20,12 @@ from autobatch.batches.examples import prefix_lanes, stack_results, take_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.current import Example, current_region, is_changing, let_go, random_key
+from autobatch.core.current import Example, current_region, is_changing, random_key
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop, OverTime
 from autobatch.lockstep.values.merging import concatenated, stackable
 from autobatch.ops.rules.aliasing import is_scalar
 from autobatch.ops.rules.row_gather import rows_between
-
-__all__ = [
-    "LaneExample",
-    "Order",
-    "OutsideError",
-    "Prefix",
-    "Root",
-    "Subset",
-    "check_time",
-    "current_root",
-    "freeze",
-    "home_of",
-    "is_changeable",
-    "is_made",
-    "lanes_within",
-    "let_go",
-    "part_of",
-    "picked",
-    "remember",
-    "require_own",
-    "require_whole",
-    "taken",
-    "unbound",
-]
 
 
 class Root:

@@ -45,20 +45,6 @@ from autobatch.ops.rules.ragged_checks import as_ids, check_ids
 from autobatch.tables.lookup import PackedRows, lookup_p
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = [
-    "dict_of",
-    "getitem",
-    "is_table",
-    "list_of",
-    "made",
-    "own",
-    "rows_later",
-    "setattribute",
-    "setitem",
-    "setitem_in",
-    "update",
-]
-
 _UPDATES = {each.symbol: each.inplace for each in ARITHMETIC}
 _PLAIN = {each.symbol: each.function for each in ARITHMETIC}
 _NAMES = {each.symbol: each.name for each in ARITHMETIC}

@@ -22,11 +22,6 @@ from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.lists import LaneList, differs
 from autobatch.ops.rules.dispatch import UFUNCS
 
-__all__ = [
-    "BINARY", "PLAIN", "UNARY", "class_of_lanes", "convertible", "found", "getattribute", "is_plain", "refuse_hooks",
-    "refuse_items",
-]  # fmt: skip
-
 PLAIN = frozenset({
     MaskedBatch, PackedBatch, LaneList, np.ndarray, int, float, bool, complex, str, bytes, list, tuple, dict,
     set, frozenset, range, slice, type(None), ModuleType, *np.sctypeDict.values(),

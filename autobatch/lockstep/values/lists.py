@@ -15,13 +15,11 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.current import current_region, set_region
+from autobatch.core.current import current_region, let_go, set_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within, let_go
+from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within
 from autobatch.lockstep.values.merging import concatenated, stackable
-
-__all__ = ["LaneList", "differs", "plain", "plain_lists"]
 
 
 class LaneList:

@@ -19,21 +19,6 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.row_gather import rows_between, rows_p
 
-__all__ = [
-    "Enumerated",
-    "LaneSequence",
-    "Nested",
-    "Ranges",
-    "RowSequence",
-    "SharedSequence",
-    "Trees",
-    "Watched",
-    "Zipped",
-    "in_reverse",
-    "lane_sequence",
-    "nested_item",
-]
-
 
 class LaneSequence:
     """Items per lane. `open` is called once, in the region that the loop starts in; then `at` for each step in turn.

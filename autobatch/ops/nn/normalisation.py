@@ -25,24 +25,6 @@ from autobatch.ops.rules.dispatch import as_array, cast
 from autobatch.ops.rules.padding import fill, fill_p, kept, quietly, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, normal_axes, normalise_axis
 
-__all__ = [
-    "as_floating",
-    "as_rows",
-    "is_worthwhile",
-    "layer_norm",
-    "layer_norm_gradient_of_rows",
-    "layer_norm_of_rows",
-    "layer_norm_p",
-    "log_softmax",
-    "log_softmax_p",
-    "logsumexp",
-    "logsumexp_p",
-    "softmax",
-    "softmax_gradient_of_rows",
-    "softmax_of_rows",
-    "softmax_p",
-]
-
 _LEAST_ELEMENTS = 1 << 14
 _SOFTMAX_COST, _NORM_COST = 8, 4  # bytes that a thread reads from its cache in the time of one element
 VECTOR = VectorLayout("f4", 16)

@@ -16,8 +16,6 @@ from autobatch.ops.rules.kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, quietly, unbroadcast
 from autobatch.ops.rules.sizes import normalise_axis
 
-__all__ = ["accumulate", "argsort_p", "cumprod_p", "cumsum_p", "diff", "ediff1d", "gradient", "sort_p", "trapezoid"]
-
 
 def _along_one_axis(rule: Callable[[Op, Batched, int, dict[str, Any]], Batched]) -> Callable[..., Batched]:
     """The rule of an op along one axis: `rule(op, x, axis, params for the batch's data)`, and of axis=None."""

@@ -30,18 +30,6 @@ from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, imple
 from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select, unbroadcast
 from autobatch.ops.rules.sizes import axes_of, broadcast_size, first_difference, has_lengths, lane_lengths, sizes_of
 
-__all__ = [
-    "blocked_matmul_p",
-    "column_blocks_p",
-    "convolve",
-    "correlate",
-    "cross",
-    "einsum_p",
-    "has_blocks",
-    "kron",
-    "matmul_p",
-]
-
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -422,6 +410,7 @@ def check_matmul(x: tuple[Size, ...], y: tuple[Size, ...], name: str = "matmul")
 
 
 def check_same(a: Size, b: Size, name: str) -> None:
+    """Raise ShapeError, with the first such example, where two contracted dimensions differ."""
     if same_size(a, b):
         return
     left, right, lane = first_difference(a, b)

@@ -27,20 +27,6 @@ from autobatch.ops.rules.dispatch import (
 from autobatch.ops.rules.kinds import elementwise, elementwise_rule
 from autobatch.ops.rules.padding import kept
 
-__all__ = [
-    "UFUNCS",
-    "astype",
-    "astype_p",
-    "clip",
-    "copy",
-    "copy_p",
-    "elementwise_of",
-    "imag",
-    "imag_p",
-    "real",
-    "real_p",
-]
-
 _LN2 = float(np.log(2.0))
 _LN10 = float(np.log(10.0))
 

@@ -17,8 +17,6 @@ from autobatch.ops.rules.kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, quietly, unbroadcast, without_padding
 from autobatch.ops.rules.sizes import normalise_axis
 
-__all__ = ["fft", "ifft", "irfft", "rfft"]
-
 _INVERSE = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
 _HERE = {None: "backward", "backward": "backward", "ortho": "ortho", "forward": "forward"}
 

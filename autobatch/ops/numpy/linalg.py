@@ -18,8 +18,6 @@ from autobatch.ops.rules.kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, to_width, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
 
-__all__ = ["det", "inv", "norm", "slogdet", "solve", "svdvals", "tri", "unpadded_rule"]
-
 
 def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:  # noqa: N803
     """np.tri; the sizes may differ between examples."""

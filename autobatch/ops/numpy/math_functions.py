@@ -19,8 +19,6 @@ from autobatch.ops.numpy.elementwise import UFUNCS, astype_p
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.ops.rules.kinds import elementwise, elementwise_rule, vjp_columns
 
-__all__ = ["OF_NUMBERS", "number", "of_number"]
-
 _TWO_BY_ROOT_OF_PI = 2.0 / math.sqrt(math.pi)
 
 

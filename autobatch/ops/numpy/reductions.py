@@ -18,18 +18,6 @@ from autobatch.ops.rules.kinds import by_length
 from autobatch.ops.rules.padding import fill, quietly, unbroadcast
 from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
 
-__all__ = [
-    "UFUNC_REDUCTIONS",
-    "check_not_empty",
-    "counts",
-    "expand",
-    "highest",
-    "one_axis",
-    "reduced_sizes",
-    "reduction",
-    "shifted",
-]
-
 
 def reduced_sizes(sizes: Sequence[Size], axes: Sequence[int], keepdims: bool) -> tuple[Size, ...]:
     """The example sizes that are left once these axes are reduced."""

@@ -31,28 +31,6 @@ from autobatch.ops.rules.sizes import (
     width_of,
 )
 
-__all__ = [
-    "broadcast_arrays",
-    "broadcast_to",
-    "broadcast_to_p",
-    "expand_dims",
-    "flip",
-    "fliplr",
-    "flipud",
-    "ix_",
-    "meshgrid",
-    "moveaxis",
-    "ravel",
-    "reshape",
-    "reshape_p",
-    "rollaxis",
-    "rot90",
-    "squeeze",
-    "swapaxes",
-    "transpose",
-    "transpose_p",
-]
-
 # transposition
 
 
@@ -579,7 +557,8 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     return np.moveaxis(a, axis, start - 1 if axis < start else start)
 
 
-def _atleast(x: Any, rank: int) -> Any:
+def at_least(x: Any, rank: int) -> Any:
+    """`np.atleast_1d`, `np.atleast_2d` or `np.atleast_3d` of one array."""
     x = as_array(x)
     have = ndim_of(x)
     if have >= rank:
@@ -594,7 +573,7 @@ def _atleast(x: Any, rank: int) -> Any:
 def _register_atleast(function: Callable[..., Any], rank: int) -> None:
     @implements(function)
     def atleast(*arys: Any) -> Any:
-        return _atleast(arys[0], rank) if len(arys) == 1 else tuple(_atleast(x, rank) for x in arys)
+        return at_least(arys[0], rank) if len(arys) == 1 else tuple(at_least(x, rank) for x in arys)
 
 
 _register_atleast(np.atleast_1d, 1)

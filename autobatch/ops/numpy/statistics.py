@@ -19,8 +19,6 @@ from autobatch.ops.rules.kinds import lanewise
 from autobatch.ops.rules.padding import fill_p, unbroadcast
 from autobatch.ops.rules.sizes import axes_of, has_lengths, normal_axes, normalise_axis
 
-__all__ = ["bincount", "digitize", "mean_p", "var_p", "without_nan"]
-
 
 def _working(dtype: np.dtype, given: Any) -> np.dtype:
     """The dtype that NumPy accumulates a mean in."""

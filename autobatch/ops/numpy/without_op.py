@@ -33,8 +33,6 @@ from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.aliasing import may_overlap
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements, top_box
 
-__all__ = ["UNSUPPORTED_REASONS", "reason", "twin"]
-
 
 def _typed(x: Any) -> Any:
     return dtype_of(x) if is_boxed(x) and getattr(x, "scalar", None) is None else _weak(x)

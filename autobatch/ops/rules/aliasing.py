@@ -25,25 +25,6 @@ from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.rules.dispatch import Declined, top_box
 
-__all__ = [
-    "NON_C_ORDER",
-    "cast_for_write",
-    "has_views",
-    "into",
-    "is_contiguous",
-    "is_scalar",
-    "is_unclear",
-    "may_overlap",
-    "record_of",
-    "refused",
-    "set_order",
-    "stand_in",
-    "unclear_view",
-    "view",
-    "write",
-    "zero_d",
-]
-
 _PRUNE = 32  # look for dead views each time their number has doubled from here
 
 

@@ -22,28 +22,6 @@ from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_o
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import UnsupportedError
 
-__all__ = [
-    "CONSTANT",
-    "FUNCTIONS",
-    "NUMPY_OWN",
-    "UFUNCS",
-    "UNSUPPORTED",
-    "Coverage",
-    "Declined",
-    "any_shorter",
-    "any_true",
-    "as_array",
-    "cast",
-    "implements",
-    "is_default",
-    "name_of",
-    "needs",
-    "no_rule",
-    "refuse",
-    "top_box",
-    "ufunc_table",
-]
-
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 NUMPY_OWN: set[Callable[..., Any]] = set()

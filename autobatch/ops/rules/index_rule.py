@@ -40,21 +40,6 @@ from autobatch.ops.rules.sizes import (
     width_of,
 )
 
-__all__ = [
-    "FULL",
-    "Spec",
-    "basic_index",
-    "build",
-    "flat_positions",
-    "getitem_rule",
-    "is_basic",
-    "is_static",
-    "on_axis",
-    "parse",
-    "scatter_rule",
-    "shown",
-]
-
 Spec = tuple[tuple[Any, ...], ...]
 FULL = ("s", None, None, None)
 _KNOWN = frozenset((int, type(None)))

@@ -16,17 +16,6 @@ from autobatch.facts.operators import COMPARISONS
 from autobatch.ops.rules.padding import align, quietly, spread, to_widths, unbroadcast
 from autobatch.ops.rules.sizes import broadcast_sizes, has_lengths, lane_lengths, lanes_of, target_extents
 
-__all__ = [
-    "by_length",
-    "elementwise",
-    "elementwise_rule",
-    "join_groups",
-    "lanewise",
-    "strong",
-    "values_of",
-    "vjp_columns",
-]
-
 _SCALARS = (int, float, bool, complex)
 
 

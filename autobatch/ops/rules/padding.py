@@ -15,23 +15,6 @@ from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_si
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.sizes import size_per_lane
 
-__all__ = [
-    "align",
-    "closed",
-    "fill",
-    "fill_p",
-    "kept",
-    "quietly",
-    "select",
-    "spread",
-    "spread_p",
-    "stretch_p",
-    "to_width",
-    "to_widths",
-    "unbroadcast",
-    "without_padding",
-]
-
 
 def unbroadcast(ct: Any, like: Any) -> Any:
     """Sum a cotangent over the axes along which its operand was broadcast, and give it the operand's dtype.

@@ -18,37 +18,6 @@ from autobatch.kernels.rows import first_bad_id, first_bad_offset
 from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.sizes import as_batched, lane_lengths
 
-__all__ = [
-    "as_ids",
-    "bad_id",
-    "by_lane",
-    "check_ids",
-    "check_lane_ids",
-    "check_offsets",
-    "check_one_each",
-    "check_sorted",
-    "check_total",
-    "columns_of",
-    "count_segments",
-    "filler_lengths",
-    "flattened",
-    "flattened_lists",
-    "id_bound",
-    "in_lane",
-    "integer_ids",
-    "is_integer_index",
-    "lengths_of",
-    "of_all_examples",
-    "offsets_from",
-    "own_rows",
-    "pad_rows",
-    "read_csr",
-    "segments_in",
-    "segments_of",
-    "table_ids",
-    "whole_number",
-]
-
 _BEYOND = 1 << 62
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 

@@ -14,8 +14,6 @@ from autobatch.core.pytree import flatten, paths
 from autobatch.errors import OptionError, StructureError
 from autobatch.ray.place_names import place_name
 
-__all__ = ["Mapper", "RowError"]
-
 
 class RowError(Exception):
     """A row for which the function raised.

@@ -18,8 +18,6 @@ from autobatch.ray.maps.mapper import Mapper
 from autobatch.ray.maps.row_groups import Skipped, Unit, UnitDone, commit_unit, committed, files_of, run_unit, units_of
 from autobatch.ray.ray_session import losses_of_processes, ray_session
 
-__all__ = ["Mapped", "map"]
-
 _AHEAD = 2  # units that a worker has, so that it does not wait for the next
 
 

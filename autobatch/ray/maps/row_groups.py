@@ -16,8 +16,6 @@ from typing import Any
 from autobatch.errors import OptionError
 from autobatch.ray.maps.mapper import Mapper, RowError, arrow_column
 
-__all__ = ["Skipped", "Unit", "UnitDone", "commit_unit", "committed", "files_of", "run_unit", "units_of"]
-
 _CHUNK_BYTES = 16 << 20  # of a row group, uncompressed, that are mapped at a time
 _CHUNK_ROWS = 1 << 16
 _FIRST_TRY = 1 << 10  # rows that are tried together after one that failed

@@ -7,8 +7,6 @@ import numpy as np
 from autobatch.errors import ShapeError, StructureError
 from autobatch.tables.stored import StoredBlock
 
-__all__ = ["arrow_table", "blocks_of_arrow"]
-
 _SLOT = "slot:"
 
 

@@ -8,8 +8,6 @@ from autobatch.errors import OptionError
 from autobatch.kernels import keys as kernels
 from autobatch.tables.keyed.row_store import RowStore
 
-__all__ = ["EVICTIONS", "check_eviction", "victims"]
-
 EVICTIONS = ("lru", "lfu", "norm")
 _LARGE = 1 << 16  # rows from which more than asked for are taken out, so that not every step looks at all of them
 _SHARE = 8  # then a 256th of the table

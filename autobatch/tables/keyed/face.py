@@ -13,8 +13,6 @@ from autobatch.ops.rules.ragged_checks import as_ids, is_integer_index
 from autobatch.tables.protocol import Table
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["KeyedTable"]
-
 
 class KeyedTable(Table):
     """A table whose ids are keys, any integers of 64 bits; no key is wrong, and a look-up changes nothing.

@@ -18,8 +18,6 @@ from autobatch.kernels import strings as kernels
 from autobatch.ops.rules.ragged_checks import as_ids
 from autobatch.tables.lookup import index_table
 
-__all__ = ["Vocabulary", "hash_keys", "multi_hash"]
-
 _WAYS = ("add", "multiply", "concatenate")
 
 

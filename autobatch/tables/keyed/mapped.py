@@ -15,8 +15,6 @@ from autobatch.kernels.keys import find_sorted
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.stored import StoredBlock
 
-__all__ = ["mapped_variable"]
-
 _KEY_BYTES = 256  # read from memory to find a key
 T = TypeVar("T")
 

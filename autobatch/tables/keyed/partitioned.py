@@ -15,8 +15,6 @@ from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.stored import StoredBlock
 
-__all__ = ["PartitionedVariable"]
-
 T = TypeVar("T")
 
 

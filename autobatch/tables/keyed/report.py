@@ -4,8 +4,6 @@ import dataclasses
 
 import numpy as np
 
-__all__ = ["VariableReport"]
-
 
 @dataclasses.dataclass(frozen=True)
 class VariableReport:

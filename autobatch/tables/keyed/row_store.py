@@ -21,8 +21,6 @@ from autobatch.kernels import keys as kernels
 from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION
 from autobatch.tables.stored import Changes, StoredBlock
 
-__all__ = ["Change", "RowSlot", "RowStore", "empty_slots"]
-
 _FULLEST = 0.6  # of an index, which is looked into for fewer than two lines of the cache
 _GROWTH = 1.3  # of a new one, so that it is never much less than half full
 _AT_FIRST = 0.5  # how full it is where many keys come at once

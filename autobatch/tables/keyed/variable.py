@@ -25,8 +25,6 @@ from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows, first_seen
 from autobatch.tables.stored import Changes, StoredBlock
 
-__all__ = ["EmbeddingVariable", "SlotOf"]
-
 _KEYS = (np.dtype(np.int64), np.dtype(np.uint64))
 _tokens = itertools.count(1)
 _none = np.empty(0, np.int64)
