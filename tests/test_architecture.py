@@ -77,9 +77,9 @@ LATE_IMPORTS = {
             ("mapping", "tqdm"),
         ]
     },
-    ("autobatch.tables.keyed.arrow_exchange", "pyarrow"): "only where a table goes to Arrow or comes from it",
+    ("autobatch.tables.stored", "pyarrow"): "only where a table goes to Arrow or comes from it",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
-    ("autobatch.testing.smallest", "hypothesis"): "only where a difference was found",
+    ("autobatch.testing.sameness", "hypothesis"): "only where a difference was found",
 }
 
 # Sizes. The limits of the package as a whole go up only with what it can do anew.

@@ -8,7 +8,6 @@ import numpy as np
 
 from autobatch.api.call_ways import run_gradient, run_map
 from autobatch.autodiff import grad as plain
-from autobatch.autodiff import jvp as forward
 from autobatch.autodiff import tape as tapes
 from autobatch.core.diagnostics import fell_back, hide_frames, warn_user
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
@@ -245,7 +244,7 @@ def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) ->
     array([2., 2.])
     """
     try:
-        return _forgetting(forward.jvp)(taped(f), primals, tangents)
+        return _forgetting(plain.jvp)(taped(f), primals, tangents)
     except Exception as error:
         hide_frames(error)
         raise

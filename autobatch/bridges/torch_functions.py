@@ -8,7 +8,7 @@ import numpy as np
 
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.transforms import taped
-from autobatch.autodiff.vjp import vjp
+from autobatch.autodiff.grad import vjp
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch

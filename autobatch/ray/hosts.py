@@ -1,10 +1,15 @@
-"""Where the workers and shards of a training are, as what leads it sees them: `Training`, `Start`, `Lost`."""
+"""Where the workers and shards of a training are, as what leads it sees them; `LocalTraining`: in this process."""
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from autobatch.ray.training_worker import TrainingPlan
+from autobatch.checkpoint.checkpoints import Checkpoints
+from autobatch.ray.local_communicator import LocalCommunicator
+from autobatch.ray.shard import Shard
+from autobatch.ray.sharded_checkpoints import restored_shard, shard_folder
+from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 
 
@@ -55,3 +60,69 @@ class Training(Protocol):
 
     def stop(self) -> None:
         """End all of it."""
+
+
+def shard_of(plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any = None) -> Shard:
+    """A shard as a training starts it.
+
+    Args:
+        start: what it begins from. parts: the shard's part of each variable, by name; None: they are in the checkpoint.
+    """
+    slots = start.slots
+    if parts is None:
+        assert start.folder is not None
+        tables, slots = restored_shard(start.folder, start.step, start.saved_in, index, shards)
+        parts = dict(zip(plan.variables, tables, strict=True))
+    return Shard(workers, parts, plan.optimizer, copy.deepcopy(slots), start.step, plan.staleness)
+
+
+class LocalTraining:
+    """A training in this process.
+
+    Args:
+        group: what its messages go through.
+    """
+
+    def __init__(self, group: LocalCommunicator) -> None:
+        self.group = group
+        self.workers, self.shards = group.workers, group.shards
+        self._workers: list[TrainingWorker] = []
+        self._savers: list[Checkpoints] = []
+
+    def start(self, plan: TrainingPlan, start: Start) -> None:
+        """Make workers and shards."""
+        self.stop()
+        shards = []
+        for i in range(self.shards):
+            parts = None if start.variables is None else {name: x.parts[i] for name, x in start.variables.items()}
+            shards.append(shard_of(plan, start, i, self.shards, self.workers, parts))
+        self.group.begin(shards)
+        self._workers = [
+            TrainingWorker(plan, member, *copy.deepcopy((start.dense, start.state))) for member in self.group.members
+        ]
+
+    def run(self, first: int, last: int) -> list[float]:
+        """Take steps."""
+        return self.group.run(lambda member: self._workers[member.rank].run(first, last))[0]
+
+    def save(self, folder: str, committed: Sequence[int], keep: int) -> None:
+        """Have every shard save."""
+        if not self._savers:
+            self._savers = [Checkpoints(shard_folder(folder, self.shards, i)) for i in range(self.shards)]
+        for shard, saver in zip(self.group.shard_objects, self._savers, strict=True):
+            shard.save(saver, committed, keep)
+
+    def dense(self) -> tuple[list[Any], Any]:
+        """What the first worker has."""
+        return self._workers[0].dense, self._workers[0].state
+
+    def variables(self) -> tuple[dict[str, list[Any]], Any]:
+        """What the shards have."""
+        shards = self.group.shard_objects
+        return {name: [shard.tables[name] for shard in shards] for name in shards[0].tables}, shards[0].state
+
+    def stop(self) -> None:
+        """Let go of the folders, and of the memory of variables, which no collection of garbage has to find."""
+        for saver in self._savers:
+            saver.close()
+        self._savers, self._workers, self.group.shard_objects = [], [], []

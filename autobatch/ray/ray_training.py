@@ -13,8 +13,7 @@ from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.core.config import options
 from autobatch.errors import OptionError
 from autobatch.ray.communicator import Communicator
-from autobatch.ray.hosts import Start
-from autobatch.ray.local_training import shard_of
+from autobatch.ray.hosts import Start, shard_of
 from autobatch.ray.messages import Reply, ShardRequest
 from autobatch.ray.ray_session import losses_of_processes, ray_session
 from autobatch.ray.shard import Shard

@@ -19,9 +19,8 @@ from autobatch.lockstep.runtime import NAMES
 from autobatch.lockstep.side_effects import WATCHING, noting
 from autobatch.rewrite.block_sites import BlockSites
 from autobatch.rewrite.callees import helper
-from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
-from autobatch.rewrite.expressions import Calls, Choices, Displays, Guards, Operators, Reads, is_pause
+from autobatch.rewrite.expressions import Calls, Choices, Comprehensions, Displays, Guards, Operators, Reads, is_pause
 from autobatch.rewrite.stores import Ownership, Stores
 from autobatch.syntax.quote import located
 from autobatch.syntax.scopes import bound_names, parameters

@@ -20,8 +20,7 @@ from autobatch.errors import ForcedValueError, ShapeError, UnsupportedError
 from autobatch.lazy.fibers import examples_in
 from autobatch.testing.compare import Difference, coarsest, compare, largest_error
 from autobatch.testing.compared_ways import Compiled, ReferenceLoop, Unfit, Way, default_ways, is_float
-from autobatch.testing.directions import check_directions
-from autobatch.testing.gradients import Gradients, cotangents, fresh, gradients, shared_floats
+from autobatch.testing.gradients import Gradients, check_directions, cotangents, fresh, gradients, shared_floats
 
 
 @dataclasses.dataclass

@@ -12,7 +12,7 @@ from autobatch.batches.examples import examples
 from autobatch.core.config import options
 from autobatch.core.pytree import flatten, paths
 from autobatch.errors import OptionError, StructureError
-from autobatch.ray.place_names import place_name
+from autobatch.ray.key_columns import place_name
 
 
 class RowError(Exception):
