@@ -77,7 +77,7 @@ LATE_IMPORTS = {
             ("mapping", "tqdm"),
         ]
     },
-    ("autobatch.tables.stored", "pyarrow"): "only where a table goes to Arrow or comes from it",
+    ("autobatch.tables.keyed.arrow_exchange", "pyarrow"): "only where a table goes to Arrow or comes from it",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
     ("autobatch.testing.sameness", "hypothesis"): "only where a difference was found",
 }

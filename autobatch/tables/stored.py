@@ -18,8 +18,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from autobatch.errors import ShapeError, StructureError
-
 
 class StoredBlock(NamedTuple):
     """Some keys with all that belongs to them; the arrays are copies, of at most as many rows as were asked for.
@@ -95,53 +93,3 @@ class StoredTable(Protocol):
         Args:
             step: the step of the saved table; None: it stays.
         """
-
-
-_SLOT = "slot:"
-
-
-def arrow_table(block: StoredBlock) -> Any:
-    """Columns "key", "row", "version", "count" and "slot:<name>" for each slot; rows are lists of a fixed size."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    columns = {"key": pa.array(block.keys), "row": _lists(block.rows)}
-    columns |= {"version": pa.array(block.versions), "count": pa.array(block.counts)}
-    columns |= {_SLOT + name: _lists(rows) for name, rows in block.slots.items()}
-    return pa.table(columns)
-
-
-def _lists(rows: np.ndarray) -> Any:
-    import pyarrow as pa  # noqa: PLC0415
-
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(rows).reshape(-1)), rows.shape[1])
-
-
-def blocks_of_arrow(table: Any, dim: int, dtype: np.dtype) -> list[StoredBlock]:
-    """The blocks of such a table, one for each of its chunks; versions and counts that are not there are 0.
-
-    Raises:
-        StructureError: no keys or rows. ShapeError: rows of another length.
-    """
-    missing = {"key", "row"} - set(table.column_names)
-    if missing:
-        raise StructureError(f"an Arrow table of {table.column_names}; expected the columns {sorted(missing)}, too")
-    out = []
-    for batch in table.to_batches():
-        count = batch.num_rows
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        rows = _matrix(columns["row"], count)
-        if rows.shape[1] != dim:
-            raise ShapeError(f"rows of {rows.shape[1]} numbers in an Arrow table; expected {dim}")
-        slots = {name.removeprefix(_SLOT): _matrix(x, count) for name, x in columns.items() if name.startswith(_SLOT)}
-        numbers = [
-            columns[name].to_numpy(zero_copy_only=False) if name in columns else np.zeros(count, np.int64)
-            for name in ("version", "count")
-        ]
-        keys = columns["key"].to_numpy(zero_copy_only=False)
-        out.append(StoredBlock(keys, rows.astype(dtype, copy=False), slots, *numbers))
-    return out
-
-
-def _matrix(column: Any, count: int) -> np.ndarray:
-    flat = column.flatten().to_numpy(zero_copy_only=False)
-    return flat.reshape(count, -1) if count else np.empty((0, getattr(column.type, "list_size", 0)), flat.dtype)

@@ -15,13 +15,14 @@ from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, St
 from autobatch.kernels.keys import DEAD
 from autobatch.ops.nn import init
 from autobatch.tables.keyed import admission as admissions
+from autobatch.tables.keyed.arrow_exchange import arrow_table, blocks_of_arrow
 from autobatch.tables.keyed.face import KeyedTable
 from autobatch.tables.keyed.partitioned import partitioned_from
 from autobatch.tables.keyed.row_store import Change, RowStore, check_eviction, victims
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows, first_seen
-from autobatch.tables.stored import Changes, StoredBlock, arrow_table, blocks_of_arrow
+from autobatch.tables.stored import Changes, StoredBlock
 
 _KEYS = (np.dtype(np.int64), np.dtype(np.uint64))
 _tokens = itertools.count(1)
