@@ -37,7 +37,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class _Nothing:
-    """What no function returns, so that to a type checker only a result of `Any` is one."""
+    """A type that no function returns: to a type checker only a result of type `Any` is one."""
 
 
 class BatchFunction(Generic[P, R_co]):
@@ -125,7 +125,7 @@ Functions and classes it knows by itself."""
 
 
 def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None:
-    """Say of a call that failed that a list of arrays among its arguments was one example."""
+    """Add a note to a failed call's error if a list of arrays among its arguments was taken for one example."""
     sizes = [len(arg) for arg in given if type(arg) is list and arg and all(isinstance(x, np.ndarray) for x in arg)]
     if sizes and not any(_ONE_EXAMPLE in note for note in getattr(error, "__notes__", ())):
         name = getattr(function, "__name__", "")

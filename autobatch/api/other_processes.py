@@ -18,7 +18,7 @@ _owners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def made_of(decorated: Any) -> tuple[Any, ...]:
-    """What `__reduce__` of a decorated function gives."""
+    """The value of `__reduce__` of a decorated function."""
     function = decorated.__wrapped__
     module, name = decorated.__module__, getattr(function, "__qualname__", "")
     found = _looked_up(module, name)
@@ -31,7 +31,7 @@ def made_of(decorated: Any) -> tuple[Any, ...]:
 
 
 def by_name(module: str, name: str) -> Any:
-    """What a module has by this name."""
+    """The object that a module holds under this name."""
     out: Any = sys.modules.get(module) or __import__(module, fromlist=["_"])
     for part in name.split("."):
         out = getattr(out, part)
@@ -46,7 +46,7 @@ def _looked_up(module: str, name: str) -> Any:
 
 
 def itself(decorated: Any) -> Any:
-    """The function of a decorated one, as one that knows by which name it is found; the same each time."""
+    """The undecorated function, which knows the name it is found by; the same object each time."""
     kept = decorated.__dict__.get("_ab_kept")
     if kept is not None:
         return kept
@@ -72,7 +72,7 @@ def revived(kind: type, function: Any, strict: bool, sources: dict[str, list[str
 
 
 def _sources(function: Any) -> dict[str, list[str]]:
-    """The lines of what is in no file, of a function and of those that it names."""
+    """The source lines of a function, and of those that it names, that are in no file."""
     out: dict[str, list[str]] = {}
     functions, seen = [function], {id(function)}
     for each in functions:  # which grows on the way

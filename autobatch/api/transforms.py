@@ -84,7 +84,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
-    """As `map`, and what was launched."""
+    """`map`, and statistics of what was launched."""
     function = undecorated(f)
     if Shared not in [type(each) for each in example_sequences]:
         if len(example_sequences) > 1:
@@ -104,7 +104,7 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
 
 
 class Shared:
-    """What `shared` gives: a value that stands for itself in every example.
+    """The result of `shared`: a value that is the same in every example.
 
     Attributes:
         value: it.
@@ -136,7 +136,7 @@ def shared(x: Any) -> Any:
 
 
 def _warn_of_arrays(sequences: Sequence[Any]) -> None:
-    """An array beside lists of examples is zipped with them: were its rows meant, or was it all of it?"""
+    """Warn of an array beside lists of examples: it is zipped with them, which may not be meant."""
     if len(sequences) < 2 or not any(isinstance(each, list | tuple) for each in sequences):
         return
     for at, each in enumerate(sequences):
@@ -200,7 +200,7 @@ def value_and_grad(
 def value_and_grad(
     f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[P, tuple[Any, Any]]:
-    """As `grad`, and the value too.
+    """The gradient, as `grad` gives it, and the value.
 
     Args:
         f, argnums, has_aux: as for `grad`.
@@ -251,7 +251,7 @@ def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) ->
 
 
 def taped(f: Any) -> Any:
-    """What calls `f` in its form for gradients; anything that cannot be called as it is."""
+    """The form of `f` for gradients; `f` itself where it cannot be called."""
     if not callable(f):
         return f
 
@@ -264,7 +264,7 @@ def taped(f: Any) -> Any:
 
 
 def _chosen(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool) -> Callable[..., Any]:
-    """The gradient, of which it is known what it is: so it can be compiled, and a map of it."""
+    """A gradient function that is known as one, so that it, and a map of it, can be compiled."""
     gradient._ab_differentiated = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
 
     @functools.wraps(gradient)

@@ -28,7 +28,7 @@ from autobatch.ops.rules.kinds import elementwise
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """What a function that `grad` or `value_and_grad` made gives.
+    """How a function made by `grad` or `value_and_grad` was made.
 
     Attributes:
         function: the function that is differentiated.
@@ -45,18 +45,18 @@ class Gradient:
 
     @classmethod
     def of(cls, f: Callable[..., Any], argnums: Any, has_aux: bool, with_value: bool) -> "Gradient":
-        """That of a call of `grad` or `value_and_grad`."""
+        """A `Gradient` from the arguments of `grad` or `value_and_grad`."""
         return cls(f, *_positions(argnums), bool(has_aux), with_value)
 
     def result(self, value: Any, gradient: Any) -> Any:
-        """What is given for a value of the function and a gradient."""
+        """The return value, from the function's value and its gradient."""
         if self.with_value:
             return value, gradient
         return (gradient, value[1]) if self.has_aux else gradient
 
 
 def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """The gradient of a function that returns one real scalar; what `ab.grad` says, but for arrays that `f` makes."""
+    """The gradient of a function that returns one real scalar: `ab.grad`, but for arrays that `f` creates."""
     both = value_and_grad(f, argnums, has_aux)
 
     @functools.wraps(f)
@@ -70,7 +70,7 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """As `grad`, and the value too: (value, gradient), or with `has_aux` ((value, aux), gradient).
+    """(value, gradient), or with `has_aux` ((value, aux), gradient); otherwise as `grad`.
 
     Arguments, gradients and errors are those of `grad`; the value has the dtype that `f` gives it.
 
@@ -142,7 +142,7 @@ def _call(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) ->
 
 
 class DifferentiatedInput:
-    """One leaf of the differentiated arguments: what stands for it inside the function, and how its gradient ends."""
+    """One leaf of the differentiated arguments: its stand-in inside the function, and how its gradient ends."""
 
     __slots__ = ("boxed", "error", "leaf", "value")
 
@@ -312,7 +312,7 @@ def _backward(tape: Tape, result: Any, inputs: Sequence[DifferentiatedInput]) ->
 
 
 def unboxed(leaf: Any, tape: Tape) -> Any:
-    """What a value on this tape holds; anything else as it is."""
+    """The data of a value on this tape; any other value unchanged."""
     if type(leaf) is TapeArray:
         return leaf.value if leaf.tape is tape else leaf
     if rank_of(leaf) == BATCH_RANK and (isinstance(leaf, Batched) or hasattr(leaf, "values")):
@@ -376,7 +376,7 @@ def _recorded(leaf: Any, tape: Tape) -> TapeArray | None:
 
 
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """What `ab.jvp` says, but for arrays that `f` makes."""
+    """`ab.jvp`, without support for arrays that `f` itself creates."""
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list) or len(primals) != len(tangents):
         raise UnsupportedError(
             "primals and tangents are a tuple each, with as many tangents as arguments: write ab.jvp(f, (x,), (v,))"
@@ -436,7 +436,7 @@ def _leaves_like(given: Any, gradient: Any) -> list[Any]:
 
 
 def _inner(gradient: Any, direction: Any) -> Any:
-    """Their inner product; of a table's gradient that of the rows that were read."""
+    """The inner product of a gradient and a direction; of a table's gradient, over the rows that were read."""
     if isinstance(gradient, SparseCotangent) or hasattr(gradient, "rows"):
         return (gradient.rows * np.asarray(direction)[gradient.ids]).sum()
     return np.sum(gradient * direction)

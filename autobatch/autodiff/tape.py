@@ -99,7 +99,7 @@ class Tape:
         return TapeArray(self, len(self.nodes) - 1, value)
 
     def constant(self, value: Any) -> "TapeArray":
-        """An array that carries no gradient until some value that does is written into it."""
+        """An array without a gradient, until a value with one is written into it."""
         return TapeArray(self, -1, value)
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ def _contribute(pending: list[Any], index: int, contribution: Any) -> None:
 
 
 def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
-    """The step back over an op with several outputs, which are the nodes that follow it."""
+    """Walk back over an op with several outputs, which are the nodes that follow it."""
     op, outs, args, params, parents = node
     ahead = pending[index + 1 : index + 1 + len(outs)]
     cts = [part.to_dense() if isinstance(part, SparseCotangent) else part for part in ahead]
@@ -301,7 +301,7 @@ class TapeArray(RecordedArray, ArrayFace):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """What `isinstance` sees: the class of what NumPy would have here."""
+        """The class that `isinstance` sees: that of the NumPy value in its place."""
         return self.value.__class__
 
     @property

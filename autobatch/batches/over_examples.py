@@ -108,7 +108,7 @@ def min(x: Any, by: str = "element") -> Any:
 
 
 def count(x: Any, by: str = "element") -> Any:
-    """How many elements, or examples, a batch has: what `mean` divides by.
+    """The number of elements, or of examples, of a batch: the divisor of `mean`.
 
     Args:
         x: as for `sum`.

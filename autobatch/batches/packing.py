@@ -48,7 +48,7 @@ def as_arrays(examples: Sequence[Any], path: str = "") -> list[Any]:
 
 
 def _give_dtype(examples: Sequence[Any], arrays: list[Any]) -> None:
-    """Have what is empty, and a float only because NumPy makes it one, take the dtype of the others, in place."""
+    """Give empty arrays, and floats that NumPy only defaulted to, the dtype of the others, in place."""
     bare = [
         i
         for i, x in enumerate(arrays)
@@ -81,7 +81,7 @@ def _refuse(arrays: Sequence[Any], path: str) -> None:
 
 
 def at(index: int, path: str) -> str:
-    """How a message names an example, or a part of it.
+    """The name of an example, or of a part of it, in messages.
 
     >>> at(3, ""), at(3, "['ids']")
     ('example 3', "example 3 at ['ids']")

@@ -97,7 +97,7 @@ def _float_div(x: Any, y: Any) -> Any:
 
 
 def _finite(ufunc: Any) -> Callable[..., Any]:
-    """For ufuncs that are Python's on finite operands only."""
+    """Ufuncs that agree with Python's operators on finite operands only."""
 
     def divide(x: Any, y: Any) -> Any:
         finite = not _has_zero(y) and np.isfinite(x).all() and np.isfinite(y).all()

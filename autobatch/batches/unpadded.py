@@ -29,7 +29,7 @@ _MOST_FILLED = 0.9  # of the padded positions; where more are filled, the copies
 
 
 class _Layout:
-    """Where the positions inside the examples are in (lanes, width), row by row.
+    """Positions of the examples' elements in a (lanes, width) array, row by row.
 
     Attributes:
         shape: (lanes, width); offsets: (lanes + 1,) int64, where each lane's positions begin among all of them.
@@ -166,7 +166,7 @@ def _pays(shape: Sequence[int], lengths: Lengths) -> bool:
 
 
 def layout_of(lengths: Lengths, width: int) -> _Layout:
-    """Where the positions inside of lanes of these lengths are, in data of this width."""
+    """The `_Layout` of lanes of these lengths in data of this width."""
     layout = lengths.derived.get(width)
     if layout is None:
         layout = lengths.derived[width] = _Layout(lengths, width)
@@ -270,7 +270,7 @@ def _segments(values: Any, *, ufunc: np.ufunc, layout: _Layout, dtype: np.dtype,
 
 
 def _segments_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """Of a sum to all elements, of an extremum to the first one of each lane."""
+    """The vjp: of a sum to all elements, of an extremum to the first one of each lane."""
     ufunc, layout, (values,) = params["ufunc"], params["layout"], args
     spread = rows_p(ct, layout.lanes)
     if ufunc is np.add:

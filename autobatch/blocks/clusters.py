@@ -36,7 +36,7 @@ def leads(kind: Kind) -> bool:
 
 
 def width_of(kind: Kind) -> int:
-    """How many elements each example has."""
+    """The number of elements per example."""
     return int(np.prod(kind.shape[1:], dtype=np.int64))
 
 
@@ -207,7 +207,7 @@ class Plan:
                 self.inlined.add(slot)
 
     def _range_read(self, reader: Step, slot: int) -> tuple[int, int] | None:
-        """What a step reads of each row, if it can be computed there."""
+        """The range that a step reads of each row, if it can be computed there."""
         if reader.out in self.inlined:
             reads = [read for read in self.reads[reader.out] if read.slot == slot]
             width = width_of(self.code.kinds[slot])
@@ -376,7 +376,7 @@ def _at(value: Any, n: int) -> Any:
 
 
 class Rule:
-    """How one op is written in a kernel.
+    """The kernel source of one op.
 
     Attributes:
         text: from the names of the operands, and that of the lanes, an expression.

@@ -61,7 +61,7 @@ def longest_block(statements: Sequence[ast.stmt], make: MakeForm, assignable: Na
 
 
 def scope_in(tree: ast.FunctionDef, outer: Scope) -> tuple[Scope, Names]:
-    """What names mean in a function, and which of them a block may assign."""
+    """The scope of a function, and the names that a block may assign in it."""
     own = parameters(tree) | bound_names(tree.body)
     declared = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
     elsewhere = {name for node in ast.walk(tree) if isinstance(node, ast.Nonlocal) for name in node.names}
@@ -71,7 +71,7 @@ def scope_in(tree: ast.FunctionDef, outer: Scope) -> tuple[Scope, Names]:
 
 
 def relies_on(tree: ast.FunctionDef, outer: Scope) -> list[Guard] | None:
-    """What a function relies on that does nothing but compute with its parameters; None for any other function."""
+    """The guards of a function that only computes with its parameters; None for any other function."""
     args, names = tree.args, parameters(tree)
     if args.vararg or args.kwarg or not tree.body or not isinstance(tree.body[-1], ast.Return):
         return None
@@ -166,7 +166,7 @@ class FoundBlock:
         return [*self.body, ast.Return(values[0] if len(values) == 1 else ast.Tuple(values, ast.Load()))]
 
     def otherwise(self) -> list[Any]:
-        """Its statements, for where it does not run: what was evaluated before it is read from names."""
+        """The block's statements for where it does not run; parts evaluated before it are read from names."""
         return [substituted(each, self.form.replaced) for each in self.statements]
 
     def _add(self, node: ast.stmt) -> None:
@@ -204,7 +204,7 @@ class FoundBlock:
         form.bound |= names
 
     def _value(self, node: ast.expr) -> ast.expr:
-        """What is assigned; a part that is only a name would be a second name of one array."""
+        """The assigned value; a part that is only a name would be a second name of one array."""
         parts = node.elts if isinstance(node, ast.Tuple) else [node]
         if not isinstance(node, ast.ListComp) and not all(isinstance(part, COMPUTED) for part in parts):
             raise Refused

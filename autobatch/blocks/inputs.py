@@ -21,7 +21,7 @@ FAULTS = (LookupError, AttributeError, NameError, TypeError, ValueError, Arithme
 
 
 class Key:
-    """A key and what it is computed of.
+    """A key, and the inputs that it is computed from.
 
     Attributes:
         paths: (root, steps) of each part; items: for each whether it is a container of which an item is read.
@@ -153,7 +153,7 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 
 
 class _NoKey(Exception):  # noqa: N818  (a signal inside of this file)
-    """It may run code of the user's."""
+    """A key whose evaluation may run code of the user's."""
 
 
 def key_of(node: ast.expr) -> Key | None:

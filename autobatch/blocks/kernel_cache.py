@@ -151,7 +151,7 @@ _lock = threading.Lock()
 
 
 def kernel_of(text: str) -> CachedKernel:
-    """The kernel of this text: one for all programs that share it."""
+    """The kernel for this source, shared by all programs that have it."""
     with _lock:
         return _known.setdefault(text, CachedKernel(text))
 

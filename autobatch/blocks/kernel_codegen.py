@@ -27,7 +27,7 @@ from autobatch.kernels.vectors import VectorLayout, add, greater, lesser, load, 
 
 
 class KernelSource:
-    """The text of a kernel, and what it is called with.
+    """The source of a kernel, and its arguments.
 
     Args:
         checked: the kernel returns 1 if a computation gave infinity or NaN, of which NumPy might have complained.

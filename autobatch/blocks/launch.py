@@ -105,7 +105,7 @@ class Form:
         return result
 
     def backward(self, operands: Sequence[Any], cts: Sequence[Any], saved: Sequence[Any]) -> list[Any]:
-        """What is added to the cotangent of each wanted operand: None, one contribution, or a list."""
+        """The contributions to the cotangent of each wanted operand: None, one, or a list."""
         if self._backward is None:
             code = backward_code(self._flat, self._saved)
             self._parts = take_parts(code)

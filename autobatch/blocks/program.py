@@ -66,7 +66,7 @@ class Program:
         self._skeleton: Any = False
 
     def skeleton(self) -> Any:
-        """What programs share that differ in the sizes of their values only; None where a step has no rule for that."""
+        """A key of programs that differ in the sizes of their values only; None where a step has no rule for that."""
         if self._skeleton is False:
             self._skeleton = _skeleton(self)
         return self._skeleton
@@ -77,7 +77,7 @@ class Program:
         return tuple(self.avals[slot] for slot in self.outputs)
 
     def varying(self, batched: Sequence[bool]) -> list[bool]:
-        """Which outputs differ between the examples, given which inputs do."""
+        """Whether each output differs between the examples, given which inputs do."""
         known = [*batched, *(False for _ in self.constants)]
         for step in self.steps:
             known.append(any(known[slot] for slot in step.args))
@@ -197,7 +197,7 @@ class Split:
 
 
 def split(program: Program, items: Collection[int], fixed: Collection[int]) -> Split | None:
-    """What of a program can be computed before a loop, or None where that is nothing.
+    """The `Split` of a program: what can be computed before a loop; None if nothing can.
 
     Args:
         items: the inputs that are the loop's own items, known for all of its steps.

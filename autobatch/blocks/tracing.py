@@ -30,11 +30,11 @@ _MOST_STEPS = 512  # of a body that goes through the rows of an array, for each 
 
 
 class NotABlock(Exception):  # noqa: N818  (a signal inside of this folder)
-    """What is traced needs something that only a value has."""
+    """Raised where traced code needs the data of an array."""
 
 
 class Tracer:
-    """What has been recorded: a slot for each input, constant and result, numbered as they come.
+    """The recording of a trace: a numbered slot for each input, constant and result.
 
     Attributes:
         avals: what is known of each slot.
@@ -121,11 +121,11 @@ class Tracer:
         return Traced(self, slot, self.avals[slot])
 
     def mark(self) -> tuple[int, int]:
-        """Where the trace stands."""
+        """The current end of the trace, for `back_to`."""
         return len(self.avals), len(self.steps)
 
     def back_to(self, mark: tuple[int, int]) -> None:
-        """Forget what was recorded since, and that it failed."""
+        """Forget what was recorded since a mark, and any failure since."""
         slots, steps = mark
         del self.avals[slots:]
         del self.steps[steps:]
@@ -134,7 +134,7 @@ class Tracer:
         self.failed = None
 
     def program(self, outputs: Sequence[int], views: dict[int, Any]) -> Program:
-        """What leads to these slots, renumbered."""
+        """The program that computes these slots, renumbered."""
         needed = set(outputs)
         kept = []
         for step in reversed(self.steps):
@@ -286,7 +286,7 @@ def _apart(outputs: Sequence[Any], tracer: Tracer) -> bool:
 
 
 def _positions(out: Any) -> np.ndarray:
-    """Which elements of its root, in C order, an array is."""
+    """The positions of an array's elements in its root, in C order."""
     record = record_of(out)
     if record is None:
         return np.arange(out.size).reshape(out.shape)

@@ -28,7 +28,7 @@ def is_tracked(array: np.ndarray) -> bool:
 
 
 def unit_of(array: np.ndarray) -> int:
-    """How many elements are stored together.
+    """The number of elements in one unit, which are stored together.
 
     >>> unit_of(np.zeros((1000, 16), np.float32)), unit_of(np.zeros((100, 100), np.float32)), unit_of(np.zeros(5))
     (64, 100, 32)

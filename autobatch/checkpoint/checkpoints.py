@@ -36,7 +36,7 @@ class _Restored(NamedTuple):
 
 
 class Restored(_Restored):
-    """What `Checkpoints.restore` gives: (params, state, step), and beside these three what else there is.
+    """The result of `Checkpoints.restore`: (params, state, step), and beside these what else was saved.
 
     Attributes:
         params, state: the trees that were saved, or those of the structure that was asked for. step: of the training.
@@ -50,7 +50,7 @@ class Restored(_Restored):
 
 @dataclasses.dataclass(slots=True)
 class _Base:
-    """What was committed last: what the next increment is told apart from.
+    """The last committed checkpoint, to which the next increment is compared.
 
     Attributes:
         digests: for each entry that is an array its shape, dtype and digests. marks: for each table of keys the table,
@@ -273,7 +273,7 @@ class Checkpoints:
             self._error = error
 
     def _behind_the_work(self, sequence: int) -> None:
-        """What follows a save, and does not undo it when it fails: the next one tries again."""
+        """Tidy up after a save; if that fails the save stands, and the next one tries again."""
         try:
             if self.background and self._base is not None and self._base.increments >= self.full_every:
                 sequence = self._compact()
@@ -390,7 +390,7 @@ class Checkpoints:
         return out
 
     def _last_good(self, sequence: int) -> str:
-        """Which checkpoint before a damaged one can be restored, for people."""
+        """The checkpoint before a damaged one that can be restored, for messages."""
         for own, step, name in reversed(self._folder.listed()):
             if own < sequence:
                 with contextlib.suppress(CheckpointError):

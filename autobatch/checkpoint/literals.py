@@ -130,7 +130,7 @@ def name_of(value: Any) -> str:
 
 
 def named(name: str) -> Any:
-    """What `name_of` names, in a module that is imported already: reading a file imports nothing.
+    """The object that `name_of` names, in a module that is imported already: reading a file imports nothing.
 
     Raises:
         CheckpointError: the module is not imported, or has no such name.

@@ -13,7 +13,7 @@ from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredKind:
-    """How objects of a class are stored.
+    """How objects of one class are stored and made again.
 
     Attributes:
         name: stands in files, so it stays; cls: the class, not its subclasses.

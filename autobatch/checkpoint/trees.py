@@ -32,7 +32,7 @@ ANY: Any = object()  # no tree to restore into: whatever was saved
 
 @dataclasses.dataclass(slots=True)
 class Contents:
-    """What a tree holds beside its description.
+    """The arrays and tables of a tree, beside its description.
 
     Attributes:
         arrays: by the name of the entry.
@@ -95,7 +95,7 @@ class Contents:
 
 
 def _memory_of(array: np.ndarray) -> Any:
-    """What two arrays have in common that are one."""
+    """A key that two arrays have in common if they are the same memory."""
     if not array.size:
         return None
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
@@ -173,7 +173,7 @@ def _describe(
 
 
 def _branch(value: Any) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
-    """What a container or object is (dict, list, tuple or object), its keys, parts and default; None for a leaf."""
+    """The kind of a container or object (dict, list, tuple or object), its keys, parts and default; None for a leaf."""
     if pytree.is_node(value):
         kind = next((each for each in (dict, list, tuple) if isinstance(value, each)), object)
         return (kind, *pytree.children_of(value), getattr(value, "default_factory", None) if kind is dict else None)
@@ -251,7 +251,7 @@ def _check_dtype(dtype: np.dtype, place: str) -> None:
 
 
 class EntryReader(Protocol):
-    """What reads entries: of one file, or of the files of a checkpoint."""
+    """A reader of entries: of one file, or of the files of a checkpoint."""
 
     slots: dict[int, SlotOf]  # of the tables that are restored, by the number that the saved one has
 

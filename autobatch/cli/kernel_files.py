@@ -20,7 +20,7 @@ class KernelFile:
 
     @property
     def days(self) -> float:
-        """How old it is."""
+        """Its age in days."""
         return (time.time() - self.made) / 86400
 
 

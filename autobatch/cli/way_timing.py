@@ -113,5 +113,5 @@ def _fastest(call: Callable[[], Any], seconds: float) -> float:
 
 
 def least_seconds(call: Callable[[], Any], times: int = 5) -> float:
-    """The least time that a call took, of so many."""
+    """The least time of so many calls."""
     return min(_seconds_of(call) for _ in range(times))

@@ -35,7 +35,7 @@ def dtype_of(x: Any) -> np.dtype:
 
 
 def type_of(x: Any, *more: Any) -> Any:
-    """What `type` says; of an array of ours the class of what NumPy would have in its place."""
+    """`type`, but for an array of ours the class of the NumPy value in its place."""
     return x.__class__ if hasattr(x, "_ab_rank") and not more else type(x, *more)
 
 
@@ -97,7 +97,7 @@ class Aval:
         self._text = ""
 
     def dummy(self, regular: bool = False) -> Any:
-        """A value of this kind that takes no memory: zeros for ids, ones elsewhere.
+        """A value of this shape and dtype that takes no memory: zeros for ids, ones elsewhere.
 
         Args:
             regular: square matrices become the identity, of which there is an inverse.

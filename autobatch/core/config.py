@@ -149,7 +149,7 @@ def seeded() -> Iterator[None]:
 
 
 def _expected(name: str, value: Any) -> str:
-    """What an option takes, where `value` is nothing of the kind."""
+    """The values that an option takes, for an error message; "" where `value` is one of them."""
     if name in _CHOICES:
         return "" if value in _CHOICES[name] else f"one of {', '.join(_CHOICES[name])}"
     if isinstance(getattr(Config, name), bool):

@@ -29,7 +29,7 @@ from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
 
 
 class Fallback(str):
-    """What falls back, as "file:line: reason".
+    """The warning for code that falls back, as "file:line: reason".
 
     Attributes:
         where: the file and the line; reason: why.

@@ -146,7 +146,7 @@ class _Static:
 
 
 def new_object(kind: type, parts: dict[str, Any]) -> Any:
-    """An object of this class with these attributes. No `__init__`: what it computes and checks is done."""
+    """An object of this class with these attributes; `__init__` is not called again."""
     make: Any = kind.__new__
     try:
         out: Any = object.__new__(kind)
@@ -158,7 +158,7 @@ def new_object(kind: type, parts: dict[str, Any]) -> Any:
 
 
 def _registered(kind: type) -> Any:
-    """How `optree` takes an object of this class apart, if its user has it and registered the class there."""
+    """The way that `optree` takes an object of this class apart, if its user registered the class there."""
     optree: Any = sys.modules.get("optree")
     if optree is None or is_container(kind) or not hasattr(optree, "PyTreeKind"):  # it is being imported
         return None
@@ -205,7 +205,7 @@ def holds_floats(part: Any) -> bool:
 
 
 def parts_of(tree: Any) -> dict[Any, Any]:
-    """What any container or object holds, by its keys or names; nothing of a class, function or module.
+    """The parts of any container or object, by keys or names; nothing of a class, function or module.
 
     >>> import collections
     >>> parts_of(collections.deque([3, 4]))

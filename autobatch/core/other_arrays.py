@@ -33,7 +33,7 @@ def library_of(x: Any) -> str:
 
 
 def advice(name: str, library: str) -> str:
-    """What is wrong with an array of this library, and what to write."""
+    """The message for an array of this library: what is wrong, and what to write."""
     own = name if name.partition("[")[0].partition(".")[0].isidentifier() else "x"
     if library == "torch":
         return (
@@ -65,7 +65,7 @@ def note_foreign(error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 
 def _foreign(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    """What is to be said of the first array of another library among the arguments; "" if there is none."""
+    """The message for the first array of another library among the arguments; "" if there is none."""
     for name, arg in [*((f"argument {i + 1}", arg) for i, arg in enumerate(args)), *kwargs.items()]:
         for place, leaf in enumerate(leaves(arg)):
             if type(leaf) is not np.ndarray and (library := library_of(leaf)):

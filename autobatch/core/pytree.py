@@ -70,7 +70,7 @@ def _kind_of(cls: type) -> str:
 
 
 def children_of(tree: Any) -> tuple[tuple[Any, ...], list[Any]]:
-    """The keys or names of what a node holds, and that."""
+    """The keys or names of a node's children, and the children."""
     if isinstance(tree, dict):
         return tuple(tree), list(tree.values())
     if isinstance(tree, list | tuple):
@@ -80,7 +80,7 @@ def children_of(tree: Any) -> tuple[tuple[Any, ...], list[Any]]:
 
 
 def attributes(tree: Any) -> tuple[str, ...]:
-    """The names of what an object of a dataclass holds: its fields, and what else was set on it.
+    """The names of a dataclass object's fields, and of other attributes that were set on it.
 
     >>> attributes(TreeDef(None))
     ('kind', 'keys', 'children', 'factory', 'build')
@@ -181,7 +181,7 @@ def _collect(tree: Any, out: list[Any]) -> None:
 
 
 def paths(structure: TreeDef) -> Iterator[str]:
-    """How the source would name each leaf, left to right.
+    """The path of each leaf as source code would write it, left to right.
 
     >>> list(paths(flatten({"w": [1, 2]})[1]))
     ["['w'][0]", "['w'][1]"]

@@ -82,7 +82,7 @@ class Reserved:
             self._map(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
 
     def _map(self, size: int) -> None:
-        """Let the file be of that size, and map what is new of it behind the rest."""
+        """Grow the file to this size, and map the new part behind the rest."""
         size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         if size <= self._mapped or self._file is None:
             return

@@ -32,7 +32,7 @@ _SAFE = {"copy": True}  # switches that are safe when true; all others are safe 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a call does to what it is given.
+    """The effects of a call on its arguments and on the world outside.
 
     Attributes:
         name: of the function or method.
@@ -113,7 +113,7 @@ _Entry = tuple[str, str, str, str, bool]  # section, marks, name, arguments; whe
 
 @functools.cache
 def _effect(entry: _Entry) -> Effect:
-    """What an entry says. Read when it is first asked for, since there are a thousand of them."""
+    """The `Effect` of an entry, parsed on first use, since there are a thousand entries."""
     section, marks, name, arguments, method = entry
     parameters: list[str] = ["self"] if method else []
     found: dict[str, set[str]] = {"!": set(), "&": set(), "@": set()}
@@ -167,7 +167,7 @@ _OF_UFUNCS = {entry[1]: ("computes", *entry, False) for entry in _ENTRY.findall(
 
 
 def effect_of(function: Any) -> Effect | None:
-    """What a call of this does; None if it is not known.
+    """The `Effect` of calling this object; None if it is not known.
 
     >>> effect_of(np.cumsum).written(["x", 0, None, "y"], {})
     ['y']
@@ -203,7 +203,7 @@ def _of_class(kind: Any) -> Effect | None:
 
 @functools.lru_cache(maxsize=4096)
 def method_effect(kind: type, name: str) -> Effect | None:
-    """What a method of this class's objects does, with the object as its first argument; None if it is not known.
+    """The `Effect` of a method of this class, with the object as its first argument; None if it is not known.
 
     A class that inherits a method has it as the table says; one that has its own of that name is not known.
 
@@ -223,13 +223,13 @@ def method_effect(kind: type, name: str) -> Effect | None:
 
 @functools.cache
 def effects_of_method(name: str) -> tuple[Effect, ...]:
-    """What methods of this name do, of whichever of the known classes the object is."""
+    """The `Effect`s of methods of this name, one for each of the known classes that has it."""
     return tuple(dict.fromkeys(_effect(table[name]) for table in _METHODS.values() if name in table))
 
 
 @functools.cache
 def reads_only(function: Any) -> int:
-    """How many positional arguments a function may take that surely writes none, as long as it has no others."""
+    """The number of positional arguments that a function may take and surely writes none of, if it has no others."""
     effect = effect_of(function)
     return 0 if effect is None else effect.reads_only
 

@@ -45,12 +45,12 @@ def unpacks(call: ast.Call) -> bool:
 
 
 def usual_meaning(name: str) -> Any:
-    """What a name is taken for where a piece of syntax is read without the function that it is of."""
+    """The meaning of a name in syntax that is read without its function."""
     return _MODULES.get(name, vars(builtins).get(name, UNKNOWN))
 
 
 class Reader:
-    """A piece of syntax, with the functions in it, and what its free names mean.
+    """A reader of a piece of syntax, its nested functions included, that knows what free names mean.
 
     Args:
         body: what to read; given: names that are bound to what the caller knows, such as parameters.
@@ -101,7 +101,7 @@ class Reader:
         return [None if level else value for value, level in self._bindings.get(name, [])]
 
     def effects(self, call: ast.Call) -> list[tuple[Effect, list[ast.expr]]]:
-        """What a call may do, each with its arguments; several where a method's name is one of several classes'.
+        """The possible effects of a call, each with its arguments; several where several classes have the method.
 
         Without any, nothing is known of it.
         """
@@ -306,7 +306,7 @@ class Reader:
                         yield from self._targets(written)
 
     def _targets(self, written: ast.expr) -> Iterator[ast.expr | None]:
-        """What is written where this is given: `out` may be a tuple of arrays."""
+        """The arrays that an argument stands for if it is written: `out` may be a tuple of arrays."""
         if isinstance(written, ast.Tuple):
             yield from written.elts
         elif isinstance(written, ast.Name) and any(isinstance(each, ast.Tuple) for each in self.values(written.id)):

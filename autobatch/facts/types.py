@@ -24,7 +24,7 @@ _known: dict[str, dict[type, bool]] = {}
 
 
 def stored_in(name: str) -> dict[type, bool]:
-    """What is known so far of classes: whether reading this attribute of their objects runs no code."""
+    """For the classes seen so far, whether reading this attribute of their objects runs no code."""
     return _known.setdefault(name, {})
 
 

@@ -297,7 +297,7 @@ def least_counter(keys, counters, hashes, out):
 
 @jit
 def raise_counters(keys, counters, hashes, seen):
-    """Of the counters of each key raise those that are least, `seen[i]`, by 1, in any order; at 255 they stay."""
+    """Raise the least counters of each key, those equal to `seen[i]`, by 1, in any order; at 255 they stay."""
     for i in range(keys.shape[0]):
         z = mixed(keys[i])
         for k in range(hashes):

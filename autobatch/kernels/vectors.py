@@ -152,7 +152,7 @@ class VectorLayout:
 
 
 def computed_dtype(format: str) -> np.dtype:
-    """What the elements are computed in."""
+    """The dtype in which elements are computed."""
     return np.dtype(np.float32) if format in ("f2", "q8", "q4") else np.dtype(format)
 
 
@@ -234,7 +234,7 @@ def _bytes_at(address: int, count: int) -> np.ndarray:
 
 
 def plain_load(lanes: VectorLayout, address: int, column: int, dim: int) -> np.ndarray:
-    """What `load` gives."""
+    """`load` without compilation."""
     if lanes.format not in ("q8", "q4"):
         dtype = np.dtype(lanes.format)
         data = _bytes_at(address + column * dtype.itemsize, lanes.n * dtype.itemsize)
@@ -295,7 +295,7 @@ def zeros(typingctx: Any, lanes: Any) -> Any:
 
 @either(lambda lanes: lanes.n)
 def width(typingctx: Any, lanes: Any) -> Any:
-    """How many elements the lanes are."""
+    """The number of elements in the lanes."""
     return types.intp(lanes), lambda context, builder, signature, args: ir.IntType(64)(lanes.n)
 
 

@@ -282,7 +282,7 @@ class BlockRun:
         return data
 
     def next_steps(self, values: Sequence[Any], region: Any, chunk: Chunk | None) -> "NextSteps | None":
-        """What the steps of a chunk run, of which the first is the next one; None if they cannot be known.
+        """The `NextSteps` of a chunk that begins with the next step; None if they cannot be known.
 
         Args:
             values: the inputs as the last step left them.
@@ -366,7 +366,7 @@ class BlockRun:
         return []
 
     def _early(self, data: Sequence[Any], region: Any) -> list[Any] | None:
-        """What was computed ahead for the current step; None if nothing can be."""
+        """The result that was computed ahead for the current step; None if there is none."""
         chunk = self.ahead.reach(region, lambda chunk: self._fill(chunk, data))
         if chunk is None:
             return None
@@ -394,7 +394,7 @@ class BlockRun:
 
 
 class NextSteps:
-    """What a block runs in steps that are to come.
+    """The launches of a block for steps to come.
 
     Attributes:
         program: what is left of the block's.

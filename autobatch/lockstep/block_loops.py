@@ -189,7 +189,7 @@ def scanned(*args: Any) -> None:
 
 
 def _items(kind: tuple[Any, bool, bool], rows: Any, steps: Stepped, regions: Sequence[Any]) -> list[Any]:
-    """What each step appends to a list."""
+    """The values that each step appends to a list."""
     out = []
     for step, region in enumerate(regions):
         batch = batch_of(rows_between(rows, steps.offsets[step], steps.offsets[step + 1]), kind, region)
@@ -213,7 +213,7 @@ def _is_of_rows(sequence: Any) -> bool:
 
 
 def _run(scan: Scan, states: Sequence[Any], ahead: NextSteps) -> tuple[list[Any], list[Any]] | None:
-    """What a scan gives; None as long as it is not compiled."""
+    """The results of a scan; None as long as it is not compiled."""
     data = [x.data for x in states]
     return scan(data, ahead.data) if scan.is_ready(data, ahead.data) else None
 

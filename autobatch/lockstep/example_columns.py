@@ -80,7 +80,7 @@ class ExampleColumns:
             write_all((value, ..., copy) for value, copy in copies)
 
     def in_order(self, columns: list[list[Any]]) -> tuple[list[Any], dict[str, Any]] | None:
-        """What stands at each place of the call, example by example, and what is given by name to all of them.
+        """The positional arguments of the call, example by example, and the keywords that all examples share.
 
         None where a batch is given by name or inside of a container: `arguments_of` says more.
         """

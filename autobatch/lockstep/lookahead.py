@@ -70,7 +70,7 @@ class Chunk:
 
 
 class Ahead:
-    """What one reader of a loop's items has computed for steps to come: the current chunk, and whether it pays.
+    """Results computed ahead for one reader of a loop's items: the current chunk, and whether it pays.
 
     Attributes:
         rows: the items; None where nothing is computed ahead.

@@ -345,7 +345,7 @@ def _is_made_of_lanes(value: Any) -> bool:
 
 
 def _show(prints: list[Any], size: int) -> None:
-    """What the lanes printed, in the order of the loop over the examples."""
+    """Print the lanes' output in the order of the loop over the examples."""
     if not prints:
         return
     places = [{int(owner): place for place, owner in enumerate(lanes)} for lanes, _, _ in prints]

@@ -75,7 +75,7 @@ class SideEffect:
 
 
 class Outside:
-    """What a call reads and changes outside of it.
+    """The reads and changes that a call makes outside of it.
 
     Attributes:
         effects: what is to be done at the end.
@@ -201,7 +201,7 @@ def _own(value: Any, source: Any, index: int, copies: dict[tuple[int, int], Any]
 
 
 def _now(effect: SideEffect, key: Any) -> Any:
-    """What an effect changes, as it was before the call."""
+    """The target of an effect, as it was before the call."""
     target = effect.target
     if effect.kind is _APPEND:
         return []

@@ -18,7 +18,7 @@ Seed = int | np.random.Generator | None
 
 
 def seeds_from(seed: Any, count: int) -> list[int]:
-    """As many seeds, from an integer, a generator that the layers of a model share, or NumPy's global generator."""
+    """`count` seeds, from an integer, a generator that the layers of a model share, or NumPy's global generator."""
     if seed is None:
         seed = int(np.random.randint(2**31))
     if not isinstance(seed, np.random.Generator):
@@ -284,7 +284,7 @@ class MultiHeadAttention:
 
 
 class Recurrent:
-    """What the recurrent layers share: weights of `gates` gates, side by side."""
+    """The base of the recurrent layers: weights of `gates` gates, side by side."""
 
     gates: ClassVar[int]
 
@@ -379,7 +379,7 @@ class GRU(Recurrent):
     gates = 3
 
     def start_biases(self) -> None:
-        """Those for the state beside those for a row."""
+        """The initial biases of the state's product, beside those of the row's."""
         self.d = np.zeros_like(self.b)
 
     @batch

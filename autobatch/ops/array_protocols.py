@@ -47,7 +47,7 @@ _NO_OPTION = {"where": True, "casting": "same_kind", "order": "K", "subok": True
 
 
 def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `__array_ufunc__` returns for operands of which some are ours.
+    """The result of `__array_ufunc__` for operands of which some are ours.
 
     Raises:
         Declined: a method, an option or a ufunc that has no rule.

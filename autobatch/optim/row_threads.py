@@ -159,7 +159,7 @@ def squares(step: RowStep) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Running:
-    """How steps are run, which changes nothing in what they give.
+    """How steps are run; it changes no result.
 
     Attributes:
         threads: how many at most; None: as many as there are cores, where there is enough to do.
@@ -268,7 +268,7 @@ def keyed_steps(
     by_row: bool,
     indexer: Indexer | None,
 ) -> tuple[list[RowStep], list[Callable[[], None]]]:
-    """What a kernel has to do for the parts of a table of keys; and what ends the step of those without a key.
+    """The kernel steps for the parts of a table of keys, and functions that end the parts without a key.
 
     The table's locks are held until all of it is done, or given up.
     """

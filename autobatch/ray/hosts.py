@@ -19,7 +19,7 @@ class Lost(Exception):  # noqa: N818  # what happened, to be mended
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What a training begins from, or goes on from.
+    """The state from which a training begins, or goes on.
 
     Attributes:
         step: the next. dense, state: of what is no variable.
@@ -38,7 +38,7 @@ class Start:
 
 
 class Training(Protocol):
-    """Where workers and shards are."""
+    """The workers and shards of a training."""
 
     workers: int
     shards: int
@@ -53,7 +53,7 @@ class Training(Protocol):
         """Have every shard save what it has. Raises `Lost`."""
 
     def dense(self) -> tuple[list[Any], Any]:
-        """What every worker has: the leaves that are no variables, and their state. Raises `Lost`."""
+        """The leaves that are no variables, and their state, equal on every worker. Raises `Lost`."""
 
     def variables(self) -> tuple[dict[str, list[Any]], Any]:
         """The shards' parts of each variable, and the state of one of them. Raises `Lost`."""
@@ -113,11 +113,11 @@ class LocalTraining:
             shard.save(saver, committed, keep)
 
     def dense(self) -> tuple[list[Any], Any]:
-        """What the first worker has."""
+        """The first worker's dense leaves, and their state."""
         return self._workers[0].dense, self._workers[0].state
 
     def variables(self) -> tuple[dict[str, list[Any]], Any]:
-        """What the shards have."""
+        """The shards' parts of each variable, and the state of one of them."""
         shards = self.group.shard_objects
         return {name: [shard.tables[name] for shard in shards] for name in shards[0].tables}, shards[0].state
 

@@ -41,7 +41,7 @@ class Sum:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardRequest:
-    """What is sent to a shard, perhaps more than once.
+    """A message to a shard, perhaps sent more than once.
 
     Attributes:
         sender: the worker's rank. number: counts its requests. answered: it has the answers to all before this one.
@@ -85,7 +85,7 @@ class Failed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reply:
-    """What comes back to a worker."""
+    """A message back to a worker."""
 
     sender: int
     number: int

@@ -67,7 +67,7 @@ class Shard:
         self._before: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=history)
 
     def receive(self, request: ShardRequest) -> list[Reply]:
-        """What is to be sent now: the answer, and the answers that waited for this."""
+        """The replies to send now: the answer to this request, and those that waited for it."""
         sender, number = request.sender, request.number
         answers = self._answers[sender]
         if number < self._forgotten[sender]:
@@ -172,7 +172,7 @@ class Shard:
                 early.fresh &= ~is_among(early.keys, [grad.ids])
 
     def _late(self, senders: Iterable[int]) -> dict[int, dict[int, Any]]:
-        """For each worker what it pulled too early, and is as it wanted it now."""
+        """For each worker the rows that it pulled too early."""
         out: dict[int, dict[int, Any]] = {sender: {} for sender in senders}
         for early in self._early:
             if early.version == self.step:
@@ -195,7 +195,7 @@ class Shard:
 
 
 def is_among(keys: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
-    """Which of the keys are among other keys; int64 and uint64 of the same bits are one.
+    """Whether each key is among other keys; int64 and uint64 of the same bits are one.
 
     >>> is_among(np.array([4, 8, 5]), [np.array([5, 4]), np.array([9])])
     array([ True, False,  True])

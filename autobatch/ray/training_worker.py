@@ -29,7 +29,7 @@ _WORTH_CUTTING = 1 << 16  # bytes of a gradient from which on all shards add up 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPlan:
-    """What all workers of a training know.
+    """The plan of a training, equal on all workers.
 
     Attributes:
         loss: `loss(params, batch)`. data: `data(step)` gives the batch of a step, all of it.
@@ -70,7 +70,7 @@ class _Rows:
 
 @dataclasses.dataclass(slots=True)
 class _Reading:
-    """Where a worker is: the step that it computes, and after how many updates that reads rows."""
+    """A worker's position: the step that it computes, and after how many updates that reads rows."""
 
     step: int = 0
     version: int = 0
@@ -254,7 +254,7 @@ class TrainingWorker:
         self._pushed[step] = [self.communicator.post(shard, Push(step, shares[shard])) for shard in range(shards)]
 
     def _split(self, values: Values) -> list[Values]:
-        """What each shard adds up: rows of its keys, and of the other leaves whole ones or equal pieces."""
+        """The parts that each shard adds up: rows of its keys, and of the other leaves whole ones or equal pieces."""
         shards = self.communicator.shards
         out: list[Values] = [{} for _ in range(shards)]
         for name, value in values.items():

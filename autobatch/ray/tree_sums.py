@@ -65,7 +65,7 @@ def add(x: Any, y: Any) -> Any:
 
 
 def share(count: int, parts: int, part: int) -> slice:
-    """Which of so many things belong to a part, all of them in order and as equally as can be.
+    """One of `parts` consecutive slices of `range(count)`, as equal as can be.
 
     >>> [share(10, 4, part) for part in range(4)]
     [slice(0, 2, None), slice(2, 5, None), slice(5, 7, None), slice(7, 10, None)]

@@ -15,7 +15,7 @@ _FEW = 16  # examples, below which there is little to gain from running them tog
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What is known of the whole call: its way, in words, how many examples it had, {way: why it is not possible}."""
+    """Facts about the whole call: its way, in words, its number of examples, {way: why it is not possible}."""
 
     way: str
     examples: int

@@ -73,7 +73,7 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
 
 
 class WatchedCalls:
-    """What is seen of the calls in a block of code.
+    """The observations of the calls in a block of code.
 
     Attributes:
         ran: how calls ran, in the order of their ends; notes: what fell back; profile: where the time went.
@@ -157,7 +157,7 @@ def _untried(ran: Ran) -> tuple[str, ...]:
 
 
 def _together(found: Sequence[Stats]) -> Stats:
-    """What several calls launched."""
+    """The launches of several calls, added up."""
     out = Stats()
     for stats in {id(each): each for each in found}.values():
         for name in ("launches", "bound", "calls", "rounds", "reads", "replayed"):
@@ -275,7 +275,7 @@ def _by_statement(lines: dict[Place, Figures]) -> dict[Place, Figures]:
 
 
 def _how(figures: Figures, way: str, notes: Sequence[str]) -> str:
-    """What became of a line, in two words."""
+    """The `how` of a line: two words on what became of it."""
     if figures.compiled or way == _COMPILED:  # of which some examples run in Python too, to compare
         return "compiled"
     if way == _LOOP:

@@ -49,7 +49,7 @@ _LINES = re.compile(r":(\d+)(?:-(\d+))?$")
 
 @dataclasses.dataclass(slots=True)
 class Figures:
-    """What one line took.
+    """The cost of one line.
 
     Attributes:
         runs: how often it began; seconds: in it, its launches included.
@@ -151,7 +151,7 @@ class LineProfile:
         return found
 
     def _charge(self, now: float, kind: str = "", name: str = "") -> None:
-        """What has passed since the last event was spent at the place that runs."""
+        """Charge the time since the last event to the line that runs."""
         seconds, place = now - self._last, self._place
         self._last = now
         self.of(place).seconds += seconds
@@ -167,7 +167,7 @@ class LineProfile:
             spans.append(Span(name or _NAMES.get(place, ""), kind, start, seconds, place))
 
     def _resume(self) -> None:
-        """What was spent in here is not part of the call."""
+        """Leave the time spent in here out of the call."""
         now = time.perf_counter()
         self._start += now - self._last
         self._last = now

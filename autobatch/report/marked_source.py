@@ -117,7 +117,7 @@ def _marked(function: FunctionType) -> list[str]:
 
 
 def _mark(written: Source, line: int) -> str:
-    """What the head of a statement does to the examples."""
+    """The effect of a statement's head on the examples."""
     node = written.statement(line)
     if node is None or node.lineno != line:
         return ""

@@ -63,7 +63,7 @@ class Source:
         return line if found is None else found.lineno
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What a node is in, from the inside outwards."""
+        """The nodes around a node, from the inside outwards."""
         while node in self._parents:
             node = self._parents[node]
             yield node

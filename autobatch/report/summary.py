@@ -24,7 +24,7 @@ _SIZE = re.compile(r"\d+(?:\.\.\d+)?")  # or the range of a launch of several
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """What the recorded calls of one signature took.
+    """The cost of all recorded calls of one signature.
 
     Attributes:
         op: the operation; signature: the kinds of its operands and its attributes ("s": shared by all examples).
@@ -82,7 +82,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Report:
-    """What a call did with some examples: print it, look at it in a notebook, or `save` it as a page.
+    """The report of a call with some examples: print it, look at it in a notebook, or `save` it as a page.
 
     Attributes:
         way: how they ran: "on the fly", "lock-step", "compiled", or "the loop over the examples".
@@ -145,14 +145,14 @@ class Report:
         return f"<Report of {self.name}: {self.head()}>"
 
     def summary(self) -> str:
-        """What ran by which way, and the lines that took most."""
+        """The ways that ran, and the lines that took most, as text."""
         return "\n".join([*_wrapped(self.head(), "  "), *self._ways(), *self._first()])
 
     def __str__(self) -> str:
         return "\n".join([self.summary(), *self._source(), *self._operations(), *self._others()])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for notebooks."""
         return notebook_table(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -184,7 +184,7 @@ class Report:
     # As text.
 
     def head(self) -> str:
-        """What ran, in one line."""
+        """One line of text: examples, way, launches and time."""
         if self.examples is None or sum(self.called.values()) > 1:
             text = ", ".join(f"{_many(count, 'call')} {way}" for way, count in self.called.items())
         else:

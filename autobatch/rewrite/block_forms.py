@@ -296,7 +296,7 @@ class Blocks:
 
     @contextlib.contextmanager
     def otherwise(self, form: BlockForm, lists: bool = False) -> Iterator[None]:
-        """What runs where a block does not: it may read what was evaluated before, and goes through no list again."""
+        """The code where a block does not run: it reads what was evaluated before, and iterates over no list again."""
         outer = self.temporaries, self.lists
         self.temporaries = self.temporaries | set(form.replaced.values())
         self.lists = self.lists and (lists or not form.goes_through)

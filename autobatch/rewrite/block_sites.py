@@ -61,7 +61,7 @@ class BlockSites:
 
     @property
     def number(self) -> int:
-        """That of the next site."""
+        """The number of the next site."""
         return len(self.sites) + 1
 
     def _form(self, _: Names) -> BlockForm:
@@ -195,7 +195,7 @@ class _Scan:
         return ast.copy_location(ast.Tuple([name(each, self.at) for each in names], ast.Load()), self.at)
 
     def _carried(self, block: Any, of_test: bool) -> list[int | None]:
-        """For each input of a block the state that it is, or None for one that stays or is an item."""
+        """For each input of a block the index of the state that it is; None for a constant or an item."""
         out: list[int | None] = []
         for place, (key, node) in enumerate(block.inputs):
             out.append(None)
@@ -209,7 +209,7 @@ class _Scan:
         return out
 
     def _path(self, node: ast.expr) -> tuple[int, tuple[tuple[str, Any], ...]]:
-        """What a path starts from, by its number, and its keys."""
+        """The number of a path's start, and its keys."""
         keys: list[tuple[str, Any]] = []
         while not isinstance(node, ast.Name):
             if isinstance(node, ast.Attribute):

@@ -352,7 +352,7 @@ def takes_item(node: ast.For, item: str, carried: set[str], body: list[ast.stmt]
 
 
 def places(names: list[str], own: set[str]) -> str:
-    """Where in `names` those are that no other name knows, as source of an argument; empty without any."""
+    """The indices in `names` of those without another name, as source of an argument; empty without any."""
     found = tuple(place for place, each in enumerate(names) if each in own)
     return f", own={found}" if found else ""
 

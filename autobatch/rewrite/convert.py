@@ -194,7 +194,7 @@ def _convert(function: FunctionType) -> _Converted:
 
 
 def _helper(function: Any) -> list[Guard] | None:
-    """What a helper relies on that a block may call; no helper that reads numbers from global names, unnoted."""
+    """The guards of a helper that a block may call; None for one that reads numbers from globals unnoted."""
     found = helper(function)
     return None if found is None or any(type(each.value) in (int, float, bool) for each in found) else found
 

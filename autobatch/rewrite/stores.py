@@ -38,7 +38,7 @@ def _is_numpys(reader: Reader, call: ast.Call) -> bool:
 
 
 class Ownership:
-    """Which names hold arrays that the function made itself and writes into, and which of them may have aliases.
+    """The names whose arrays the function made itself and writes into, and which of them may have aliases.
 
     Calls that make an array which a container, an object or the caller is going to hold are marked (`owned`): whoever
     writes into it finds one for each lane.

@@ -57,7 +57,7 @@ _LIMIT = 1 << 10
 
 
 def memory_of(function: Any) -> Memory | None:
-    """Where recordings of a function are kept; None for a function that is not proved to see structure only."""
+    """The kept recordings of a function; None for a function that is not proved to see structure only."""
     if type(function) is not FunctionType or not _has_plain_defaults(function):
         return None
     key = id(function.__code__), id(function.__globals__)
@@ -112,7 +112,7 @@ class _Proof:
         self.seen: set[int] = set()
 
     def of(self, function: FunctionType) -> list[Guard] | None:
-        """What must still mean what it means now; None without a proof."""
+        """The guards of the proof; None without a proof."""
         try:
             with PARSING:
                 self._function(function)
@@ -141,7 +141,7 @@ class _Proof:
         _Body(self, function.__globals__, read, own_tree(function)).check()
 
     def meaning(self, scope: dict[str, Any], root: str, attributes: list[str]) -> Any:
-        """What a dotted global name means; the proof then relies on that."""
+        """The value of a dotted global name, on which the proof then relies."""
         value = base = scope.get(root, vars(builtins).get(root, _MISSING))
         for name in attributes:
             value = vars(value).get(name, _MISSING) if isinstance(value, types.ModuleType) else _MISSING

@@ -218,7 +218,7 @@ taped_form = Forms(_form, _decorated, _class, {each: number(each) for each in OF
 
 
 def per_example_form(function: Any) -> Any:
-    """What to call for one example in a loop over the examples: under a gradient the function's form."""
+    """The function to call for one example in a loop: under a gradient the form for gradients."""
     return function if active_tape() is None else taped_form(function)
 
 

@@ -83,7 +83,7 @@ def serve(
 
 
 class App:
-    """What `serve` gives: an ASGI application.
+    """The ASGI application that `serve` gives.
 
     Attributes:
         batcher: what runs the requests; watch: what takes its parameters from checkpoints, or None.
@@ -248,7 +248,7 @@ class _Disconnected(Exception):  # noqa: N818 - a signal
 
 
 class _OtherReply(Exception):  # noqa: N818 - a signal
-    """What is answered instead of a result."""
+    """Raised to answer with a reply that is no result."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply[0])
@@ -331,7 +331,7 @@ async def _left(receive: Receive) -> None:
 
 
 def _reads_of(batcher: Batcher) -> dict[str, Read]:
-    """For each parameter that a request gives, in their order, what reads it: those without a default."""
+    """For each parameter without a default, in order, the reader of its value from a request."""
     try:
         parameters = inspect.signature(batcher.function).parameters
     except (TypeError, ValueError):  # of a built-in function, which says nothing of itself

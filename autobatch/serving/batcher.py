@@ -132,7 +132,7 @@ class Batcher:
         return request.answer
 
     def submit(self, *example: Any) -> "concurrent.futures.Future[Any]":
-        """As calling it, for threads: a future of the result, which may be cancelled.
+        """A future of the result, for threads; it may be cancelled.
 
         Args:
             example: the positional arguments of `f`.
@@ -187,7 +187,7 @@ class Batcher:
 
     @property
     def version(self) -> int:
-        """Of the shared values that requests are begun with now: 1 at first."""
+        """The version of the shared values that requests begin with now: 1 at first."""
         return self._model.version
 
     @property
@@ -202,7 +202,7 @@ class Batcher:
 
     @property
     def queue_length(self) -> int:
-        """How many requests wait."""
+        """The number of waiting requests."""
         return len(self._queue)
 
     def swap(self, value: Any = _UNNAMED, /, *, version: int | None = None, **shared: Any) -> int:
@@ -294,7 +294,7 @@ class Batcher:
                 self._changed.wait(wait)
 
     def _patience(self) -> float | None:
-        """How many seconds more to wait for others; None: for any request at all."""
+        """The seconds to wait for more requests; None: until there is one."""
         if not self._queue:
             return None
         if self._closed or len(self._queue) >= self.max_batch:

@@ -9,7 +9,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Histogram:
-    """How many values were at most so large, for a few bounds; their sum and number.
+    """Cumulative counts of values up to each of a few bounds; their sum and number.
 
     >>> sizes = Histogram((1, 2, 4))
     >>> for size in (1, 3, 9):
@@ -30,7 +30,7 @@ class Histogram:
         self.count += 1
 
     def cumulative(self) -> list[int]:
-        """For each bound, and at last for infinity, how many values are at most so large."""
+        """For each bound, and at last for infinity, the number of values up to it."""
         out, total = [], 0
         for count in self._counts:
             total += count

@@ -98,7 +98,7 @@ class Costs:
         self._rounds: collections.Counter[int] = collections.Counter()
 
     def as_batch(self, count: int) -> bool:
-        """How a round of so many requests is to run.
+        """Whether a round of so many requests runs as a batch.
 
         >>> costs = Costs()
         >>> for _ in range(6):
@@ -266,6 +266,6 @@ class Round:
             self._at_once -= 1
 
     def raised(self, index: int) -> None:
-        """It is to run by itself."""
+        """Note that the request at this index raised, and is to run by itself."""
         self._alone.add(index)
         self._at_once -= 1

@@ -40,7 +40,7 @@ def json_path(path: Path) -> str:
 
 
 def reader(annotation: Any) -> Read:
-    """What reads values of an annotated type.
+    """The reader of values of an annotated type.
 
     Args:
         annotation: `np.ndarray`, `NDArray[dtype]`, a NumPy scalar's class, int, float, bool, str, None, `list[...]`,

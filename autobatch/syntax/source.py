@@ -102,7 +102,7 @@ def written_lines(code: CodeType) -> list[str]:
 
 
 def _typed(code: CodeType) -> Iterator[list[str]]:
-    """What code may have been compiled from that is in no file: the program of `python -c`, a statement at the prompt.
+    """The source of code that is in no file: the program of `python -c`, a statement at the prompt.
 
     Python 3.13 keeps both. Before that the program is among the arguments of the interpreter, and the prompt's
     statements are in its history, the latest last; which it was is seen by compiling them.

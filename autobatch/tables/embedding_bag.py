@@ -57,7 +57,7 @@ class _Options:
     bad_ids: str = "raise"
 
     def params(self) -> dict[str, Any]:
-        """As the attributes of an op."""
+        """The options as attributes of the op."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
@@ -418,7 +418,7 @@ def _padding(index: int, num_rows: Any, own: Any) -> Any:
 
 
 def _frequencies(ids: np.ndarray, lane_of_id: np.ndarray | None) -> np.ndarray:
-    """How often each id occurs among those of its example."""
+    """The number of occurrences of each id among those of its example."""
     unique, inverse = first_seen(ids)
     if lane_of_id is not None:
         _, inverse = first_seen(inverse + lane_of_id * len(unique))

@@ -78,7 +78,7 @@ _GATHERED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)
 
 
 def _check_lanes(valid: np.ndarray, num_rows: int | None, places: np.ndarray, shape: tuple[int, ...]) -> None:
-    """As `check_ids`, for ids of which each example has its own; `places` are theirs in the flattened batch."""
+    """`check_ids` for ids of each example; `places` are their positions in the flattened batch."""
     at = -1 if num_rows is None else int(kernels.first_bad_id(valid, num_rows))
     if num_rows is not None and at >= 0:
         lane, *position = map(int, np.unravel_index(places[at], shape))

@@ -23,7 +23,7 @@ from autobatch.tables.row_access import gather
 
 
 class Norm(NamedTuple):
-    """What the sum of a segment is divided by: a function of n, or with weights of Σw or Σw².
+    """The divisor of a segment's sum: a function of n, or with weights of Σw or Σw².
 
     Attributes:
         of: the divisor, of the total of ones, weights or squares.

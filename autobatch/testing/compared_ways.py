@@ -273,7 +273,7 @@ class _MaskedLayout:
 
 
 def corner(index: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Where an example of this shape stands in padded data."""
+    """The place of an example of this shape in padded data."""
     return (index, *map(slice, shape))
 
 

@@ -24,7 +24,7 @@ from autobatch.testing.inspect import watched
 
 @dataclasses.dataclass
 class Gradients:
-    """What one run gave.
+    """The gradients of one run.
 
     Attributes:
         shared: one gradient per float leaf of the shared arguments.
@@ -299,7 +299,7 @@ class _Point:
         return total
 
     def gradients(self) -> list[np.ndarray]:
-        """Those of `floats`, of the cotangents of `value`."""
+        """Gradients of `floats`, given cotangents of `value`."""
         loop = ReferenceLoop()
         examples, shared = self._arguments(self.floats)
         found = gradients(loop, self.f, loop.pack(examples), shared, self._weights)

@@ -78,7 +78,7 @@ __all__ = [
 
 
 def python_calls(f: Callable[[], Any]) -> int:
-    """How many Python functions a call of `f` calls, itself among them.
+    """The number of Python calls that a call of `f` makes, itself among them.
 
     The collector waits: what other libraries hang on it (`gc.callbacks`) and the finalisers of others are not of `f`.
 
@@ -133,7 +133,7 @@ def watched(
     before: Callable[..., Any] | None = None,
     after: Callable[..., Any] | None = None,
 ) -> Iterator[list[Any]]:
-    """What is seen of each call of functions of a module, class or object.
+    """Record each call of functions of a module, class or object.
 
     Args:
         owner: what the functions are attributes of.
@@ -233,7 +233,7 @@ def block_launches() -> contextlib.AbstractContextManager[list[BlockLaunch]]:
 
 @contextlib.contextmanager
 def scans() -> Iterator[list[int]]:
-    """How many steps each loop ran as one op."""
+    """The number of steps that each loop ran as one op."""
     seen: list[int] = []
     run = Scan.run
 
@@ -298,7 +298,7 @@ def regions() -> Iterator[list[tuple[int, int]]]:
 
 
 def replayed() -> contextlib.AbstractContextManager[list[int]]:
-    """Of each map, how many of its examples were copied from a recording instead of run."""
+    """For each map the number of examples that were copied from a recording instead of run."""
     return watched(Replay, "play", after=lambda found, replay, columns: len(found))
 
 
@@ -327,7 +327,7 @@ _SIZES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def however_small(what: str) -> contextlib.AbstractContextManager[None]:
-    """What is done only for enough data is done for any.
+    """Do for any amount of data what is done only for enough data.
 
     Args:
         what: "row kernels" (softmax and layer_norm of rows), "rows without padding" (of ragged examples, however full)

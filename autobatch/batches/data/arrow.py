@@ -240,7 +240,7 @@ class _ArrowReader:
         return self.columns.runs(items, starts, lengths, valid, place)
 
     def _coded(self, schema: Any, array: Any, indices: np.ndarray, valid: Any, place: Place) -> Column:
-        """Values that are stored once each, and indices of them: categories."""
+        """Categories: distinct values, and an index into them per element."""
         inner = None if array is None else array.dictionary.contents
         values = self.read(schema.dictionary.contents, inner, 0, 0 if inner is None else inner.length, place)
         indices = indices if valid is None else np.where(valid, indices, 0)

@@ -45,11 +45,11 @@ class Place(NamedTuple):
         return Place(f"{self.path}[{name!r}]", self.example_of)
 
     def items(self, offsets: np.ndarray) -> "Place":
-        """The place of what is in these lists."""
+        """The `Place` of the items of these lists."""
         return Place(f"{self.path}[...]", lambda i: self.example_of(int(np.searchsorted(offsets, i, side="right")) - 1))
 
     def runs(self, starts: np.ndarray, lengths: np.ndarray) -> "Place":
-        """The place of what is in lists that lie anywhere; of an item of several the first is named."""
+        """The `Place` of items of lists that lie anywhere; an item of several lists counts as the first's."""
 
         def example_of(i: int) -> int:
             return self.example_of(int(np.argmax((starts <= i) & (i < starts + lengths))))
@@ -74,7 +74,7 @@ class Columns:
         self.nulls = nulls
 
     def missing(self, valid: Valid, place: Place, what: str) -> Valid:
-        """What is missing, under this policy: None if nothing is.
+        """The missing elements under this policy; None if there are none.
 
         Raises:
             ShapeError: something is, and the policy is to raise.
@@ -180,7 +180,7 @@ class Columns:
         return self.objects([], valid, place)
 
     def whole(self, column: Column) -> Any:
-        """The tree of all examples, without those that are left out."""
+        """The tree of all examples, without the left-out ones."""
         return column.tree if column.valid is None else take_examples(column.tree, np.flatnonzero(column.valid))
 
 
@@ -193,7 +193,7 @@ def size_of(tree: Any) -> int:
 
 
 def items_before(kept: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """How many of the kept items each list has."""
+    """The number of kept items in each list."""
     return np.diff(np.searchsorted(kept, offsets))
 
 

@@ -45,7 +45,7 @@ def concat(batches: Sequence[Any]) -> Any:
 
 
 def concat_trees(trees: Sequence[Any]) -> Any:
-    """As `concat`, of trees of which there is at least one."""
+    """`concat` for a sequence of at least one tree."""
     columns, structures = zip(*map(flatten, trees), strict=True)
     for i, structure in enumerate(structures):
         if structure != structures[0]:

@@ -16,7 +16,7 @@ from autobatch.errors import OptionError
 
 
 class Minibatches:
-    """What `minibatches` gives: an iterable with a length, which gives the same mini-batches each time.
+    """The result of `minibatches`: an iterable with a length, which gives the same mini-batches each time.
 
     Attributes:
         ids: for each mini-batch the numbers of its examples, (size,) int64.

@@ -108,7 +108,7 @@ def captures_lanes(f: Any) -> bool:
 
 
 def _held(f: Any) -> list[Any]:
-    """What something that is called keeps."""
+    """The state that a called object keeps."""
     if isinstance(f, BuiltinFunctionType):
         return [] if isinstance(f.__self__, ModuleType) else [f.__self__]
     if isinstance(f, MethodType):

@@ -145,7 +145,7 @@ class Branches:
 
 
 def branches(test: Any, values: tuple[Any, ...], has_else: bool, leaves: bool, own: tuple[int, ...] = ()) -> Any:
-    """What an `if` runs over. `leaves`: an arm may be left by return, break or continue."""
+    """The object that an `if` statement iterates over. `leaves`: an arm may be left by return, break or continue."""
     decided = truth(test)
     if isinstance(decided, bool) and not leaves:
         return _TOGETHER[decided]
@@ -239,7 +239,7 @@ class RaisedError(Exception):
 
 
 def raised(error: Callable[[], Any]) -> Any:
-    """What a `raise` raises: of lanes it is enough to know that each of them raises."""
+    """The exception of a `raise`: of lanes it is enough to know that each of them raises."""
     return error() if current_region() is None else RaisedError("an exception is raised")
 
 

@@ -269,7 +269,7 @@ def _freeze_both(new: Any, old: Any) -> None:
 
 
 def loop(iterable: Any) -> Any:
-    """What a `for` statement runs over."""
+    """The iterable of a `for` statement."""
     kind = type(iterable)
     if kind is range or kind is list or kind is tuple:
         return SharedLoop(iterable)
@@ -317,7 +317,7 @@ def each(iterable: Any, step: Any) -> None:
 
 
 class Walk:
-    """What a `while` and a `for` have in common. A `while` asks `stops` at the head of each step.
+    """The base of `while` and `for` loops over lanes. A `while` asks `stops` at the head of each step.
 
     Attributes:
         changed: the values of the names are not those of the statement that ran before: read `values`.
@@ -513,12 +513,12 @@ def until(iterable: Any, step: Any, stop: bool) -> Any:
 
 
 def while_walk(values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
-    """What a `while` runs over."""
+    """The iterable of a `while` statement."""
     return Walk(values, own)
 
 
 def for_walk(iterable: Any, temporary: bool, values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
-    """What a `for` with exits runs over. `temporary`: the iterable has no other name."""
+    """The iterable of a `for` statement with exits. `temporary`: its iterable has no other name."""
     sequence = items_of(iterable)
     if sequence is None:
         return _Items(iterable, temporary, values, own)

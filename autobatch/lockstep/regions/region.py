@@ -336,7 +336,7 @@ def _counts_up(index: np.ndarray) -> bool:
 
 
 def _value_of(batch: Any) -> Any:
-    """What a write replaces: a batch that is written into keeps its identity, its data does not."""
+    """The value that a write replaces: a batch that is written into keeps its identity, its data does not."""
     return batch.data if isinstance(batch, Batched) else batch.values
 
 

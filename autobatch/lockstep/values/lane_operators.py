@@ -34,7 +34,7 @@ def is_plain(value: Any) -> bool:
 
 
 def found(kind: Any, name: str) -> Any:
-    """What a class, or one that it inherits from, has under a name, as it is written there; else None."""
+    """The entry of a class, or of a base class, under a name, as it is written there; else None."""
     for each in getattr(kind, "__mro__", ()):
         if name in each.__dict__:
             return each.__dict__[name]

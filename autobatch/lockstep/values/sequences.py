@@ -233,7 +233,7 @@ class Nested(LaneSequence):
 
 
 def nested_item(source: Any, lanes: Any, place: Any) -> Any:
-    """Of each of these lanes the array at a place of its list, for the lanes of the current region."""
+    """The array at a place of each lane's list, for the lanes of the current region."""
     out = source.values._take(source.offsets[lanes] + place, {})
     out.region = current_region()
     return freeze(out)

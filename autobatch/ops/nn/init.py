@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class Initializer:
-    """What makes parameters: called with a shape it gives an array; a table of keys asks it for `rows`.
+    """A maker of parameters: `init(shape)` is an array; a table of keys asks it for `rows`.
 
     A kind says `rows`, or where that depends on the whole shape `array`. `settings` is it as JSON takes it.
 

@@ -31,7 +31,7 @@ VECTOR = VectorLayout("f4", 16)
 
 
 def _by_rows(cost: int, work: Callable[..., Any], *arrays: Any) -> np.ndarray | None:
-    """What `work(*arrays, out, part)` writes into `out`, all as matrices, `part` by part; None where NumPy is to do it.
+    """The `out` that `work(*arrays, out, part)` writes, all as matrices, part by part; None where NumPy is to do it.
 
     Args:
         cost: bytes that a thread reads from its cache in the time of one element.

@@ -30,7 +30,7 @@ def _along_one_axis(rule: Callable[[Op, Batched, int, dict[str, Any]], Batched])
 
 
 def _flattened(op: Op, x: Batched, params: dict[str, Any]) -> Batched:
-    """What axis=None gives: the op on each example's elements in one row."""
+    """The result for axis=None: the op on each example's elements in one row."""
     if any(isinstance(size, Lengths) for size in x.sizes):
         return by_length(op, x, params, range(x.rank))
     width = int(np.prod(x.data.shape[1:], dtype=np.int64))

@@ -49,7 +49,7 @@ def _batched_spec(spec: str, batched: tuple[bool, ...]) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _product_plan(spec: str) -> tuple[Any, ...] | None:
-    """How a contraction of two operands is one matrix product, or None where it is none.
+    """The plan by which a contraction of two operands is one matrix product; None where it is none.
 
     Returns (equal axes, order of the left axes, of the right axes, number of batch, row and contracted letters, order
     of the result's axes): left becomes (batch, rows, contracted), right (batch, contracted, columns).
@@ -641,7 +641,7 @@ def _is_faster() -> bool:
 
 
 def _width(inner: int, columns: int) -> int:
-    """How many columns make a block; 0 where blocks gain nothing."""
+    """The number of columns in a block; 0 where blocks gain nothing."""
     if inner * columns * _FEWEST <= _UNPACKED:
         return 0
     width = max(_UNPACKED // (_ROWS * max(inner, 1)), _NARROWEST)

@@ -325,7 +325,7 @@ def polyval(p: Any, x: Any) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def elementwise_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
-    """What stands for a ufunc that has no declaration here: by its nature it acts on each element.
+    """The op of a ufunc without a declaration: by its nature it acts on each element.
 
     Returns:
         An op, or for several outputs a function of several; None for ufuncs of whole vectors, of Python objects, and

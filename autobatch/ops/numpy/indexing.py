@@ -251,7 +251,7 @@ def _facts(spec: Spec) -> tuple[Op, bool, bool]:
 
 
 def view_of(base: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
-    """What `base[spec]` is now: how a view follows its base."""
+    """The current value of the view `base[spec]`."""
     return getitem_op(spec)(base, *operands, spec=spec)
 
 

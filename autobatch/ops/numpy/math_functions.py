@@ -104,7 +104,7 @@ def _value(x: Any) -> Any:
 
 
 def of_number(function: Any, *args: Any) -> Any:
-    """What a function of `OF_NUMBERS` gives for these arguments, of which some stand for arrays of an interpreter."""
+    """The result of a function of `OF_NUMBERS` for arguments of which some stand for arrays of an interpreter."""
     if function not in _CASTS:
         return _OPS[function](*map(_value, args))
     return astype_p(_value(args[0]), dtype=np.dtype(function)) if not np.ndim(args[0]) else function(*args)

@@ -42,7 +42,7 @@ def expand(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
 
 
 def counts(sizes: Sequence[Size], axes: Sequence[int]) -> Any:
-    """How many elements each example reduces: an int, or (B,) where it varies."""
+    """The number of elements that each example reduces: an int, or (B,) where it varies."""
     total: Any = 1
     for axis in axes:
         size = sizes[axis]
@@ -188,7 +188,7 @@ def _prod_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
 
 
 def _first_number_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
-    """As `_first_vjp`, of what passes NaN over unless there is nothing else."""
+    """`_first_vjp` for functions that ignore NaN unless there is nothing else."""
     return _first_vjp(ct, out, np.where((x != x) & (out == out), _other_than(out), x), axes)
 
 
@@ -274,7 +274,7 @@ def _numpys(op: Op) -> Callable[..., Any]:
 
 
 def _of_floats(ufunc: np.ufunc, op: Op) -> Callable[..., Any]:
-    """As `_numpys`, of a ufunc that computes in floats: whole numbers become those that it takes them for."""
+    """`_numpys` for a ufunc that computes in floats: whole numbers become floats first."""
     reduce = _numpys(op)
 
     def cast_first(a: Any, axis: Any = 0, dtype: Any = None, **options: Any) -> Any:

@@ -431,7 +431,7 @@ def _leading_only(sizes: Sequence[Size]) -> bool:
 
 
 def _reshape_leading(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
-    """Where only the first dimension varies, an example is a prefix of its flattened lane before and after."""
+    """Reshape where only the first dimension varies: an example is a prefix of its flattened lane before and after."""
     widths = shape_of(x.data)[1:]
     flat = x.data.reshape((lanes, int(np.prod(widths))))
     rest = [int(size) for size in target[1:]]  # type: ignore[arg-type]

@@ -63,7 +63,7 @@ NON_C_ORDER.non_c_order = True
 
 
 def record_of(box: Any) -> Any:
-    """How an array is a view; None if it is none."""
+    """The `_View` of an array; None if it is no view."""
     record = getattr(box, "_view", None)
     return None if record is NON_C_ORDER or (type(record) is _UnclearView and record.base is None) else record
 

@@ -158,7 +158,7 @@ class Coverage:
         self.leading = self._leading()
 
     def _leading(self) -> int:
-        """How many arguments by position are the implementation's as they stand."""
+        """The number of positional arguments that go to the implementation as they stand."""
         count = 0
         for theirs, ours in zip(self.parameters.values(), self.covered.values(), strict=False):
             if ours.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -227,7 +227,7 @@ def any_true(condition: Any) -> bool:
 
 
 def needs(x: Any, what: str, *, least: int = 0, rank: int | None = None, kinds: str | None = None) -> None:
-    """What an implementation takes; of anything else NumPy says on each example what it gives, or raises.
+    """A check of an implementation's arguments; other arguments go to NumPy, example by example.
 
     Raises:
         Declined: an axis that is shorter in some example, another rank, or a dtype of another kind.
@@ -250,7 +250,7 @@ def is_default(name: str, value: Any, default: Any) -> bool:
 
 
 def name_of(function: Any) -> str:
-    """What a person calls a function, for messages.
+    """The name of a function in messages.
 
     >>> import numpy as np
     >>> name_of(np.linalg.svd), name_of(np.sin), name_of(np.add.reduceat), name_of(len)
@@ -330,5 +330,5 @@ def top_box(tree: Any) -> Any:
 
 
 def cast(x: Any, dtype: np.dtype) -> Any:
-    """As another dtype, of any interpreter, without a copy where it is of that dtype already."""
+    """The array in another dtype, of any interpreter; itself, without a copy, if it has that dtype."""
     return x if dtype_of(x) == dtype else x.astype(dtype) if hasattr(x, "astype") else np.asarray(x, dtype)

@@ -23,7 +23,7 @@ _AHEAD = 2  # units that a worker has, so that it does not wait for the next
 
 @dataclasses.dataclass(frozen=True)
 class Mapped:
-    """What a map has done.
+    """The summary of a finished map.
 
     Attributes:
         out: the folder of the results; `pyarrow.parquet.read_table(out)` reads them in the order of the input.
@@ -170,7 +170,7 @@ def _check_job(folder: str, job: dict[str, Any], units: Sequence[Unit], resume: 
 
 @contextlib.contextmanager
 def _bar(total: int, progress: bool | None) -> Iterator[Callable[[int], Any]]:
-    """What is called with a number of examples that are done."""
+    """The progress callback, called with the number of examples that are done."""
     shown = sys.stderr.isatty() if progress is None else progress
     if shown:
         try:

@@ -39,7 +39,7 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """Of the file of its results; in the order of the names is the order of the input."""
+        """The name of its result file; sorted names are in the order of the input."""
         return f"{self.file:06d}-{self.group:06d}"
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:
-    """What has no results.
+    """A unit or an example without results.
 
     Attributes:
         path: of the file. group: the row group; None: the whole file cannot be read. row: in the row group; None: all
@@ -115,7 +115,7 @@ def units_of(file: int, path: str) -> list[Unit]:
 
 
 def committed(out: str, unit: Unit) -> UnitDone | None:
-    """What a unit has given, if it is done."""
+    """What a unit has committed, as `UnitDone`; None if it is not done."""
     folder = pathlib.Path(out)
     said = folder / f"_{unit.name}.json"
     if not said.exists():

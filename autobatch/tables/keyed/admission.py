@@ -39,7 +39,7 @@ class Admission:
         raise TypeError(f"{type(self).__name__} does not say how often it has seen a key")
 
     def admits(self, seen: np.ndarray) -> np.ndarray:
-        """Which keys of so many updates come to life with the next one."""
+        """Whether each key with so many updates comes to life with the next one."""
         return seen + 1 >= self.n
 
     def count(self, keys: np.ndarray, seen: np.ndarray) -> None:
@@ -52,7 +52,7 @@ class Admission:
         return {"kind": type(self).__name__, "n": self.n}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What it has counted."""
+        """The counts, as arrays for saving."""
         return {}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:

@@ -167,7 +167,7 @@ class Vocabulary:
             self.grow = before
 
     def strings(self, ids: Any = None) -> list[Any]:
-        """What has these ids.
+        """The strings with these ids.
 
         Args:
             ids: (n,) integers; None: all, in their order.
@@ -194,7 +194,7 @@ class Vocabulary:
         return (self._string(number) for number in range(self._count))
 
     def arrays(self, since: int = 0) -> dict[str, np.ndarray]:
-        """It as arrays, for saving: `Vocabulary.from_arrays` makes it of them again.
+        """The vocabulary as arrays, for saving: `Vocabulary.from_arrays` reads them.
 
         Args:
             since: leave out so many, which were saved before.

@@ -33,7 +33,7 @@ def mapped_variable(settings: dict[str, Any], block: StoredBlock, beside: dict[s
 
 
 class SortedRows:
-    """What a variable asks of its `RowStore` to be looked up in; what changes it is refused."""
+    """A read-only stand-in for a `RowStore`: look-ups work, changes are refused."""
 
     def __init__(self, block: StoredBlock, initial: Callable[[np.ndarray], np.ndarray]) -> None:
         self._block = block
