@@ -103,7 +103,7 @@ class Tape:
         return TapeArray(self, -1, value)
 
     def close(self) -> None:
-        """Drop what was recorded. Values that are still held keep their data and refuse further ops."""
+        """Drop the recording. Values that are still held keep their data and refuse further ops."""
         self.nodes.clear()
         self.timed.clear()
         self.kept.large.clear()
@@ -260,7 +260,7 @@ class TapeArray(RecordedArray, ArrayFace):
     def _with_outputs(
         self, op: Op, outs: tuple[Any, ...], args: list[Any], params: dict[str, Any], parents: list[tuple[int, int]]
     ) -> tuple[Any, ...]:
-        """Record an op with several outputs: its node, and one that looks like a leaf for each of them."""
+        """Record an op with several outputs: its node, and a leaf-like node for each output."""
         tape = self.tape
         tape.nodes.append((op, outs, args, params, parents))
         leaves = [tape.leaf(out) for out in outs]

@@ -270,7 +270,7 @@ def narrowed(leaf: Any) -> Any:
 
 
 def agreed_size(batches: Any) -> int:
-    """The batch size that all of these batches have.
+    """The common batch size of these batches.
 
     Raises:
         ShapeError: two of them differ.

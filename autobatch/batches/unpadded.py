@@ -191,7 +191,7 @@ def _elementwise(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Fo
 
 
 def _lined_up(x: Unpadded, arg: Any) -> Any:
-    """An operand of an element-wise op, lined up with the values; None if it has no place beside them."""
+    """An operand of an element-wise op, aligned with the values; None if it cannot be."""
     layout = x.layout
     if type(arg) is Unpadded:
         return arg.values if arg.layout is layout and arg.ndim == x.ndim and arg.pad == 0 else None
@@ -218,7 +218,7 @@ def _product(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
 
 
 def _along(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
-    """An op along axes that are not the batch's nor the one that varies."""
+    """An op along axes other than the batch's and the varying one."""
     axis = params.get("axis")
     axes = axis if isinstance(axis, tuple) else (axis,)
     if args[0] is not x or any(type(a) is not int or a < 2 for a in axes):
@@ -301,7 +301,7 @@ def _reduced_dtype(ufunc: np.ufunc, dtype: np.dtype) -> np.dtype:
 
 
 def _over_lanes(x: Unpadded, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """A reduction along the axis that varies; None where it is made of the padded array."""
+    """A reduction along the varying axis; None where it is done on the padded array."""
     axes = params.get("axis")
     op_and_ufunc = _OVER_LANES.get(op.name)
     if op_and_ufunc is None or len(args) > 1 or type(axes) is not tuple or 1 not in axes or 0 in axes:

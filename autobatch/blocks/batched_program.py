@@ -187,7 +187,7 @@ def _walk_back(out: _Traced, tape: Tape, data: Sequence[Any], cts: Sequence[Any]
 
 
 def _apply(tracer: Tracer, step: Step, operands: Sequence[Any], aval: Any, n: int) -> Any:
-    """One step by its batching rule, traced; the rule as it is where it reads values or gives something else."""
+    """One step by its batching rule, traced; untraced where the rule reads values or gives something else."""
     op: Op = step.op
     if not any(isinstance(x, Batched) for x in operands):
         return op(*operands, **step.params)

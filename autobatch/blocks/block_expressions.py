@@ -117,7 +117,7 @@ class Refused(Exception):  # noqa: N818  (a signal between the passes for blocks
 
 
 class BlockForm:
-    """A block in the making: its body, its inputs, what it relies on.
+    """A block in the making: its body, its inputs, and its guards.
 
     Args:
         scope: what names mean where it stands; policy: what runs it.
@@ -413,7 +413,7 @@ class BlockForm:
         return self._several(node)
 
     def _rely(self, function: Any, more: list[Guard]) -> None:
-        """Rely on a helper: on what it is, and on what it relies on itself."""
+        """Rely on a helper, and on all that it relies on itself."""
         own = getattr(function, "__wrapped__", function) if hasattr(type(function), "_ab_batch") else function
         named = own.__kwdefaults__ or {}
         more = [

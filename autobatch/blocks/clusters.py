@@ -194,7 +194,7 @@ class Plan:
         return Read(slot, "shared") if kind.shape == rest else None
 
     def _find_inlined(self) -> None:
-        """Cheap results of which only ranges are read, no element twice, by steps that kernels can do."""
+        """Cheap results that are read by range only, no element twice, by steps that kernels can do."""
         for step in reversed(self.code.steps):
             slot = step.out
             if slot not in self.rules or slot in self.returned or not self.rules[slot].exact:
@@ -344,7 +344,7 @@ class Plan:
         self.written.add(step.out)
 
     def _take_assembled(self, step: Step) -> None:
-        """Let clusters write what they make where it belongs in an array put together of several."""
+        """Let clusters write their results straight into an array put together of several."""
         parts = self._ranges(step)
         if parts is None or all(reader.out in self.written for reader in self.readers[step.out]):
             if step.out not in self.returned and parts is not None:

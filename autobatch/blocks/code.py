@@ -363,7 +363,7 @@ class Writer:
         return f"v{slot} = {make}({shape_text(kind.shape)}, {self.name('dtype', kind.dtype)})"
 
     def _reusable(self, at: int, step: Step) -> int | None:
-        """An operand that is read for the last time here, and whose memory fits the result."""
+        """An operand that is read here for the last time, and whose memory fits the result."""
         kind = self._kind(step.out)
         if not kind.shape or kind.scalar:
             return None

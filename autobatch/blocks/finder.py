@@ -327,7 +327,7 @@ class _Apart:
         return not node.keywords and name not in self.own and self.scope.binding(name) in _CONVERSIONS
 
     def _apart(self, where: Any) -> list[ast.stmt]:
-        """The statement that binds what is at a place, which then is a name."""
+        """A statement that binds the expression at a place to a name."""
         if where is None:
             return []
         holder, key = where

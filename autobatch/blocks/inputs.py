@@ -65,7 +65,7 @@ def scalar(value: Any) -> Any:
 
 
 class Guard:
-    """A global name that must still mean what it meant when the block was made: `np.tanh`, say.
+    """A global name that must keep its meaning from when the block was made: `np.tanh`, say.
 
     Attributes:
         scope: the globals; name, attributes: ("np", ("tanh",)); root: what `np` meant; value: what `np.tanh` meant.

@@ -260,7 +260,7 @@ def _digest(name: str, content: bytes) -> bytes:
 
 
 def _compile(name: str, text: str) -> bytes:
-    """A kernel as it is kept: a checksum, and what Numba makes of it."""
+    """The kernel as it is kept: a checksum, and Numba's compiled code."""
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
     dispatcher.compile(module.SIGNATURE)
@@ -414,7 +414,7 @@ _compiler = _Compiler()
 
 
 def main(requests: int, answers: int) -> None:
-    """Compile what is asked for, behind everything else that runs on the machine.
+    """Compile requested kernels, at a low priority.
 
     Args:
         requests, answers: file descriptors. An answer is what is kept, or empty for what does not compile.

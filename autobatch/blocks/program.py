@@ -136,7 +136,7 @@ _skeletons: dict[Any, object] = {}
 
 
 def interned(program: Program) -> Program:
-    """The program that stands for all that do the same, so that calls from several places go together."""
+    """One program for all that do the same, so that calls from several places share launches."""
     constants = tuple([(kind, repr(value) if isinstance(kind, Weak) else value.tobytes()) for kind, value in zip(
         program.avals[len(program.inputs) :], program.constants, strict=False)])  # fmt: skip
     key = (program.inputs, constants, *_steps_key(program, lambda op, params: freeze_params(params)))
@@ -160,7 +160,7 @@ def is_served(op: Op) -> bool:
 
 
 def without_sizes(op: Op, params: dict[str, Any]) -> Any:
-    """The attributes of a call in a form that is the same for calls that differ in sizes only."""
+    """The attributes of a call, equal for calls that differ in sizes only."""
     if op.name in _SHAPED:
         return tuple([size if size is None or size < 0 else 0 for size in params["shape"]]), len(params)
     return freeze_params(params)

@@ -245,7 +245,7 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
 
 
 def _views(outputs: Sequence[Any]) -> dict[int, tuple[Any, ...]]:
-    """The outputs that are views of others, and how they follow from them."""
+    """The outputs that are views of others, and how they follow from these."""
     out: dict[int, tuple[Any, ...]] = {}
     places = {id(each): at for at, each in enumerate(outputs)}
     for at, each in enumerate(outputs):
@@ -300,7 +300,7 @@ def _is_read_only(out: Any) -> bool:
 
 
 def _root(out: Any) -> Any:
-    """The array that this one is a view of in the end; itself if it is none."""
+    """The array at the root of a chain of views; itself if it is no view."""
     record = record_of(out)
     while record is not None:
         out = record.base

@@ -65,7 +65,7 @@ class _Base:
 
 @dataclasses.dataclass(slots=True)
 class _Save:
-    """A save that is being made: what is to be written, and what the base will be."""
+    """A save in the making: what to write, and the next base."""
 
     sequence: int
     step: int
@@ -80,7 +80,7 @@ class _Save:
         return f"{self.sequence:08d}.safetensors"
 
     def add(self, name: str, before: list[dict[str, Any]], stream: Stream, said: dict[str, Any]) -> None:
-        """An entry that is what it was before and what is written now."""
+        """Add an entry that consists of an older part and a part that is written now."""
         self.streams.append(stream)
         self.entries[name] = [*before, {"file": self.file, **said}]
 
@@ -193,7 +193,7 @@ class Checkpoints:
         self._write(save, base)
 
     def _add_array(self, save: _Save, base: _Base | None, name: str, array: np.ndarray) -> None:
-        """Plan what is written of an array: all of it, what changed, or nothing."""
+        """Plan the writing of an array: all of it, what changed, or nothing."""
         if self.full_every > 1 and is_tracked(array):
             kind = (array.shape, array.dtype)
             digests = self._digest(array)
@@ -475,7 +475,7 @@ def _is_mortal(table: Any) -> bool:
 
 
 def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -> None:
-    """Plan what is written of a table of keys: all of it, or what it says has changed."""
+    """Plan the writing of a table of keys: all of it, or what it says has changed."""
     mark = table.mark()
     save.marks[name] = table, mark
     known = base.marks.get(name) if base is not None else None

@@ -101,7 +101,7 @@ class Files:
 
 
 class Lock:
-    """A lock of the operating system (`flock`) on a file that stays where it is; a child process does not have it."""
+    """A lock of the operating system (`flock`) on a file that is never removed; a child process does not have it."""
 
     def __init__(self, path: str) -> None:
         if fcntl is None:

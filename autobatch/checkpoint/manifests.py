@@ -122,7 +122,7 @@ class Folder:
         return found
 
     def commit(self, manifest: Manifest) -> None:
-        """Make a checkpoint of files that are there and flushed; when this returns, it survives a power cut."""
+        """Make a checkpoint of flushed files; when this returns, it survives a power cut."""
         path = self.join(manifest.name)
         handle = self.files.create(path + ".part")
         try:
@@ -135,7 +135,7 @@ class Folder:
         self.files.flush_folder(self.path)
 
     def clean(self, keep: int, sequence: int) -> None:
-        """Remove all but the last `keep` checkpoints, and files that none of those needs.
+        """Remove all but the last `keep` checkpoints, and files that none of these needs.
 
         Args:
             sequence: files of later saves are left alone, and nothing is removed that a damaged manifest may need.

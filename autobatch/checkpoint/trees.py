@@ -66,7 +66,7 @@ class Contents:
         return node
 
     def share_memory(self) -> None:
-        """Arrays that overlap become views of one entry, the array that all are views of.
+        """Turn overlapping arrays into views of one entry, the array that all are views of.
 
         Raises:
             UnsupportedError: arrays that overlap, and of which that is not known.
@@ -108,7 +108,7 @@ def _root(array: np.ndarray) -> np.ndarray:
 
 
 def _overlapping(arrays: dict[str, np.ndarray]) -> Iterator[list[str]]:
-    """The names of arrays that share memory with another, by the memory that they share."""
+    """The names of arrays that share memory with another, grouped by that memory."""
     bounds = sorted((*np.lib.array_utils.byte_bounds(x), name) for name, x in arrays.items() if x.nbytes)
     group: list[str] = []
     end = 0
@@ -263,7 +263,7 @@ class EntryReader(Protocol):
 
 
 class Rebuilding:
-    """The making of a tree from its description, with what was made so far: what is one object stays one."""
+    """Makes a tree from its description; an object that occurs several times is made once."""
 
     def __init__(self, entries: EntryReader, initialised: list[str] | None) -> None:
         self._entries = entries

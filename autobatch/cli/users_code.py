@@ -20,7 +20,7 @@ _FILES = (".npy", ".npz", ".json", ".jsonl", ".safetensors")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of a command on a function: it, its examples, what they share."""
+    """Add the arguments of a command on a function: its name, its examples, what they share."""
     parser.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
     parser.add_argument(
         "--examples",

@@ -158,7 +158,7 @@ def with_order(aval: Aval, non_c_order: bool) -> Aval:
 
 
 def freeze(value: Any) -> Any:
-    """A hashable stand-in for a static attribute that tells apart what `==` does not: 1, 1.0 and True; 0.0 and -0.0."""
+    """A hashable stand-in for a static attribute that distinguishes values equal by `==`: 1, 1.0, True; 0.0, -0.0."""
     kind = type(value)
     if kind is int or kind is str or value is None:
         return value

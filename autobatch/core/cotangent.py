@@ -60,7 +60,7 @@ class SparseCotangent:
 
     @staticmethod
     def gathered(parts: Sequence[Any]) -> Sequence[Any]:
-        """Parts of this one class, as fewer of them where that adds up faster."""
+        """Parts of one class, merged into fewer where that adds up faster."""
         return parts
 
 

@@ -86,7 +86,7 @@ def is_changing(value: Any) -> bool:
 
 
 def let_go(tree: Any) -> None:
-    """Let nothing be written any more into the dicts of a tree that a lock-step run has made, since it is copied."""
+    """Forbid further writes into the dicts of a tree that a lock-step run has made, since it is copied."""
     here: Any = _region.get()
     if here is None:
         return

@@ -293,7 +293,7 @@ def remedy(reason: str) -> str:
 
 
 def hide_frames(error: BaseException) -> None:
-    """Take the library's frames out of the traceback of an error, and of those that it came from.
+    """Remove the library's frames from the traceback of an error and of its causes.
 
     A public function that runs the user's code does so with what it raises, and raises it again by a bare `raise`: that
     goes on with the traceback that the error has then, and adds no entry for the frame that it is in. What is left is

@@ -146,7 +146,7 @@ def write_all(writes: Iterator[tuple[Any, Any, Any]]) -> None:
 
 
 def complete(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of calls that write, and may be made twice; an interrupt between them is raised after the last."""
+    """The results of repeatable writing calls; an interrupt between them is raised after the last."""
     results: list[Any] = []
     try:
         for call in calls:

@@ -57,7 +57,7 @@ def flatten(tree: Any, name: Callable[[], str] = lambda: "params") -> tuple[list
 
 
 def as_dicts(structure: TreeDef) -> TreeDef:
-    """The same structure with a dict for each object that is no dataclass, and None for what is static."""
+    """The same structure with a dict for each object that is no dataclass, and None for static values."""
     if structure.kind is None:
         return structure
     if structure.kind is _Static:
@@ -259,7 +259,7 @@ def like_leaves(structure: TreeDef, tree: Any, what: str, path: str = "") -> Ite
 
 
 def _parts_like(structure: TreeDef, tree: Any) -> list[Any] | None:
-    """The children of a node that should be as that of the structure; None if it is not."""
+    """The children of a node expected to be like the structure's; None if it is not."""
     kind: Any = structure.kind
     keys = structure.keys
     entry = _registered(kind)

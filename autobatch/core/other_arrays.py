@@ -51,14 +51,14 @@ def _any_library() -> bool:
 
 
 def refuse_foreign(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise where an argument of a call on batches is an array of torch or JAX: ways would differ in what it gives."""
+    """Raise for an argument of torch's or JAX's in a call on batches: ways would differ in their results."""
     found = _any_library() and _foreign(args, kwargs)
     if found:
         raise UnsupportedError(found)
 
 
 def note_foreign(error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Say of a call that failed that one of its arguments is an array of torch or JAX."""
+    """Add a note to a failed call's error if one of its arguments is an array of torch or JAX."""
     found = _any_library() and _foreign(args, kwargs)
     if found and found not in getattr(error, "__notes__", ()):
         error.add_note(found)

@@ -89,7 +89,7 @@ class RecordedArray:
 
 
 class AbstractArray(RecordedArray):
-    """A recorded array that says what it is by its `aval`."""
+    """A recorded array with an `aval`."""
 
     __slots__ = ("aval",)
 

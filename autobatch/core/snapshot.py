@@ -178,7 +178,7 @@ class Snapshot:
                     kept.write(now)
 
     def _visit(self, value: Any, held: bool) -> None:
-        """Keep one value, and have what is in it visited; held by an object, its arrays are not wrapped."""
+        """Keep one value, and visit its parts; where an object holds it, its arrays are not wrapped."""
         kind = type(value)
         if kind in _ATOMS or id(value) in self._seen:
             return

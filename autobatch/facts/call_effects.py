@@ -71,7 +71,7 @@ class Effect:
         return bool(self.parameters) and self.parameters[0] in self.writes
 
     def bind(self, args: Sequence[T], kwargs: Mapping[str, T]) -> Iterator[tuple[str, T]]:
-        """The arguments by the names that the table has for them, in the order given; "" for one that it leaves out."""
+        """The arguments by the table's names for them, in the order given; "" for one that it leaves out."""
         last = len(self.parameters) - 1
         for place, arg in enumerate(args):
             if place <= last:
@@ -96,7 +96,7 @@ class Effect:
     def shared(
         self, args: Sequence[T], kwargs: Mapping[str, T], literal: Callable[[T], Any] = lambda value: value
     ) -> list[T]:
-        """The arguments that the result may be, share memory with, or be a part of: also those that it writes."""
+        """The arguments that the result may be, share memory with or hold; written arguments included."""
         bound = list(self.bind(args, kwargs))
         targets = self.shares | self.writes | {target for _, _, target in self._switched(bound, literal)}
         return [arg for name, arg in bound if name in targets and literal(arg) is not None]
@@ -236,14 +236,14 @@ def reads_only(function: Any) -> int:
 
 @functools.cache
 def method_names(*kinds: type) -> frozenset[str]:
-    """The methods of these classes that do not change the object they are of, and touch nothing else but arguments."""
+    """The methods of these classes that change neither their object nor anything but arguments."""
     entries = [entry for kind in kinds for entry in _METHODS[kind].values()]
     return frozenset([name for section, marks, name, *_ in entries if section != "outside" and "!" not in marks])
 
 
 @functools.cache
 def mutators(*kinds: type) -> frozenset[str]:
-    """The methods of these classes that change the object they are of; of all classes without any given.
+    """The methods of these classes that change their object; by default of all classes.
 
     >>> sorted(mutators(list) - mutators(set) - mutators(dict))
     ['__iadd__', '__imul__', 'append', 'extend', 'insert', 'reverse', 'sort']

@@ -177,7 +177,7 @@ class Reader:
                 self._bind(target, (iterable, 1))
 
     def _put(self, target: ast.expr, binding: _Binding) -> None:
-        """Note that a value is stored in what a name holds, and how deep in it."""
+        """Note that a value is stored in the object of a name, and how deep in it."""
         level = 0
         while isinstance(target, ast.Subscript | ast.Attribute):
             target, level = target.value, level + 1

@@ -39,7 +39,7 @@ class Kernel:
 
     @property
     def signatures(self) -> list[Any]:
-        """The argument types that it is compiled for by now."""
+        """The argument types that are compiled by now."""
         return self.dispatcher.signatures if "dispatcher" in vars(self) else []
 
     def __call__(self, *args: Any) -> Any:

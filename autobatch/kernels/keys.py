@@ -36,13 +36,13 @@ def mixed(key):
 
 
 def coded(codes):
-    """The keys, int64, of which an index holds these codes, (n,) uint64."""
+    """The int64 keys of these (n,) uint64 codes of an index."""
     return (codes ^ _CODE).view(int64)
 
 
 @jit
 def part_of(keys, parts, out):
-    """out[i]: the part of so many that a key belongs to, by bits of its hash that no index looks at first."""
+    """out[i]: the number of the part of key i, from bits of its hash that no index looks at first."""
     for i in range(keys.shape[0]):
         out[i] = int64((mixed(keys[i]) >> uint64(40)) % uint64(parts))
 
@@ -149,7 +149,7 @@ def move_slots(old, new, lo, hi):
 
 @jit
 def _remove(key, index):
-    """Take a key out of the index, if it is there; what was probed for past it is moved back to where it was."""
+    """Take a key out of the index, if it is there, and move back the keys that were probed past it."""
     slots = uint64(index.shape[0])
     code = uint64(key) ^ _CODE
     hole = _home(key, slots)
@@ -226,7 +226,7 @@ def commit_rows(ticket, index, notes, gone, born, from_free, named, step, counte
 
 @jit
 def set_counts(keys, counts, enough, index):
-    """Put the number of each key beside it, or take the key out where that is enough; the same if it is done again.
+    """Set the count of each key, or remove the key where the count is enough; repeating it changes nothing.
 
     The key whose code is 0 is left out.
     """
@@ -263,7 +263,7 @@ def threshold_of(scores, versions, kept, high, wanted):
 
 @jit
 def pick_smallest(scores, versions, kept, high, limit, out):
-    """out: the rows of a score below the limit, then those that have it; how many are below, and in all."""
+    """out: the rows with a score below the limit, then those at it; returns how many are below, and in all."""
     below = 0
     for row in range(high):
         if versions[row] != DEAD and not kept[row] and scores[row] < limit:

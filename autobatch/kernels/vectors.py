@@ -30,7 +30,7 @@ LINE = 64  # bytes of the cache
 
 
 def ask_for(builder: Any, address: Any, to_write: bool) -> None:
-    """Code that has the machine fetch the cache line at an integer address; it never faults."""
+    """Emit a prefetch of the cache line at an integer address; it never faults."""
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")

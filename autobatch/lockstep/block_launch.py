@@ -36,7 +36,7 @@ def is_new(out: Any) -> bool:
 
 
 def kind_of(value: Any, static: bool) -> tuple[Any, Any] | None:
-    """A hashable key for the kind of an input, and what it is traced as (None: a constant); None if it has none."""
+    """A hashable key for the kind of an input, and its aval for tracing (None: a constant); None without a kind."""
     kind: Any = type(value)
     if kind is MaskedBatch:
         data = value.data
@@ -158,7 +158,7 @@ def _promotes(own: Any, known: Any) -> bool:
 
 
 class BlockRun:
-    """A block in one lock-step call: the operands it last had, and what was computed ahead for them."""
+    """A block in one lock-step call: its last operands, and the results computed ahead for them."""
 
     __slots__ = (
         "ahead", "batches", "buffers", "calls", "constants", "failures", "fixed", "items", "numbers", "once",
@@ -258,7 +258,7 @@ class BlockRun:
                 ahead.rows = first
 
     def _split(self) -> None:
-        """Part the program by what its operands are; what is computed once comes with its first use."""
+        """Split the program by its operands: parts computed once, ahead, and in each step."""
         place = {i: at for at, i in enumerate(self.operands)}
         items = tuple(place[i] for i, _ in self.items)
         key = (self.program, items)
@@ -349,7 +349,7 @@ class BlockRun:
         return tuple([batch_of(rows, kind, region) for rows, kind in zip(results, self.outputs, strict=True)])
 
     def _from_fixed(self, data: Sequence[Any]) -> list[Any] | None:
-        """Compute what the fixed operands alone make, unless that is there; None if there is something to complain of.
+        """Compute, once, what depends on the fixed operands alone; None if NumPy would warn of it.
 
         Returns:
             what comes ahead of the step beside it: nothing.

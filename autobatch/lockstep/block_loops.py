@@ -28,7 +28,7 @@ _MOST_ROWS = 1 << 16
 
 
 class ScanSite:
-    """One loop in the code of one function whose body is one block, and lists that what it makes is appended to.
+    """One loop whose body is one block, and the lists that its results are appended to.
 
     Args:
         body: the block.
@@ -73,7 +73,7 @@ class ScanSite:
         bases: Sequence[Any],
         lists: Sequence[Any],
     ) -> tuple[Any, ...] | None:
-        """BlockRun the steps that are left, or some of them.
+        """Run the remaining steps, or some of them.
 
         Args:
             loop: the loop object, of which a step has just ended.
@@ -185,7 +185,7 @@ class ScanSite:
 
 
 def scanned(*args: Any) -> None:
-    """A site in code that is watched: it does nothing."""
+    """A `ScanSite` in code that is only watched: it does nothing."""
 
 
 def _items(kind: tuple[Any, bool, bool], rows: Any, steps: Stepped, regions: Sequence[Any]) -> list[Any]:

@@ -74,7 +74,7 @@ class ExampleColumns:
         return out
 
     def give_back(self) -> None:
-        """Put what the function may have written into copies where they were copied from, and forget these."""
+        """Write what the function changed in copies back to the originals, and forget the copies."""
         copies, self._copies = self._copies, []
         if copies and may_change([self._function], []):
             write_all((value, ..., copy) for value, copy in copies)
@@ -95,7 +95,7 @@ class ExampleColumns:
         return positional, {key: self.shared[key] for key, _ in self._takes[len(positional) :]}
 
     def recorded(self) -> dict[str, Any]:
-        """`shared`, and what tells this call from others whose recordings are kept."""
+        """`shared`, and a key that tells this call from others with kept recordings."""
         return {**self.shared, "in columns": f"{self._takes}"}
 
     def arguments_of(self, values: Sequence[Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

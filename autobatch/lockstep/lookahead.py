@@ -44,7 +44,7 @@ class Chunk:
 
     @classmethod
     def at(cls, rows: Any, earlier: "Chunk | None", whole: bool = False) -> "Chunk | None":
-        """The chunk that starts at the current step; None where steps are too tall or too few to gain by it.
+        """The chunk that starts at the current step; None where steps are too tall or too few to gain.
 
         Args:
             whole: no step is left out, so that the chunk may be as long as it can; of wide rows what is computed from
@@ -125,7 +125,7 @@ def in_silence(fill: Callable[[], Any]) -> bool:
 
 
 class Looked:
-    """Rows of a table, looked up by a loop's items: items themselves, for what is computed of them.
+    """Rows of a table that were looked up by a loop's items, themselves items for what is computed from them.
 
     Attributes:
         last: the rows of the current step.
@@ -203,7 +203,7 @@ def looked_up(table: Any, index: Any) -> Any:
 
 
 def rows_of(batch: Any, root: Any) -> Any:
-    """The `RowSequence`, or rows looked up by them, that a batch is the current item of, if it is one."""
+    """The `RowSequence` or `Looked` of which a batch is the current item; None for any other batch."""
     found = root.items.get(id(batch))
     if found is None:
         return None

@@ -360,7 +360,7 @@ def _lanes_of_keys(keys: np.ndarray) -> MaskedBatch:
 
 
 def _line_of(error: BaseException, function: Any) -> tuple[str, int]:
-    """The user's innermost line in the traceback of an error; the function's first, if it did not come that far."""
+    """The user's innermost line in an error's traceback; the function's first if it did not get that far."""
     if isinstance(error, NeedsLoop) and error.where is not None:
         return error.where
     code = getattr(function, "__code__", None)
@@ -377,7 +377,7 @@ def _line_of(error: BaseException, function: Any) -> tuple[str, int]:
 
 
 def argument_writes(entered: Iterable[tuple[Any, Any]], arguments: Any) -> list[tuple[Any, Any, Any]]:
-    """(array, where, value) of what has been written to; where there is padding, it stays as it is.
+    """(array, where, value) for each array that was written to; its padding stays as it is.
 
     Args:
         entered: the batches among the arguments, each with what it is inside of the call.
@@ -397,7 +397,7 @@ def argument_writes(entered: Iterable[tuple[Any, Any]], arguments: Any) -> list[
 
 
 def apart_from(writes: list[tuple[Any, Any, Any]], result: Any) -> Any:
-    """A result of which nothing lies in memory that is about to be written to: it was read before.
+    """The result, with copies of arrays that share memory with what is about to be written to.
 
     Args:
         writes: as `argument_writes` gives them.

@@ -304,7 +304,7 @@ def _is_own(f: Any) -> bool:
 
 
 def noting(function: Callable[..., Any], deep: bool = True, count: int | None = None) -> Callable[..., Any]:
-    """A function that reads what it is given.
+    """A wrapper of a function that reads all of its arguments.
 
     Args:
         deep: whether it reads what is in that as well; count: how many of its arguments it reads.

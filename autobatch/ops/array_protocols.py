@@ -94,7 +94,7 @@ def _of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _method(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The method of ndarray whose arguments are those of a NumPy function behind its first."""
+    """The ndarray method that takes the arguments of a NumPy function after its first."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return FUNCTIONS.get(function, function)(self, *args, **kwargs)

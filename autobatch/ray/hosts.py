@@ -44,13 +44,13 @@ class Training(Protocol):
     shards: int
 
     def start(self, plan: TrainingPlan, start: Start) -> None:
-        """Make workers and shards, in place of those that are there."""
+        """Make workers and shards, replacing any there are."""
 
     def run(self, first: int, last: int) -> list[float]:
         """Have the workers take steps; the losses. Raises `Lost`."""
 
     def save(self, folder: str, committed: Sequence[int], keep: int) -> None:
-        """Have every shard save what it has. Raises `Lost`."""
+        """Let every shard save its part. Raises `Lost`."""
 
     def dense(self) -> tuple[list[Any], Any]:
         """The leaves that are no variables, and their state, equal on every worker. Raises `Lost`."""

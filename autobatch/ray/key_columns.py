@@ -51,7 +51,7 @@ class KeyColumns:
         }
 
     def learn(self, name: str, batch: Any, asked: list[np.ndarray]) -> None:
-        """Note what was looked up in a variable for a batch, of which not all was foreseen."""
+        """Note the look-ups of a batch in a variable, of which not all were foreseen."""
         if self._given is not None:
             return
         columns = self._columns.setdefault(name, {})

@@ -25,7 +25,7 @@ class Pull:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Push:
-    """A worker's part of the gradients of a step: what is left of its blocks of parts, this shard's share of it."""
+    """A worker's share of a step's gradients for one shard: its unmerged blocks of parts."""
 
     step: int
     blocks: list[Block]

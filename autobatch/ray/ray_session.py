@@ -53,7 +53,7 @@ def ray_session(workers: int | None = None) -> Any:
 
 @contextlib.contextmanager
 def losses_of_processes() -> Iterator[None]:
-    """Turn what Ray raises into `Lost` where processes are gone, and into what the user's code raised where it did.
+    """Turn Ray's errors into `Lost` where processes are gone, and into the user's error where his code raised.
 
     Raises:
         Lost: an actor, its machine, or an object that one held is gone.

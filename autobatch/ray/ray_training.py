@@ -185,7 +185,7 @@ class RayTraining:
 
 
 def owned(message: Any) -> Any:
-    """The same with arrays that can be written to; those that Ray gives lie in memory that all processes read."""
+    """The same tree with writable copies of arrays: Ray's lie in memory that all processes read."""
     if isinstance(message, np.ndarray):
         return message if message.flags.writeable else message.copy()
     if isinstance(message, SparseRows):

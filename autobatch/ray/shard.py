@@ -20,7 +20,7 @@ from autobatch.tables.sparse import SparseRows, first_seen
 
 @dataclasses.dataclass(slots=True)
 class _Early:
-    """PulledRows that were pulled before the last update that they should have seen.
+    """A pull that came before the last update that it should have seen.
 
     Attributes:
         fresh: which of the keys have been answered, and not been updated since.
@@ -35,7 +35,7 @@ class _Early:
 
 
 class Shard:
-    """A part of the variables of a training, and the sums of the other gradients that it is asked for.
+    """One part of a training's variables, and the sums of the dense gradients that it is asked for.
 
     Args:
         workers: how many there are. tables: the shard's part of each variable, by name.
@@ -149,7 +149,7 @@ class Shard:
         return rows
 
     def _being_read(self, name: str, first: int, last: int) -> list[np.ndarray]:
-        """The keys that steps read whose gradients have not come: those are what updates will change."""
+        """The keys read by steps whose gradients have not come yet: the next updates change these."""
         return [keys for step in range(first, last) for keys in self._read.get(step, {}).get(name, ())]
 
     def _update(self, total: Values) -> None:
@@ -185,7 +185,7 @@ class Shard:
     # Saving, while no request is on its way.
 
     def save(self, saver: Any, committed: Sequence[int], keep: int) -> None:
-        """Save the shard's part; checkpoints that are no one's yet do not push out those that are.
+        """Save the shard's part; uncommitted checkpoints do not push out committed ones.
 
         Args:
             saver: the shard's own `ab.Checkpoints`. committed: the steps of the training that can be restored.

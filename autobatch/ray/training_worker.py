@@ -179,7 +179,7 @@ class TrainingWorker:
         self._coming[step] = coming
 
     def _receive(self, step: int) -> None:
-        """Put the rows of a step where they belong; those that are being updated come with the update."""
+        """Store the rows of a step; rows that are being updated come with the update."""
         coming = self._coming[step]
         if not coming.numbers:
             return

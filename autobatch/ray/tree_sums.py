@@ -31,7 +31,7 @@ class TreeSum:
         self._blocks: dict[tuple[int, int], Values] = {}
 
     def add(self, level: int, place: int, values: Values) -> None:
-        """Take in a block, and put it together with the one beside it where that is there."""
+        """Add a block, and merge it with its sibling where that is there."""
         while (beside := self._blocks.pop((level, place ^ 1), None)) is not None:
             values = _merged(beside, values) if place & 1 else _merged(values, beside)
             level, place = level + 1, place >> 1
@@ -42,7 +42,7 @@ class TreeSum:
         return ((level, place, values) for (level, place), values in sorted(self._blocks.items()))
 
     def whole(self) -> Values:
-        """The sum of all parts: what has nothing beside it goes up the tree as it is."""
+        """The sum of all parts; a block without a sibling goes up the tree unchanged."""
         while len(self._blocks) > 1:
             level, place = min(self._blocks)
             self.add(level + 1, place >> 1, self._blocks.pop((level, place)))

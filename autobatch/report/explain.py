@@ -85,7 +85,7 @@ class WatchedCalls:
         self.examples: int | None = None
 
     def report(self, f: Any = None) -> Report:
-        """All of it as one report, of the function that was called last where none is given."""
+        """All observations as one report, by default of the function that was called last."""
         last = self.ran[-1] if self.ran else Ran("fly", "", f, Stats(), {})
         stats = _together([each.stats for each in self.ran]) if len(self.ran) > 1 else last.stats
         way, profile = NAMES[last.way], self.profile
@@ -190,7 +190,7 @@ def _code(function: Any) -> Any:
 
 
 def _sections(watched: WatchedCalls, code: Any) -> list[Section]:
-    """The functions to show: the one that was called, then those that took most; none that is inside of another."""
+    """The functions to show: the called one, then those that took most; none inside of another."""
     found = [each for each in watched.profile.codes.values() if each.co_name not in _PARTS]
     own: Section | None = None
     if code is not None and is_users_code(code):

@@ -54,7 +54,7 @@ class Forced:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of the user's source, and what became of the statement that begins there.
+    """A line of the user's source, and the fate of the statement that begins there.
 
     Attributes:
         file, line, text: where and what it is.
@@ -202,7 +202,7 @@ class Report:
         return text + (f"; {_bytes(self.nbytes)}" if self.nbytes else "")
 
     def _ways(self) -> list[str]:
-        """Why it ran so, and what is known of the other ways."""
+        """Why it ran by this way, and what is known of the others."""
         out = [f"{self.way}, since {self.why}"] if self.why else []
         for way, seconds in self.costs.items():
             out.append(f"  {way}: {seconds * 1e6:.1f} µs an example{' (taken)' if way == self.way else ''}")
@@ -300,7 +300,7 @@ def _bytes(count: float) -> str:
 
 
 def _where(file: str, line: int) -> str:
-    """A place, of which the end is what tells."""
+    """file:line, shortened from the left."""
     text = f"{file}:{line}"
     return text if len(text) <= _LONGEST_PLACE else f"…{text[1 - _LONGEST_PLACE :]}"
 

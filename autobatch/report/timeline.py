@@ -22,7 +22,7 @@ def _label(span: Span) -> str:
 
 
 def trace_events(spans: Sequence[Span], name: str) -> dict[str, Any]:
-    """The timeline in Chrome's format: what runs in Python, and what is launched, each on a track of its own.
+    """The timeline in Chrome's format, with a track for Python and one for launches.
 
     Args:
         name: of the function, which the process is called.

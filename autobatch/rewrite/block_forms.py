@@ -80,7 +80,7 @@ def forget_forms() -> None:
 
 
 def block_source(function: Any) -> str:
-    """The rewritten source of a function, for reading; its own where it stays as it is.
+    """The rewritten source of a function, for reading; its own where nothing was rewritten.
 
     Raises:
         UnsupportedError: no function written in Python, or one without source.
@@ -384,7 +384,7 @@ class Blocks:
         return part
 
     def expression(self, node: ast.expr, sure: frozenset[str], whole: bool = True) -> ast.expr:
-        """An expression outside of such statements: a block if it can be one, else its parts."""
+        """An expression outside of block statements: a block if it can be one, else its parts."""
         if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
             return node
         made = self._block(node, sure) if whole else None
@@ -440,7 +440,7 @@ class Blocks:
         return self.expression(part, sure) if isinstance(part, ast.expr) else part
 
     def _comprehension(self, node: Any, sure: frozenset[str]) -> ast.expr:
-        """The element only: what it runs over may hold no `:=`."""
+        """Rewrite the element only: the iterables may hold no `:=`."""
         names = frozenset(name for each in node.generators for name in target_names(each.target))
         outer = self.scope
         self.scope = outer.with_names(outer.own | names, outer.sure | names, outer.shifting)

@@ -39,7 +39,7 @@ class BlockSites:
         self._reads = 0
 
     def gathered(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """The statements, each block of them as a call of its site; they are the alternative to it."""
+        """The statements with each block replaced by a call of its site, its own statements as the alternative."""
         out: list[ast.stmt] = []
         at = 0
         while at < len(body):

@@ -14,7 +14,7 @@ _TEMPORARY = frozenset({"range", "zip", "enumerate", "reversed", "map", "list", 
 
 
 class Control(ast.NodeTransformer):
-    """Reads statements that choose or jump; leaves native loops over what the runtime says, one per arm or step.
+    """Reads statements that branch or jump; leaves native loops over runtime objects, one per arm or step.
 
     ```
     _ab_if_1 = _ab_if(TEST, (x,), True, False)              # names bound in an arm and read later; has it an else;
@@ -226,7 +226,7 @@ class Control(ast.NodeTransformer):
         return [*out, *rebind(names, after, bound, at)] if names else out
 
     def _value(self, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
-        """An expression that a statement ends with, and what comes before the statement."""
+        """The value of a statement's last expression, and the statements that come before it."""
         return ([], node) if self.blocks is None else self.blocks.value(node)
 
     def _number(self) -> int:
@@ -340,7 +340,7 @@ def _let_go(names: set[str], at: ast.AST) -> list[ast.stmt]:
 
 
 def takes_item(node: ast.For, item: str, carried: set[str], body: list[ast.stmt]) -> tuple[ast.expr, list[ast.stmt]]:
-    """The target of the native loop, and the body that starts by binding the user's target where that must wait."""
+    """The native loop's target, and a body that first binds the user's target where that must wait."""
     plain = all(isinstance(part, ast.Name | ast.Tuple | ast.List | ast.expr_context) for part in ast.walk(node.target))
     if plain and not target_names(node.target) & carried:
         return node.target, body

@@ -211,7 +211,7 @@ def _check(tree: ast.FunctionDef) -> None:
 
 
 def _apply(each: Any, tree: ast.FunctionDef) -> None:
-    """Run one pass, and check that the syntax it removes is gone."""
+    """Run one pass, and check that it removed its syntax."""
     rewriter = each(tree) if "__init__" in vars(each) else each()
     if hasattr(rewriter, "body_of"):
         tree.body = rewriter.body_of(tree)
@@ -233,7 +233,7 @@ def _in_functions(tree: ast.FunctionDef) -> Any:
 
 
 def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> CodeType:
-    """Compile inside a function whose parameters are what the code captures, so that those become its free names.
+    """Compile inside a function whose parameters are the captured names, so that these are free names.
 
     Args:
         given: names that the rewriter has added to what the user's code captures.
@@ -257,6 +257,6 @@ def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> Cod
 
 
 def _named(code: CodeType, own: str, name: str) -> CodeType:
-    """Code of which the qualified name, and those of the functions in it, begin with another name than their own."""
+    """The code with another qualified name, its nested functions' names included."""
     consts = tuple([_named(each, own, name) if isinstance(each, CodeType) else each for each in code.co_consts])
     return code.replace(co_consts=consts, co_qualname=name + code.co_qualname.removeprefix(own))

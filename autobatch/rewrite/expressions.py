@@ -92,7 +92,7 @@ def _is_truth(node: ast.expr) -> bool:
 
 
 def _mark_tested(node: ast.expr) -> None:
-    """Note of an `and` or `or`, and of those that are its operands, that only its truth matters."""
+    """Mark an `and` or `or`, and its operands, as expressions of which only the truth matters."""
     if isinstance(node, ast.BoolOp):
         node.tested = True  # type: ignore[attr-defined]
         for value in node.values:
@@ -246,7 +246,7 @@ _MODULES = frozenset({"np", "numpy", "math", "ab", "autobatch"})
 
 
 class Operators(ast.NodeTransformer):
-    """Reads operators, comparisons and attributes; leaves calls that find what a class of the user's defines.
+    """Reads operators, comparisons and attributes; leaves calls that find a user class's own definitions.
 
     `A + B` becomes `_ab_add(A, B)`, `A < B` becomes `_ab_lt(A, B)`, `X.name` becomes `_ab_getattr(X, "name")`, unless X
     is a module by its usual name. Operators on constants stay. Runs after the guards and the stores.

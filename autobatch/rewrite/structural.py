@@ -73,7 +73,7 @@ def memory_of(function: Any) -> Memory | None:
 
 
 def forget_recordings() -> None:
-    """Let go of all that examples recorded; what was proved of functions is kept."""
+    """Drop all recordings of examples; proofs of functions are kept."""
     for *_, memory in _memories.values():
         if memory is not None:
             memory.forget()
@@ -265,7 +265,7 @@ class _Body:
         self.proof.attributes.add(name)
 
     def _constant(self, root: str, attributes: list[str], node: ast.expr) -> None:
-        """Allow a global name that stands for a constant, or for a class that is not called."""
+        """Allow a global name for a constant, or for a class that is not called."""
         value = self.proof.meaning(self.scope, root, attributes)
         if is_constant(value) or any(value is each for each in _BUILTINS):
             return
@@ -273,7 +273,7 @@ class _Body:
             raise _Refused
 
     def _augmented(self, node: ast.AugAssign) -> None:
-        """`x += y` may write into what x is, so that must be of this call's own making."""
+        """`x += y` may write into x's array, so this call must have made it."""
         target = node.target
         if isinstance(node.op, ast.Mod):
             self.proof.attributes.add(_SHOWN)
@@ -287,7 +287,7 @@ class _Body:
 
 
 def _written(effect: Any, args: list[ast.expr], node: ast.Call) -> list[ast.expr]:
-    """The arguments that a call writes, or that its result may be although it seems to be a copy."""
+    """The arguments that a call writes, or that its result may share memory with."""
     named = keywords(node)
     return effect.written(args, named, literal) + (effect.shared(args, named, literal) if effect.switches else [])
 

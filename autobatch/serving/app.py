@@ -282,7 +282,7 @@ def _kind_of(headers: dict[str, str]) -> str:
 
 
 def _form_of(headers: dict[str, str], kind: str, value: Any) -> str:
-    """The form of an answer: that which is asked for, else that of the request where the result has it."""
+    """The media type of an answer: the requested one, else the request's own where the result has it."""
     for wanted in headers.get("accept", "").split(","):
         name = wanted.partition(";")[0].strip().lower()
         if name in _KINDS and name:

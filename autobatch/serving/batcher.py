@@ -206,7 +206,7 @@ class Batcher:
         return len(self._queue)
 
     def swap(self, value: Any = _UNNAMED, /, *, version: int | None = None, **shared: Any) -> int:
-        """Replace shared values, between requests: each answer is computed with those before or those after.
+        """Replace shared values between requests: each answer is computed with the old or the new ones throughout.
 
         Requests that run go on with the old ones; no request is lost, and none waits for more than that.
 

@@ -23,7 +23,7 @@ JSON, NPY, SAFETENSORS = "application/json", "application/x-npy", "application/s
 
 
 class UnsuitedResultError(TypeError):
-    """A result that has no form of the kind that was asked for."""
+    """A result that cannot be encoded in the requested media type."""
 
 
 def decode(kind: str, body: bytes) -> Any:

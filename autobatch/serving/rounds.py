@@ -32,7 +32,7 @@ _FEW = 4  # requests that run by themselves, after those that ran together have 
 
 
 class Model:
-    """A function of one example with the values that all examples share, which do not change while it is used.
+    """A function of one example with its shared values, which do not change while it is used.
 
     Attributes:
         given: the function as it was given; function: without the decorator. shared, version: of the shared values.
@@ -122,7 +122,7 @@ class Costs:
 
 
 class Round:
-    """Requests that run together with one model; a `Joining` for the map that runs them.
+    """Requests that run together with one model; the `Joining` of the map that runs them.
 
     Args:
         model: what runs; requests: on what, at least one.
@@ -157,7 +157,7 @@ class Round:
         self._at_once = len(requests)
 
     def run(self, most: int) -> None:
-        """Run all of them, and those that join, at most so many at once; each has ended when this returns."""
+        """Run all requests and those that join, at most so many at once; each has ended when this returns."""
         self._most = most
         if not self._pure and len(self.requests) == 1:
             self._call(self.requests[0])

@@ -19,7 +19,7 @@ _SHOWN = 40  # characters of what was given
 
 
 class BadValueError(ValueError):
-    """A request that is not what was expected.
+    """A value in a request of another type or form than expected.
 
     Attributes:
         path: where in it, as in "$.words[3]". expected, given: in words.
@@ -105,7 +105,7 @@ _ABSTRACT = {np.number, np.integer, np.floating, np.inexact, np.signedinteger, n
 
 
 def _as_it_is(value: Any, path: Path, levels: int) -> Any:
-    """Whatever it is, if its numbers are finite and it is not nested too deep."""
+    """Any value whose numbers are finite and that is not nested too deep."""
     kind = type(value)
     if kind is list:
         _check_levels(path, levels)

@@ -66,7 +66,7 @@ def target_names(target: ast.AST) -> set[str]:
 
 
 def captured(function: ast.AST) -> set[str]:
-    """Names of this function that functions and classes nested in it use: they may be read at any time."""
+    """Names of this function that nested functions and classes use, and may read at any time."""
     out: set[str] = set()
     for node in local_nodes(getattr(function, "body", [])):
         if isinstance(node, _SCOPES):

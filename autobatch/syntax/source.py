@@ -129,7 +129,7 @@ _HISTORY = 1000  # lines of the prompt that are looked through
 
 
 def inner_codes(code: CodeType) -> list[CodeType]:
-    """The code of a function and of those in it."""
+    """The code of a function and of its nested functions."""
     out = [code]
     for each in out:  # which grows on the way
         out += [const for const in each.co_consts if isinstance(const, CodeType)]
@@ -137,7 +137,7 @@ def inner_codes(code: CodeType) -> list[CodeType]:
 
 
 def remember(made: CodeType, code: CodeType) -> None:
-    """Let a rewritten function be found as the user wrote it; those in it, as far as they can be told apart."""
+    """Register the user's source for a rewritten function, and for nested functions that can be told apart."""
     _written[id(made)] = made, code
     places: dict[tuple[str, int], list[CodeType]] = {}
     for each in inner_codes(code)[1:]:

@@ -42,7 +42,7 @@ from autobatch.tables.sparse import first_seen
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Options:
-    """The arguments of a call that are no arrays, and which of the arrays it has."""
+    """The arguments of a call that are no arrays, and which of the arrays are given."""
 
     mode: str | tuple[str, ...]
     offsets: bool = False
@@ -434,7 +434,7 @@ def _table_below(weight: Any) -> Any:
 
 
 def _renormalise(weight: Any, ids: np.ndarray, max_norm: float, norm_type: float) -> None:
-    """Scale the rows whose norm is greater than `max_norm` to it, in place, each once."""
+    """Scale each row with a norm above `max_norm` to it, in place, once."""
     table = _table_below(weight) if is_boxed(weight) else weight
     if not isinstance(table, Table) and table is not weight:
         raise UnsupportedError("max_norm= writes into the table; differentiate an EmbeddingTable, not an array")

@@ -213,7 +213,7 @@ def _same_kind(examples: Sequence[Any], kind: type, place: Place) -> None:
 
 
 def _lists(examples: list[Any], columns: Columns, place: Place) -> Column:
-    """Examples that are lists: of numbers, of rows, or of anything that is a column of its own."""
+    """Examples that are lists: of numbers, of rows, or of anything that is itself a column."""
     numbers = flat_numbers(examples)
     if numbers is not None:
         return _packed(*numbers)

@@ -153,7 +153,7 @@ class Columns:
         return self.lists(items, np.arange(count + 1) * width, valid, place)
 
     def records(self, fields: dict[Any, Column], valid: Valid, place: Place) -> Column:
-        """Records with these fields; one of which a field is missing is left out whole."""
+        """Records with these fields; a record with a missing field is left out whole."""
         if not fields:
             raise StructureError(f"records without a field{place}, so the number of examples is not known")
         valid = self.missing(valid, place, "record")
@@ -165,7 +165,7 @@ class Columns:
         return Column({name: column.tree for name, column in fields.items()}, valid)
 
     def optional(self, present: Column, valid: np.ndarray, place: Place) -> Column:
-        """Elements of which those that are missing have no place among the ones that are there."""
+        """Elements of which the missing ones have no place among those that are there."""
         if self.missing(valid, place, "value") is None:
             return present
         column = Column(map_tree(lambda leaf: _spread(leaf, valid), present.tree), valid)

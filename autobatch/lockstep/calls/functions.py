@@ -53,7 +53,7 @@ def unwrapped(value: Any) -> Any:
 
 
 def listed(value: Any) -> Any:
-    """An argument of which only the items are read: a range, zip or enumerate of each lane as the list of them."""
+    """An argument of which only the items are read: each lane's range, zip or enumerate as a list."""
     return as_list(value) if isinstance(value, LaneSequence) else value
 
 

@@ -65,7 +65,7 @@ def parted(values: np.ndarray) -> tuple[Subset, Subset]:
 
 
 class _Together:
-    """A branch that all lanes take, and that none of them leaves early."""
+    """A branch that all lanes take and none leaves early."""
 
     __slots__ = ("arms",)
     changed = split = False
@@ -137,7 +137,7 @@ class Branches:
         return not self.pieces
 
     def join(self) -> tuple[Any, ...]:
-        """The values after the branch, for the lanes that came to its end: those are the region now."""
+        """The values after the branch, for the lanes that reached its end; they are the region now."""
         if not self.pieces:
             set_region(self.base)
             return self.values

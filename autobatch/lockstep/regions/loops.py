@@ -59,7 +59,7 @@ class SharedLoop:
 
 
 class UniformLoop(SharedLoop):
-    """A loop over per-lane items of which every lane has as many: it stays in its region.
+    """A loop in which every lane has the same number of items: it stays in its region.
 
     `step`, `counts`, `tries`: as those of a `Loop`.
     """
@@ -134,7 +134,7 @@ class Loop:
         sequence.done(self.parent)
 
     def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
-        """Values of the lanes that go on; of `kept`, what the others leave behind is put aside.
+        """Values of the lanes that go on; of `kept`, the values of lanes that leave are set aside.
 
         `own`: places of values that no other name knows, so that they may be written into as they are narrowed.
         """
@@ -215,7 +215,7 @@ class Loop:
         return out
 
     def _merged(self, column: list[Any], counts: list[int], homes: list[Any]) -> Any:
-        """One value for all lanes; for those that have bound the name, where others have not and cannot read it."""
+        """One value for all lanes that have bound the name; the others cannot read it."""
         if all(value is not UNBOUND for value in column):
             return self._unsorted(joined(column, counts, homes))
         bound = [(home, value) for home, value in zip(homes, column, strict=True) if value is not UNBOUND]
@@ -394,7 +394,7 @@ class Walk:
             yield values
 
     def after(self) -> tuple[Any, ...]:
-        """The values behind the loop, for the lanes that came out of it: those are the region now."""
+        """The values behind the loop, for the lanes that came out of it; they are the region now."""
         pieces = [*self.ended, *self.broken]
         self.nobody = not pieces
         if not pieces:

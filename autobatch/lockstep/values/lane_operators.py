@@ -53,7 +53,7 @@ def convertible(function: Any) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _own(kind: type, name: str) -> Any:
-    """The function that a class defines under a name, but for what `dataclass` and `namedtuple` write."""
+    """The method that a class defines itself, not one written by `dataclass` or `namedtuple`."""
     method = found(kind, name)
     written = isinstance(method, FunctionType) and method.__code__.co_filename != "<string>"
     return method if written and not getattr(method, "__module__", "").startswith("autobatch.") else None
@@ -66,7 +66,7 @@ def refuse_items(value: Any) -> None:
 
 
 def refuse_hooks(value: Any, *names: str) -> None:
-    """Raise NeedsLoop if the class of a value says itself what Python does with it."""
+    """Raise NeedsLoop if the value's class overrides how Python treats it."""
     kind = type(value)
     if kind in PLAIN or current_region() is None:
         return

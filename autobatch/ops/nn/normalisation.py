@@ -218,7 +218,7 @@ def layer_norm_of_rows(x: Any, axis: tuple[int, ...], eps: float) -> np.ndarray 
 
 
 def layer_norm_gradient_of_rows(ct: Any, x: Any, axis: tuple[int, ...], eps: float) -> np.ndarray | None:
-    """The cotangent of x, from that of the result; None where NumPy is to compute it."""
+    """The cotangent of x from the result's; None where NumPy is to compute it."""
     return _normalised_by(layer_norm_gradient, axis, eps, x, ct)
 
 

@@ -447,7 +447,7 @@ def _common(*arrays: Any) -> list[Any]:
 
 
 def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, int]]) -> Any:
-    """An einsum whose contracted dimensions must be equal: NumPy broadcasts them in einsum only."""
+    """An einsum with equal contracted dimensions: only einsum itself broadcasts them."""
     a, b = _common(a, b)
     left, right = sizes_of(a), sizes_of(b)
     for i, j in pairs:
@@ -457,7 +457,7 @@ def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, i
 
 
 def _product_of(ufunc: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function of two operands as what a product's ufunc is; with dtype= it has no rule."""
+    """Register a function of two operands with the op of a product's ufunc; with dtype= it has no rule."""
 
     def register(product: Callable[..., Any]) -> Callable[..., Any]:
         def call(a: Any, b: Any, **options: Any) -> Any:

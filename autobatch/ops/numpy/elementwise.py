@@ -195,7 +195,7 @@ copy_p = elementwise(lambda x: np.array(x), lambda ct, out, x: ct, name="copy")
 
 
 def _copy_in(order: str) -> Op:
-    """A copy in the memory order "C", "F", or "A" (of which it is not known here which of the two it gives)."""
+    """A copy in memory order "C", "F" or "A" (for "A" it is not known here which of the two it is)."""
     op = elementwise(functools.partial(np.array, order=order), lambda ct, out, x: ct, name="copy")
     if order != "A":
         op.layout = lambda params, non_c_order, rank: order == "F"

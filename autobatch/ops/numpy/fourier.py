@@ -75,7 +75,7 @@ def _to_length(x: Any, n: int, axis: int) -> Any:
 
 
 def _register(op: Op, function: Callable[..., Any], to_input: Callable[[int], int] | None = None) -> Callable[..., Any]:
-    """A transform along one axis; `to_input` gives the length of what goes in where `n` is that of the result."""
+    """Register a transform along one axis; `to_input` gives the input's length where `n` is the result's."""
 
     @implements(function)
     def transform(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:

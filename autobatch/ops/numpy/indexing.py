@@ -245,7 +245,7 @@ def getitem(x: Any, index: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _facts(spec: Spec) -> tuple[Op, bool, bool]:
-    """The op of a read, whether it gives a view (an element is a copy), and whether that is one contiguous run."""
+    """The op of a read, whether the result is a view (an element is a copy), and whether it is one contiguous run."""
     element = bool(spec) and all(entry[0] == "i" for entry in spec)
     return getitem_op(spec), is_basic(spec) and not element, _is_one_run(spec)
 
@@ -307,6 +307,6 @@ def _fit_rank(value: Any, spec: Spec, operands: Sequence[Any]) -> Any:
 
 
 def placed(x: Any, index: Any, value: Any) -> Any:
-    """`x` as it is after `x[index] = value`; `x` itself stays as it is."""
+    """A copy of `x` after `x[index] = value`."""
     spec, operands = parse(x, index)
     return setitem_p(x, value, *operands, spec=spec)

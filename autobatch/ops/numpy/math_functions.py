@@ -51,7 +51,7 @@ def _strong(vjp: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _like(function: Any, ufunc: Any) -> Op:
-    """A function whose derivative is that of a ufunc."""
+    """A `math` function with the derivative of a ufunc."""
     known: Any = UFUNCS[ufunc]
     return Op(f"math.{function.__name__}", _on_each(function), rule=elementwise_rule, vjp=_strong(known.vjp),
               kind="elementwise", pad=known.pad)  # fmt: skip

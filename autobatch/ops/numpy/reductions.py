@@ -20,14 +20,14 @@ from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
 
 
 def reduced_sizes(sizes: Sequence[Size], axes: Sequence[int], keepdims: bool) -> tuple[Size, ...]:
-    """The example sizes that are left once these axes are reduced."""
+    """The example sizes that are left after a reduction of these axes."""
     if keepdims:
         return tuple(1 if axis in axes else size for axis, size in enumerate(sizes))
     return tuple(size for axis, size in enumerate(sizes) if axis not in axes)
 
 
 def ufunc_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """`normal_axes` for what is a ufunc's reduce: that takes axis 0 and -1 of an array without dimensions."""
+    """`normal_axes` for a ufunc's `reduce`, which takes axis 0 and -1 of a 0-d array."""
     return () if ndim == 0 and axis in (0, -1) else normal_axes(axis, ndim)
 
 
@@ -259,7 +259,7 @@ _ALL_AXES = {rank: tuple(range(rank)) for rank in range(9)}
 
 
 def _numpys(op: Op) -> Callable[..., Any]:
-    """A reduction with the arguments of NumPy's; those that take no dtype= or initial= are never called with one."""
+    """A reduction with NumPy's arguments; one without dtype= or initial= is never called with them."""
 
     def reduce(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, initial: Any = None) -> Any:
         options: dict[str, Any] = {} if dtype is None else {"dtype": np.dtype(dtype)}

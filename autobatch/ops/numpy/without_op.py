@@ -139,7 +139,7 @@ def twin(function: Any) -> Callable[..., Any] | None:
 
 
 def reason(function: Any) -> str | None:
-    """Why a function has no op, by its name or the module it is in; None if it has one, or is not known."""
+    """Why a function has no op, by its name or module; None if it has one, or is not known."""
     if function in UNSUPPORTED:
         return UNSUPPORTED[function]
     if function in FUNCTIONS or function in NUMPY_OWN:

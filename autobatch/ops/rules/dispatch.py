@@ -55,7 +55,7 @@ def ufunc_table(*ops: Op) -> dict[Any, Op]:
 def implements(
     *functions: Callable[..., Any], out: Callable[[Any, Any], Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register what runs when one of these NumPy functions is called with an array of ours.
+    """Register the implementation of these NumPy functions for arrays of ours.
 
     The implementation names the arguments that it covers, as NumPy names them, and no others: NumPy's own signature
     says what a call means, and a call that gives any other argument a value (`out=`, `where=`, `casting=` ...) is
@@ -273,7 +273,7 @@ def name_of(function: Any) -> str:
 
 
 def no_rule(function: Any, reason: str = "") -> str:
-    """Says that a call has no batched form, and why; a reason that names the call itself stands alone.
+    """The message that a call has no batched form, and why; a reason that names the call stands alone.
 
     >>> import numpy as np
     >>> no_rule(np.linalg.svd, "it is a factorisation")

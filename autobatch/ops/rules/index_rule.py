@@ -519,7 +519,7 @@ def flat_positions(x: Batched, spec: Spec, index: Sequence[Any]) -> tuple[np.nda
 
 
 def scatter_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The transpose of a read: what was read is added up at the places it was read from."""
+    """The transpose of a read: values are added at the places they were read from."""
     values, *index = operands
     shape, lanes = params["shape"], lanes_of(operands)
     like = Batched(np.broadcast_to(np.int8(0), (lanes, *shape)), shape)

@@ -101,7 +101,7 @@ def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) ->
 
 
 def _alike(op: Op, operands: Sequence[Any], params: dict[str, Any], x: Any, y: Any, sizes: tuple[Size, ...]) -> Batched:
-    """Two operands whose sizes need no alignment: of one size, or a shared one that fits."""
+    """An op on two operands that need no alignment: of one size, or one of them shared and fitting."""
     if Lengths not in map(type, sizes):
         return Batched(op(x, y, **params), sizes)
     left, right = operands

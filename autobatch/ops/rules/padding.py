@@ -116,7 +116,7 @@ def select(data: Any, sizes: Sequence[Size], value: Any = 0) -> Any:
 
 
 def quietly(run: Callable[[], Any], rerun: Callable[[], Any]) -> Any:
-    """`run()`; if it raised a floating-point flag or an error that padding may have caused, `rerun()` instead.
+    """`run()`, or `rerun()` if it raised a floating-point flag or an error that padding may have caused.
 
     `rerun` computes the same on padding that was replaced by harmless values, so what it reports comes from examples.
     """

@@ -74,7 +74,7 @@ class Mapper:
         return _like(table, kept, results)
 
     def results(self, table: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The columns that are kept, and those of the results: batches, or lists of objects.
+        """The kept columns and the result columns: batches, or lists of objects.
 
         Raises:
             RowError: the first row that fails.

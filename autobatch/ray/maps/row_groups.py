@@ -67,7 +67,7 @@ class Skipped:
 
 @dataclasses.dataclass(frozen=True)
 class UnitDone:
-    """A unit that is committed: how many rows it has given, and which it has not."""
+    """A committed unit: its number of result rows, and the rows without results."""
 
     rows: int
     skipped: list[Skipped]
@@ -164,7 +164,7 @@ def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
 
 
 def commit_unit(out: str, unit: Unit, done: UnitDone) -> None:
-    """Say that a unit is done: readers of Parquet leave names that begin with an underscore alone."""
+    """Mark a unit as done, in a file whose name begins with an underscore, which readers of Parquet skip."""
     temporary = os.path.join(out, f".{unit.name}.{uuid.uuid4().hex}.part")
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump({"rows": done.rows, "skipped": [dataclasses.asdict(each) for each in done.skipped]}, file)

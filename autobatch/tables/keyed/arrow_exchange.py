@@ -27,7 +27,7 @@ def _lists(rows: np.ndarray) -> Any:
 
 
 def blocks_of_arrow(table: Any, dim: int, dtype: np.dtype) -> list[StoredBlock]:
-    """The blocks of such a table, one for each of its chunks; versions and counts that are not there are 0.
+    """The blocks of such a table, one per chunk; missing versions and counts are 0.
 
     Raises:
         StructureError: no keys or rows. ShapeError: rows of another length.

@@ -134,7 +134,7 @@ class Vocabulary:
         return out.reshape(shape)[()]
 
     def _make_room(self, strings: int, size: int) -> None:
-        """Memory for so many strings more, of so many bytes, made whole before any of it is put in place."""
+        """Allocate memory for so many more strings, of so many bytes, before any of it is put in place."""
         count = self._count + strings
         needed = int(self._offsets[self._count]) + size
         index, hashes, offsets, data = self._index, self._hashes, self._offsets, self._bytes
@@ -152,7 +152,7 @@ class Vocabulary:
         return bool(self.find(string) >= 0)
 
     def find(self, strings: Any) -> Any:
-        """The ids of strings, -1 of those that are not there; nothing changes.
+        """The ids of strings, -1 for unknown ones; nothing changes.
 
         Args:
             strings: as for `vocabulary[strings]`.
@@ -247,7 +247,7 @@ def _restored(arrays: dict[str, np.ndarray], grow: bool) -> Vocabulary:
 
 
 def multi_hash(keys: Any, quotients: Any, remainders: Any, buckets: int, combine: str = "add") -> Any:
-    """One row for each key from two small tables: that of its quotient and that of its remainder by `buckets`.
+    """One row per key from two small tables: the row of its quotient and that of its remainder by `buckets`.
 
     Two keys share both rows only if they are the same key, so `buckets` and (the greatest key) / `buckets` rows stand
     for as many as their product.

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def mapped_variable(settings: dict[str, Any], block: StoredBlock, beside: dict[str, np.ndarray]) -> EmbeddingVariable:
-    """A variable for look-ups only over arrays that stay what they are.
+    """A variable for look-ups only over arrays that do not change.
 
     Args:
         settings: of the variable that they come from.
@@ -69,11 +69,11 @@ class SortedRows:
         return np.argsort(self.row_keys.view(key_dtype), kind="stable")
 
     def blocks(self, which: np.ndarray, rows: int, key_dtype: np.dtype) -> Iterator[StoredBlock]:
-        """Rows with all that belongs to them, so many at a time."""
+        """Rows with their slots, versions and counts, so many at a time."""
         return (self.block(which[first : first + rows], key_dtype) for first in range(0, len(which), rows))
 
     def block(self, which: np.ndarray, key_dtype: np.dtype) -> StoredBlock:
-        """Rows with all that belongs to them."""
+        """Rows with their slots, versions and counts."""
         slots = {name: x[which] for name, x in self._block.slots.items()}
         keys = self.row_keys[which].view(key_dtype)
         return StoredBlock(keys, self.rows[which], slots, self.versions[which], self.counts[which])
