@@ -17,8 +17,7 @@ from autobatch.core.config import config, options
 from autobatch.errors import ClosedError, OptionError, OverloadedError, UnsupportedError
 from autobatch.lazy.example_state import changes_nothing
 from autobatch.serving.metrics import Metrics
-from autobatch.serving.requests import Answer, Request, deliver
-from autobatch.serving.rounds import Costs, Model, Round
+from autobatch.serving.rounds import Answer, Costs, Model, Request, Round, deliver
 
 _IDLE = 1.0  # seconds without a request after which the thread ends; the next request starts one
 _TURN = 0.01  # seconds that a turn of an event loop may take until its requests are waited for no longer
