@@ -80,10 +80,11 @@ class CallWriter(ValueWriter):
 
     def _unpacked(self, value: Term) -> list[Term]:
         """The parts of a tuple that stands for several arguments."""
-        if not isinstance(value.kind, Parts) or not value.kind.is_tuple:
+        kind = value.kind
+        if not isinstance(kind, Parts) or not kind.is_tuple:
             raise NotCovered("a call with unpacked arguments of any number")
         value = self.kept(value) if value.parts is None else value
-        return [self.part(value, at) for at in range(len(value.kind.parts))]
+        return [self.part(value, at) for at in range(len(kind.parts))]
 
     def call(self, called: ast.expr, node: ast.Call, of_lists: bool = False) -> Term:
         """The call of what an expression gives."""
@@ -116,8 +117,11 @@ class CallWriter(ValueWriter):
                 raise NotCovered(f"a call of {value.__qualname__}") from None
             return self._user_call(tree, blocks, value, function.number, args, named)
         if isinstance(value, type) and value not in _OF_PLAIN:
-            if issubclass(value, np.generic) and constants_of(args) is not None and not named:
-                return self.read(constants.compute, ("number", function.number), value, *[each.kind.number for each in args])  # type: ignore[attr-defined]
+            numbers = constants_of(args)
+            if issubclass(value, np.generic) and numbers is not None and not named:
+                return self.read(
+                    constants.compute, ("number", function.number), value, *[each.number for each in numbers]
+                )
             return self._made(value, args, named)
         if any(value is each for each in _OF_PLAIN):
             return self._builtin(function, args, named)
