@@ -172,7 +172,7 @@ def instead(
     columns = ExampleColumns(function, args, kwargs)
     try:
         with region(None):
-            results, together = map_columns(function, columns.values(), columns.recorded(), columns.arguments_of)
+            results, together = map_columns(function, columns.values(), columns.shared, columns.arguments_of)
         way = _NEXT_WAY if together else _LAST_WAY
     except Exception:
         if not refused.failed:
