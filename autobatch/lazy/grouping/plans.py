@@ -12,6 +12,7 @@ import numpy as np
 
 from autobatch.core.config import config
 from autobatch.lazy.grouping.forests import Graph, chained, contracted, linked, rewritten, taken_apart
+from autobatch.lazy.grouping.merging import merged
 from autobatch.lazy.grouping.ragged import Group, by_family, mixed_groups, refusals
 from autobatch.lazy.schedule import Schedule, refine, schedule
 
@@ -44,7 +45,7 @@ class Plans:
         if found is None:
             marks = np.zeros(len(segment.rows), np.int64)
             marks[np.array(shared, np.int64) * -1 - 1] = np.arange(1, len(shared) + 1)
-            found = _planned(_graph_of(sigs, refs, table), table, marks)
+            found = _planned(_graph_of(sigs, refs, table, len(marks)), table, marks)
             if len(sigs) <= _KEPT_CALLS:
                 if len(self._kept) >= _MOST_KEPT:
                     del self._kept[next(iter(self._kept))]
@@ -63,7 +64,7 @@ def _integers(values: Any) -> np.ndarray:
     return np.frombuffer(array("q", values), np.int64) if values else np.zeros(0, np.int64)
 
 
-def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any]) -> Graph:
+def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any], outside: int) -> Graph:
     """What was recorded as a graph of calls."""
     count, operands = len(sigs), refs
     places = np.flatnonzero(sigs >= 0)
@@ -74,7 +75,7 @@ def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any]) -> Graph
     arity = np.array([len(sig.avals) for sig in table], np.int64)
     offsets = np.zeros(len(sigs) + 1, np.int64)
     np.cumsum(arity[sigs], out=offsets[1:])
-    return Graph(sigs, offsets, operands, refs, places, count, np.zeros((2, 0), np.int64), len(table))
+    return Graph(sigs, offsets, operands, refs, places, count, np.zeros((2, 0), np.int64), len(table), outside)
 
 
 def _used(graph: Graph, table: Sequence[Any]) -> list[int]:
@@ -83,25 +84,37 @@ def _used(graph: Graph, table: Sequence[Any]) -> list[int]:
 
 
 def _planned(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
-    """The plan of the fewest launches, as the graph is or with blocks taken apart.
+    """The plan of the fewest launches, as the graph is, or with blocks taken apart, or merged.
 
     Args:
         marks: for each value outside 0, or the number of a constant that several examples read.
     """
     used = _used(graph, table)
-    variants = []
+    graphs: list[tuple[Hashable, Graph]] = []
     for way, found in taken_apart(used, table):
         key = way, frozenset([table[index].block.program for index in found])
         if _is_worth_it(key):
-            variants.append((key, found if "links" not in way else linked(graph, found, used, table)))
-    graphs = [(key, rewritten(graph, table, found)) for key, found in variants if found]
+            apart = found if "links" not in way else linked(graph, found, used, table)
+            if apart:
+                graphs.append((key, rewritten(graph, table, apart)))
     best = _grouped(graph, used, table, marks)
-    for key, other in graphs:
-        plan = _grouped(other, _used(other, table), table, marks)
-        is_better = len(plan[1].starts) < len(best[1].starts)
-        _note(key, is_better)
-        best = plan if is_better else best
+    for key, other in [(None, graph), *graphs]:
+        own = _used(other, table)
+        if key is not None:
+            best = _better(key, _grouped(other, own, table, marks), best)
+        together = merged(own, table)
+        both = key, "merged", frozenset([table[index].block.program for index in together])
+        if together and _is_worth_it(both):
+            one = rewritten(other, table, together)
+            best = _better(both, _grouped(one, _used(one, table), table, marks), best)
     return best
+
+
+def _better(key: Hashable, plan: Plan, best: Plan) -> Plan:
+    """The plan of fewer launches; whether a way was worth it is noted."""
+    is_better = len(plan[1].starts) < len(best[1].starts)
+    _note(key, is_better)
+    return plan if is_better else best
 
 
 def _grouped(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: np.ndarray) -> Plan:
@@ -109,6 +122,7 @@ def _grouped(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: np.
     kinds, is_mixed = by_family(graph.sigs, used, table)
     count = len(table)
     if marks.any():
+        marks = np.concatenate([marks, np.zeros(len(graph.extras), np.int64)])
         kinds, of_kind = refine(kinds, graph.offsets, graph.operands, marks)
         count = len(of_kind)
     plan = schedule(kinds, graph.offsets, graph.operands, count, config.scheduler)
