@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.blocks.program import Program, Step, interned, renumbered
-from autobatch.core.abstract_eval import Aval, Weak, aval_of, freeze
+from autobatch.core.abstract_eval import Aval, Weak, aval_of, freeze, freeze_params
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.numpy.elementwise import UFUNCS, add_p
 from autobatch.ops.rules.chosen import chosen_matmul_p, chosen_p
@@ -53,7 +53,23 @@ class Merged:
     operands: "list[int | np.ndarray | np.int64]"
 
 
-_Fit = dict[int, Any]  # for each slot of a program that of another, or `_Lacking`
+class _Fit(dict[int, Any]):
+    """For each slot of a program that of another, or `_Lacking`.
+
+    Attributes:
+        same: the results of additions that the other lacks, and the operand that each then is.
+    """
+
+    __slots__ = ("same",)
+
+    def __init__(self) -> None:
+        self.same: dict[int, int] = {}
+
+    def root(self, slot: int) -> int:
+        """The slot that this one is, where additions are lacking."""
+        while slot in self.same:
+            slot = self.same[slot]
+        return slot
 
 
 class _Member:
@@ -65,7 +81,7 @@ class _Member:
         self.sig = sig
         self.program: Program = sig.block.program
         self.shared: Sequence[Any] = sig.block.shared
-        self.own = [value is None for value in self.shared]
+        self.own = tuple([value is None for value in self.shared])
         own = [slot for slot, is_own in enumerate(self.own) if is_own]
         self.positions = {slot: at for at, slot in enumerate(own)}
 
@@ -119,7 +135,14 @@ def _of_kind(numbers: Sequence[int], table: list[Any]) -> dict[int, Merged]:
 
 def _fit(general: _Member, other: _Member) -> _Fit | None:
     """What each slot of the general program is in the other, of which its calls are calls; None if they are not."""
-    fit: _Fit = {}
+    known, key = general.program.parts, ("fit", other.program, general.own, other.own)
+    if key not in known:
+        known[key] = _found_fit(general, other)
+    return known[key]
+
+
+def _found_fit(general: _Member, other: _Member) -> _Fit | None:
+    fit = _Fit()
     steps = iter(other.program.steps)
     step = next(steps, None)
     lacking = 0
@@ -134,9 +157,9 @@ def _fit(general: _Member, other: _Member) -> _Fit | None:
             return None
         term, kept = found
         fit[term] = _Lacking(each.op, general.program.avals[each.out])
-        fit[each.out] = fit[kept]
+        fit.same[each.out] = kept
     pairs = zip(general.program.outputs, other.program.outputs, strict=True)
-    if step is not None or any(fit.get(a) != b for a, b in pairs):
+    if step is not None or any(fit.get(fit.root(a)) != b for a, b in pairs):
         return None
     return fit
 
@@ -145,10 +168,11 @@ def _suits(general: _Member, other: _Member, fit: _Fit, each: Step, step: Step) 
     """Whether a step is the other one, given what the slots so far are; if so, its operands are noted."""
     if len(each.args) != len(step.args) or general.program.avals[each.out] is not other.program.avals[step.out]:
         return False
-    if each.params is not step.params and freeze(tuple(each.params.items())) != freeze(tuple(step.params.items())):
+    if each.params is not step.params and freeze_params(each.params) != freeze_params(step.params):
         return False
-    new: _Fit = {}
-    for a, b in zip(each.args, step.args, strict=True):
+    new: dict[int, int] = {}
+    for slot, b in zip(each.args, step.args, strict=True):
+        a = fit.root(slot)
         known = fit.get(a, new.get(a))
         if known is None and _same_input(general, other, a, b):
             new[a] = b
@@ -183,9 +207,9 @@ def _without(general: _Member, fit: _Fit, step: Step) -> tuple[int, int] | None:
         return None
     for term, kept in (step.args[::-1], step.args):
         is_own = term < len(general.own) and general.own[term]
-        if is_own and term not in fit and type(fit.get(kept)) is int:
-            if program.avals[term] is aval and program.avals[kept] is aval:
-                return term, kept
+        is_there = type(fit.get(fit.root(kept))) is not _Lacking
+        if is_own and is_there and term not in fit and program.avals[term] is program.avals[kept] is aval:
+            return term, kept
     return None
 
 
@@ -198,7 +222,7 @@ def _one(general: _Member, fits: dict[int, _Fit], table: list[Any]) -> dict[int,
     found = _choosing(general, read, varied)
     if found is None:
         return {}
-    program, given = found
+    program, given, numbers = found
     sig = general.sig.copied()
     sig.index = len(table)
     sig.block = type(general.sig.block)(program, given, sig.index)
@@ -209,60 +233,62 @@ def _one(general: _Member, fits: dict[int, _Fit], table: list[Any]) -> dict[int,
         positions = _Member(table[index]).positions
         own = [fit[slot] for slot in read if general.own[slot]]
         operands: list[Any] = [positions[slot] if type(slot) is int else slot.value() for slot in own]
-        out[index] = Merged(sig, [*operands, np.int64(number)] if varied else operands)
+        out[index] = Merged(sig, operands + [np.int64(which[number]) for which in numbers])
     return out
 
 
 def _choosing(
     general: _Member, read: Sequence[int], varied: dict[int, list[Any]]
-) -> tuple[Program, list[Any]] | None:
-    """The program with a number in place of shared values that vary, and what its inputs share; None if there is none.
+) -> tuple[Program, list[Any], list[tuple[int, ...]]] | None:
+    """The program with numbers in place of shared values that vary.
 
     Args:
         read: the inputs that it keeps; varied: for each of those whose value varies, that of each member.
+
+    Returns:
+        The program, what its inputs share, and for each number that of each member; None if there is none.
     """
     program = general.program
-    avals = [*program.avals, _NUMBER]
-    number = len(program.avals)
+    avals = list(program.avals)
     inputs = [slot for slot in read if slot not in varied]
     given = [general.shared[slot] for slot in inputs]
-    if varied:
-        inputs.append(number)
-        given.append(None)
-    values: dict[int, tuple[list[int], tuple[int, ...]]] = {}
+    number: dict[tuple[int, ...], int] = {}  # the slot of each
+    values: dict[int, tuple[int, list[int]]] = {}
     for slot, each in varied.items():
         distinct = list({id(value): value for value in each}.values())
-        if any(hasattr(value, "_ab_lookup") for value in distinct):
+        if any(getattr(value, "_ab_lookup", None) is not None for value in distinct):
             return None
         places = {id(value): place for place, value in enumerate(distinct)}
-        slots = range(len(avals), len(avals) + len(distinct))
+        which = tuple([places[id(value)] for value in each])
+        if which not in number:
+            number[which] = len(avals)
+            inputs.append(len(avals))
+            avals.append(_NUMBER)
+            given.append(None)
+        slots = list(range(len(avals), len(avals) + len(distinct)))
         avals += [avals[slot]] * len(distinct)
         inputs += slots
         given += distinct
-        values[slot] = list(slots), tuple([places[id(value)] for value in each])
+        values[slot] = number[which], slots
     steps: list[Step] = []
     rows: dict[int, int] = {}
     for step in program.steps:
         args = list(step.args)
-        if step.op is matmul_p and not step.params and args[1] in values and args[0] not in values:
-            if avals[args[1]].ndim == 2:
-                slots, which = values[args[1]]
-                steps.append(Step(chosen_matmul_p, (args[0], number, *slots), {"which": which}, step.out))
-                continue
-        for at, slot in enumerate(args):
-            if slot not in values:
-                continue
-            if slot not in rows:
+        is_product = step.op is matmul_p and not step.params and avals[args[1]].ndim == 2
+        if is_product and args[1] in values and args[0] not in values:
+            at, slots = values[args[1]]
+            steps.append(Step(chosen_matmul_p, (args[0], at, *slots), {}, step.out))
+            continue
+        for place, slot in enumerate(args):
+            if slot in values and slot not in rows:
                 if avals[slot].nbytes > _SMALL:
                     return None
-                slots, which = values[slot]
+                at, slots = values[slot]
                 rows[slot] = len(avals)
-                avals.append(avals[slot].key)
-                steps.append(Step(chosen_p, (number, *slots), {"which": which}, rows[slot]))
-            args[at] = rows[slot]
+                avals.append(avals[slot])
+                steps.append(Step(chosen_p, (at, *slots), {}, rows[slot]))
+            args[place] = rows.get(slot, slot)
         steps.append(Step(step.op, args, step.params, step.out))
-    if any(slot in values for slot in program.outputs):
-        return None
     count = len(general.own)
     constants = {count + place: value for place, value in enumerate(program.constants)}
-    return interned(renumbered(avals, constants, inputs, steps, program.outputs)), given
+    return interned(renumbered(avals, constants, inputs, steps, program.outputs)), given, list(number)

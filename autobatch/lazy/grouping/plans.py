@@ -91,12 +91,12 @@ def _planned(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
     """
     used = _used(graph, table)
     graphs: list[tuple[Hashable, Graph]] = []
-    for way, found in taken_apart(used, table):
-        key = way, frozenset([table[index].block.program for index in found])
-        if _is_worth_it(key):
-            apart = found if "links" not in way else linked(graph, found, used, table)
+    for way, parts in taken_apart(used, table):
+        tried = way, frozenset([table[index].block.program for index in parts])
+        if _is_worth_it(tried):
+            apart = parts if "links" not in way else linked(graph, parts, used, table)
             if apart:
-                graphs.append((key, rewritten(graph, table, apart)))
+                graphs.append((tried, rewritten(graph, table, apart)))
     best = _grouped(graph, used, table, marks)
     for key, other in [(None, graph), *graphs]:
         own = _used(other, table)

@@ -23,6 +23,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.lazy.buffers import packed, ragged_rows, widths_of
 from autobatch.lazy.schedule import Schedule
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
+from autobatch.ops.rules.chosen import products_by_number_p
 from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.row_gather import rows_p
 from autobatch.tables.lookup import lookup_p
@@ -300,7 +301,21 @@ def _products_by_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
     return Unpadded(np.sum(left.values * rows_p(right, layout.lanes), axis=1), layout)
 
 
-_BY_ROWS = {"lookup": _looked_up, "broadcast_to": _spread_over_rows, "matmul": _products_by_rows}
+def _products_of_chosen(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
+    """`chosen_matmul` of rows, each with the matrix that its example reads."""
+    x, index, *matrices = operands
+    if type(x) is not Batched or type(index) is not Batched or type(x.data) is not Unpadded:
+        return None
+    layout = x.data.layout
+    return Unpadded(products_by_number_p(x.data.values, rows_p(index.data, layout.lanes), *matrices), layout)
+
+
+_BY_ROWS = {
+    "lookup": _looked_up,
+    "broadcast_to": _spread_over_rows,
+    "matmul": _products_by_rows,
+    "chosen_matmul": _products_of_chosen,
+}
 
 
 def run_ragged(

@@ -67,52 +67,44 @@ products_by_number_p = Op("products_by_number", _products, vjp=_products_vjp, ki
 _outer_p = Op("outer_by_number", _outer, vjp=_outer_vjp, kind="numbered")
 
 
-def _numbers(index: Any, which: tuple[int, ...], lanes: int) -> Any:
-    """The number of the value that each example reads."""
-    return np.take(np.array(which), as_batched(index, lanes).data)
-
-
-def _chosen_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     index, *values = operands
     if any(isinstance(value, Batched) for value in values):
         raise UnsupportedError("values that differ by example")
-    rows = rows_p(np.stack(values), _numbers(index, params["which"], lanes_of(operands)))
-    return Batched(rows, shape_of(values[0]))
+    return Batched(rows_p(np.stack(values), as_batched(index, lanes_of(operands)).data), shape_of(values[0]))
 
 
 def _matmul_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, index, *matrices = operands
     if any(isinstance(matrix, Batched) for matrix in matrices):
         raise UnsupportedError("matrices that differ by example")
-    lanes = lanes_of(operands)
-    rows = as_batched(x, lanes)
-    data = products_by_number_p(rows.data, _numbers(index, params["which"], lanes), *matrices)
+    rows, numbers = (as_batched(each, lanes_of(operands)) for each in (x, index))
+    data = products_by_number_p(rows.data, numbers.data, *matrices)
     return Batched(data, (*rows.sizes[:-1], shape_of(matrices[0])[1]))
 
 
-def _chosen(index: Any, *values: Any, which: tuple[int, ...]) -> Any:
-    return values[which[int(index)]]
-
-
-def _chosen_matmul(x: Any, index: Any, *matrices: Any, which: tuple[int, ...]) -> Any:
-    return np.matmul(x, matrices[which[int(index)]])
-
-
 def _chosen_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return ct if position == params["which"][int(args[0])] + 1 else None
+    return ct if position == int(args[0]) + 1 else None
 
 
 def _chosen_matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     x, index, *matrices = args
-    number = params["which"][int(index)]
+    number = int(index)
     if position == 0:
         return np.matmul(ct, np.swapaxes(matrices[number], 0, 1))
     if position != number + 2:
         return None
-    wide = x if ndim_of(x) > 1 else np.expand_dims(x, 0)
-    return np.matmul(np.swapaxes(_flat(wide), 0, 1), _flat(ct if ndim_of(x) > 1 else np.expand_dims(ct, 0)))
+    wide, given = (each if ndim_of(x) > 1 else np.expand_dims(each, 0) for each in (x, ct))
+    return np.matmul(np.swapaxes(_flat(wide), 0, 1), _flat(given))
 
 
-# chosen(index, *values, which=): values[which[index]]; chosen_matmul(x, index, *matrices, which=): x @ that matrix.
-chosen_p = Op("chosen", _chosen, rule=_chosen_rule, vjp=_chosen_vjp, kind="chosen")
-chosen_matmul_p = Op("chosen_matmul", _chosen_matmul, rule=_matmul_rule, vjp=_chosen_matmul_vjp, kind="chosen")
+# chosen(index, *values): values[index].
+chosen_p = Op("chosen", lambda index, *values: values[int(index)], rule=_rule, vjp=_chosen_vjp, kind="chosen")
+# chosen_matmul(x, index, *matrices): x @ matrices[index].
+chosen_matmul_p = Op(
+    "chosen_matmul",
+    lambda x, index, *matrices: np.matmul(x, matrices[int(index)]),
+    rule=_matmul_rule,
+    vjp=_chosen_matmul_vjp,
+    kind="chosen",
+)
