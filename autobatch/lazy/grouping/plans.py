@@ -84,41 +84,42 @@ def _used(graph: Graph, table: Sequence[Any]) -> list[int]:
 
 
 def _planned(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
-    """The plan of the fewest launches, as the graph is, or with blocks taken apart, or merged.
+    """The plan of the fewest launches: of the graph as it is, with blocks taken apart, merged, or both.
 
     Args:
         marks: for each value outside 0, or the number of a constant that several examples read.
     """
     used = _used(graph, table)
-    graphs: list[tuple[Hashable, Graph]] = []
+    code = len(graph.sigs).bit_length(), frozenset([(table[index].op.name, table[index].where) for index in used])
+    settled = _settled(code)
+    apart = {"": graph}
     for way, parts in taken_apart(used, table):
-        tried = way, frozenset([table[index].block.program for index in parts])
-        if _is_worth_it(tried):
-            apart = parts if "links" not in way else linked(graph, parts, used, table)
-            if apart:
-                graphs.append((tried, rewritten(graph, table, apart)))
-    best = _grouped(graph, used, table, marks)
-    for key, other in [(None, graph), *graphs]:
-        own = _used(other, table)
-        if key is not None:
-            best = _better(key, _grouped(other, own, table, marks), best)
-        together = merged(own, table)
-        both = key, "merged", frozenset([table[index].block.program for index in together])
-        if together and _is_worth_it(both):
+        if settled is None or settled[0] == way:
+            own = parts if "links" not in way else linked(graph, parts, used, table)
+            if own:
+                apart[way] = rewritten(graph, table, own)
+    found: list[tuple[tuple[str, bool], _Ungrouped]] = []
+    for way, other in apart.items():
+        own_used = _used(other, table)
+        together = merged(own_used, table) if settled is None or settled[1] else {}
+        if together:
             one = rewritten(other, table, together)
-            best = _better(both, _grouped(one, _used(one, table), table, marks), best)
-    return best
+            found.append(((way, True), _scheduled(one, _used(one, table), table, marks)))
+        if settled is None or not together:
+            found.append(((way, False), _scheduled(other, own_used, table, marks)))
+    chosen, (graph, plan, is_mixed) = min(found, key=lambda each: len(each[1][1].starts))
+    if settled is None:
+        _note_chosen(code, chosen)
+    if not is_mixed:
+        return graph, plan, ()
+    return graph, *mixed_groups(plan, graph.sigs, table)
 
 
-def _better(key: Hashable, plan: Plan, best: Plan) -> Plan:
-    """The plan of fewer launches; whether a way was worth it is noted."""
-    is_better = len(plan[1].starts) < len(best[1].starts)
-    _note(key, is_better)
-    return plan if is_better else best
+_Ungrouped = tuple[Graph, Schedule, bool]  # whether there are calls of several signatures in some launches
 
 
-def _grouped(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: np.ndarray) -> Plan:
-    """The plan of a graph, with chains of additions as one call each where that takes fewer launches."""
+def _scheduled(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: np.ndarray) -> _Ungrouped:
+    """The schedule of a graph, with chains of additions as one call each where that takes fewer launches."""
     kinds, is_mixed = by_family(graph.sigs, used, table)
     count = len(table)
     if marks.any():
@@ -141,16 +142,31 @@ def _grouped(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: np.
             if is_better:
                 graph, plan, kinds, count = shorter, other, own, count + forests
         _note(key, is_better)
-    groups: Sequence[Group | None] = ()
-    if is_mixed:
-        plan, groups = mixed_groups(plan, graph.sigs, table)
-    return graph, plan, groups
+    return graph, plan, is_mixed
 
 
 # What was tried
 
 _MOST_NOTED = 1 << 10
 _in_vain: dict[Hashable, int] = {}
+_chosen: dict[Hashable, tuple[tuple[str, bool], int]] = {}  # by the code, and how often in a row
+
+
+def _settled(code: Hashable) -> tuple[str, bool] | None:
+    """How blocks of this code are taken apart and whether they are merged; None where all is to be tried."""
+    if code not in _chosen:
+        return None
+    chosen, times = _chosen[code]
+    if times >= _PATIENCE:
+        _chosen[code] = chosen, times + 1
+    return chosen if times >= _PATIENCE and times % _AGAIN else None
+
+
+def _note_chosen(code: Hashable, chosen: tuple[str, bool]) -> None:
+    if len(_chosen) >= _MOST_NOTED:
+        _chosen.clear()
+    known, times = _chosen.get(code, (chosen, 0))
+    _chosen[code] = chosen, times + 1 if known == chosen else 1
 
 
 def _is_worth_it(key: Hashable) -> bool:
