@@ -330,12 +330,12 @@ class Launches:
     ) -> None:
         self._groups = groups
         self._known: dict[bytes, Lengths] = {}
-        self.sources = segment.sources
+        self.sources = [*segment.sources, *graph.extras] if graph.extras else segment.sources
         self._refs = refs = graph.refs
         self._offsets = graph.offsets
         self._order = plan.order
         self._starts = plan.starts.tolist()
-        self._buffer_of = np.full(graph.count + len(segment.rows), -1, np.int64)
+        self._buffer_of = np.full(graph.count + len(self.sources), -1, np.int64)
         self._row_of = np.zeros(len(self._buffer_of), np.int64)
         held = self._hold(segment.rows)
         outputs = np.array([1 if sig.block is None else len(sig.block.outs) for sig in sigs], np.int64)
