@@ -20,7 +20,11 @@ def by_hash_table(case: Case) -> Runner:
 
     def filled() -> Any:
         table = tf.lookup.experimental.DenseHashTable(
-            tf.int64, tf.float32, default_value=np.zeros(case["dim"], np.float32), empty_key=_EMPTY, deleted_key=_DELETED
+            tf.int64,
+            tf.float32,
+            default_value=np.zeros(case["dim"], np.float32),
+            empty_key=_EMPTY,
+            deleted_key=_DELETED,
         )
         table.insert(keys, weights)
         return table
