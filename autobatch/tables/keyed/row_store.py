@@ -110,7 +110,7 @@ class RowStore:
         self._rows = self._reserve("rows", wanted, dim, dtype)
         wanted = len(self._rows.array)
         self._keys = self._reserve("keys", wanted, 1, np.int64)
-        self._facts = [Reserved(wanted, 1, np.uint32) for _ in range(3)]
+        self._facts = Reserved(wanted, 3, np.uint32)  # beside each other, so that a change misses the cache once
         self._free = Reserved(wanted, 1, np.uint32)
         self._log = Reserved(wanted, 1, np.uint32)
 
@@ -140,12 +140,12 @@ class RowStore:
     @property
     def versions(self) -> np.ndarray:
         """The step of each row's last update; `DEAD` for one that is free."""
-        return self._facts[0].array[: self.high, 0]
+        return self._facts.array[: self.high, 0]
 
     @property
     def counts(self) -> np.ndarray:
         """How many updates each row has had."""
-        return self._facts[1].array[: self.high, 0]
+        return self._facts.array[: self.high, 1]
 
     @property
     def index_slots(self) -> int:
@@ -165,7 +165,7 @@ class RowStore:
         return used + index.nbytes + (0 if old is None else old.nbytes)
 
     def _by_row(self) -> list[Reserved]:
-        return [self._rows, self._keys, *self._facts, *(slot.memory for slot in self.slots.values())]
+        return [self._rows, self._keys, self._facts, *(slot.memory for slot in self.slots.values())]
 
     def alive(self) -> np.ndarray:
         """The rows that keys have."""
@@ -267,7 +267,7 @@ class RowStore:
         if len(gone) and self._mark:
             self._removed.append((self._mark, keys))
         self.begin()
-        facts = tuple(part.array[:, 0] for part in self._facts)
+        facts = tuple(self._facts.array[:, k] for k in range(3))
         kernels.commit_rows(
             change.ticket, self._index[0], self.notes, gone, change.born, change.from_free, change.rows, step, counted,
             self._mark, self._keys.array[:, 0], facts, self._free.array[:, 0], self._log.array[:, 0],
@@ -380,8 +380,8 @@ class RowStore:
                     slot.memory.array[there] = slots[name][was] if name in slots else slot.fill
             self.commit(change)
             where = _run_of(change.rows)
-            for part, facts in ((self._facts[0], block.versions), (self._facts[1], block.counts)):
-                part.array[where, 0] = np.minimum(facts, np.int64(DEAD) - 1)
+            for k, facts in enumerate((block.versions, block.counts)):
+                self._facts.array[where, k] = np.minimum(facts, np.int64(DEAD) - 1)
 
     def expect(self, more: int) -> None:
         """Make the index large enough for so many keys more, at once."""

@@ -331,8 +331,8 @@ class EmbeddingVariable(KeyedTable):
         given = None if rows is None else self._rows_for(flat, rows)
         unique, inverse = first_seen(flat)
         if given is not None:
-            first = np.full(len(unique), len(flat))
-            np.minimum.at(first, inverse, np.arange(len(flat)))
+            first = np.empty(len(unique), np.int64)
+            first[inverse[::-1]] = np.arange(len(flat))[::-1]  # of positions that are written twice the last stays
             given = given[first]
         with self._store.lock:
             change = self._staged(unique, given)
@@ -352,8 +352,8 @@ class EmbeddingVariable(KeyedTable):
         flat = self._flat(keys)
         given = self._rows_for(flat, rows)
         unique, inverse = first_seen(flat)
-        last = np.zeros(len(unique), np.int64)
-        np.maximum.at(last, inverse, np.arange(len(flat)))
+        last = np.empty(len(unique), np.int64)
+        last[inverse] = np.arange(len(flat))
         given = given[last]
         with self._store.lock:
             change = self._staged(unique, given)
