@@ -167,7 +167,7 @@ def kernel_of(text: str) -> CachedKernel:
         return _known.setdefault(text, CachedKernel(text))
 
 
-def wait_for_kernels(seconds: float = 60.0) -> bool:
+def wait_for_kernels(seconds: float = 240.0) -> bool:
     """Wait until every kernel that has a use is there or failed, for tests and benchmarks; whether that is so."""
     end = time.monotonic() + seconds
     while True:

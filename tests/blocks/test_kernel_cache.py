@@ -246,14 +246,14 @@ def compilers(monkeypatch, folder):
     for process in [compiler._process for compiler in own]:
         if process is not None:
             process.stdin.close()
-            process.wait(60)
+            process.wait(240)
 
 
 def test_two_processes_compile_the_same_at_once(monkeypatch, folder, compilers):
     kernels = [kernel_cache.CachedKernel(TEXT), kernel_cache.CachedKernel(TEXT)]
     for kernel, compiler in zip(kernels, compilers, strict=True):
         assert compiler.ask(kernel)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while not all(kernel.look() for kernel in kernels) and time.monotonic() < end:
         time.sleep(0.05)
     assert all(kernel.entry is not None for kernel in kernels)
