@@ -94,16 +94,17 @@ def _same(data, start, end, known, first, last):
 
 
 @jit
-def number_strings(data, offsets, hashes, known, count, grow, out):
-    """out[i]: the number of string i; returns how many were new.
+def number_strings(data, offsets, hashes, known, grow, out):
+    """out[i]: the number of string i.
 
     Args:
-        known: (index, hashes, offsets, bytes) of the `count` strings that have a number, with room for all of these.
+        known: (index, hashes, offsets, bytes, count) of the count[0] strings that have a number, with room for all of
+            these.
         grow: whether new ones get the next numbers, or -1.
     """
-    index, known_hashes, bounds, text = known
+    index, known_hashes, bounds, text, total = known
     mask = uint64(index.shape[0] - 1)
-    before = count
+    count = total[0]
     for i in range(out.shape[0]):
         start, end = offsets[i], offsets[i + 1]
         slot = hashes[i] & mask
@@ -124,4 +125,4 @@ def number_strings(data, offsets, hashes, known, count, grow, out):
             index[slot] = count
             count += 1
         out[i] = number
-    return count - before
+    total[0] = count

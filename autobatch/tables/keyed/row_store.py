@@ -7,7 +7,9 @@ lock.
 """
 
 import dataclasses
+import functools
 import itertools
+import operator
 import pathlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from autobatch.core.memory import complete
 from autobatch.core.reserved import Reserved, memory_of_machine
 from autobatch.core.threads import run_parts, split_work
 from autobatch.errors import OptionError
@@ -261,8 +264,12 @@ class RowStore:
         if self.notes[VERSION] & 1:
             self.notes[VERSION] += 1
 
-    def commit(self, change: Change, step: int = -1, counted: bool = False) -> None:
-        """Make a change, once; the rows that it names get the version `step`, if that is not -1."""
+    def commit(self, change: Change, step: int = -1, counted: bool = False) -> int:
+        """Make a change, once; the rows that it names get the version `step`, if that is not -1.
+
+        Returns:
+            How many keys it takes out that were named.
+        """
         gone, keys = change.gone
         if len(gone) and self._mark:
             self._removed.append((self._mark, keys))
@@ -273,6 +280,7 @@ class RowStore:
             self._mark, self._keys.array[:, 0], facts, self._free.array[:, 0], self._log.array[:, 0],
         )  # fmt: skip
         self.settle()
+        return len(gone)
 
     def _make_room(self, more: int, high: int) -> None:
         """Memory for so many keys more, and for rows up to `high`; the index grows a part at a time."""
@@ -371,17 +379,20 @@ class RowStore:
                 if given is not None and given.shape[1:] == slot.memory.array.shape[1:]:  # or another optimiser's
                     slots[name] = given
             change = self.stage(keys, block.rows, slots=slots)
-            self.begin()
+            calls: list[Callable[[], Any]] = [self.begin]
             if len(change.born[0]) < len(keys):
                 was = ~np.isin(change.rows, change.born[1])
                 there = change.rows[was]
-                self.rows[there] = block.rows[was]
+                calls.append(functools.partial(operator.setitem, self.rows, there, block.rows[was]))
                 for name, slot in self.slots.items():
-                    slot.memory.array[there] = slots[name][was] if name in slots else slot.fill
-            self.commit(change)
+                    new = slots[name][was] if name in slots else slot.fill
+                    calls.append(functools.partial(operator.setitem, slot.memory.array, there, new))
+            calls.append(functools.partial(self.commit, change))
             where = _run_of(change.rows)
-            for k, facts in enumerate((block.versions, block.counts)):
-                self._facts.array[where, k] = np.minimum(facts, np.int64(DEAD) - 1)
+            for part, facts in enumerate((block.versions, block.counts)):
+                numbers = np.minimum(facts, np.int64(DEAD) - 1)
+                calls.append(functools.partial(operator.setitem, self._facts.array, (where, part), numbers))
+            complete(calls)
 
     def expect(self, more: int) -> None:
         """Make the index large enough for so many keys more, at once."""
