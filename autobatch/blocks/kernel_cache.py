@@ -28,8 +28,9 @@ from typing import Any
 import numba
 from numba.core import compiler, config, serialize
 
+from autobatch.core.current import check_time
 from autobatch.kernels import jit
-from autobatch.kernels.kept_code import SUFFIX, is_own, keep, read_own, say_once, sealed, stamp, unsealed
+from autobatch.kernels.kept_code import SUFFIX, is_own, keep, read_own, ready_to_load, say_once, sealed, stamp, unsealed
 
 try:
     import resource
@@ -95,6 +96,7 @@ class CachedKernel:
         self._next_look = now + _INTERVAL
         if self._asked:
             return False
+        check_time()
         try:
             name = name_of(self.text)
             found = self._made or _read(name)
@@ -207,7 +209,7 @@ def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[
     content = unsealed(name, kept)
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
-    dispatcher.targetctx.refresh()  # else there are no helpers of Numba's for it to be linked with
+    ready_to_load(dispatcher.targetctx)
     dispatcher.add_overload(compiler.CompileResult._rebuild(dispatcher.targetctx, *pickle.loads(content)))
     return module.LANES, dispatcher.overloads[module.SIGNATURE.args].entry_point
 

@@ -61,6 +61,7 @@ class Kernel:
         made._compile_for_args = functools.partial(uninterrupted, made._compile_for_args)
         with contextlib.suppress(RuntimeError, OSError):  # Numba found no directory that it may write its cache to
             made._cache = NumbaFiles(self.py_func)
+            made._compilation_chain_init_hook = lambda: None  # it would read in what compiles; compiling does so itself
         return made
 
     @property

@@ -19,6 +19,7 @@ from autobatch.blocks.launch import launch, launch_rows
 from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import Aval, Weak
 from autobatch.core.batched import Batched, Lengths, Packed, Size
+from autobatch.core.current import check_time
 from autobatch.core.memory import library_code
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
@@ -292,6 +293,7 @@ def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: 
     clock = time.perf_counter
     before = clock()
     for k, sig in enumerate(each):
+        check_time()
         if sig.errors == errors:
             count = launches.run(k, sig, stats)
         else:
