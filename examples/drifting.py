@@ -1,4 +1,4 @@
-"""A stream whose vocabulary drifts, for a week of simulated days: an embedding variable beside two tables of fixed size.
+"""A stream whose vocabulary drifts, for a week of simulated days: a variable beside two tables of fixed size.
 
     python -m examples.drifting --plot drifting.svg
 
