@@ -14,7 +14,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, OptionError, ShapeError, UnsupportedError
-from autobatch.kernels import strings as kernels
+from autobatch.kernels import hashes as kernels
 from autobatch.ops.rules.ragged_checks import as_ids
 from autobatch.tables.lookup import index_table
 
