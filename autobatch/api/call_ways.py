@@ -54,7 +54,6 @@ from autobatch.lockstep.example_columns import ExampleColumns, joined, lanes_bet
 from autobatch.lockstep.run import NoLockStep, batch_size_of_call, in_lock_step, run
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.recorders.generated import recorders_of
-from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
 __all__ = [
@@ -283,7 +282,7 @@ class _BatchCall:
         try:
             if step.way == LOOP:
                 return self._loop(self._columns, columns, start)
-            given = columns, self._columns.recorded(), self._columns.arguments_of, start, step.limit
+            given = columns, self._columns.shared, self._columns.arguments_of, start, step.limit
             results, self.stats = _on_the_fly(self._function, *given)
         finally:
             self._columns.give_back()
@@ -622,12 +621,9 @@ def _on_the_fly(
 ) -> tuple[list[Any], Stats]:
     plain = per_example_form(function)
     form = block_form(function) if config.blocks else plain
-    memory = memory_of(function) if active_trace() is None else None  # it would keep a closure of the outer map
     recorders = functools.partial(_recorders, function, arguments_of)
     with within(limit):
-        return fibers.map_with_stats(
-            plain, form, columns, shared, memory, arguments_of, _forget, first, joining, recorders
-        )
+        return fibers.map_with_stats(plain, form, columns, shared, arguments_of, _forget, first, joining, recorders)
 
 
 def _recorders(function: Any, arguments_of: fibers.Arguments | None, shared: dict[str, Any]) -> Recorders | None:

@@ -23,19 +23,6 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.core.pytree import leaves
 from autobatch.facts.python_functions import PAUSES
 
-__all__ = [
-    "code_of",
-    "costs_of",
-    "forget_costs",
-    "functions",
-    "gradient_of",
-    "map_key",
-    "pauses",
-    "read_call",
-    "set_up",
-    "settled",
-]
-
 
 class FunctionCosts:
     """What is known of one function: its kinds of inputs, the latest last, and what holds for all of them."""

@@ -35,16 +35,6 @@ from autobatch.ops.rules.row_gather import rows_between
 
 _SHOWN = 4  # examples in a repr
 
-__all__ = [
-    "MaskedBatch",
-    "as_data",
-    "pad_stack",
-    "read_dims",
-    "sizes_from_lengths",
-    "sizes_from_mask",
-    "sizes_static",
-]
-
 _set_data = Batched.__dict__["data"].__get__  # which asks no `__getattr__` where it is unset
 
 
@@ -116,12 +106,12 @@ class MaskedBatch(Batched, ArrayBatch):
 
     @classmethod
     def in_region(cls, batched: Batched, region: Any) -> "MaskedBatch":
-        """A batch whose lanes are those of this region."""
+        """A batch over the lanes of this region."""
         return cls.of_data(batched.data, batched.sizes, region, batched.scalar)
 
     @classmethod
     def of_data(cls, data: Any, sizes: tuple[Size, ...], region: Any, scalar: type | None = None) -> "MaskedBatch":
-        """A batch whose lanes are those of this region, from what it consists of."""
+        """A batch over the lanes of this region, from its fields."""
         self = object.__new__(cls)
         self.data, self.sizes, self.scalar, self.region = data, sizes, scalar, region
         self._view = self._views = None  # set, so that looking for them never reaches __getattr__
@@ -193,7 +183,7 @@ class MaskedBatch(Batched, ArrayBatch):
 
     @property
     def dims(self) -> tuple[bool, ...]:
-        """For each example dimension, whether it varies."""
+        """(ndim,) bool: whether each dimension of the example varies."""
         return tuple(isinstance(size, Lengths) for size in self.sizes)
 
     @property

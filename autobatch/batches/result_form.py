@@ -24,8 +24,6 @@ from autobatch.batches.packing import SCALAR_DTYPES
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.pytree import flatten, unflatten
 
-__all__ = ["in_form"]
-
 _Entry = tuple[Lengths, int, Any]  # the lengths of a dimension, how far it is padded, and offsets if it is packed
 
 

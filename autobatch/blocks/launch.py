@@ -24,8 +24,6 @@ from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import Op, is_boxed
 
-__all__ = ["Form", "form_of", "launch", "launch_rows"]
-
 _ndarray = np.ndarray
 _PLAIN = frozenset((np.ndarray, int, float, bool, complex))
 RUNS_BEFORE_A_FORM = 2  # step by step: to compile takes as long as some dozen runs save
@@ -108,7 +106,7 @@ class Form:
         return result
 
     def backward(self, operands: Sequence[Any], cts: Sequence[Any], saved: Sequence[Any]) -> list[Any]:
-        """What is added to the cotangent of each wanted operand: None, one contribution, or a list."""
+        """The contributions to the cotangent of each wanted operand: None, one, or a list."""
         if self._backward is None:
             code = backward_code(self._flat, self._saved)
             self._parts = take_parts(code)

@@ -18,27 +18,6 @@ import numpy as np
 
 from autobatch.errors import OverTime
 
-__all__ = [
-    "Example",
-    "Region",
-    "as_first_example",
-    "check_time",
-    "current_example",
-    "current_region",
-    "example",
-    "has_deadline",
-    "in_example",
-    "is_changing",
-    "let_go",
-    "random_key",
-    "region",
-    "reset_example",
-    "set_example",
-    "set_region",
-    "within",
-]
-
-
 _ALL_BITS = (1 << 64) - 1
 
 
@@ -113,7 +92,7 @@ def is_changing(value: Any) -> bool:
 
 
 def let_go(tree: Any) -> None:
-    """Let nothing be written any more into the dicts of a tree that a lock-step run has made, since it is copied."""
+    """Forbid further writes into the dicts of a tree that a lock-step run has made, since it is copied."""
     here: Any = _region.get()
     if here is None:
         return

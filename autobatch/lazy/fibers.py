@@ -26,7 +26,6 @@ from autobatch.lazy.array import LazyArray
 from autobatch.lazy.example_recorder import NOT_RECORDED, ExampleRecorder, Recorders
 from autobatch.lazy.example_state import ExampleState, shows_order
 from autobatch.lazy.launching import Stats
-from autobatch.lazy.replay import Memory
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
 from autobatch.syntax.source import is_rewritten
 
@@ -83,7 +82,6 @@ class Fibers:
     Args:
         call: runs example i.
         settle: turns the result of a finished example, all of whose values are there, into what is kept.
-        known: the results of examples that need not run, by their number.
         is_changing: whether what the examples share is not as it was, when one of them stops: what it puts back later
             others may have seen.
         first: the place of the first example in its batch.
@@ -103,14 +101,13 @@ class Fibers:
         call: Callable[[int], Any],
         count: int,
         settle: Callable[[Any], Any],
-        known: Mapping[int, Any],
         is_changing: Callable[[int], bool],
         first: int = 0,
         joining: Joining | None = None,
         admit: Callable[[Sequence[Any]], None] | None = None,
         record: Callable[[int], Any] | None = None,
     ) -> None:
-        self.results: list[Any] = [known.get(index) for index in range(count)]
+        self.results: list[Any] = [None] * count
         self.failed = count
         self.error: BaseException | None = None
         self.changed = False
@@ -123,8 +120,8 @@ class Fibers:
         self._record = record
         self._settle = settle
         self._fibers: dict[int, Any] = {}
-        self._waiting = [index for index in range(count) if index not in known]
-        self._finished: list[int] = list(known)
+        self._waiting = list(range(count))
+        self._finished: list[int] = []
         self._me = greenlet.getcurrent()
         self._closing = False
 
@@ -271,7 +268,6 @@ def map_with_stats(
     form: Callable[..., Any],
     example_sequences: Sequence[Any],
     shared: dict[str, Any],
-    memory: Memory | None = None,
     arguments_of: Arguments | None = None,
     forget: Callable[[], Any] = bool,
     first: int = 0,
@@ -282,7 +278,6 @@ def map_with_stats(
 
     Args:
         form: what is called while examples are recorded: `function`, or its block form.
-        memory: where recordings of it are kept, if they may be.
         arguments_of: from the values of an example and what is shared to the arguments of its call; by default the
             values by position, what is shared by keyword.
         forget: lets go of the functions that were met on the way; called when the outermost map has run.
@@ -308,10 +303,7 @@ def map_with_stats(
     alone = trace.references()
     copies: list[Any] = []
     arguments = {name: wrap_shared(trace, value, copies) for name, value in shared.items()}
-    replay = None if memory is None or outer is not None else memory.opened(trace, columns, arguments)
-    known = {} if replay is None else replay.play(columns)
-    stores = replay is None or not replay.sees_all  # else nothing that the Python changes is there afterwards
-    own = ExampleState(columns if stores else [], Snapshot([function, shared] if stores else [], bounded=True), copies)
+    own = ExampleState(columns, Snapshot([function, shared], bounded=True), copies)
     before = own.shared
     if own.may_change:
         joining = None
@@ -328,45 +320,26 @@ def map_with_stats(
             fell_back(why, where)
         return results, trace.stats
 
-    if stores and shows_order(before, own.kinds, batches=arguments_of is not None):
+    if shows_order(before, own.kinds, batches=arguments_of is not None):
         trace.close()
         return looped("NeedsLoop: the order of the examples shows in what they print, draw or read", early=True)
 
     recorders = recorders_of(arguments)
     recorder = None if recorders is None else ExampleRecorder(trace, recorders, columns)
-    begun: dict[int, Any] = {}  # how far the trace was before examples that are to run
-
-    def record(index: int) -> Any:
-        assert recorder is not None
-        begun[index] = None if replay is None else replay.before(index)
-        if begun[index] is not None:  # what it records is to be kept, with where each value comes from
-            recorder.skip()
-            return NOT_RECORDED
-        result = recorder.record(index)
-        if result is not NOT_RECORDED:
-            del begun[index]
-        return result
 
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
-        if index in begun:
-            before = begun.pop(index)
-        else:
-            before = None if replay is None or index >= count else replay.before(index)  # not of one that joined
         values = wrap_example(trace, given, own.copies)
         positional, named = (values, arguments) if arguments_of is None else arguments_of(values, arguments)
-        result = settled(trace, (form if trace.inputs.in_order else function)(*positional, **named))
-        if replay is not None and before is not None:
-            replay.after(index, given, result, before)
-        return result
+        return settled(trace, (form if trace.inputs.in_order else function)(*positional, **named))
 
     def admit(values: Sequence[Any]) -> None:
         for column, value in zip(columns, values, strict=True):
             column.append(value)
 
     finished = functools.partial(finish, trace)
-    kept = None if recorder is None else record
-    fibers = Fibers(trace, call, count, finished, known, own.is_changing, first, joining, admit, kept)
+    record = None if recorder is None else recorder.record
+    fibers = Fibers(trace, call, count, finished, own.is_changing, first, joining, admit, record)
     waits: tuple[str, int] | None = None  # the line at which the first one does
     waiting: Any = None
     ended = False  # all examples have
@@ -398,8 +371,7 @@ def map_with_stats(
             arguments.clear()
             copies.clear()
             trace.inputs.forget_writes()
-            del fibers, call, record, kept, known, finished, recorder, recorders
-            replay = None
+            del fibers, call, record, finished, recorder, recorders
             if trace.references() > alone:  # by recorded arrays
                 gc.collect(0)  # most often garbage: a function that calls itself by a name it closes over, say
             if trace.references() > alone:

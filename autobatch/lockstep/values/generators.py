@@ -18,8 +18,6 @@ from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import Effect, method_effect
 
-__all__ = ["default_rng"]
-
 
 class LaneGenerators(ObjectBatch):
     """A `np.random.Generator` per lane."""
