@@ -11,6 +11,7 @@ import pytest
 
 from autobatch import MaskedBatch
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+from autobatch.testing import inspect
 
 DTYPES = [np.bool_, np.int8, np.int64, np.uint8, np.float16, np.float32, np.float64, np.complex128]
 
@@ -259,3 +260,9 @@ def test_examples_show_what_was_written_into_a_ragged_batch():
     batch[batch < 0] = 0.0
     batch += 1.0
     assert [each.tolist() for each in batch.examples()] == [[1.0, 3.0, 4.0], [2.0, 1.0]]
+
+
+def test_a_reduction_of_a_batch_takes_few_calls():
+    batch = MaskedBatch.from_examples([np.ones(3), np.ones(5)])
+    batch.sum()
+    assert inspect.python_calls(batch.sum) <= 15
