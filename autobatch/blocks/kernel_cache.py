@@ -28,24 +28,14 @@ from typing import Any
 import numba
 from numba.core import compiler, config, serialize
 
+from autobatch.core.current import check_time
 from autobatch.kernels import jit
-from autobatch.kernels.kept_code import SUFFIX, is_own, keep, read_own, say_once, sealed, stamp, unsealed
+from autobatch.kernels.kept_code import SUFFIX, is_own, keep, read_own, ready_to_load, say_once, sealed, stamp, unsealed
 
 try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
-
-__all__ = [
-    "SUFFIX",
-    "CachedKernel",
-    "cache_folder",
-    "forget_on_disk",
-    "kernel_of",
-    "main",
-    "usable_folder",
-    "wait_for_kernels",
-]
 
 _INTERVAL = 0.05  # seconds between two looks at what the other process has compiled
 _RETRY = 0.5  # seconds before a kernel is asked for again whose process has died
@@ -106,6 +96,7 @@ class CachedKernel:
         self._next_look = now + _INTERVAL
         if self._asked:
             return False
+        check_time()
         try:
             name = name_of(self.text)
             found = self._made or _read(name)
@@ -138,7 +129,7 @@ _lock = threading.Lock()
 
 
 def kernel_of(text: str) -> CachedKernel:
-    """The kernel of this text: one for all programs that share it."""
+    """The kernel for this source, shared by all programs that have it."""
     with _lock:
         return _known.setdefault(text, CachedKernel(text))
 
@@ -199,7 +190,7 @@ def _module(name: str, text: str) -> Any:
 
 
 def _compile(name: str, text: str) -> bytes:
-    """A kernel as it is kept: a checksum, and what Numba makes of it."""
+    """The kernel as it is kept: a checksum, and Numba's compiled code."""
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
     dispatcher.compile(module.SIGNATURE)
@@ -218,7 +209,7 @@ def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[
     content = unsealed(name, kept)
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
-    dispatcher.targetctx.refresh()  # else there are no helpers of Numba's for it to be linked with
+    ready_to_load(dispatcher.targetctx)
     dispatcher.add_overload(compiler.CompileResult._rebuild(dispatcher.targetctx, *pickle.loads(content)))
     return module.LANES, dispatcher.overloads[module.SIGNATURE.args].entry_point
 
@@ -350,7 +341,7 @@ _compiler = _Compiler()
 
 
 def main(requests: int, answers: int) -> None:
-    """Compile what is asked for, behind everything else that runs on the machine.
+    """Compile requested kernels, at a low priority.
 
     Args:
         requests, answers: file descriptors. An answer is what is kept, or empty for what does not compile.

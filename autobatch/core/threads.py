@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 
 from autobatch.core.config import config
 
-__all__ = ["fits_one_thread", "holding", "run_parts", "run_together", "split_work", "thread_count"]
-
 _MINIMUM = 1 << 23  # bytes that one thread reads from its cache sooner than a second one is woken
 
 _own = threading.local()
@@ -60,7 +58,7 @@ def _inside(call: Callable[[], Any]) -> Any:
 
 
 def thread_count() -> int:
-    """How many threads may work: `config.threads`, by default every core that this process may use; 1 in the pool."""
+    """The number of threads to use: `config.threads`, by default the cores of this process; 1 in the pool."""
     if getattr(_own, "busy", False):
         return 1
     return config.threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

@@ -18,8 +18,6 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from autobatch.kernels.kept_code import NumbaFiles
 
-__all__ = ["OPTIONS", "jit", "uninterrupted"]
-
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,6 +61,7 @@ class Kernel:
         made._compile_for_args = functools.partial(uninterrupted, made._compile_for_args)
         with contextlib.suppress(RuntimeError, OSError):  # Numba found no directory that it may write its cache to
             made._cache = NumbaFiles(self.py_func)
+            made._compilation_chain_init_hook = lambda: None  # it would read in what compiles; compiling does so itself
         return made
 
     @property
@@ -71,7 +70,7 @@ class Kernel:
 
     @property
     def signatures(self) -> list[Any]:
-        """The argument types that it is compiled for by now."""
+        """The argument types that are compiled by now."""
         return self.dispatcher.signatures if "dispatcher" in vars(self) else []
 
     def __call__(self, *args: Any) -> Any:

@@ -24,10 +24,9 @@ import numba
 import numpy as np
 from numba.core import registry, serialize
 from numba.core.caching import FunctionCache
+from numba.core.runtime import rtsys
 
 import autobatch.kernels
-
-__all__ = ["SUFFIX", "NumbaFiles", "is_own", "keep", "read_own", "say_once", "sealed", "stamp", "unsealed"]
 
 SUFFIX = ".kernel"
 _DIGEST = hashlib.sha256().digest_size
@@ -119,6 +118,16 @@ def unsealed(name: str, kept: bytes) -> bytes:
     return content
 
 
+def ready_to_load(context: Any) -> None:
+    """Name to LLVM what code that is compiled may call: Numba's memory, and the secrets of its hashes.
+
+    Numba itself calls `context.refresh()`, which reads in all that could be compiled, SciPy and extensions of other
+    libraries among it: half a second of a process that only loads what is there. Compiling calls it still.
+    """
+    rtsys.initialize(context)
+    importlib.import_module("numba.cpython.hashing")
+
+
 class NumbaFiles(FunctionCache):
     """Where a function that Numba compiles keeps its machine code: a file for each types of arguments.
 
@@ -136,7 +145,7 @@ class NumbaFiles(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """What is kept for these types; None where there is nothing, or nothing that is right."""
-        target_context.refresh()
+        ready_to_load(target_context)
         name = self._file_name(sig)
         kept = None if name is None else read_own(pathlib.Path(self.cache_path, name))
         if name is None or kept is None:

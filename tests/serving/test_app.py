@@ -220,13 +220,13 @@ async def test_a_full_queue_is_answered_429(client, app):
 
 @served(gate, max_batch=1, timeout=0.05)
 async def test_an_answer_that_takes_too_long_is_answered_503(client, app):
-    running = app.batcher.submit(0)
-    await asyncio.to_thread(Gate.entered.acquire)
-    answers = await asyncio.gather(*[client.post("/", json=x) for x in (1, 2)])
+    runs = app.batcher.submit(-1)  # what waits for it waits for as long as this test likes
+    await asyncio.to_thread(Gate.entered.acquire, timeout=10)
+    answers = await asyncio.gather(*[client.post("/", json=x) for x in (0, 1)])
     assert [each.status_code for each in answers] == [503, 503]
     assert app.batcher.queue_length == 0  # what waits is cancelled
     Gate.opened.release()
-    assert await asyncio.to_thread(running.result) == 0
+    assert await asyncio.wrap_future(runs) == -1
 
 
 async def ask(app, body, after=()):

@@ -7,8 +7,6 @@ import numpy as np
 from autobatch.errors import ShapeError, StructureError
 from autobatch.tables.stored import StoredBlock
 
-__all__ = ["arrow_table", "blocks_of_arrow"]
-
 _SLOT = "slot:"
 
 
@@ -29,7 +27,7 @@ def _lists(rows: np.ndarray) -> Any:
 
 
 def blocks_of_arrow(table: Any, dim: int, dtype: np.dtype) -> list[StoredBlock]:
-    """Such a table as one block, or none; versions and counts that are not there are 0.
+    """The table as one block, or none; missing versions and counts are 0.
 
     Raises:
         StructureError: no keys or rows. ShapeError: rows of another length.

@@ -17,8 +17,6 @@ from autobatch.ops.rules.ragged_checks import as_ids, is_integer_index
 from autobatch.tables.protocol import Table
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["Calls", "KeyedTable"]
-
 Calls = list[Callable[[], Any]]
 
 

@@ -14,11 +14,9 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, OptionError, ShapeError, UnsupportedError
-from autobatch.kernels import strings as kernels
+from autobatch.kernels import hashes as kernels
 from autobatch.ops.rules.ragged_checks import as_ids
 from autobatch.tables.lookup import index_table
-
-__all__ = ["Vocabulary", "hash_keys", "multi_hash"]
 
 _WAYS = ("add", "multiply", "concatenate")
 
@@ -131,7 +129,7 @@ class Vocabulary:
         return out.reshape(shape)[()]
 
     def _make_room(self, strings: int, size: int) -> None:
-        """Memory for so many strings more, of so many bytes, made whole before any of it is put in place."""
+        """Allocate memory for so many more strings, of so many bytes, before any of it is put in place."""
         index, hashes, offsets, data, total = self._memory
         count = len(self) + strings
         needed = int(offsets[len(self)]) + size
@@ -149,7 +147,7 @@ class Vocabulary:
         return bool(self.find(string) >= 0)
 
     def find(self, strings: Any) -> Any:
-        """The ids of strings, -1 of those that are not there; nothing changes.
+        """The ids of strings, -1 for unknown ones; nothing changes.
 
         Args:
             strings: as for `vocabulary[strings]`.
@@ -160,7 +158,7 @@ class Vocabulary:
         return self._numbers(strings, False)
 
     def strings(self, ids: Any = None) -> list[Any]:
-        """What has these ids.
+        """The strings with these ids.
 
         Args:
             ids: (n,) integers; None: all, in their order.
@@ -188,7 +186,7 @@ class Vocabulary:
         return (self._string(number) for number in range(len(self)))
 
     def arrays(self, since: int = 0) -> dict[str, np.ndarray]:
-        """It as arrays, for saving: `Vocabulary.from_arrays` makes it of them again.
+        """The vocabulary as arrays, for saving: `Vocabulary.from_arrays` reads them.
 
         Args:
             since: leave out so many, which were saved before.
@@ -242,7 +240,7 @@ def _restored(arrays: dict[str, np.ndarray], grow: bool) -> Vocabulary:
 
 
 def multi_hash(keys: Any, quotients: Any, remainders: Any, buckets: int, combine: str = "add") -> Any:
-    """One row for each key from two small tables: that of its quotient and that of its remainder by `buckets`.
+    """One row per key from two small tables: the row of its quotient and that of its remainder by `buckets`.
 
     Two keys share both rows only if they are the same key, so `buckets` and (the greatest key) / `buckets` rows stand
     for as many as their product.

@@ -15,13 +15,11 @@ from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.stored import StoredBlock
 
-__all__ = ["PartitionedVariable"]
-
 T = TypeVar("T")
 
 
 class PartitionedVariable(KeyedTable):
-    """Variables of one kind as one table; which of them has a key says a hash of it, the same everywhere.
+    """Variables of one kind as one table; a hash, the same everywhere, says which of them has a key.
 
     `users.partition(n)` makes one. Results, gradients and steps are those of one variable, whatever n.
 
