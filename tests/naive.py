@@ -128,65 +128,67 @@ def coalesce(ids, rows):
     return list(found), list(found.values())
 
 
-def sgd(p, grads, lr, momentum=0.0, nesterov=False, weight_decay=0.0):
-    """`torch.optim.SGD`, step by step, on float64."""
-    p, buffer = np.array(p, np.float64), None
+def sgd(p, grads, lr, momentum=0.0, nesterov=False, weight_decay=0.0, real=np.float64):
+    """`torch.optim.SGD`, step by step, in one dtype."""
+    p, buffer = np.array(p, real), 0.0
     for g in grads:
-        g = g + weight_decay * p
+        g = g + weight_decay * p if weight_decay else g
         if momentum:
-            buffer = g if buffer is None else momentum * buffer + g
+            buffer = momentum * buffer + g
             g = g + momentum * buffer if nesterov else buffer
         p = p - lr * g
     return p
 
 
-def adagrad(p, grads, lr, eps=1e-10, weight_decay=0.0, initial=0.0):
-    p, total = np.array(p, np.float64), initial
+def adagrad(p, grads, lr, eps=1e-10, weight_decay=0.0, initial=0.0, real=np.float64):
+    p, total = np.array(p, real), initial
     for g in grads:
-        g = g + weight_decay * p
+        g = g + weight_decay * p if weight_decay else g
         total = total + g * g
         p = p - lr * g / (np.sqrt(total) + eps)
     return p
 
 
-def row_wise_adagrad(p, grads, lr, eps=1e-10, weight_decay=0.0, initial=0.0):
-    """One accumulator for each row: the sum of the mean squares of its gradients."""
-    p, total = np.array(p, np.float64), initial
+def row_wise_adagrad(p, grads, lr, eps=1e-10, weight_decay=0.0, initial=0.0, real=np.float64):
+    """One accumulator for each row: the sum of the mean squares of its gradients, each added up in float64."""
+    p, total = np.array(p, real), initial
     for g in grads:
-        g = g + weight_decay * p
-        total = total + (g * g).mean(axis=tuple(range(1, p.ndim)), keepdims=True)
-        p = p - lr * g / (np.sqrt(total) + eps)
+        g = g + weight_decay * p if weight_decay else g
+        squares = (g * g).mean(axis=tuple(range(1, p.ndim)), keepdims=True, dtype=np.float64)
+        total = total + squares.astype(real)
+        p = p - lr / (np.sqrt(total) + eps) * g
     return p
 
 
-def rmsprop(p, grads, lr, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False):
-    p, s, a, v = np.array(p, np.float64), 0.0, 0.0, 0.0
+def rmsprop(p, grads, lr, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False, real=np.float64):
+    p, s, a, v = np.array(p, real), 0.0, 0.0, 0.0
     for g in grads:
-        g = g + weight_decay * p
+        g = g + weight_decay * p if weight_decay else g
         s = alpha * s + (1 - alpha) * g * g
         a = alpha * a + (1 - alpha) * g
-        v = momentum * v + g / (np.sqrt(s - a * a if centered else s) + eps)
+        step = g / (np.sqrt(s - a * a if centered else s) + eps)
+        v = momentum * v + step if momentum else step
         p = p - lr * v
     return p
 
 
-def ftrl(p, grads, lr, beta=1.0, l1=0.0, l2=0.0, weight_decay=0.0, initial=0.0):
+def ftrl(p, grads, lr, beta=1.0, l1=0.0, l2=0.0, weight_decay=0.0, initial=0.0, real=np.float64):
     """Algorithm 1 of McMahan et al. 2013."""
-    p = np.array(p, np.float64)
-    n, z = np.full(p.shape, initial), np.zeros(p.shape)
+    p = np.array(p, real)
+    n, z = np.full(p.shape, initial, real), np.zeros(p.shape, real)
     for g in grads:
-        g = g + weight_decay * p
+        g = g + weight_decay * p if weight_decay else g
         z = z + g - (np.sqrt(n + g * g) - np.sqrt(n)) / lr * p
         n = n + g * g
         p = np.where(np.abs(z) <= l1, 0.0, (np.sign(z) * l1 - z) / ((beta + np.sqrt(n)) / lr + l2))
     return p
 
 
-def adam(p, grads, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, decoupled=0.0):
-    p, m, v = np.array(p, np.float64), 0.0, 0.0
+def adam(p, grads, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, decoupled=0.0, real=np.float64):
+    p, m, v = np.array(p, real), 0.0, 0.0
     for t, g in enumerate(grads, 1):
-        g = g + weight_decay * p
-        p = p - lr * decoupled * p
+        g = g + weight_decay * p if weight_decay else g
+        p = p - lr * decoupled * p if decoupled else p
         m = betas[0] * m + (1 - betas[0]) * g
         v = betas[1] * v + (1 - betas[1]) * g * g
         p = p - lr * (m / (1 - betas[0] ** t)) / (np.sqrt(v / (1 - betas[1] ** t)) + eps)

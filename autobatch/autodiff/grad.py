@@ -14,7 +14,7 @@ import numpy as np
 from autobatch.autodiff import tape as tapes  # by its name functions can be pickled that use it
 from autobatch.autodiff.tape import Tape, TapeArray
 from autobatch.core import models, pytree
-from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.abstract_eval import check_own_dtype, dtype_of, shape_of
 from autobatch.core.batched import Batched, padding_mask
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.current import current_region
@@ -239,14 +239,15 @@ def _refuse_leaf(
 ) -> None:
     """Refuse a number or array that has no gradient; a whole number in a dataclass is a setting, not a parameter."""
     places = zip(pytree.paths(structure), pytree.in_dataclass(structure), slots, strict=True)
-    wrong = ((path, slot.error) for path, own, slot in places if slot.error and not (own and slot.is_setting))
-    path, error = next(wrong, ("", ""))
-    if not error:
+    wrong = ((path, slot) for path, own, slot in places if slot.error and not (own and slot.is_setting))
+    path, slot = next(wrong, ("", None))
+    if slot is None:
         return
     where = _argument(f, position) + path
+    check_own_dtype(dtype_of(slot.value), where)
     raise DTypeError(
-        f"{where} is {error}, which has no gradient; make it a float ({where}.astype(np.float32), or 3.0 for 3), or "
-        "pass it outside of the differentiated argument"
+        f"{where} is {slot.error}, which has no gradient; make it a float ({where}.astype(np.float32), or 3.0 for 3), "
+        "or pass it outside of the differentiated argument"
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from autobatch.core.current import current_region
 from autobatch.core.diagnostics import silence
 from autobatch.core.op import Op
-from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.errors import DTypeError, NeedsLoop, UnsupportedError
 
 
 def shape_of(x: Any) -> Any:
@@ -276,6 +276,19 @@ def check_plain(value: Any, what: str) -> None:
         raise UnsupportedError(
             f"{what}: a {kind.__module__}.{kind.__qualname__}, and only its numbers would be read; expected a plain "
             f"array: write {_plain_form(value)}"
+        )
+
+
+def check_own_dtype(dtype: np.dtype, what: str) -> None:
+    """A dtype that is computed with is one of NumPy's, not another package's, such as bfloat16 of `ml_dtypes`.
+
+    Raises:
+        DTypeError: it is not; `what` is what the message calls the array.
+    """
+    if dtype.isbuiltin == 2:
+        raise DTypeError(
+            f"{what}: of dtype {dtype}, which {dtype.type.__module__} brings; expected a dtype of NumPy's own: write "
+            ".astype(np.float32)"
         )
 
 

@@ -14,6 +14,12 @@ from autobatch.kernels.vectors import AHEAD, add, load, prefetch_row, put_past_c
 
 
 @jit
+def decayed(gradient, decay, weight):
+    """gradient + decay * weight; without decay an infinite weight adds no NaN."""
+    return gradient + decay * weight if decay != 0 else gradient
+
+
+@jit
 def sgd_rows(weights, ids, lo, hi, acc, g, lr, decay):
     for k in range(lo, hi):
         if ids is not None and k + AHEAD < hi:
@@ -21,7 +27,7 @@ def sgd_rows(weights, ids, lo, hi, acc, g, lr, decay):
         row = k if ids is None else ids[k]
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            weights[row, j] -= lr * (acc[j] + decay * weights[row, j])
+            weights[row, j] -= lr * decayed(acc[j], decay, weights[row, j])
 
 
 @jit
@@ -36,7 +42,9 @@ def sgd_rows_past_cache(weights, ids, lo, hi, acc, g, lr, decay, lanes):
         for column in range(0, acc.shape[0], width(lanes)):
             old = load(lanes, place, column, acc.shape[0])
             step = load(lanes, acc.ctypes.data, column, acc.shape[0])
-            put_past_cache(place, column, add(old, scaled(add(step, scaled(old, decay)), -lr)))
+            if decay != 0:
+                step = add(step, scaled(old, decay))
+            put_past_cache(place, column, add(old, scaled(step, -lr)))
 
 
 @jit
@@ -48,7 +56,7 @@ def momentum_rows(weights, velocity, ids, lo, hi, acc, g, lr, decay, momentum, n
         row = k if ids is None else ids[k]
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            d = acc[j] + decay * weights[row, j]
+            d = decayed(acc[j], decay, weights[row, j])
             v = momentum * velocity[row, j] + d
             velocity[row, j] = v
             step = d + momentum * v if nesterov else v
@@ -64,7 +72,7 @@ def adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
         row = k if ids is None else ids[k]
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            d = acc[j] + decay * weights[row, j]
+            d = decayed(acc[j], decay, weights[row, j])
             s = sums[row, j] + d * d
             sums[row, j] = s
             weights[row, j] -= lr * d / (math.sqrt(s) + eps)
@@ -82,13 +90,13 @@ def row_adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         total = 0.0 * decay
         for j in range(width):
-            d = acc[j] + decay * weights[row, j]
+            d = decayed(acc[j], decay, weights[row, j])
             total += d * d
         s = sums[row, 0] + total / width
         sums[row, 0] = s
         rate = lr / (math.sqrt(s) + eps)
         for j in range(width):
-            weights[row, j] -= rate * (acc[j] + decay * weights[row, j])
+            weights[row, j] -= rate * decayed(acc[j], decay, weights[row, j])
 
 
 @jit
@@ -103,12 +111,12 @@ def adam_rows(weights, mean, square, ids, lo, hi, acc, g, step, decay, shrink, b
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
             w = weights[row, j]
-            d = acc[j] + decay * w
+            d = decayed(acc[j], decay, w)
             m = beta1 * mean[row, j] + rest1 * d
             v = beta2 * square[row, j] + rest2 * d * d
             mean[row, j] = m
             square[row, j] = v
-            weights[row, j] = w - shrink * w - step * m / (math.sqrt(v) * scale + eps)
+            weights[row, j] = decayed(w, -shrink, w) - step * m / (math.sqrt(v) * scale + eps)
 
 
 @jit
@@ -125,7 +133,7 @@ def rms_rows(weights, square, average, velocity, ids, lo, hi, acc, g, lr, decay,
         row = k if ids is None else ids[k]
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            d = acc[j] + decay * weights[row, j]
+            d = decayed(acc[j], decay, weights[row, j])
             s = alpha * square[row, j] + rest * d * d
             square[row, j] = s
             if average is not None:
@@ -150,7 +158,7 @@ def ftrl_rows(weights, squares, linear, ids, lo, hi, acc, g, alpha, decay, beta,
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
             w = weights[row, j]
-            d = acc[j] + decay * w
+            d = decayed(acc[j], decay, w)
             n = squares[row, j] + d * d
             root = math.sqrt(n)
             z = linear[row, j] + d - (root - math.sqrt(squares[row, j])) / alpha * w

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from autobatch.core import models, pytree
-from autobatch.core.abstract_eval import check_plain, dtype_of, shape_of
+from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.core.threads import holding, thread_count
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
@@ -101,6 +101,7 @@ def _check(leaf: Leaf, by_row: bool) -> None:
     check_plain(value, f"params{path}")
     check_plain(grad, f"grads{path}")
     if not is_parameter(value):
+        check_own_dtype(dtype_of(value), f"params{path}")
         raise DTypeError(f"grads{path} is given, but params{path} is {_described(value)}; only floats are updated")
     if is_keyed(value):
         _check_keyed(leaf, by_row)

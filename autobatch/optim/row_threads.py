@@ -246,6 +246,7 @@ def _take(waiting: Iterator[int], arguments: Callable[[int], tuple[Any, ...]]) -
     collections.deque(itertools.starmap(operator.call, map(arguments, waiting)), maxlen=0)
 
 
+@np.errstate(all="ignore")  # as in kernels: what does not fit float16 is infinite, and stops no writing
 def call_each(calls: Sequence[Callable[[], Any]]) -> None:
     """Call them, in order."""
     for call in calls:

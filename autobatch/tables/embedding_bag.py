@@ -399,11 +399,10 @@ def _dropped(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> _
         keep = ids != padding if keep is None else keep & (ids != padding)
     if keep is None or keep.all():
         return call
-    kept = np.concatenate([[0], np.cumsum(keep)])
-    places = np.flatnonzero(keep)
-    weights = None if call.weights is None else call.weights[places]
-    lanes = None if call.lane_of_id is None else call.lane_of_id[places]
-    return _FlatBags(ids[places], kept[call.bounds], weights, lanes, call.shift)
+    bounds = call.bounds - np.searchsorted(np.flatnonzero(~keep), call.bounds)  # few are gone, so this takes no memory
+    weights = None if call.weights is None else call.weights[np.flatnonzero(keep)]
+    lanes = None if call.lane_of_id is None else call.lane_of_id[keep]
+    return _FlatBags(ids[keep], bounds, weights, lanes, call.shift)
 
 
 def _padding(index: int, num_rows: Any, own: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import check_own_dtype, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, note_example
@@ -61,6 +61,7 @@ def check_bag_table(dtype: np.dtype, modes: Sequence[str], weighted: bool = Fals
     Raises:
         DTypeError: it is not, or its rows are no numbers.
     """
+    check_own_dtype(dtype, "a bag over a table")
     if dtype.kind not in "fiu" or not poolable(dtype):
         hint = ": ab.segment_any and ab.segment_all are the or and the and" if dtype.kind == "b" else ""
         raise DTypeError(f"a bag over a table of {dtype}; expected floats or integers{hint}")

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from autobatch.core.abstract_eval import check_own_dtype
 from autobatch.core.threads import run_parts, split_work
 from autobatch.errors import DTypeError
 from autobatch.kernels import bags as kernels
@@ -285,6 +286,7 @@ def check_computed(dtype: np.dtype, what: str, kinds: str = "fiu") -> None:
     Raises:
         DTypeError: they are not.
     """
+    check_own_dtype(dtype, what)
     if dtype.kind not in kinds or (dtype.kind == "f" and dtype.itemsize > 8):
         others = " or booleans" if "b" in kinds else ""
         raise DTypeError(

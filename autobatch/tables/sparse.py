@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.core.abstract_eval import check_plain, dtype_of, shape_of
+from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of, shape_of
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.html_table import html_table
 from autobatch.core.op import is_boxed
@@ -124,6 +124,7 @@ class SparseRows(SparseCotangent):
                 f"ids of shape {ids.shape} and rows of shape {shape_of(rows)}; expected (n,) ids and (n, ...) rows"
             )
         dtype = dtype_of(rows)
+        check_own_dtype(dtype, "the rows")
         if dtype.kind not in "fciub" or (dtype.kind == "f" and dtype.itemsize > 8):
             raise DTypeError(f"rows have dtype {dtype}; expected numbers: write rows.astype(np.float32)")
         self.num_rows = None if num_rows is None else whole_number(num_rows, "num_rows")

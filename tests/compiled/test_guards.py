@@ -75,7 +75,14 @@ def checked(x):
 
 
 INF = float("inf")
+
+
+def weighed(ids, weights):
+    return np.bincount(ids, weights=weights)
+
+
 CASES = [
+    (weighed, [(np.array([0, 2, 2]), np.ones(3)), (np.zeros(0, int), np.ones(0)), (np.array([1]), np.ones(1))]),
     (power, [(2, 3), (3, 39), (3, 41), (-7, 30), (0, 0), (2, 63), (10, 18)]),
     (quotient, [(7, 2), (-7, 2), (7, -2), (-(2**63), -1), (2**60 + 1, 3)]),
     (quotient, [(7.5, 2.0), (-7.5, 2.0), (7.5, -2.0), (-0.0, 1.0), (INF, 2.0), (float("nan"), 1.0), (1.0, INF)]),

@@ -39,6 +39,7 @@ XS = np.arange(4.0)
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
     (tmp_path / "kernels.py").write_text(SOURCE, encoding="utf-8")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))  # Numba reads it when it first compiles
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "kept"))
     monkeypatch.setattr(kept_code, "_said", set())
     return tmp_path

@@ -1,5 +1,6 @@
 """Bags, plain and batched, against a loop over the bags; gradients against central differences."""
 
+import tracemalloc
 import types
 
 import numpy as np
@@ -69,6 +70,21 @@ def test_weights(mode):
     table, ids, weights = make((5, 3)), np.array([1, 4, 4, 0]), make(4) + 2
     out = embedding_bag(ids, table, [0, 1, 1], mode=mode, per_sample_weights=weights)
     np.testing.assert_allclose(out, naive.bags(table, ids, [0, 1, 1, 4], mode, weights))
+
+
+def test_padding_idx_takes_little_memory():
+    """One copy of the ids, beside bags that are larger: not a number for each id and a place for each that stays."""
+    table, ids, offsets = make((100, 32)).astype(np.float32), RANDOM.integers(0, 100, 50_000), np.arange(0, 50_000, 4)
+
+    def peak(**options):
+        embedding_bag(ids, table, offsets, mode="sum", **options)
+        tracemalloc.start()
+        embedding_bag(ids, table, offsets, mode="sum", **options)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    assert peak(padding_idx=3) < peak() + 1.7 * ids.nbytes
 
 
 @pytest.mark.parametrize("mode", MODES)

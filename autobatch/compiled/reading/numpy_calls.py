@@ -627,7 +627,7 @@ def bincount(
     if weights is None or weights.kind == NONE:
         return reader.temp(f"counted({value.text}, {least})", Array("int64", 1))
     weights = reader.once(astype_text(reader, arrays.as_array(reader, weights, node), "float64"))
-    reader.fail_if(f"{weights.text}.shape != {value.text}.shape")
+    reader.fail_if(f"{weights.text}.shape != {value.text}.shape or {value.text}.size == 0")  # NumPy gives integers then
     return reader.temp(f"weighed({value.text}, {weights.text}, {least})", Array("float64", 1))
 
 
