@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from autobatch.api import extend
 from autobatch.api.batch import batch
 from autobatch.api.transforms import grad, jvp, map, shared, value_and_grad
-from autobatch.autodiff.stop_gradient import stop_gradient
+from autobatch.autodiff.grad import stop_gradient
 from autobatch.batches.data.collate import collate
 from autobatch.batches.data.concat import concat
 from autobatch.batches.data.example_sequence import Examples

@@ -9,7 +9,7 @@ import numpy as np
 
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.transforms import taped
-from autobatch.autodiff.vjp import vjp
+from autobatch.autodiff.grad import vjp
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -18,8 +18,6 @@ from autobatch.bridges.frameworks import FRAMEWORKS, imported
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.pytree import flatten, map_tree, unflatten
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
-
-__all__ = ["torch_function"]
 
 
 def torch_function(f: Callable[..., Any], *, in_dims: Any = None) -> Callable[..., Any]:

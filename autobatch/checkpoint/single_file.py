@@ -16,8 +16,6 @@ from autobatch.core.diagnostics import hiding_frames
 from autobatch.errors import CheckpointError
 from autobatch.tables.keyed.variable import SlotOf
 
-__all__ = ["load", "save"]
-
 
 @hiding_frames
 def save(path: Any, tree: Any) -> None:

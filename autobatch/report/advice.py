@@ -8,8 +8,6 @@ from autobatch.core.diagnostics import remedy
 from autobatch.report.line_profile import Figures
 from autobatch.report.source_lines import Source, enclosing_loops, names_read, names_set
 
-__all__ = ["Facts", "advice"]
-
 Advice = tuple[str, str]
 _MANY_STEPS = 8  # launches of one line, from which on it is worth a thought
 _FEW = 16  # examples, below which there is little to gain from running them together
@@ -18,7 +16,7 @@ _ENOUGH = 128  # examples, from which on a step's work is more than what it cost
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What is known of the whole call.
+    """Facts about the whole call.
 
     Attributes:
         way: in words; examples: how many it had; refusals: {way: why it is not possible}.

@@ -19,8 +19,6 @@ from autobatch.tables.lookup import lookup_p
 from autobatch.tables.reduce import segment_p
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = ["gather", "scatter_add", "scatter_assign", "scatter_weighted_sum"]
-
 
 @hiding_frames
 def gather(data: Any, ids: Any) -> Any:

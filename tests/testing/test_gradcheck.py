@@ -8,7 +8,7 @@ from autobatch.api.extend import elementwise
 from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.kinds import vjp_columns
 from autobatch.testing import assert_equivalent, check_grads
-from autobatch.testing.directions import check_directions
+from autobatch.testing.gradients import check_directions
 from autobatch.testing.inspect import Op
 
 wrong_square = Op("wrong_square", lambda x: x * x, vjp=vjp_columns([lambda ct, out, x: 3 * ct * x]))

@@ -15,11 +15,9 @@ from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.pytree import leaves
 from autobatch.errors import OptionError
 
-__all__ = ["Minibatches", "minibatches"]
-
 
 class Minibatches:
-    """What `minibatches` gives: an iterable with a length, which gives the same mini-batches each time.
+    """The result of `minibatches`: an iterable with a length, which gives the same mini-batches each time.
 
     Attributes:
         ids: for each mini-batch the numbers of its examples, (size,) int64.
