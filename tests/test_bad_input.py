@@ -403,3 +403,23 @@ def test_a_look_up_into_an_array_of_a_class_of_its_own():
     out = np.zeros((2, 3)).view(Named)
     assert ab.lookup(np.arange(12.0).reshape(4, 3), [0, 2], out=out) is out
     assert out.tolist() == [[0, 1, 2], [6, 7, 8]]
+
+
+@pytest.mark.parametrize(
+    ("examples", "instead"),
+    [
+        (
+            [np.ones(2), np.ones(3)],
+            "for a batch of 2 write f(ab.MaskedBatch.from_examples(arrays)), or ab.map(f, arrays)",
+        ),
+        ([{"x": 1.0}, {"x": 2.0}], "a batch of 2 write f(ab.collate(dicts)), or ab.map(f, dicts)"),
+    ],
+)
+def test_a_list_of_examples_in_place_of_a_batch(examples, instead):
+    @ab.batch
+    def f(example):
+        return example["x"] * 2.0 if isinstance(example, dict) or isinstance(example[0], dict) else example + 1.0
+
+    with pytest.raises((TypeError, ValueError), match=r".") as caught:
+        f(examples)
+    assert any(instead in note for note in caught.value.__notes__)

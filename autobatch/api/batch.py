@@ -214,15 +214,17 @@ Functions and classes it knows by itself."""
 
 
 def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None:
-    """Add a note to a failed call's error if a list of arrays among its arguments was taken for one example."""
-    sizes = [len(arg) for arg in given if type(arg) is list and arg and all(isinstance(x, np.ndarray) for x in arg)]
-    if sizes and not any(_ONE_EXAMPLE in note for note in getattr(error, "__notes__", ())):
-        name = getattr(function, "__name__", "")
-        name = name if name.isidentifier() else "f"
-        error.add_note(
-            f"a list of {sizes[0]} arrays {_ONE_EXAMPLE}; for a batch of {sizes[0]} write "
-            f"{name}(ab.MaskedBatch.from_examples(arrays)), or ab.map({name}, arrays) for a list of results"
-        )
+    """Add a note to a failed call's error if a list of arrays, or of dicts, was taken for one example."""
+    for kind, batched in ((np.ndarray, "ab.MaskedBatch.from_examples(arrays)"), (dict, "ab.collate(dicts)")):
+        lists = [arg for arg in given if type(arg) is list and arg and all(isinstance(x, kind) for x in arg)]
+        if lists and not any(_ONE_EXAMPLE in note for note in getattr(error, "__notes__", ())):
+            name = getattr(function, "__name__", "")
+            name = name if name.isidentifier() else "f"
+            size, what = len(lists[0]), "arrays" if kind is np.ndarray else "dicts"
+            error.add_note(
+                f"a list of {size} {what} {_ONE_EXAMPLE}; for a batch of {size} write {name}({batched}), or "
+                f"ab.map({name}, {what}) for a list of results"
+            )
 
 
 _ONE_EXAMPLE = "is one example to a function decorated with ab.batch"

@@ -229,7 +229,9 @@ class TapeArray(RecordedArray, ArrayFace):
                 arg = arg.value
                 kind = type(arg)
             elif kind not in _PLAIN and recorded:
-                arg = tape.kept(arg)
+                is_list = not hasattr(arg, "shape") and hasattr(arg, "__len__")  # which no vjp computes with
+                arg = np.array(arg) if is_list else tape.kept(arg)
+                kind = type(arg)
             if kind is not _ndarray and kind not in _PLAIN:
                 plain = False
             values.append(arg)

@@ -11,6 +11,7 @@ from autobatch.batches.examples import loop_over_examples, map_lanes
 from autobatch.batches.packing import SCALAR_DTYPES
 from autobatch.core.abstract_eval import check_operands, is_non_c_order, may_leave_c_order, ndim_of
 from autobatch.core.batched import Packed
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import Op
 from autobatch.ops.rules.aliasing import NON_C_ORDER, set_order
 from autobatch.ops.rules.dispatch import no_rule
@@ -95,6 +96,7 @@ class ArrayBatch(Batch, _Face):
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
         return loop_over_examples(function, args, kwargs, no_rule(function, reason))
 
+    @hiding_frames
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if FORMS["objects"] in types:
             return loop_over_examples(func, args, kwargs, differ(args))

@@ -25,7 +25,7 @@ from autobatch.core.abstract_eval import (
 )
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.current import current_region
-from autobatch.core.diagnostics import is_library_file
+from autobatch.core.diagnostics import hide_frames, is_library_file
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
@@ -441,9 +441,11 @@ def _operator(name: str, weak: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
     def method(self: MaskedBatch, other: Any) -> Any:
         if isinstance(other, ObjectBatch):  # lane by lane, by Python's own operator
             return NotImplemented
-        if self.scalar is not None and scalars.is_python(other):
-            return weak(self, other)
-        return array(self, other)
+        try:
+            return weak(self, other) if self.scalar is not None and scalars.is_python(other) else array(self, other)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     method.__name__ = name
     return method

@@ -12,10 +12,12 @@ from autobatch.checkpoint.files import Files
 from autobatch.checkpoint.streams import array_stream, restore_table, whole_table, write_streams
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.errors import CheckpointError
 from autobatch.tables.keyed.variable import SlotOf
 
 
+@hiding_frames
 def save(path: Any, tree: Any) -> None:
     """Write a tree into one file in the safetensors format; nothing in it is pickled.
 
@@ -60,6 +62,7 @@ def save(path: Any, tree: Any) -> None:
     files.flush_folder(os.path.dirname(path) or ".")
 
 
+@hiding_frames
 def load(path: Any, like: Any = ANY, *, mapped: bool = False) -> Any:
     """Read the tree that `save` wrote.
 

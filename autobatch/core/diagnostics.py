@@ -20,12 +20,14 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from autobatch.core.config import config
 from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Fallback(str):
@@ -321,6 +323,24 @@ def hide_frames(error: BaseException) -> None:
             seen.add(id(each))
             each.__traceback__ = _of_user(each.__traceback__)
             found += [each.__cause__, each.__context__]
+
+
+def hiding_frames(function: F) -> F:
+    """A public function of which only the user's call is left in a traceback: `hide_frames` of what it raises.
+
+    >>> hiding_frames(np.sum)([1, 2])
+    np.int64(3)
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    return cast(F, call)
 
 
 def _of_user(trace: TracebackType | None) -> TracebackType | None:

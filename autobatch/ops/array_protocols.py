@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.diagnostics import hide_frames, hiding_frames
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.recorded import RecordedArray
 from autobatch.errors import NeedsLoop, UnsupportedError
@@ -133,10 +134,18 @@ def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callabl
     def forward(self: Any, other: Any) -> Any:
         if getattr(other, "__array_ufunc__", self) is None:
             return NotImplemented
-        return op(self, other)
+        try:
+            return op(self, other)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def reflected(self: Any, other: Any) -> Any:
-        return op(other, self)
+        try:
+            return op(other, self)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def inplace(self: Any, other: Any) -> Any:
         if is_scalar(self):  # which is not updated in place
@@ -185,10 +194,14 @@ class ArrayFace:
     __hash__ = None  # type: ignore[assignment]
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method == "__call__" and not kwargs:
-            op = UFUNCS.get(ufunc)
-            if op is not None:
-                return op(*inputs)
+        try:
+            op = UFUNCS.get(ufunc) if method == "__call__" and not kwargs else None
+            return self._of_ufunc(ufunc, method, inputs, kwargs) if op is None else op(*inputs)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    def _of_ufunc(self, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = kwargs.pop("out", None)
         if out is not None:
             return _ufunc_into(ufunc, method, inputs, kwargs, out)
@@ -206,6 +219,7 @@ class ArrayFace:
             kwargs["where"] = where
         return refuse(called, inputs, kwargs, why)
 
+    @hiding_frames
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         implementation = FUNCTIONS.get(func)
         if implementation is not None:
@@ -218,7 +232,11 @@ class ArrayFace:
         return refuse(func, args, kwargs, reason(func) or "")
 
     def __getitem__(self, index: Any) -> Any:
-        return getitem(self, index)
+        try:
+            return getitem(self, index)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def __setitem__(self, index: Any, value: Any) -> None:
         setitem(self, index, value)

@@ -11,15 +11,32 @@ from autobatch.report.source_lines import Source, enclosing_loops, names_read, n
 Advice = tuple[str, str]
 _MANY_STEPS = 8  # launches of one line, from which on it is worth a thought
 _FEW = 16  # examples, below which there is little to gain from running them together
+_ENOUGH = 128  # examples, from which on a step's work is more than what it costs to make it
 
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """Facts about the whole call: its way, in words, its number of examples, {way: why it is not possible}."""
+    """Facts about the whole call.
+
+    Attributes:
+        way: in words; examples: how many it had; refusals: {way: why it is not possible}.
+        batched: it was given batches; gave_up: where lock-step found no form, "" where it was not tried or went on.
+    """
 
     way: str
     examples: int
     refusals: dict[str, str]
+    batched: bool = False
+    gave_up: str = ""
+
+    @property
+    def lock_step(self) -> str:
+        """What to do for lock-step to run a line; "" where it has run, or cannot."""
+        if self.gave_up:
+            return f"mend {self.gave_up}, where lock-step has no form: it runs each step once for all examples"
+        if self.batched or self.refusals.get("lock-step"):
+            return ""
+        return "give a batch, f(ab.collate(examples), …): lock-step runs each step once for all examples, of any length"
 
 
 def advice(
@@ -46,31 +63,25 @@ def advice(
     for found in _written(source, node):
         return found
     if waits:
-        return _of_waits(node, waits)
+        return _of_waits(node, waits, facts)
     if not dear:
         return "", ""
     loops = enclosing_loops(source, node)
     if facts.way == "on the fly":
         return _on_the_fly(figures, facts, bool(loops) or isinstance(node, ast.For | ast.While))
-    if facts.way == "lock-step" and figures.launches >= _MANY_STEPS and loops:
-        return _of_steps(node, loops, figures)
+    if facts.way == "lock-step":
+        return _in_lock_step(node, loops, figures, facts)
     if facts.way.startswith("the loop") and figures.runs >= _MANY_STEPS:
         return _of_loop(figures, facts)
     return "", ""
 
 
 def _on_the_fly(figures: Figures, facts: Facts, looped: bool) -> Advice:
-    if facts.refusals.get("lock-step"):
-        better = ""
-    else:
-        better = (
-            "give a batch, f(ab.collate(examples), …): lock-step runs each step once for all examples, of any length"
-        )
     if figures.launches >= 4 and figures.calls < 4 * figures.launches < 4 * figures.calls:
         why = f"{figures.calls} calls took {figures.launches} launches, since examples differ in shape or in depth here"
-        return why, better
+        return why, facts.lock_step
     if looped and figures.runs >= 4 * max(facts.examples, 2):
-        return f"Python runs it {figures.runs} times, for each step of each example", better
+        return f"Python runs it {figures.runs} times, for each step of each example", facts.lock_step
     return "", ""
 
 
@@ -84,26 +95,56 @@ def _of_loop(figures: Figures, facts: Facts) -> Advice:
     return "", ""
 
 
-def _of_waits(node: ast.stmt, waits: int) -> Advice:
+def _of_waits(node: ast.stmt, waits: int, facts: Facts) -> Advice:
     why = f"each example waits for a value here ({waits} times), which ends what can be launched together"
+    or_batch = f", or {facts.lock_step}" if facts.lock_step else ""
     if isinstance(node, ast.While):
-        return why, "let the number of steps follow from a shape or an id, or give a batch: lock-step parts the lanes"
+        return why, "let the number of steps follow from a shape or an id" + or_batch
     if isinstance(node, ast.If):
-        return why, "choose with np.where, or give a batch, f(ab.collate(examples), …): lock-step parts the lanes"
+        return why, "choose with np.where" + or_batch
     return why, "keep it an array: no float(), int(), .item() or print before the end"
 
 
-def _of_steps(node: ast.stmt, loops: list[ast.For | ast.While], figures: Figures) -> Advice:
-    """A line in a loop of lock-step that runs once for each step."""
-    inner = loops[0]
-    why = f"runs once for each step: {figures.launches} launches, {figures.calls / figures.launches:.0f} rows each"
-    for product in ast.walk(node) if not figures.last else ():  # a block has it multiplied ahead
-        if isinstance(product, ast.BinOp) and isinstance(product.op, ast.MatMult):
-            carried = set().union(*[names_set(each) for each in inner.body])
-            if not names_read(product) & carried:
-                text = ast.unparse(product)
-                return why, f"`{text}` does not depend on the step before: multiply all rows before the loop"
+def _in_lock_step(node: ast.stmt, loops: list[ast.For | ast.While], figures: Figures, facts: Facts) -> Advice:
+    """A dear line of lock-step: one that runs once for each step, or for few examples."""
+    rows = figures.calls / figures.launches if figures.launches else facts.examples
+    times = f"{figures.launches} launches" if figures.launches > 1 else f"{figures.runs} times"
+    why = f"runs once for each step: {times}, {rows:.0f} rows each" if loops else ""
+    if loops and max(figures.launches, figures.runs) >= _MANY_STEPS:
+        before = _from_the_step_before(loops[0])
+        if not figures.last:  # a block has what does not depend on it computed ahead
+            for product in ast.walk(node):
+                is_product = isinstance(product, ast.BinOp) and isinstance(product.op, ast.MatMult)
+                if is_product and not names_read(product) & before:
+                    text = ast.unparse(product)
+                    return why, f"`{text}` does not depend on the step before: multiply all rows before the loop"
+            if isinstance(node, ast.Assign):
+                carried = ", ".join(sorted(names_read(node.value) & before))
+                what = f"only {carried} comes from the step before; compute the rest" if carried else (
+                    f"{', '.join(sorted(names_set(node)))} does not depend on the step before: compute it"
+                )  # fmt: skip
+                return why, f"{what} for all steps at once, before the loop"
+        if isinstance(node, ast.If) and all(isinstance(x, ast.Assign | ast.AugAssign) for x in node.body + node.orelse):
+            return why, "choose with np.where, np.maximum or the like: examples that go different ways are taken apart"
+    if facts.examples < _ENOUGH:
+        return why or f"{facts.examples} examples share what each step costs", "give more examples to one call"
     return why, ""
+
+
+def _from_the_step_before(loop: ast.For | ast.While) -> set[str]:
+    """The names that hold, in a step of a loop, what follows from the step before."""
+    bound: set[str] = names_set(loop.target) if isinstance(loop, ast.For) else set()
+    all_set = set().union(*[names_set(each) for each in loop.body])
+    found: set[str] = set()
+    for each in loop.body:
+        found |= names_read(each) & all_set - bound
+        bound |= names_set(each)
+    while True:
+        more = set().union(*[names_set(x) for x in ast.walk(loop) if isinstance(x, ast.stmt) and x is not loop
+                             and names_read(x) & found])  # fmt: skip
+        if more <= found:
+            return found
+        found |= more
 
 
 # What is slow however it runs, by what is written.

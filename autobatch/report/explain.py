@@ -67,6 +67,7 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
         except Exception as error:
             hide_frames(error)
             raise
+    watched.batched = batched
     if batched:
         watched.examples = next(x.batch_size for x in leaves([*args, *shared.values()]) if isinstance(x, Batch))
     return watched.report(f)
@@ -77,12 +78,13 @@ class WatchedCalls:
 
     Attributes:
         ran: how calls ran, in the order of their ends; notes: what fell back; profile: where the time went.
-        examples: how many the outermost call had, where that is known.
+        examples: how many the outermost call had, where that is known; batched: whether it was given batches.
     """
 
     def __init__(self, ran: list[Ran], notes: list[Fallback], profile: LineProfile) -> None:
         self.ran, self.notes, self.profile = ran, notes, profile
         self.examples: int | None = None
+        self.batched = False
 
     def report(self, f: Any = None) -> Report:
         """All observations as one report, by default of the function that was called last."""
@@ -226,7 +228,9 @@ def _lines(watched: WatchedCalls, way: str, code: Any, stats: Stats) -> Iterator
     for note in watched.notes:
         file, line = note.where
         notes.setdefault((file, source_of(file).start(line)), []).append(note.reason)
-    facts = Facts(way, watched.examples or 0, _refusals(watched.ran[-1]) if watched.ran else {})
+    refusals = _refusals(watched.ran[-1]) if watched.ran else {}
+    gave_up = ", ".join(dict.fromkeys(f"line {line}" for _, line in list(notes)[:3])) if way == _FLY else ""
+    facts = Facts(way, watched.examples or 0, refusals, watched.batched, gave_up if watched.batched else "")
     waits: Counter[Place] = Counter()
     for (file, line), times in stats.forced.items():
         waits[file, source_of(file).start(line)] += times

@@ -17,6 +17,7 @@ from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_o
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import options
 from autobatch.core.current import current_region
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.memory import complete
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.threads import run_together, thread_count
@@ -260,6 +261,7 @@ def _is_zero(value: Any) -> bool:
 # The public functions.
 
 
+@hiding_frames
 def lookup(table: ArrayLike, ids: ArrayLike, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """Rows of a table.
 
@@ -355,6 +357,7 @@ def maplookup(
     strategy: Preallocation,
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]: ...
+@hiding_frames
 def maplookup(
     tables: Sequence[ArrayLike],
     ids: NDArray[Any] | Sequence[ArrayLike],

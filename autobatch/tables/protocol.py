@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import check_plain
 from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.diagnostics import hide_frames
 from autobatch.core.html_table import html_table
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
@@ -173,7 +174,11 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
         return gather(self, np.arange(self.shape[0])).astype(dtype or self.dtype, copy=False)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        return index_table(self, index, self._part)
+        try:
+            return index_table(self, index, self._part)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def _part(self, index: Any) -> Any:
         """Any other index: only the rows that it names are read."""

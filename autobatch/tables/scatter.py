@@ -11,6 +11,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Packed
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError, note_example
 from autobatch.ops.rules.ragged_checks import as_ids, by_lane, check_ids, flattened, own_rows
@@ -19,6 +20,7 @@ from autobatch.tables.reduce import segment_p
 from autobatch.tables.table import EmbeddingTable
 
 
+@hiding_frames
 def gather(data: Any, ids: Any) -> Any:
     """The rows of `data` that `ids` name: `data[ids]`, where negative ids are errors.
 
@@ -43,6 +45,7 @@ def gather(data: Any, ids: Any) -> Any:
     return lookup_p(data, ids if is_boxed(ids) else as_ids(ids))
 
 
+@hiding_frames
 def scatter_assign(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
     """`data` with row ids[i] replaced by rows[i]; of ids that repeat, the last counts.
 
@@ -64,6 +67,7 @@ def scatter_assign(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
     return _scatter("assign", data, ids, rows, out)
 
 
+@hiding_frames
 def scatter_add(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
     """`data` with rows[i] added to row ids[i]; of ids that repeat, all are added, in their order.
 
@@ -75,6 +79,7 @@ def scatter_add(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
     return _scatter("add", data, ids, rows, out)
 
 
+@hiding_frames
 def scatter_weighted_sum(data: Any, weight: Any, ids: Any, *rows_and_weights: Any, out: Any = None) -> Any:
     """The rows that `ids` name times `weight`, plus the weighted sum of the rows that are given for them.
 

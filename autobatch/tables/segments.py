@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
+from autobatch.core.diagnostics import hide_frames, hiding_frames
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
 from autobatch.ops.rules.dispatch import top_box
@@ -209,8 +210,12 @@ def _function(mode: str, what: str, example: str, notes: str = "", source: str =
         empty: ArrayLike | None = None,
         sorted: bool = False,
     ) -> NDArray[Any]:
-        given = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-        return _reduce(mode, data, given, empty)
+        try:
+            given = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+            return _reduce(mode, data, given, empty)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     call.__name__ = call.__qualname__ = f"segment_{mode}"
     call.__doc__ = _DOC.format(
@@ -358,6 +363,7 @@ segment_last = _function(
 )
 
 
+@hiding_frames
 def segment_topk(
     data: ArrayLike,
     segment_ids: ArrayLike | None = None,

@@ -199,9 +199,13 @@ class EquivalenceReport:
             f"{self.examples} examples ({self.failing} raise), {self.runs} runs, largest error {self.max_error:.1e}"
         ]
         lines += [f"  {way}: equal" for way in self.ways]
-        lines += [
-            f"  {way} fell back to the loop: {reason}" for way in self.fallbacks for reason in self.fallbacks[way]
-        ]
+        of_reason: dict[str, list[str]] = {}
+        for way, reasons in self.fallbacks.items():
+            for reason in reasons:
+                of_reason.setdefault(reason, []).append(way)
+        for reason, ways in of_reason.items():
+            more = f" and {len(ways) - 1} more" if len(ways) > 1 else ""
+            lines.append(f"  {ways[0]}{more} fell back to the loop: {reason}")
         lines += [f"  central differences: equal along {self.directions} directions"] if self.directions else []
         lines += [f"  {what}: not compared ({why})" for what, why in self.skipped.items()]
         lines += [f"  not compiled ({self.not_compiled})"] if self.not_compiled else []

@@ -120,6 +120,39 @@ def test_errors_of_the_call_itself_end_at_the_call():
         assert len(frames) == 2
 
 
+TABLE = ab.EmbeddingTable(np.ones((4, 2), np.float32))
+TWO, OTHER = batch_of(ragged(2, 3)), batch_of(ragged(2, 4))
+OUTSIDE = {
+    "bag": lambda: ab.embedding_bag(np.array([9]), TABLE, np.array([0])),
+    "segments": lambda: ab.segment_sum(np.ones((2, 2)), [0, -1]),
+    "top": lambda: ab.segment_topk(np.ones(4), k=-1, lengths=[4]),
+    "look-up": lambda: ab.lookup(TABLE, [7]),
+    "look-ups": lambda: ab.maplookup([TABLE], [[9]]),
+    "rows": lambda: TABLE[[9]],
+    "scatter": lambda: ab.scatter_add(np.ones((4, 2)), [9], np.ones((1, 2))),
+    "operator": lambda: TWO + OTHER,
+    "reflected": lambda: np.ones(7) @ TWO,
+    "item": lambda: TWO[9],
+    "ufunc": lambda: np.matmul(TWO, np.ones((9, 9))),
+    "collate": lambda: ab.collate([1, "a"]),
+    "concat": lambda: ab.concat([TWO, 3]),
+    "minibatches": lambda: ab.minibatches(TWO, 0),
+    "load": lambda: ab.load("/no/such/file"),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_functions_and_operators_outside_of_calls_hide_them(name):
+    assert own_frames(caught(OUTSIDE[name]))[-1] == ("<lambda>", linecache.getline(*_place(OUTSIDE[name])).strip())
+    with ab.options(traceback="full"):
+        frames = traceback.extract_tb(caught(OUTSIDE[name]).__traceback__)
+    assert any(frame.filename.startswith(PACKAGE) for frame in frames)
+
+
+def _place(function):
+    return __file__, function.__code__.co_firstlineno
+
+
 def test_gradients_hide_them_too():
     error = caught(lambda: ab.value_and_grad(lambda w: fails(np.ones(3), w))(np.ones((3, 1))))
     assert own_frames(error)[-1][0] == "third"

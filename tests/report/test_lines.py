@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.report.advice import Facts, advice
+from autobatch.report.line_profile import Figures
+from autobatch.report.source_lines import Source
 from tests.law import normal, ragged, vectors
 from tests.report import tagger
 
@@ -53,7 +56,7 @@ def test_lines_on_the_fly():
     assert found[3] == found[4] == "block"
     test = next(line for line in report.lines if line.text.strip() == "if h.sum() > 0:")
     assert "waits for a value" in test.reason
-    assert "lock-step parts the lanes" in test.remedy
+    assert "give a batch" in test.remedy
     assert sum(line.calls for line in report.lines) == report.calls
     assert [line.text for line in report.lines] == inspect.getsource(recurrent).splitlines()
 
@@ -190,12 +193,64 @@ def test_the_most_expensive_line_and_a_remedy_are_on_the_first_screen(way):
     dearest = report.dearest[0]
     top = "\n".join(text[:FIRST_SCREEN])
     assert f"tagger.py:{dearest.line}" in top
-    if way == "fly":
-        assert "→" in top
+    if way != "loop":
+        assert dearest.remedy
+        assert " ".join(dearest.remedy.split()[:4]) in top
     assert max(map(len, text)) <= 100
     assert sum(line.share for line in report.lines) <= 1.0 + 1e-9
     shown = {line.function for line in report.lines}
     assert shown == {"loss", "encode", "word_of_characters", "attend", "score_of", "log_z"}
+
+
+STEPS = """
+def f(xs, w, u):
+    h, last, worst = 0, 0, 0
+    for x in xs:
+        y = x * 2
+        z = np.array([y - last, 1])
+        p = h + x @ w
+        q = h + h @ u
+        if y > worst:
+            worst = y
+        last = y
+        h = p + q
+    return h
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        (5, "y does not depend on the step before: compute it for all steps at once, before the loop"),
+        (6, "only last comes from the step before; compute the rest for all steps at once, before the loop"),
+        (7, "`x @ w` does not depend on the step before: multiply all rows before the loop"),
+        (8, "only h comes from the step before; compute the rest for all steps at once, before the loop"),
+        (9, "choose with np.where, np.maximum or the like: examples that go different ways are taken apart"),
+        (13, ""),
+    ],
+)
+def test_a_dear_line_of_lock_step_has_its_remedy(line, remedy):
+    source, many = Source("f.py", STEPS.splitlines()), Figures(runs=50, launches=50, calls=50 * 500)
+    assert advice(source, line, many, Facts("lock-step", 500, {}, True))[1] == remedy
+    assert advice(source, line, many, Facts("lock-step", 500, {}, True), dear=False) == ("", "")
+    few = advice(source, line, Figures(runs=2, launches=2, calls=20), Facts("lock-step", 10, {}, True))
+    assert few[1] == "give more examples to one call"
+
+
+def test_who_gives_a_batch_is_not_told_to_give_one():
+    def model(x, w):
+        h, spent = np.zeros(4), 0.0
+        for row in x:
+            if row[0] > 0:
+                spent += row[0]
+            h = np.tanh(row @ w + h)
+        return np.full(3, spent) @ np.ones(3) + h.sum()
+
+    examples, w = [np.asarray(x, np.float64) for x in matrices(30, 20, 9)], normal(4, 4)
+    with ab.options(way="fly"):
+        told = [ab.explain(model, examples, w=w), ab.explain(model, ab.MaskedBatch.from_examples(examples), w)]
+    assert any("give a batch" in line.remedy for line in told[0].lines)
+    assert not any("give a batch" in line.remedy for line in told[1].lines)
 
 
 def test_the_time_of_all_lines_and_the_rest_is_the_time_of_the_call():

@@ -15,6 +15,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.packing import SCALAR_DTYPES, as_arrays, flat_numbers
 from autobatch.core.abstract_eval import check_plain
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import attributes, is_node, leaves
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
@@ -22,6 +23,7 @@ from autobatch.ops.rules.ragged_checks import offsets_from, read_csr
 
 
 @form("collate")
+@hiding_frames
 def collate(data: Any, *, nulls: Any = "raise") -> Any:
     """Data of any kind as a batch; of records, as a tree of batches.
 

@@ -11,11 +11,13 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.current import current_region
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.pytree import flatten, paths, unflatten
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.aliasing import is_scalar, zero_d
 
 
+@hiding_frames
 def concat(batches: Sequence[Any]) -> Any:
     """The examples of several batches, in order, as one batch.
 

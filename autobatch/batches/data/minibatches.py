@@ -11,6 +11,7 @@ from autobatch.batches.data.example_sequence import Examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Lengths
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.pytree import leaves
 from autobatch.errors import OptionError
 
@@ -38,6 +39,7 @@ class Minibatches:
         return (take_examples(self._batch, ids) for ids in self.ids)
 
 
+@hiding_frames
 def minibatches(
     data: Any,
     size: int,

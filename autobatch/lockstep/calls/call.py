@@ -362,7 +362,7 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of code that is not converted."""
     module = getattr(f, "__module__", None) or ""
     name = getattr(f, "__qualname__", None) or type(f).__name__
-    if module.split(".")[0] == "autobatch" and not hasattr(f, "__wrapped__"):
+    if module.split(".")[0] == "autobatch" and (isinstance(f, FunctionType) or not hasattr(f, "__wrapped__")):
         return f(*plain_arguments(args), **{key: unwrapped(value) for key, value in kwargs.items()})
     if f is np.random.default_rng:
         return default_rng(*args, **kwargs)
