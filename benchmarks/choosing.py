@@ -22,8 +22,6 @@ import autobatch as ab
 from autobatch.api.ran import NAMES, ran_ways
 from autobatch.testing.compare import compare
 
-__all__ = ["BATCHES", "CALLS", "FIRST", "FUNCTIONS", "LATER", "Row", "measure"]
-
 CALLS, FROM = 30, 9
 FIRST, LATER = 1.25, 1.05  # parts of the loop's time: of all calls, and of those from the tenth on
 BATCHES = (1, 4, 64, 512)

@@ -11,8 +11,6 @@ from autobatch.core.config import WayName
 from autobatch.rewrite.structural import forget_recordings
 from benchmarks.declare import Case, Runner
 
-__all__ = ["BATCH", "Data", "Model", "on_a_line", "pinned", "sizes", "training", "weights"]
-
 BATCH = 64
 _LINE = 64  # bytes
 

@@ -10,8 +10,6 @@ from autobatch.core import diagnostics
 from autobatch.errors import UnsupportedError
 from autobatch.syntax.source import PARSING
 
-__all__ = ["Left", "left_at", "without_memory_at"]
-
 _ALLOCATORS = ("array", "ascontiguousarray", "concatenate", "empty", "empty_like", "full", "stack", "zeros")
 
 
