@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from autobatch.core.diagnostics import remedy
 from autobatch.report.line_profile import Figures
-from autobatch.report.source_lines import Source, enclosing_loops, names_read, names_set
+from autobatch.report.source_lines import Source, enclosing_loops, names_read
+from autobatch.syntax.scopes import target_names
 
 Advice = tuple[str, str]
 _MANY_STEPS = 8  # launches of one line, from which on it is worth a thought
@@ -99,7 +100,7 @@ def _of_steps(node: ast.stmt, loops: list[ast.For | ast.While], figures: Figures
     why = f"runs once for each step: {figures.launches} launches, {figures.calls / figures.launches:.0f} rows each"
     for product in ast.walk(node) if not figures.last else ():  # a block has it multiplied ahead
         if isinstance(product, ast.BinOp) and isinstance(product.op, ast.MatMult):
-            carried = set().union(*[names_set(each) for each in inner.body])
+            carried = set().union(*[target_names(each) for each in inner.body])
             if not names_read(product) & carried:
                 text = ast.unparse(product)
                 return why, f"`{text}` does not depend on the step before: multiply all rows before the loop"
@@ -157,7 +158,7 @@ def _summed_items(source: Source, node: ast.stmt) -> Advice | None:
         terms.remove(own[0])
     else:
         return None
-    places = names_set(loops[0].target)
+    places = target_names(loops[0].target)
     for term in terms:
         if not isinstance(term, ast.Subscript) or not names_read(term.slice) & places or name in names_read(term):
             return None
@@ -178,9 +179,9 @@ def _terms(node: ast.expr) -> list[ast.expr]:
 
 def _joined(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
     loops = enclosing_loops(source, node)
-    if not loops or not names_set(node) & names_read(call):
+    if not loops or not target_names(node) & names_read(call):
         return None
-    grown = ", ".join(sorted(names_set(node) & names_read(call)))
+    grown = ", ".join(sorted(target_names(node) & names_read(call)))
     return (
         f"{name} copies all of {grown} in each step",
         f"append to a list, and write {grown} = np.stack(list) after the loop",
@@ -194,7 +195,7 @@ def _vectorized(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Ad
 def _looked_up(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
     loops = enclosing_loops(source, node)
     for_ = next((each for each in loops if isinstance(each, ast.For)), None)
-    if for_ is None or len(call.args) < 2 or not names_read(call.args[1]) & names_set(for_.target):
+    if for_ is None or len(call.args) < 2 or not names_read(call.args[1]) & target_names(for_.target):
         return None
     return "rows are looked up one by one", "look all of them up before the loop: ab.lookup(table, ids)"
 
