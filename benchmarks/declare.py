@@ -16,7 +16,6 @@ from typing import Any
 from benchmarks import workloads
 
 OURS = "autobatch"
-NEW = "new examples"
 LOOP = "loop"
 
 
@@ -79,9 +78,9 @@ class Way:
 
 
 def on_the_fly(workload: str) -> list[Way]:
-    """The ways of a workload's `MODEL` whose own is `ab.map`, on known and on new examples, and the loop."""
+    """The ways of a workload's `MODEL` whose own is `ab.map`, and the loop."""
     model = f"{workloads.__name__}.{workload}:MODEL"
-    return [Way(OURS, f"{model}.on_the_fly"), Way(NEW, f"{model}.new_examples"), Way(LOOP, f"{model}.loop")]
+    return [Way(OURS, f"{model}.on_the_fly"), Way(LOOP, f"{model}.loop")]
 
 
 def lock_step(workload: str) -> list[Way]:

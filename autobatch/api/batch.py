@@ -19,7 +19,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.api.call_ways import run_batch
+from autobatch.api.call_ways import NOT_SETTLED, run_batch, settled_call
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
@@ -169,6 +169,10 @@ class BatchFunction(Generic[P, R_co]):
             return call(function, *args, **kwargs)
         refuse_foreign(args, kwargs)
         try:
+            if not (kwargs or self.strict):
+                out = settled_call(function, args)
+                if out is not NOT_SETTLED:
+                    return out
             if self.strict:
                 with options(strict=True):
                     return run_batch(function, args, kwargs, _convert, is_local)

@@ -192,6 +192,10 @@ class MaskedBatch(Batched, ArrayBatch):
             return varying[0]
         return np.stack(varying, axis=1) if varying else np.zeros((self.batch_size, 0), np.int64)
 
+    def unguarded(self) -> Any:
+        """The data, read by who knows what is padding."""
+        return self._outside if self.region is None and Lengths in map(type, self.sizes) else self.data
+
     def examples(self) -> list[Any]:
         """The data of each example without its padding.
 
@@ -200,6 +204,12 @@ class MaskedBatch(Batched, ArrayBatch):
         """
         if self.scalar is not None:
             return self.data.tolist()
+        data = self.unguarded()
+        if len(self.sizes) == 1 and type(data) is np.ndarray:
+            size = self.sizes[0]
+            if type(size) is Lengths:
+                return [row[:length] for row, length in zip(data, size.values.tolist(), strict=True)]
+            return list(data)
         if is_boxed(self.data) or any(self.dims[1:]) or not (self.sizes or is_scalar(self)):
             return super().examples()
         if not self.is_ragged:

@@ -19,6 +19,7 @@ from autobatch.blocks.kernel_codegen import Fused, fuse
 from autobatch.blocks.program import Program, lookups_apart
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
+from autobatch.core.current import check_time
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import Op, is_boxed
@@ -123,6 +124,7 @@ def form_of(program: Program, batched: tuple[bool, ...], wanted: tuple[int, ...]
     if found < RUNS_BEFORE_A_FORM:
         program.forms[key] = found + 1
         return None
+    check_time()
     given = [bool(wanted) and aval.dtype.kind in "fc" for aval in program.results]
     flat = flatten(program, batched, wanted, given)
     form = program.forms[key] = None if flat is None else Form(flat, batched, wanted)

@@ -62,7 +62,7 @@ class Program:
         self.avals = tuple(avals)
         self.forms: dict[Any, Any] = {}
         self.apart: Any = False
-        self.parts: dict[tuple[bool, ...], Any] = {}
+        self.parts: dict[tuple[Any, ...], Any] = {}
         self._skeleton: Any = False
 
     def skeleton(self) -> Any:

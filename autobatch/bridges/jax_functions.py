@@ -41,6 +41,9 @@ def jax_function(f: Callable[..., Any], *, in_axes: Any = None, result: Any = No
             dtype that NumPy does not have, such as bfloat16. ShapeError: a result of another form than it was said to
             have; examples of a batch that give results of different shapes.
 
+    JAX has no ragged array. Examples of different lengths are a padded array and their lengths, of which the function
+    takes its part: `jax_function(lambda x, n, w: f(x[:n], w), in_axes=(0, 0, None))(padded, lengths, w)`.
+
     Without x64 JAX has no float64: results and gradients are of the dtype that it has.
 
     >>> import pytest

@@ -26,7 +26,6 @@ class Config:
         blocks: straight-line runs of array expressions are recorded or launched as one; False: each op on its own.
         kernels: blocks, and softmax over many rows, may use compiled kernels.
         memory_budget: bytes of recorded results after which a lazy graph is launched as one segment.
-        replay: what `ab.map` records for an example may be kept, and used again where an equal example comes.
         scheduler: how recorded ops are grouped: "depth", "agenda", "frontier" or "auto".
         seed: key of the per-example random streams (`ab.nn.dropout`); None: every run draws other numbers.
         strict: a fallback to the loop is an error instead of a warning.
@@ -42,7 +41,6 @@ class Config:
     blocks: bool = True
     kernels: bool = True
     memory_budget: int = 1 << 30
-    replay: bool = True
     scheduler: Scheduler = "auto"
     seed: int | None = None
     strict: bool = False
@@ -58,7 +56,6 @@ class OptionValues(TypedDict, total=False):
     blocks: bool
     kernels: bool
     memory_budget: int
-    replay: bool
     scheduler: Scheduler
     seed: int | None
     strict: bool

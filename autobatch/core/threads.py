@@ -11,13 +11,14 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from autobatch.core.config import config
 
 _MINIMUM = 1 << 23  # bytes that one thread reads from its cache sooner than a second one is woken
 
 _own = threading.local()
+T = TypeVar("T")
 
 
 class _Pool:
@@ -77,6 +78,14 @@ def split_work(count: int, nbytes: int) -> list[tuple[int, int]]:
     parts = max(1, min(count, nbytes // _MINIMUM, 1 if fits_one_thread(nbytes) else thread_count()))
     bounds = [count * i // parts for i in range(parts + 1)]
     return list(itertools.pairwise(bounds))
+
+
+def holding(locks: Sequence[Any], call: Callable[[], T]) -> T:
+    """`call()` with all of the locks held, and let go of whatever happens."""
+    if not locks:
+        return call()
+    with locks[0]:
+        return holding(locks[1:], call)
 
 
 def run_parts(work: Callable[[tuple[int, int]], Any], parts: Sequence[tuple[int, int]]) -> None:

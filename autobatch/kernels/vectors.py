@@ -71,6 +71,10 @@ def _prefetch_source(array, row):
         _to_read(start + byte)
 
 
+def _prefetch_number(array, place):
+    _to_write(array.ctypes.data + place * array.strides[0])
+
+
 def _nothing(array: Any, row: Any) -> None:
     """Without compilation there is nothing to ask for."""
 
@@ -78,6 +82,7 @@ def _nothing(array: Any, row: Any) -> None:
 _compiled = not getattr(config, "DISABLE_JIT", 0)
 prefetch_row = jit(_prefetch_row if _compiled else _nothing)  # a row that is to be updated
 prefetch_source = jit(_prefetch_source if _compiled else _nothing)  # a row that is to be read
+prefetch_number = jit(_prefetch_number if _compiled else _nothing)  # an element that is to be updated
 
 
 def read(builder: Any, address: Any, kind: ir.Type) -> Any:

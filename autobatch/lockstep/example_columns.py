@@ -94,10 +94,6 @@ class ExampleColumns:
         ]
         return positional, {key: self.shared[key] for key, _ in self._takes[len(positional) :]}
 
-    def recorded(self) -> dict[str, Any]:
-        """`shared`, and a key that tells this call from others with kept recordings."""
-        return {**self.shared, "in columns": f"{self._takes}"}
-
     def arguments_of(self, values: Sequence[Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of the call of one example, from its values and `shared`, in whatever form that is given."""
         positional: list[Any] = []

@@ -117,7 +117,6 @@ def in_lock_step(
     convert: Any,
     is_local: Any,
     first: int = 0,
-    deadline: float | None = None,
 ) -> Any:
     """Call a function of one example on batches of `size` examples, all lanes at once.
 
@@ -126,7 +125,7 @@ def in_lock_step(
         convert: gives the lock-step form of a Python function; None for one that is not the user's. It raises NeedsLoop
             where a function has no lock-step form.
         is_local: whether a function changes nothing but its own variables.
-        first: the place of the first example in its batch; deadline: when to give up, by `time.perf_counter`.
+        first: the place of the first example in its batch.
 
     Raises:
         NoLockStep: it has no result in lock-step.
@@ -136,9 +135,7 @@ def in_lock_step(
     keep_freed_memory()
 
     def root(convert: Any) -> Root:
-        made = Root(size, call, convert, is_local)
-        made.deadline = deadline
-        return made
+        return Root(size, call, convert, is_local)
 
     try:
         try:
@@ -172,7 +169,7 @@ def instead(
     columns = ExampleColumns(function, args, kwargs)
     try:
         with region(None):
-            results, together = map_columns(function, columns.values(), columns.recorded(), columns.arguments_of)
+            results, together = map_columns(function, columns.values(), columns.shared, columns.arguments_of)
         way = _NEXT_WAY if together else _LAST_WAY
     except Exception:
         if not refused.failed:

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from autobatch.core import models, pytree
 from autobatch.core.abstract_eval import check_plain, dtype_of, shape_of
 from autobatch.core.op import is_boxed
-from autobatch.core.threads import thread_count
+from autobatch.core.threads import holding, thread_count
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_number
 from autobatch.optim.row_threads import RowStep, Running, call_each, keyed_steps, make_step, run_steps, squares
@@ -383,7 +383,7 @@ class Optimizer(abc.ABC):
         before = whole_number(state["step"], "state['step']")
         tables = {id(leaf.value): leaf.value for leaf in leaves if leaf.grad is not None and is_keyed(leaf.value)}
         step = functools.partial(self._take_step, leaves, structure, memory, before, how, params, state)
-        return _holding([lock for key in sorted(tables) for lock in tables[key].locks], step)
+        return holding([lock for key in sorted(tables) for lock in tables[key].locks], step)
 
     def _take_step(
         self,
@@ -480,14 +480,6 @@ class Optimizer(abc.ABC):
     @abc.abstractmethod
     def _step(self, step: int, lr: float) -> tuple[Callable[..., None], Callable[[Any], Sequence[Any]]]:
         """The kernel of the step number `step` (from 1), and its numbers, made with a dtype's constructor."""
-
-
-def _holding(locks: Sequence[Any], call: Callable[[], T]) -> T:
-    """`call()` with all of the locks held, and let go of whatever happens."""
-    if not locks:
-        return call()
-    with locks[0]:
-        return _holding(locks[1:], call)
 
 
 def _check_state_dtype(given: Any) -> None:

@@ -80,6 +80,8 @@ class PulledTable(KeyedTable):
         )
 
     row_addresses = keys = contains = assign = write = __array__ = __len__ = _no
+    _inserting = _assigning = _removing = _shrinking = insert = remove = shrink = _no
+    locks = property(_no)
 
     def __repr__(self) -> str:
         return f"PulledTable({self.shape[0]} rows, dim={self.dim}, dtype={self.dtype})"

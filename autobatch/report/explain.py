@@ -103,7 +103,6 @@ class WatchedCalls:
             forced=tuple(forced),
             fallbacks=fallbacks,
             bound=stats.bound,
-            replayed=stats.replayed,
             way=way,
             why=last.why,
             costs={NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None},
@@ -160,7 +159,7 @@ def _together(found: Sequence[Stats]) -> Stats:
     """The launches of several calls, added up."""
     out = Stats()
     for stats in {id(each): each for each in found}.values():
-        for name in ("launches", "bound", "calls", "rounds", "reads", "replayed"):
+        for name in ("launches", "bound", "calls", "rounds", "reads"):
             setattr(out, name, getattr(out, name) + getattr(stats, name))
         for key, (calls, launches, seconds) in stats.by_signature.items():
             row = out.by_signature.setdefault(key, [0, 0, 0.0])

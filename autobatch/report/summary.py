@@ -91,7 +91,6 @@ class Report:
         bound: the fewest launches that any schedule of what was recorded takes; 0 where that was not computed.
         rows: on the fly, one `Launch` per signature, the most expensive first.
         forced: where a value was needed; fallbacks: {what ran call by call, and why: how often}.
-        replayed: examples whose Python did not run, since what an equal one recorded was kept.
         why: what decided about the way.
         costs: {way: seconds per example} of those that have run on inputs of this kind; refusals: {way: why not}.
         untried: the ways that have not run on such inputs yet.
@@ -109,7 +108,6 @@ class Report:
     forced: tuple[Forced, ...]
     fallbacks: dict[str, int]
     bound: int = 0
-    replayed: int = 0
     way: str = "on the fly"
     why: str = ""
     costs: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -192,8 +190,7 @@ class Report:
             text = f"{_many(self.examples, 'example')}: {self.way}"
         if self.rows:
             least = f" (at least {self.bound})" if self.bound else ""
-            of = f" (of which {self.replayed} came before)" if self.replayed else ""
-            text += f"{of}; {_many(self.calls, 'call')} in {_many(self.launches, 'launch')}{least}"
+            text += f"; {_many(self.calls, 'call')} in {_many(self.launches, 'launch')}{least}"
             text += f" and {_many(self.rounds, 'round')}"
         elif self.launches:
             text += f"; {_many(self.launches, 'launch')}"

@@ -25,6 +25,7 @@ from typing import Any
 from autobatch.batches.any_batch import Batch
 from autobatch.blocks.block_expressions import RECORDED, BlockForm, Names, Refused, Scope
 from autobatch.blocks.finder import COMPUTED, LEAST, FoundBlock, body_function, longest_block, scope_in, set_tests_apart
+from autobatch.core.current import check_time
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.python_functions import PAUSES
 from autobatch.facts.types import forget_classes
@@ -181,6 +182,7 @@ def _make(function: FunctionType) -> _Made:
     if code.co_flags & _PLAIN_CODE or (LOOKS_AT_NAMES | PAUSES) & set(code.co_names):
         return made
     try:
+        check_time()
         tree = own_tree(function)
         around = frozenset(code.co_freevars)
         scope = Scope(function.__globals__, around, around, around, helper)

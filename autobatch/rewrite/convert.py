@@ -12,6 +12,7 @@ from typing import Any
 
 from autobatch.blocks.block_expressions import Names, Scope
 from autobatch.blocks.inputs import Guard
+from autobatch.core.current import check_time
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.block_launch import Site
 from autobatch.lockstep.block_loops import ScanSite, scanned
@@ -177,6 +178,7 @@ def _convert(function: FunctionType) -> _Converted:
                 continue  # someone looks at the variables, and a block binds only those that are read after it
             part.blocks = BlockSites(part, scope, code.co_filename, sites)  # type: ignore[attr-defined]
         for each in PASSES:
+            check_time()
             _apply(each, tree)
         made = compiled(tree, code, [*NAMES, *sites])
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError) as error:

@@ -248,7 +248,7 @@ def _fresh(node: Any) -> Any:
     """A copy of a tree; what has no parts (operators, contexts) is one object everywhere, as Python's parser has it."""
     if not (node._fields or node._attributes):
         return node
-    made = type(node)()
+    made = ast.AST.__new__(type(node))  # its fields come now: Python 3.13 and later warn of a node without them
     for name, value in vars(node).items():
         if isinstance(value, ast.AST):
             value = _fresh(value)

@@ -7,8 +7,8 @@ What is watched is collected in a list for as long as the context::
         ab.map(f, examples)
     assert [call.op for call in calls if call.computes].count("matmul") == 1
 
-- seen: `python_calls`, `op_calls`, `products`, `block_launches`, `scans`, `bags`, `gathers`, `decisions`, `regions`,
-  `replayed`; what became a loop: `noted_fallbacks`; a map's launches: `map_with_stats`; anything else: `watched`
+- seen: `python_calls`, `op_calls`, `products`, `block_launches`, `scans`, `bags`, `gathers`, `decisions`, `regions`;
+  what became a loop: `noted_fallbacks`; a map's launches: `map_with_stats`; anything else: `watched`
 - forced: `compiled_at_once`, `no_compiler`, `step_by_step`, `however_small`, `column_blocks`; anything else: `replaced`
 - where a program is: `current_example`, `current_region`
 """
@@ -35,7 +35,6 @@ from autobatch.blocks.scan import Scan
 from autobatch.core.current import Example, current_example, current_region, example
 from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
 from autobatch.core.op import Op
-from autobatch.lazy.replay import Replay
 from autobatch.lockstep import block_launch
 from autobatch.lockstep import block_loops as lockstep_scans
 from autobatch.lockstep.regions import branches, loops
@@ -70,7 +69,6 @@ __all__ = [
     "ran_ways",
     "regions",
     "replaced",
-    "replayed",
     "scans",
     "step_by_step",
     "watched",
@@ -295,11 +293,6 @@ def regions() -> Iterator[list[tuple[int, int]]]:
 
     with replaced(Subset, __init__=noting(Subset.__init__)), replaced(Prefix, __init__=noting(Prefix.__init__)):
         yield seen
-
-
-def replayed() -> contextlib.AbstractContextManager[list[int]]:
-    """For each map the number of examples that were copied from a recording instead of run."""
-    return watched(Replay, "play", after=lambda found, replay, columns: len(found))
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ def in_loop(test):
 
     @functools.wraps(test)
     def run(*args, **kwargs):
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 60))
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 240))
 
     return run
 
@@ -64,7 +64,7 @@ def starts(count, seed=0):
 def gate(x, w):
     """Waits at `Gate.opened`, so that a test can say what comes meanwhile."""
     Gate.entered.release()
-    Gate.opened.acquire(timeout=10)
+    Gate.opened.acquire(timeout=240)
     return x * w
 
 

@@ -20,7 +20,7 @@ from autobatch.batches.examples import following_views, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.core.current import current_region
+from autobatch.core.current import check_time, current_region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import is_node, leaves
@@ -36,7 +36,6 @@ from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import GENERATORS, IMMUTABLE
 from autobatch.lockstep.calls.functions import HANDLERS, captures_lanes, converted, is_batched_tree, unwrapped
 from autobatch.lockstep.regions.region import (
-    check_time,
     current_root,
     is_changeable,
     is_made,
@@ -81,7 +80,7 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         if root is None:
             return f(*args, **kwargs)
         if kind is FunctionType:
-            check_time(root)
+            check_time()
             return _converted(root.convert(f), f, args, kwargs)
         if kind is _DISPATCHER:
             return _numpy(f, args, kwargs)

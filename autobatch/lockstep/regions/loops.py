@@ -10,7 +10,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import take_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.batched import Batched
-from autobatch.core.current import current_region, let_go, set_region
+from autobatch.core.current import check_time, current_region, has_deadline, let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.branches import parted, truth
@@ -19,7 +19,6 @@ from autobatch.lockstep.regions.region import (
     Order,
     Prefix,
     Subset,
-    check_time,
     freeze,
     is_made,
     lanes_within,
@@ -43,12 +42,11 @@ class SharedLoop:
         self.iterable = iterable
 
     def __iter__(self) -> Iterator[Any]:
-        region: Any = current_region()
-        if region is None or region.root.deadline is None:
+        if not has_deadline():
             yield from self.iterable
             return
         for item in self.iterable:
-            check_time(region)
+            check_time()
             yield item
 
     def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
@@ -73,7 +71,7 @@ class UniformLoop(SharedLoop):
         self.counts = [region.count] * sequence.shortest()
         self.step = self.tries = 0
         while self.step < len(self.counts):
-            check_time(region)
+            check_time()
             item = sequence.at(self.step, region)
             sequence.advance(region)
             yield item
@@ -125,7 +123,7 @@ class Loop:
                 self.current = region = Prefix(self.order, count)
                 set_region(region)
                 self.fewer = True
-            check_time(region)
+            check_time()
             item = sequence.at(self.step, region)
             sequence.advance(region)
             yield item
@@ -348,7 +346,7 @@ class Walk:
         if not pieces:
             return False
         if self.base is not None:
-            check_time(self.base)
+            check_time()
         self.changed = len(pieces) > 1 or pieces[0][0] is not self.region
         self.region, self.values = meet(pieces, self.region, self.own) if self.changed else pieces[0]
         set_region(self.region)

@@ -9,7 +9,6 @@ What a lock-step call made itself may change, and only in the region that it was
 would be seen outside, where the loop over the examples makes it once per example and in another order.
 """
 
-import time
 import weakref
 from typing import Any
 
@@ -22,7 +21,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import Example, current_region, is_changing, random_key
 from autobatch.core.op import is_boxed
-from autobatch.errors import NeedsLoop, OverTime
+from autobatch.errors import NeedsLoop
 from autobatch.lockstep.values.merging import concatenated, stackable
 from autobatch.ops.rules.aliasing import is_scalar
 from autobatch.ops.rules.row_gather import rows_between
@@ -42,11 +41,10 @@ class Root:
         blocks: {site: its run}, for the blocks of straight-line code that run now.
         items: {id of a batch: a weak reference to the rows whose current item it is}.
         picked: {id: container}, of those that stand for other ones of each lane.
-        deadline: when the call is to be given up, by `time.perf_counter`; None for never.
     """
 
     __slots__ = (
-        "batch_size", "blocks", "call", "convert", "count", "deadline", "is_local", "items", "made", "outside",
+        "batch_size", "blocks", "call", "convert", "count", "is_local", "items", "made", "outside",
         "parent", "picked", "prints", "root",
     )  # fmt: skip
 
@@ -63,7 +61,6 @@ class Root:
         self.picked: dict[int, Any] = {}
         self.root = self
         self.parent: Any = None
-        self.deadline: float | None = None
 
     def narrow(self, batch: Any) -> Any:
         if batch.region is self:
@@ -113,13 +110,6 @@ class Root:
 
     def example_of(self, lane: int) -> int:
         return lane
-
-
-def check_time(region: Any) -> None:
-    """Give the call up whose region this is, if its time is over. Asked where a loop takes a step, and by calls."""
-    deadline = region.root.deadline
-    if deadline is not None and time.perf_counter() > deadline:
-        raise OverTime
 
 
 class Order:
