@@ -19,7 +19,7 @@ from autobatch.core.current import current_region, let_go, set_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within
-from autobatch.lockstep.values.merging import concatenated, stackable
+from autobatch.lockstep.values.joined_lanes import concatenated, stackable
 
 
 class LaneList:
