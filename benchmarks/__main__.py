@@ -9,8 +9,6 @@ from rich.console import Console
 
 from benchmarks import declare, harness, machine, results, startup, table
 
-__all__ = ["main"]
-
 _BUSY = 0.3  # load on each core above which other work disturbs a measurement that needs all of them
 
 

@@ -20,8 +20,6 @@ from autobatch.core.op import Op
 from autobatch.lazy.launching import Stats
 from benchmarks.machine import peak_memory
 
-__all__ = ["PHASES", "account", "count", "phase", "shares"]
-
 PHASES = ("tracing", "scheduling", "gathering", "products", "elementwise", "backward", "other")
 
 _EVERY = 1e-3  # seconds between two looks

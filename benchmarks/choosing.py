@@ -22,8 +22,6 @@ import autobatch as ab
 from autobatch.api.ran import NAMES, ran_ways
 from autobatch.testing.compare import compare
 
-__all__ = ["BATCHES", "CALLS", "FIRST", "FIXED", "FUNCTIONS", "LATER", "Row", "measure"]
-
 CALLS, FROM = 30, 9
 FIRST, LATER = 1.25, 1.05  # parts of the loop's time: of all calls, and of those from the tenth on
 FIXED = 20e-6  # seconds that a call may take beside that, whatever it does

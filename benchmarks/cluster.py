@@ -27,8 +27,6 @@ from benchmarks import machine
 from benchmarks.cluster_simulation import Network, Shape, simulate
 from tests.ray.kills import processes_below
 
-__all__ = ["Model", "main"]
-
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _BANDWIDTH = 1.25e9  # bytes a second: a network of 10 Gbit/s, which is assumed

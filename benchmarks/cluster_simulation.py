@@ -22,8 +22,6 @@ from autobatch.ray.hosts import LocalTraining
 from autobatch.ray.local_communicator import LocalCommunicator
 from autobatch.ray.messages import Reply, ShardRequest, nbytes
 
-__all__ = ["Network", "Result", "Shape", "simulate"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Network:

@@ -10,8 +10,6 @@ import autobatch as ab
 from autobatch.core.config import WayName
 from benchmarks.declare import Case, Runner
 
-__all__ = ["BATCH", "Data", "Model", "on_a_line", "pinned", "sizes", "training", "weights"]
-
 BATCH = 64
 _LINE = 64  # bytes
 

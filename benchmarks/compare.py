@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["difference"]
-
 
 def difference(expected: Any, got: Any, tolerance: float) -> str | None:
     """Where two nested results differ by more than `tolerance` times the largest value of an array; None if nowhere.

@@ -24,8 +24,6 @@ from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.core.config import WayName
 from autobatch.testing.compare import compare
 
-__all__ = ["BATCHES", "KEPT", "PICTURES", "WORK", "draw", "main", "measure"]
-
 KEPT = Path(__file__).resolve().parent / "curves.json"
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "assets"
 BATCHES, CELLS = (1, 4, 16, 64, 256, 1024), (8, 16, 32, 64, 128, 256)

@@ -15,8 +15,6 @@ from typing import Any
 
 from benchmarks import workloads
 
-__all__ = ["LOOP", "OURS", "Bar", "Case", "Runner", "ShareBar", "Way", "Workload", "load", "names"]
-
 OURS = "autobatch"
 LOOP = "loop"
 
@@ -77,6 +75,27 @@ class Way:
         if self.settings:
             importlib.import_module(f"benchmarks.peers.{self.needs}_settings").set_options(**self.settings)
         return operator.attrgetter(name)(importlib.import_module(module))
+
+
+def on_the_fly(workload: str) -> list[Way]:
+    """The ways of a workload's `MODEL` whose own is `ab.map`, and the loop."""
+    model = f"{workloads.__name__}.{workload}:MODEL"
+    return [Way(OURS, f"{model}.on_the_fly"), Way(LOOP, f"{model}.loop")]
+
+
+def lock_step(workload: str) -> list[Way]:
+    """The ways of a workload's `MODEL` whose own is lock-step on padded batches, the loop, and `ab.map`."""
+    model = f"{workloads.__name__}.{workload}:MODEL"
+    return [Way(OURS, f"{model}.lock_step"), Way(LOOP, f"{model}.loop"), Way("ab.map", f"{model}.on_the_fly")]
+
+
+def dynet(where: str, *modes: str, serves: Callable[[Case], bool] = lambda case: True) -> list[Way]:
+    """A function of `benchmarks.peers` by DyNet, in each of its modes of batching: "agenda", "depth", "unbatched"."""
+    numbers = {"unbatched": 0, "agenda": 1, "depth": 2}
+    return [
+        Way(f"DyNet {mode}", f"benchmarks.peers.{where}", "dynet", {"autobatch": numbers[mode]}, serves)
+        for mode in modes or ("agenda", "depth")
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,8 +17,6 @@ from benchmarks.declare import OURS, Case, Way, Workload
 from benchmarks.machine import environment, pinned
 from benchmarks.timing import Sample, spread
 
-__all__ = ["Plan", "Row", "Timing", "Verdict", "WorkerError", "judge", "run"]
-
 _TURN = 0.1  # seconds
 _FEWEST = 3  # turns
 _ROOT = Path(__file__).resolve().parent.parent

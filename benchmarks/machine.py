@@ -7,8 +7,6 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["available_cores", "describe", "environment", "peak_memory", "pinned"]
-
 _PACKAGES = ("numpy", "numba", "scipy", "torch", "dyNET38", "jax", "greenlet")
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from benchmarks.harness import Plan, Row, Verdict
 from benchmarks.machine import describe
 
-__all__ = ["as_json", "write"]
-
 
 def as_json(
     plan: Plan, rows: Sequence[Row], means: dict[str, list[Verdict]], startup: dict[str, Any] | None = None

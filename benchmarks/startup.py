@@ -12,8 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BAR", "measure"]
-
 BAR = 1.0  # seconds after the import
 _RUNS = 40
 _ROOT = Path(__file__).resolve().parent.parent

@@ -16,8 +16,6 @@ from typing import Any
 from benchmarks.declare import OURS
 from benchmarks.startup import BAR
 
-__all__ = ["MARKERS", "MEASURED", "PAGE", "README", "between", "main", "short_table", "table"]
-
 README = Path(__file__).resolve().parent.parent / "README.md"
 PAGE = README.parent / "docs" / "figures.md"
 MEASURED = Path(__file__).resolve().parent / "measured.json"

@@ -11,8 +11,6 @@ from benchmarks.account import PHASES
 from benchmarks.declare import OURS, Workload
 from benchmarks.harness import Row, Timing, Verdict
 
-__all__ = ["print_accounts", "print_bars", "print_startup", "print_workload"]
-
 
 def print_workload(console: Console, workload: Workload, rows: Sequence[Row]) -> None:
     """Times, ratios and bars of the rows of one workload."""

@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Sample", "estimate", "spread", "turn"]
-
 Sample = tuple[float, float]  # seconds of wall clock and of processor time, for one run
 
 _LEAST = 1e-3  # seconds that one sample takes at least

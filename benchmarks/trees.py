@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["VOCABULARY", "Node", "binary_tree", "binary_trees", "tree_of_words", "trees_of_words"]
-
 VOCABULARY = 1000
 
 

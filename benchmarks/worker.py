@@ -12,8 +12,6 @@ from typing import Any
 
 from benchmarks import declare, timing
 
-__all__ = ["Session", "serve"]
-
 
 class Session:
     """One way, and the case that it is at."""

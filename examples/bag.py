@@ -6,8 +6,6 @@ import numpy as np
 
 import autobatch as ab
 
-__all__ = ["Params", "init", "logits", "loss"]
-
 
 class Params(TypedDict):
     """A table of a row for each id, and a linear layer from a row to the scores of the labels."""

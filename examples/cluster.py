@@ -18,8 +18,6 @@ import numpy as np
 
 import autobatch as ab
 
-__all__ = ["examples_of", "main", "make_data", "summarise", "train"]
-
 FILMS, TASTES = 400, 4
 
 

@@ -22,8 +22,6 @@ import autobatch as ab
 from examples.task import Example, Task, load
 from examples.train import MODELS, Model, Speed, accuracy, fit, labels_of, measure_speed, predict
 
-__all__ = ["main"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:

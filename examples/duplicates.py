@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-__all__ = ["first_of_each", "shingles"]
-
 _ROWS, _BANDS = 3, 32  # two sets 0.6 alike share a band with probability 0.9996
 _PRIME = (1 << 31) - 1
 

@@ -7,8 +7,6 @@ import numpy as np
 
 import autobatch as ab
 
-__all__ = ["fit", "normal"]
-
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     """Weights to start from: normal, divided by the square root of the first dimension."""

@@ -10,8 +10,6 @@ import numpy as np
 import autobatch as ab
 from examples import bag
 
-__all__ = ["Params", "init", "logits", "loss"]
-
 
 class Direction(TypedDict):
     """The weights of the GRU that reads one way: update, reset and candidate beside each other."""

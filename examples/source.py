@@ -18,17 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "SourceFunction",
-    "Tree",
-    "definitions",
-    "parse_files",
-    "read_function",
-    "source_files",
-    "stdlib_folder",
-    "words_of",
-]
-
 LEFT_OUT = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
 
 Symbol = str | tuple[str, ...]

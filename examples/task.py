@@ -37,8 +37,6 @@ from examples.source import (
     words_of,
 )
 
-__all__ = ["UNKNOWN", "Example", "Node", "Task", "load"]
-
 MIN_NAMES = 3
 MAX_WORDS = 200
 MAX_TOKENS = 100

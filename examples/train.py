@@ -17,8 +17,6 @@ import autobatch as ab
 from examples import bag, sequence, tree
 from examples.task import Example, Node, Task
 
-__all__ = ["BAG", "MODELS", "SEQUENCE", "TREE", "Model", "Speed", "accuracy", "fit", "measure_speed", "predict"]
-
 Step = Callable[["Model", Sequence[Example], Any], tuple[Any, Any]]
 
 

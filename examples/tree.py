@@ -12,8 +12,6 @@ import autobatch as ab
 from examples import bag
 from examples.task import Node
 
-__all__ = ["Params", "init", "logits", "loss"]
-
 
 class Params(TypedDict):
     """The table, the weights of the cell, the linear layer from the root's state to the scores, those of the bag."""

@@ -13,8 +13,6 @@ from autobatch.core.memory import collector_paused
 from autobatch.errors import UnsupportedError
 from autobatch.syntax.source import PARSING
 
-__all__ = ["Left", "left_at", "without_memory_at"]
-
 _PACKAGE = str(pathlib.Path(autobatch.__file__).parent)
 _ALLOCATORS = ("array", "ascontiguousarray", "concatenate", "empty", "empty_like", "full", "stack", "zeros")
 

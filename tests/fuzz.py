@@ -24,8 +24,6 @@ import hypothesis
 
 import autobatch as ab
 
-__all__ = ["Fuzzer", "by_seed", "by_strategy", "main"]
-
 Fuzzer = Callable[[range], str]
 
 _TESTS = pathlib.Path(__file__).resolve().parent

@@ -26,8 +26,6 @@ import autobatch as ab
 from tests.fuzz import Fuzzer, main
 from tests.hostile_recipes import RECIPES, spoiled
 
-__all__ = ["FUZZERS"]
-
 DOCUMENTED = (ValueError, IndexError, TypeError, MemoryError)  # those of ours are of these
 LEAKS = ("TypingError", "NumbaError", "LoweringError", "UnsupportedBytecodeError", "SystemError")
 _SECONDS_A_CALL = 120  # kernels are compiled meanwhile, on a machine that may be busy

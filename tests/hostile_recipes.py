@@ -7,8 +7,6 @@ import numpy as np
 
 import autobatch as ab
 
-__all__ = ["RECIPES", "Call", "spoiled"]
-
 
 class Call:
     """A call: what is called with which arguments, by name, and which of these it writes into."""

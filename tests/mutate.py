@@ -39,8 +39,6 @@ import pytest
 
 from tests.switches import Driver, switched
 
-__all__ = ["Mutant", "draw", "main", "mutants"]
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # The tests of a folder are those of its name in tests/; of those without, these.

@@ -4,22 +4,6 @@ import itertools
 
 import numpy as np
 
-__all__ = [
-    "adagrad",
-    "adam",
-    "bag",
-    "bags",
-    "coalesce",
-    "ftrl",
-    "numeric_gradient",
-    "rmsprop",
-    "row_wise_adagrad",
-    "scatter_add",
-    "segment",
-    "segments",
-    "sgd",
-]
-
 
 def bag(rows, mode, weights=None):
     """One bag of rows reduced to one row; 0 for no rows."""

@@ -20,8 +20,6 @@ import numpy as np
 
 import autobatch as ab
 
-__all__ = ["SOAKS", "main"]
-
 
 def peak_mb() -> float:
     """The most memory that this process has had, in MB."""

@@ -21,8 +21,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Driver", "Reached", "switched"]
-
 Reached = dict[str, tuple[float, list[int]]]  # of each test: seconds, and the mutants that it reaches
 
 _PRELUDE = """

@@ -14,6 +14,7 @@ from autobatch.cli import doctor, kernel_files, small_demo, users_code, way_timi
 from autobatch.cli.checking import add_check
 from autobatch.cli.explaining import add_commands, errors_of_one_line
 from autobatch.core.config import Config
+from autobatch.core.shown import shown_bytes
 from autobatch.errors import ShapeError
 
 _WAYS = """\
@@ -164,8 +165,8 @@ def _cache(options: argparse.Namespace) -> int:
     found = kernel_files.clear(options.older) if options.what == "clear" else kernel_files.kernel_files()
     if options.what == "list":
         for each in found:
-            print(f"{each.path.name}  {kernel_files.size_in_words(each.size):>8}  {each.days:6.1f} days")
-    total = kernel_files.size_in_words(sum(each.size for each in found))
+            print(f"{each.path.name}  {shown_bytes(each.size):>8}  {each.days:6.1f} days")
+    total = shown_bytes(sum(each.size for each in found))
     print(f"{'removed ' if options.what == 'clear' else ''}{len(found)} kernels, {total}, in {cache_folder()}")
     return 0
 

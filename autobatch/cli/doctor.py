@@ -18,9 +18,10 @@ from autobatch.api.batch import batch
 from autobatch.api.transforms import map as map_examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.blocks import kernel_cache
-from autobatch.cli.kernel_files import kernel_files, size_in_words
+from autobatch.cli.kernel_files import kernel_files
 from autobatch.cli.way_timing import least_seconds
 from autobatch.core.config import options
+from autobatch.core.shown import shown_bytes
 from autobatch.core.threads import thread_count
 
 REQUIRED = ("numpy", "numba", "llvmlite", "networkx", "greenlet")
@@ -119,7 +120,7 @@ def _blas() -> Iterator[Finding]:
 
 def _cache() -> Iterator[Finding]:
     folder, kept = kernel_cache.cache_folder(), kernel_files()
-    found = f"{folder}: {len(kept)} kernels, {size_in_words(sum(each.size for each in kept))}"
+    found = f"{folder}: {len(kept)} kernels, {shown_bytes(sum(each.size for each in kept))}"
     usable = kernel_cache.usable_folder()
     if usable is None or not os.access(usable, os.W_OK):
         advice = "every process compiles anew: name a folder that only you can write to in AUTOBATCH_CACHE_DIR"
@@ -129,7 +130,7 @@ def _cache() -> Iterator[Finding]:
     full = free < 1 << 26
     yield Finding(
         "cache",
-        f"{found}, {size_in_words(free)} free",
+        f"{found}, {shown_bytes(free)} free",
         "wrong" if full else "",
         "the disk is full: kernels are not kept, and every process compiles anew" if full else "",
     )

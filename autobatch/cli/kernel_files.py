@@ -48,11 +48,3 @@ def clear(older_than: float = 0.0) -> list[KernelFile]:
             each.path.unlink(missing_ok=True)
             removed.append(each)
     return removed
-
-
-def size_in_words(count: float) -> str:
-    """
-    >>> size_in_words(10), size_in_words(12_345), size_in_words(3e9)
-    ('10 B', '12 kB', '3000 MB')
-    """
-    return f"{count:.0f} B" if count < 1e3 else f"{count / 1e3:.0f} kB" if count < 1e6 else f"{count / 1e6:.0f} MB"

@@ -15,7 +15,7 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.memory import write_all
 from autobatch.core.pytree import TreeDef, attributes, flatten, is_node, leaves, unflatten
 from autobatch.facts.purity import may_change
-from autobatch.lockstep.values.merging import concatenated, stackable
+from autobatch.lockstep.values.joined_lanes import concatenated, stackable
 
 
 class ExampleColumns:

@@ -21,8 +21,8 @@ from autobatch.lockstep.regions import branches, loops
 from autobatch.lockstep.regions.loops import each, loop
 from autobatch.lockstep.regions.region import is_changeable
 from autobatch.lockstep.values import items
+from autobatch.lockstep.values.joined_lanes import UNBOUND
 from autobatch.lockstep.values.lane_operators import BINARY, UNARY, getattribute, refuse_hooks
-from autobatch.lockstep.values.merging import UNBOUND
 
 
 def refuse(what: str) -> Any:

@@ -21,7 +21,7 @@ class _Stopped(BaseException):
     """A worker is ended because another one failed."""
 
 
-class _Member(Communicator):
+class _LocalMember(Communicator):
     """A worker's end of it."""
 
     def __init__(self, group: "LocalCommunicator", rank: int) -> None:
@@ -47,7 +47,7 @@ class _Member(Communicator):
 
 @dataclasses.dataclass(slots=True)
 class _Thread:
-    member: _Member
+    member: _LocalMember
     thread: threading.Thread
     result: Any = None
     error: BaseException | None = None
@@ -98,7 +98,7 @@ class LocalCommunicator:
             Shard(n, {name: shares[i] for name, shares in parts.items()}, optimizer) for i in range(self.shards)
         ]
         self.on_the_way: list[Any] = []
-        self._members = [_Member(self, rank) for rank in range(n)]
+        self._members = [_LocalMember(self, rank) for rank in range(n)]
         self._turn = threading.Semaphore(0)
         self._stopping = False
 
@@ -111,7 +111,7 @@ class LocalCommunicator:
         """Start anew, with other shards."""
         self.shard_objects = shards
         self.on_the_way = []
-        self._members = [_Member(self, rank) for rank in range(self.workers)]
+        self._members = [_LocalMember(self, rank) for rank in range(self.workers)]
         self._stopping = False
 
     def run(self, work: Callable[[Communicator], Any]) -> list[Any]:
@@ -157,7 +157,7 @@ class LocalCommunicator:
             own.ended = True
             self._turn.release()
 
-    def hand_back(self, member: _Member) -> None:
+    def hand_back(self, member: _LocalMember) -> None:
         """A worker waits; it goes on when its answers are there."""
         if self._stopping:
             raise _Stopped

@@ -11,7 +11,7 @@ from autobatch.tables.sparse import SparseRows
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pull:
-    """PulledRows for a step.
+    """A request for the rows of a step.
 
     Attributes:
         step: the step that reads them. version: after how many updates; None: as they are now.

@@ -139,7 +139,7 @@ class Shard:
             yield name, (fresh, table.read(keys[fresh]))
 
     def _as_of(self, version: int | None, name: str, keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """PulledRows as they were after so many updates, which are not more than `history` ago."""
+        """The rows as they were after so many updates, which are not more than `history` ago."""
         for step, changed in reversed(self._before):  # the oldest that a key is in comes last
             if version is not None and step >= version and name in changed:
                 grad, old = changed[name]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from autobatch.core.diagnostics import remedy
 from autobatch.report.line_profile import Figures
-from autobatch.report.source_lines import Source, enclosing_loops, names_read, names_set
+from autobatch.report.source_lines import Source, enclosing_loops, names_read
+from autobatch.syntax.scopes import target_names
 
 Advice = tuple[str, str]
 _MANY_STEPS = 8  # launches of one line, from which on it is worth a thought
@@ -121,7 +122,7 @@ def _in_lock_step(node: ast.stmt, loops: list[ast.For | ast.While], figures: Fig
             if isinstance(node, ast.Assign):
                 carried = ", ".join(sorted(names_read(node.value) & before))
                 what = f"only {carried} comes from the step before; compute the rest" if carried else (
-                    f"{', '.join(sorted(names_set(node)))} does not depend on the step before: compute it"
+                    f"{', '.join(sorted(target_names(node)))} does not depend on the step before: compute it"
                 )  # fmt: skip
                 return why, f"{what} for all steps at once, before the loop"
         if isinstance(node, ast.If) and all(isinstance(x, ast.Assign | ast.AugAssign) for x in node.body + node.orelse):
@@ -133,14 +134,14 @@ def _in_lock_step(node: ast.stmt, loops: list[ast.For | ast.While], figures: Fig
 
 def _from_the_step_before(loop: ast.For | ast.While) -> set[str]:
     """The names that hold, in a step of a loop, what follows from the step before."""
-    bound: set[str] = names_set(loop.target) if isinstance(loop, ast.For) else set()
-    all_set = set().union(*[names_set(each) for each in loop.body])
+    bound: set[str] = target_names(loop.target) if isinstance(loop, ast.For) else set()
+    all_set = set().union(*[target_names(each) for each in loop.body])
     found: set[str] = set()
     for each in loop.body:
         found |= names_read(each) & all_set - bound
-        bound |= names_set(each)
+        bound |= target_names(each)
     while True:
-        more = set().union(*[names_set(x) for x in ast.walk(loop) if isinstance(x, ast.stmt) and x is not loop
+        more = set().union(*[target_names(x) for x in ast.walk(loop) if isinstance(x, ast.stmt) and x is not loop
                              and names_read(x) & found])  # fmt: skip
         if more <= found:
             return found
@@ -198,7 +199,7 @@ def _summed_items(source: Source, node: ast.stmt) -> Advice | None:
         terms.remove(own[0])
     else:
         return None
-    places = names_set(loops[0].target)
+    places = target_names(loops[0].target)
     for term in terms:
         if not isinstance(term, ast.Subscript) or not names_read(term.slice) & places or name in names_read(term):
             return None
@@ -219,9 +220,9 @@ def _terms(node: ast.expr) -> list[ast.expr]:
 
 def _joined(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
     loops = enclosing_loops(source, node)
-    if not loops or not names_set(node) & names_read(call):
+    if not loops or not target_names(node) & names_read(call):
         return None
-    grown = ", ".join(sorted(names_set(node) & names_read(call)))
+    grown = ", ".join(sorted(target_names(node) & names_read(call)))
     return (
         f"{name} copies all of {grown} in each step",
         f"append to a list, and write {grown} = np.stack(list) after the loop",
@@ -235,7 +236,7 @@ def _vectorized(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Ad
 def _looked_up(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
     loops = enclosing_loops(source, node)
     for_ = next((each for each in loops if isinstance(each, ast.For)), None)
-    if for_ is None or len(call.args) < 2 or not names_read(call.args[1]) & names_set(for_.target):
+    if for_ is None or len(call.args) < 2 or not names_read(call.args[1]) & target_names(for_.target):
         return None
     return "rows are looked up one by one", "look all of them up before the loop: ab.lookup(table, ids)"
 

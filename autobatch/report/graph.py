@@ -5,7 +5,8 @@ import os
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-from autobatch.report.source_lines import enclosing_loops, names_read, names_set, source_of
+from autobatch.report.source_lines import enclosing_loops, names_read, source_of
+from autobatch.syntax.scopes import target_names
 
 if TYPE_CHECKING:
     from autobatch.report.summary import Report
@@ -59,7 +60,7 @@ def _of_lines(report: "Report", graph: Any) -> Any:
         for part in parts:
             reads += [(at, (line.file, line.function, name), looped) for name in sorted(names_read(part))]
         for part in parts:
-            for name in names_set(part):
+            for name in target_names(part):
                 bound.setdefault((line.file, line.function, name), []).append(at)
     for at, key, looped in reads:
         makers = bound.get(key, [])

@@ -121,8 +121,3 @@ def enclosing_loops(source: Source, node: ast.stmt) -> list[ast.For | ast.While]
 def names_read(node: ast.AST) -> set[str]:
     """The names that are read in a piece of syntax."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
-
-
-def names_set(node: ast.AST) -> set[str]:
-    """The names that are bound in it."""
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}

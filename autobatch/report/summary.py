@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from autobatch.core.shown import shown_bytes
 from autobatch.report.graph import to_networkx
 from autobatch.report.line_profile import LaunchNode, Span
 from autobatch.report.page import notebook_table, page
@@ -196,7 +197,7 @@ class Report:
         if self.seconds:
             once = f", {_time(self.preparing)} of it once" if self.preparing > 0.05 * self.seconds else ""
             text += f"; {_time(self.seconds)} watched{once}"
-        return text + (f"; {_bytes(self.nbytes)}" if self.nbytes else "")
+        return text + (f"; {shown_bytes(self.nbytes)}" if self.nbytes else "")
 
     def _ways(self) -> list[str]:
         """Why it ran by this way, and what is known of the others."""
@@ -286,14 +287,6 @@ def _time(seconds: float) -> str:
         if seconds >= 1e-3
         else f"{seconds * 1e6:.0f} µs"
     )
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
 
 
 def _where(file: str, line: int) -> str:

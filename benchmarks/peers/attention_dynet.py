@@ -9,8 +9,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import dynet_common
 from benchmarks.workloads import attention
 
-__all__ = ["prepare"]
-
 
 def prepare(case: Case) -> Runner:
     def build(xs: np.ndarray, *rest: Any) -> Any:

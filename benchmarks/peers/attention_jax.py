@@ -9,8 +9,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import jax_common
 from benchmarks.workloads import attention
 
-__all__ = ["prepare"]
-
 
 def scores(p: Any, x: Any, length: Any) -> Any:
     real = jnp.arange(len(x)) < length

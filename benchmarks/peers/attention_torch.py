@@ -8,8 +8,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import torch_common
 from benchmarks.workloads import attention
 
-__all__ = ["loop", "mapped", "padded"]
-
 Parameters = dict[str, torch.Tensor]
 
 

@@ -7,8 +7,6 @@ import numpy as np
 from benchmarks.declare import Case, Runner
 from benchmarks.workloads.bags import Bags
 
-__all__ = ["prepare"]
-
 
 def prepare(case: Case) -> Runner:
     b = Bags(case)

@@ -6,8 +6,6 @@ import torch.nn.functional as F  # noqa: N812 - torch's own habit
 from benchmarks.declare import Case, Runner
 from benchmarks.workloads.bags import Bags, coalesced
 
-__all__ = ["prepare"]
-
 
 def prepare(case: Case) -> Runner:
     b = Bags(case)

@@ -8,8 +8,6 @@ import torch
 from benchmarks.declare import Case, Runner
 from benchmarks.workloads.checkpoint import Model
 
-__all__ = ["prepare"]
-
 
 def prepare(case: Case) -> Runner:
     model = Model(case)

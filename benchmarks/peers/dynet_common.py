@@ -9,8 +9,6 @@ import numpy as np
 from benchmarks.common import Data
 from benchmarks.declare import Runner
 
-__all__ = ["parameters", "runner"]
-
 Parameters = dict[str, Any]
 
 _OWNER = "collection"

@@ -2,8 +2,6 @@
 
 import dynet_config
 
-__all__ = ["set_options"]
-
 
 def set_options(autobatch: int) -> None:
     """How it groups operations: 1 by agenda, 2 by depth, 0 not at all."""

@@ -10,8 +10,6 @@ from benchmarks.peers.trees_dynet import classifier
 from benchmarks.workloads import dag as dag_workload
 from benchmarks.workloads import lattice as lattice_workload
 
-__all__ = ["dag", "lattice"]
-
 
 def lattice(case: Case) -> Runner:
     size = case["hidden"]

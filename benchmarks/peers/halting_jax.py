@@ -10,8 +10,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import jax_common
 from benchmarks.workloads import halting
 
-__all__ = ["prepare"]
-
 
 def prepare(case: Case) -> Runner:
     data = halting.data(case)

@@ -6,8 +6,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import torch_common
 from benchmarks.workloads import halting
 
-__all__ = ["loop", "masked"]
-
 
 def loop(case: Case) -> Runner:
     data = halting.data(case)

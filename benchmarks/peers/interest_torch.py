@@ -8,8 +8,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import torch_common
 from benchmarks.workloads import interest
 
-__all__ = ["prepare"]
-
 
 def prepare(case: Case) -> Runner:
     data = interest.data(case)

@@ -10,8 +10,6 @@ import numpy as np
 from benchmarks.common import Data
 from benchmarks.declare import Runner
 
-__all__ = ["masked", "padded", "runner"]
-
 
 def padded(examples: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
     """Examples side by side, and their lengths."""

@@ -9,8 +9,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import dynet_common
 from benchmarks.workloads import lstm
 
-__all__ = ["prepare", "states"]
-
 
 def states(inputs: list[Any], p: dynet_common.Parameters, size: int) -> list[Any]:
     """The state after each input."""

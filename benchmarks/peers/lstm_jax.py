@@ -9,8 +9,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import jax_common
 from benchmarks.workloads import lstm
 
-__all__ = ["prepare"]
-
 
 def prepare(case: Case) -> Runner:
     data = lstm.data(case)

@@ -7,8 +7,6 @@ import numpy as np
 from benchmarks.declare import Case, Runner
 from benchmarks.workloads import lstm
 
-__all__ = ["prepare"]
-
 
 def last_states(sentences: Sequence[np.ndarray], p: dict[str, np.ndarray]) -> np.ndarray:
     size = p["u"].shape[0]

@@ -10,8 +10,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import torch_common
 from benchmarks.workloads import lstm
 
-__all__ = ["gradients_of", "loop", "module", "packed"]
-
 
 def module(w: torch.Tensor, u: torch.Tensor, b: torch.Tensor, train: bool) -> torch.nn.LSTM:
     """`nn.LSTM` with these weights. It has two biases; the second is 0."""

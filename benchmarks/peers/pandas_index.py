@@ -5,8 +5,6 @@ import pandas as pd
 from benchmarks.declare import Case, Runner
 from benchmarks.workloads.variable import looked_up
 
-__all__ = ["by_pandas"]
-
 
 def by_pandas(case: Case) -> Runner:
     return looked_up(case, lambda keys: pd.Index(keys).get_indexer)

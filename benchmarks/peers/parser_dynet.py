@@ -8,8 +8,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import dynet_common
 from benchmarks.workloads import parser
 
-__all__ = ["prepare"]
-
 
 def parse(words: list[int], p: dynet_common.Parameters) -> Any:
     left = 0

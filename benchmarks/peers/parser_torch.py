@@ -6,8 +6,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import torch_common
 from benchmarks.workloads import parser
 
-__all__ = ["loop"]
-
 
 def parse(words: list[int], p: dict[str, torch.Tensor]) -> torch.Tensor:
     left = 0

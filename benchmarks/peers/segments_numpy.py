@@ -5,8 +5,6 @@ import numpy as np
 from benchmarks.declare import Case, Runner
 from benchmarks.workloads.segments import Segmented
 
-__all__ = ["reduceat"]
-
 
 def reduceat(case: Case) -> Runner:
     s = Segmented(case)

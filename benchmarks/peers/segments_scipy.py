@@ -6,8 +6,6 @@ import scipy.sparse
 from benchmarks.declare import Case, Runner
 from benchmarks.workloads.segments import Segmented
 
-__all__ = ["prepare"]
-
 
 def prepare(case: Case) -> Runner:
     s = Segmented(case)

@@ -5,8 +5,6 @@ import torch
 from benchmarks.declare import Case, Runner
 from benchmarks.workloads.segments import Segmented
 
-__all__ = ["index_add", "segment_reduce"]
-
 
 def index_add(case: Case) -> Runner:
     s = Segmented(case)

@@ -10,8 +10,6 @@ from benchmarks.peers import dynet_common
 from benchmarks.peers.lstm_dynet import states
 from benchmarks.workloads import tagger
 
-__all__ = ["prepare"]
-
 
 def prepare(case: Case) -> Runner:
     size = case["hidden"]

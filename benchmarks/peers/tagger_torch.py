@@ -10,8 +10,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import torch_common
 from benchmarks.workloads import tagger
 
-__all__ = ["prepare"]
-
 _SUFFIXES = {"ahead": "l0", "back": "l0_reverse"}
 
 

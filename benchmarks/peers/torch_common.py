@@ -9,8 +9,6 @@ import torch
 from benchmarks.common import Data
 from benchmarks.declare import Runner
 
-__all__ = ["parameters", "runner", "tensors"]
-
 
 def parameters(data: Data, train: bool) -> dict[str, torch.Tensor]:
     return {name: torch.tensor(x, requires_grad=train) for name, x in data.params.items()}

@@ -9,8 +9,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import jax_common
 from benchmarks.workloads import transformer
 
-__all__ = ["prepare"]
-
 
 def norm(x: Any) -> Any:
     return jax.nn.standardize(x, axis=-1, epsilon=1e-5)

@@ -8,8 +8,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers import torch_common
 from benchmarks.workloads import transformer
 
-__all__ = ["loop", "padded"]
-
 
 def encode(x: torch.Tensor, p: dict[str, torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
     """(batch, t, size) -> the same, normed; `mask` is False at padding."""

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Levels"]
-
 
 @dataclasses.dataclass
 class Levels:

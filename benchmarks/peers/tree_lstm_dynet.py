@@ -9,8 +9,6 @@ from benchmarks.peers import dynet_common
 from benchmarks.workloads import node_losses as node_losses_workload
 from benchmarks.workloads import tree_lstm
 
-__all__ = ["encode", "node_losses", "prepare"]
-
 
 def encode(tree: Any, p: dynet_common.Parameters, size: int) -> tuple[Any, Any]:
     if isinstance(tree, int):

@@ -8,8 +8,6 @@ from benchmarks.declare import Case, Runner
 from benchmarks.peers.tree_levels import Levels
 from benchmarks.workloads import tree_lstm
 
-__all__ = ["prepare"]
-
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.float32(0.5) * np.tanh(np.float32(0.5) * x) + np.float32(0.5)

@@ -10,8 +10,6 @@ from benchmarks.peers import torch_common
 from benchmarks.peers.tree_levels import Levels
 from benchmarks.workloads import tree_lstm
 
-__all__ = ["by_level", "loop"]
-
 Parameters = dict[str, torch.Tensor]
 
 

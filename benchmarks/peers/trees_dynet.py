@@ -13,8 +13,6 @@ from benchmarks.workloads import child_sum as child_sum_workload
 from benchmarks.workloads import mv_rnn as mv_rnn_workload
 from benchmarks.workloads import tree_gru as tree_gru_workload
 
-__all__ = ["child_sum", "classifier", "mv_rnn", "tree_gru"]
-
 
 def classifier(data: Data, encode: Callable[..., Any], case: Case) -> Runner:
     """Scores of a tree's root, `encode(tree, parameters)`, or the loss of its label."""

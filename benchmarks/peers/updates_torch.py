@@ -5,8 +5,6 @@ import torch
 from benchmarks.declare import Case, Runner
 from benchmarks.workloads.updates import LR, Update
 
-__all__ = ["prepare"]
-
 
 def prepare(case: Case) -> Runner:
     u = Update(case)

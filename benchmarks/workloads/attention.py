@@ -4,9 +4,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Case, Way, Workload
-
-__all__ = ["MODEL", "WORKLOAD", "data", "forward", "loss"]
+from benchmarks.declare import Case, Way, Workload, dynet, lock_step
 
 
 @ab.batch
@@ -39,13 +37,11 @@ WORKLOAD = Workload(
     "attention within sentences of 5-100 vectors, batch 64",
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.attention:MODEL.lock_step"),
-        Way(LOOP, "benchmarks.workloads.attention:MODEL.loop"),
-        Way("ab.map", "benchmarks.workloads.attention:MODEL.on_the_fly"),
+        *lock_step("attention"),
         Way("torch padded", "benchmarks.peers.attention_torch:padded", needs="torch"),
         Way("torch vmap", "benchmarks.peers.attention_torch:mapped", needs="torch"),
         Way("torch loop", "benchmarks.peers.attention_torch:loop", needs="torch"),
-        Way("DyNet agenda", "benchmarks.peers.attention_dynet:prepare", needs="dynet", settings={"autobatch": 1}),
+        *dynet("attention_dynet:prepare", "agenda"),
         Way("JAX padded", "benchmarks.peers.attention_jax:prepare", needs="jax"),
     ],
 )

@@ -13,8 +13,6 @@ from autobatch.tables.modes import BagMode
 from benchmarks import common
 from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, Way, Workload
 
-__all__ = ["WORKLOAD", "Bags", "coalesced", "draw"]
-
 _TABLE_BYTES = {"cache": 1 << 20, "memory": 1 << 29}
 
 

@@ -15,8 +15,6 @@ import numpy as np
 import autobatch as ab
 from benchmarks.declare import OURS, Bar, Case, Runner, Way, Workload
 
-__all__ = ["WORKLOAD", "Model"]
-
 _PIECE = 8 << 20  # bytes that are written or read at a time
 
 

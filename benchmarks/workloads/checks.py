@@ -9,8 +9,6 @@ from autobatch.tables.row_access import ahead_of, lanes_of
 from benchmarks import common
 from benchmarks.declare import OURS, Bar, Case, Runner, Way, Workload
 
-__all__ = ["WORKLOAD"]
-
 
 class Kernel:
     """Sums of bags, with all that the kernels take."""

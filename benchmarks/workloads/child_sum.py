@@ -6,10 +6,8 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Case, Way, Workload
+from benchmarks.declare import Case, Workload, dynet, on_the_fly
 from benchmarks.trees import VOCABULARY, Node, trees_of_words
-
-__all__ = ["MODEL", "WORKLOAD", "data", "encode", "forward", "loss"]
 
 
 @ab.batch
@@ -67,9 +65,7 @@ WORKLOAD = Workload(
     "child-sum Tree-LSTM over trees of 20-60 words, batch 64",
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.child_sum:MODEL.on_the_fly"),
-        Way(LOOP, "benchmarks.workloads.child_sum:MODEL.loop"),
-        Way("DyNet agenda", "benchmarks.peers.trees_dynet:child_sum", needs="dynet", settings={"autobatch": 1}),
-        Way("DyNet depth", "benchmarks.peers.trees_dynet:child_sum", needs="dynet", settings={"autobatch": 2}),
+        *on_the_fly("child_sum"),
+        *dynet("trees_dynet:child_sum"),
     ],
 )

@@ -7,10 +7,8 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Case, Way, Workload
+from benchmarks.declare import Case, Workload, dynet, on_the_fly
 from benchmarks.trees import VOCABULARY
-
-__all__ = ["KINDS", "MODEL", "WORKLOAD", "Vertex", "data", "forward", "loss"]
 
 KINDS = 3
 
@@ -71,9 +69,7 @@ WORKLOAD = Workload(
     "network over acyclic graphs of 10-50 nodes of three kinds, batch 64",
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.dag:MODEL.on_the_fly"),
-        Way(LOOP, "benchmarks.workloads.dag:MODEL.loop"),
-        Way("DyNet agenda", "benchmarks.peers.graphs_dynet:dag", needs="dynet", settings={"autobatch": 1}),
-        Way("DyNet depth", "benchmarks.peers.graphs_dynet:dag", needs="dynet", settings={"autobatch": 2}),
+        *on_the_fly("dag"),
+        *dynet("graphs_dynet:dag"),
     ],
 )

@@ -12,8 +12,6 @@ import numpy as np
 import autobatch as ab
 from benchmarks.declare import OURS, Bar, Case, Runner, Way, Workload
 
-__all__ = ["WORKLOAD", "bags_as"]
-
 _NEEDS = {"awkward": "awkward", "Arrow": "pyarrow", "polars": "polars", "lists": None, "arrays": None}
 
 

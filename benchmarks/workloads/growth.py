@@ -5,8 +5,6 @@ The time of a run over the number of nodes should not change, and the peak memor
 
 from benchmarks.declare import LOOP, OURS, Case, Way, Workload
 
-__all__ = ["WORKLOAD"]
-
 _NODES_OF_A_TREE = 59  # of 20 to 40 leaves, on average
 _LOOPED = 10**5  # nodes; the loop over more takes minutes
 

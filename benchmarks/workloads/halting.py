@@ -4,9 +4,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
-
-__all__ = ["ENOUGH", "MODEL", "WORKLOAD", "data", "forward", "loss"]
+from benchmarks.declare import Bar, Case, Way, Workload, dynet, lock_step
 
 ENOUGH = 1e-2
 
@@ -39,14 +37,10 @@ WORKLOAD = Workload(
     "a loop until a state is small, 0-45 steps, batch 64",
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.halting:MODEL.lock_step"),
-        Way(LOOP, "benchmarks.workloads.halting:MODEL.loop"),
-        Way("ab.map", "benchmarks.workloads.halting:MODEL.on_the_fly"),
+        *lock_step("halting"),
         Way("torch loop", "benchmarks.peers.halting_torch:loop", needs="torch"),
         Way("torch masked", "benchmarks.peers.halting_torch:masked", needs="torch"),
-        Way("DyNet agenda", "benchmarks.peers.halting_dynet:prepare", needs="dynet", settings={"autobatch": 1}),
-        Way("DyNet depth", "benchmarks.peers.halting_dynet:prepare", needs="dynet", settings={"autobatch": 2}),
-        Way("DyNet unbatched", "benchmarks.peers.halting_dynet:prepare", needs="dynet", settings={"autobatch": 0}),
+        *dynet("halting_dynet:prepare", "agenda", "depth", "unbatched"),
         Way("JAX", "benchmarks.peers.halting_jax:prepare", needs="jax", serves=lambda case: not case.train),
     ],
     bars=[Bar(("DyNet agenda", "DyNet depth"), 5.0, holds=lambda case: case["hidden"] >= 64)],

@@ -7,10 +7,8 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
+from benchmarks.declare import LOOP, Bar, Case, Way, Workload, on_the_fly
 from benchmarks.trees import VOCABULARY
-
-__all__ = ["MODEL", "WORKLOAD", "data", "forward", "loss"]
 
 
 @ab.batch
@@ -57,8 +55,7 @@ WORKLOAD = Workload(
     "attention of a candidate over histories of 5-50 items, batch 64",
     common.sizes(small=(8,), full=(32, 128)),
     ways=[
-        Way(OURS, "benchmarks.workloads.interest:MODEL.on_the_fly"),
-        Way(LOOP, "benchmarks.workloads.interest:MODEL.loop"),
+        *on_the_fly("interest"),
         Way("torch padded", "benchmarks.peers.interest_torch:prepare", needs="torch"),
     ],
     bars=[Bar((LOOP,), 1.0, holds=lambda case: case["hidden"] >= 32)],

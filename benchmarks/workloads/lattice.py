@@ -7,10 +7,8 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Case, Way, Workload
+from benchmarks.declare import Case, Workload, dynet, on_the_fly
 from benchmarks.trees import VOCABULARY
-
-__all__ = ["MODEL", "WORKLOAD", "Lattice", "data", "forward", "loss"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +90,7 @@ WORKLOAD = Workload(
     "lattice LSTM over 5-40 characters and the words among them, batch 64",
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.lattice:MODEL.on_the_fly"),
-        Way(LOOP, "benchmarks.workloads.lattice:MODEL.loop"),
-        Way("DyNet agenda", "benchmarks.peers.graphs_dynet:lattice", needs="dynet", settings={"autobatch": 1}),
-        Way("DyNet depth", "benchmarks.peers.graphs_dynet:lattice", needs="dynet", settings={"autobatch": 2}),
+        *on_the_fly("lattice"),
+        *dynet("graphs_dynet:lattice"),
     ],
 )

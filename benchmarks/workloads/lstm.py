@@ -4,9 +4,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
-
-__all__ = ["MODEL", "WORKLOAD", "data", "forward", "loss", "lstm", "sentences"]
+from benchmarks.declare import Bar, Case, Way, Workload, dynet, lock_step
 
 
 def lstm(xs: np.ndarray, p: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -55,13 +53,11 @@ WORKLOAD = Workload(
     "LSTM over sentences of 5-50 vectors, batch 64",
     common.sizes(small=(8,), full=(64, 128, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.lstm:MODEL.lock_step"),
-        Way(LOOP, "benchmarks.workloads.lstm:MODEL.loop"),
-        Way("ab.map", "benchmarks.workloads.lstm:MODEL.on_the_fly"),
+        *lock_step("lstm"),
         Way("NumPy sorted", "benchmarks.peers.lstm_numpy:prepare", serves=lambda case: not case.train),
         Way("torch packed", "benchmarks.peers.lstm_torch:packed", needs="torch"),
         Way("torch loop", "benchmarks.peers.lstm_torch:loop", needs="torch"),
-        Way("DyNet agenda", "benchmarks.peers.lstm_dynet:prepare", needs="dynet", settings={"autobatch": 1}),
+        *dynet("lstm_dynet:prepare", "agenda"),
         Way("JAX padded", "benchmarks.peers.lstm_jax:prepare", needs="jax"),
     ],
     bars=[Bar(("torch packed",), 1.0, holds=lambda case: case["hidden"] >= 64)],

@@ -6,10 +6,8 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Case, Way, Workload
+from benchmarks.declare import Case, Workload, dynet, on_the_fly
 from benchmarks.trees import VOCABULARY, binary_trees
-
-__all__ = ["MODEL", "WORKLOAD", "data", "encode", "forward", "loss"]
 
 
 @ab.batch
@@ -53,9 +51,7 @@ WORKLOAD = Workload(
     "matrix-vector recursive network over trees of 20-40 leaves, batch 64",
     common.sizes(small=(4,), full=(16, 32)),
     ways=[
-        Way(OURS, "benchmarks.workloads.mv_rnn:MODEL.on_the_fly"),
-        Way(LOOP, "benchmarks.workloads.mv_rnn:MODEL.loop"),
-        Way("DyNet agenda", "benchmarks.peers.trees_dynet:mv_rnn", needs="dynet", settings={"autobatch": 1}),
-        Way("DyNet depth", "benchmarks.peers.trees_dynet:mv_rnn", needs="dynet", settings={"autobatch": 2}),
+        *on_the_fly("mv_rnn"),
+        *dynet("trees_dynet:mv_rnn"),
     ],
 )

@@ -6,13 +6,10 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
+from benchmarks.declare import Bar, Case, Workload, dynet, on_the_fly
 from benchmarks.workloads import tree_lstm
 
-__all__ = ["MODEL", "WORKLOAD", "data", "forward"]
-
 CLASSES = 5
-_DYNET = "benchmarks.peers.tree_lstm_dynet:node_losses"
 
 
 @ab.batch
@@ -54,10 +51,8 @@ WORKLOAD = Workload(
     "binary Tree-LSTM over trees of 20-40 leaves with a loss at every node, batch 64",
     common.sizes(small=(8,), full=(64, 128)),
     ways=[
-        Way(OURS, "benchmarks.workloads.node_losses:MODEL.on_the_fly"),
-        Way(LOOP, "benchmarks.workloads.node_losses:MODEL.loop"),
-        Way("DyNet agenda", _DYNET, needs="dynet", settings={"autobatch": 1}, serves=lambda case: case.train),
-        Way("DyNet depth", _DYNET, needs="dynet", settings={"autobatch": 2}, serves=lambda case: case.train),
+        *on_the_fly("node_losses"),
+        *dynet("tree_lstm_dynet:node_losses", serves=lambda case: case.train),
     ],
     bars=[Bar(("DyNet",), 1.5, holds=lambda case: case["hidden"] >= 64 and case.train)],
 )

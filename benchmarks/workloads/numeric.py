@@ -11,8 +11,6 @@ from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
 from benchmarks.declare import LOOP, OURS, Case, Runner, Way, Workload
 from tests.compiled.numeric_programs import PROGRAMS
 
-__all__ = ["WORKLOAD", "hand_written", "loop", "ours"]
-
 _HAND = "njit loop"
 _SIZES = {"test": (4, 40), "small": (200, 2_000), "full": (2_000, 20_000)}
 

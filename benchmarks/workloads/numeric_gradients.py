@@ -11,8 +11,6 @@ from autobatch.core.pytree import leaves
 from benchmarks.declare import LOOP, OURS, Case, Runner, Way, Workload
 from tests.compiled.gradient_programs import GRADIENTS
 
-__all__ = ["WORKLOAD", "loop", "ours"]
-
 _COUNTS = {"test": (4,), "small": (64,), "full": (64, 512)}
 
 

@@ -6,10 +6,8 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
+from benchmarks.declare import Bar, Case, Way, Workload, dynet, on_the_fly
 from benchmarks.trees import VOCABULARY
-
-__all__ = ["MODEL", "WORKLOAD", "data", "forward", "loss"]
 
 
 @ab.batch
@@ -57,12 +55,9 @@ WORKLOAD = Workload(
     "shift-reduce parser over 5-30 words, moves from the model, batch 64",
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.parser:MODEL.on_the_fly"),
-        Way(LOOP, "benchmarks.workloads.parser:MODEL.loop"),
+        *on_the_fly("parser"),
         Way("torch loop", "benchmarks.peers.parser_torch:loop", needs="torch"),
-        Way("DyNet agenda", "benchmarks.peers.parser_dynet:prepare", needs="dynet", settings={"autobatch": 1}),
-        Way("DyNet depth", "benchmarks.peers.parser_dynet:prepare", needs="dynet", settings={"autobatch": 2}),
-        Way("DyNet unbatched", "benchmarks.peers.parser_dynet:prepare", needs="dynet", settings={"autobatch": 0}),
+        *dynet("parser_dynet:prepare", "agenda", "depth", "unbatched"),
     ],
     bars=[Bar(("DyNet agenda", "DyNet depth"), 5.0, holds=lambda case: case["hidden"] >= 64)],
 )

@@ -5,8 +5,6 @@ import numpy as np
 import autobatch as ab
 from benchmarks.declare import OURS, Bar, Case, Runner, Way, Workload
 
-__all__ = ["WORKLOAD", "Segmented"]
-
 
 class Segmented:
     """Rows and their segments.

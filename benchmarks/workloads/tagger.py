@@ -6,11 +6,9 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Case, Way, Workload
+from benchmarks.declare import Case, Way, Workload, dynet, lock_step
 from benchmarks.trees import VOCABULARY
 from benchmarks.workloads.lstm import lstm
-
-__all__ = ["MODEL", "TAGS", "WORKLOAD", "data", "direction", "forward", "loss"]
 
 TAGS = 20
 
@@ -54,11 +52,8 @@ WORKLOAD = Workload(
     "bidirectional LSTM tagger over sentences of 5-50 words, batch 64",
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.tagger:MODEL.lock_step"),
-        Way(LOOP, "benchmarks.workloads.tagger:MODEL.loop"),
-        Way("ab.map", "benchmarks.workloads.tagger:MODEL.on_the_fly"),
+        *lock_step("tagger"),
         Way("torch packed", "benchmarks.peers.tagger_torch:prepare", needs="torch"),
-        Way("DyNet agenda", "benchmarks.peers.tagger_dynet:prepare", needs="dynet", settings={"autobatch": 1}),
-        Way("DyNet depth", "benchmarks.peers.tagger_dynet:prepare", needs="dynet", settings={"autobatch": 2}),
+        *dynet("tagger_dynet:prepare"),
     ],
 )

@@ -4,9 +4,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
-
-__all__ = ["HEADS", "LAYERS", "MODEL", "WORKLOAD", "data", "forward", "loss"]
+from benchmarks.declare import Bar, Case, Way, Workload, lock_step
 
 LAYERS, HEADS = 2, 4
 
@@ -54,9 +52,7 @@ WORKLOAD = Workload(
     "transformer encoder, two layers, over sentences of 5-50 vectors, batch 64",
     common.sizes(small=(8,), full=(64, 128, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.transformer:MODEL.lock_step"),
-        Way(LOOP, "benchmarks.workloads.transformer:MODEL.loop"),
-        Way("ab.map", "benchmarks.workloads.transformer:MODEL.on_the_fly"),
+        *lock_step("transformer"),
         Way("torch padded", "benchmarks.peers.transformer_torch:padded", needs="torch"),
         Way("torch loop", "benchmarks.peers.transformer_torch:loop", needs="torch"),
         Way("JAX padded", "benchmarks.peers.transformer_jax:prepare", needs="jax"),

@@ -6,10 +6,8 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Case, Way, Workload
+from benchmarks.declare import Case, Workload, dynet, on_the_fly
 from benchmarks.trees import VOCABULARY, binary_trees
-
-__all__ = ["MODEL", "WORKLOAD", "data", "encode", "forward", "loss"]
 
 
 @ab.batch
@@ -61,9 +59,7 @@ WORKLOAD = Workload(
     "binary Tree-GRU over trees of 20-40 leaves, batch 64",
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.tree_gru:MODEL.on_the_fly"),
-        Way(LOOP, "benchmarks.workloads.tree_gru:MODEL.loop"),
-        Way("DyNet agenda", "benchmarks.peers.trees_dynet:tree_gru", needs="dynet", settings={"autobatch": 1}),
-        Way("DyNet depth", "benchmarks.peers.trees_dynet:tree_gru", needs="dynet", settings={"autobatch": 2}),
+        *on_the_fly("tree_gru"),
+        *dynet("trees_dynet:tree_gru"),
     ],
 )

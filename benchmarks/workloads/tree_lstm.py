@@ -6,10 +6,8 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Bar, Case, ShareBar, Way, Workload
+from benchmarks.declare import LOOP, Bar, Case, ShareBar, Way, Workload, dynet, on_the_fly
 from benchmarks.trees import VOCABULARY, binary_trees
-
-__all__ = ["MODEL", "WORKLOAD", "data", "encode", "forward", "loss"]
 
 
 @ab.batch
@@ -62,13 +60,11 @@ WORKLOAD = Workload(
     "binary Tree-LSTM over trees of 20-40 leaves, batch 64",
     common.sizes(small=(8,), full=(64, 128, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.tree_lstm:MODEL.on_the_fly"),
-        Way(LOOP, "benchmarks.workloads.tree_lstm:MODEL.loop"),
+        *on_the_fly("tree_lstm"),
         Way("NumPy by level", "benchmarks.peers.tree_lstm_numpy:prepare", serves=lambda case: not case.train),
         Way("torch by level", "benchmarks.peers.tree_lstm_torch:by_level", needs="torch"),
         Way("torch loop", "benchmarks.peers.tree_lstm_torch:loop", needs="torch"),
-        Way("DyNet agenda", "benchmarks.peers.tree_lstm_dynet:prepare", needs="dynet", settings={"autobatch": 1}),
-        Way("DyNet depth", "benchmarks.peers.tree_lstm_dynet:prepare", needs="dynet", settings={"autobatch": 2}),
+        *dynet("tree_lstm_dynet:prepare"),
     ],
     bars=[
         Bar(("DyNet",), 2.0, holds=lambda case: case["hidden"] == 64),

@@ -5,8 +5,6 @@ import numpy as np
 import autobatch as ab
 from benchmarks.declare import OURS, Bar, Case, Runner, Way, Workload
 
-__all__ = ["LR", "WORKLOAD", "Update"]
-
 LR = 0.1
 _EPS = {"Adagrad": 1e-10, "Adam": 1e-8}
 

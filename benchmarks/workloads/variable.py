@@ -13,8 +13,6 @@ import numpy as np
 import autobatch as ab
 from benchmarks.declare import OURS, Bar, Case, Runner, Way, Workload
 
-__all__ = ["WORKLOAD", "Stream"]
-
 LR = 0.1
 DENSE = "dense table"
 

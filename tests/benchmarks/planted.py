@@ -7,8 +7,6 @@ import numpy as np
 
 from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, ShareBar, Way, Workload
 
-__all__ = ["WORKLOAD"]
-
 HERE = "tests.benchmarks.planted"
 
 

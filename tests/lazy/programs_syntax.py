@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from tests.lazy.programs_effects import CASES, case
-
-__all__ = ["CASES"]
+from tests.lazy.programs_effects import case
 
 
 @case

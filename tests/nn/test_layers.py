@@ -69,6 +69,19 @@ def test_dropout_is_that_of_the_loop():
     assert_same(layer(rows(3)[0]), rows(3)[0])
 
 
+def test_all_parameters_count():
+    """Biases and shifts start at zero, scales at one: each is set to something else here."""
+    rng = np.random.default_rng(0)
+    (x,) = rows(5)
+    scale, shift, bias, weight = (rng.normal(size=shape).astype(np.float32) for shape in (4, 4, 3, (4, 3)))
+    norm, linear = nn.LayerNorm(4, eps=0.1), nn.Linear(4, 3)
+    norm.scale, norm.shift, linear.weight, linear.bias = scale, shift, weight, bias
+    centred = x - x.mean(1, keepdims=True)
+    expected = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 0.1) * scale + shift
+    np.testing.assert_allclose(norm(x), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(linear(x), x @ weight + bias, rtol=1e-5, atol=1e-6)
+
+
 def test_states_go_on_where_they_were():
     x = rows(6)[0]
     for layer in (nn.LSTM(4, 3, seed=0), nn.GRU(4, 3, seed=0)):

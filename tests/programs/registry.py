@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["PROGRAMS", "Program", "program"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Program:

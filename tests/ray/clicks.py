@@ -6,8 +6,6 @@ import numpy as np
 
 import autobatch as ab
 
-__all__ = ["batches", "fingerprint", "loss", "params", "plain"]
-
 ITEMS = 7
 
 

@@ -23,8 +23,6 @@ import time
 import autobatch as ab
 from tests.ray import clicks
 
-__all__ = ["kill_many", "processes_below"]
-
 STEPS = 60
 LONGEST = 3.0  # seconds from one kill to the next, of a training that runs
 PATIENCE = 240.0  # seconds without a new checkpoint that are a failure

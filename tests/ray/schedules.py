@@ -11,8 +11,6 @@ import time
 import autobatch as ab
 from tests.ray import clicks
 
-__all__ = ["run_many"]
-
 STEPS = 4
 
 

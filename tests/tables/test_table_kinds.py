@@ -1,6 +1,7 @@
 """Kinds of tables: each is the 2-D array of its rows, plain, in lock-step and on the fly, gradients included."""
 
 import copy
+import ctypes
 import pickle
 
 import numpy as np
@@ -272,3 +273,19 @@ ONES = np.ones((2, 3))
 def test_tables_that_are_none(make, error, match):
     with pytest.raises(error, match=match):
         make()
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        ab.EmbeddingTable(np.arange(12, dtype=np.float32).reshape(4, 3)),
+        ab.EmbeddingTable(np.arange(24, dtype=np.float64).reshape(4, 6)[:, :3]),  # with a gap between rows
+        ab.SplitTable([np.full((2, 3), 1.0), np.full((2, 3), 2.0), np.full((1, 3), 3.0)]),
+    ],
+    ids=["one array", "rows with gaps", "chunks"],
+)
+def test_each_address_is_that_of_its_row(table):
+    ids = np.array([3, 0, 2, 3])
+    for id, address in zip(ids, table.row_addresses(ids), strict=True):
+        memory = ctypes.string_at(int(address), 3 * table.dtype.itemsize)
+        np.testing.assert_array_equal(np.frombuffer(memory, table.dtype), np.asarray(table[id]))

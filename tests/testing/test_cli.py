@@ -239,12 +239,12 @@ def test_the_cache_is_listed_measured_and_cleared(tmp_path, monkeypatch, capsys)
     (tmp_path / f"mine{SUFFIX}").write_bytes(b"not a kernel's")
     os.utime(tmp_path / names[0], (0, 0))
     assert main(["cache"]) == 0
-    assert capsys.readouterr().out == f"2 kernels, 4 kB, in {tmp_path}\n"
+    assert capsys.readouterr().out == f"2 kernels, 4.0 kB, in {tmp_path}\n"
     assert main(["cache", "list"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert [row.split()[0] for row in listed[:-1]] == [names[1], names[0]]
     assert main(["cache", "clear", "--older", "10"]) == 0
-    assert capsys.readouterr().out == f"removed 1 kernels, 2 kB, in {tmp_path}\n"
+    assert capsys.readouterr().out == f"removed 1 kernels, 2.0 kB, in {tmp_path}\n"
     assert main(["cache", "clear"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == [f"mine{SUFFIX}"]
     monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path / "missing"))

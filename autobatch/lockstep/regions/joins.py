@@ -11,8 +11,8 @@ from autobatch.core.current import let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import Subset, lanes_within
+from autobatch.lockstep.values.joined_lanes import UNBOUND, batch_of, joined
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.merging import UNBOUND, batch_of, joined
 from autobatch.ops.rules.aliasing import has_views
 
 Piece = tuple[Any, tuple[Any, ...]]

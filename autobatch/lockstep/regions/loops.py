@@ -25,8 +25,8 @@ from autobatch.lockstep.regions.region import (
     part_of,
     require_own,
 )
+from autobatch.lockstep.values.joined_lanes import UNBOUND, joined
 from autobatch.lockstep.values.lane_operators import refuse_hooks
-from autobatch.lockstep.values.merging import UNBOUND, joined
 from autobatch.lockstep.values.sequences import LaneSequence, lane_sequence
 from autobatch.ops.rules.aliasing import has_views, is_scalar, zero_d
 from autobatch.ops.rules.row_gather import rows_between

@@ -22,7 +22,7 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import Example, current_region, is_changing, random_key
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.values.merging import concatenated, stackable
+from autobatch.lockstep.values.joined_lanes import concatenated, stackable
 from autobatch.ops.rules.aliasing import is_scalar
 from autobatch.ops.rules.row_gather import rows_between
 

@@ -35,9 +35,9 @@ from autobatch.lockstep.regions.region import (
     require_own,
     require_whole,
 )
+from autobatch.lockstep.values.joined_lanes import UNBOUND
 from autobatch.lockstep.values.lane_operators import BINARY, found, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList, differs
-from autobatch.lockstep.values.merging import UNBOUND
 from autobatch.lockstep.values.sequences import LaneSequence, nested_item
 from autobatch.ops.numpy import indexing
 from autobatch.ops.rules.aliasing import is_scalar, zero_d

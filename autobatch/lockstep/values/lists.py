@@ -20,7 +20,7 @@ from autobatch.core.current import region as lanes_of_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within
-from autobatch.lockstep.values.merging import concatenated, stackable
+from autobatch.lockstep.values.joined_lanes import concatenated, stackable
 
 
 class LaneList:

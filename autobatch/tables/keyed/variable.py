@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
+from autobatch.core.shown import shown_bytes
 from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.keys import DEAD
 from autobatch.ops.nn import init
@@ -46,7 +47,7 @@ class VariableReport:
     >>> users.insert([4, 5])
     >>> print(users.report())
     users: 2 keys, step 0
-      memory    ... KiB, index 3% full
+      memory    ... kB, index 3% full
       versions  from 0 to 0
       hot keys  4 (0 updates), 5 (0 updates)
       hit rate  no look-ups yet
@@ -70,7 +71,7 @@ class VariableReport:
         rate = "no look-ups yet" if self.hit_rate is None else f"{self.hit_rate:.1%}"
         return (
             f"{self.name}: {self.keys} keys, step {self.step}\n"
-            f"  memory    {_size(self.nbytes)}, index {self.load:.0%} full\n"
+            f"  memory    {shown_bytes(self.nbytes)}, index {self.load:.0%} full\n"
             f"  versions  {versions}\n"
             f"  hot keys  {hot}\n"
             f"  hit rate  {rate}\n"
@@ -82,12 +83,6 @@ def hottest(keys: np.ndarray, counts: np.ndarray, most: int) -> list[tuple[int, 
     """The keys of the most updates, of equal ones the least keys first."""
     order = np.lexsort((keys, -counts.astype(np.int64)))[:most]
     return list(zip(keys[order].tolist(), counts[order].tolist(), strict=True))
-
-
-def _size(nbytes: int) -> str:
-    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
-    power = min(max(nbytes.bit_length() - 1, 0) // 10, len(units) - 1)
-    return f"{nbytes / 1024**power:.3g} {units[power]}"
 
 
 class SlotOf:

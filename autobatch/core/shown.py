@@ -1,4 +1,4 @@
-"""What a notebook shows of a batch, a table or a gradient: a caption and a table of a few rows."""
+"""Values as people see them: short text, numbers of bytes, and the table of a few rows that a notebook shows."""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -18,6 +18,19 @@ def shown_value(value: Any) -> str:
     with np.printoptions(threshold=20, edgeitems=2, precision=4, linewidth=100):
         text = str(value)
     return text if len(text) <= 400 else text[:399] + "…"
+
+
+def shown_bytes(count: float) -> str:
+    """A number of bytes with a unit.
+
+    >>> shown_bytes(10), shown_bytes(12_345), shown_bytes(3e9)
+    ('10 B', '12.3 kB', '3.0 GB')
+    """
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
 
 
 def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]], more: str = "") -> str:
