@@ -239,7 +239,8 @@ def commit_rows(ticket, index, notes, gone, born, from_free, named, step, counte
         named: rows that are changed, those that come to life among them; step: what becomes their version, if >= 0.
         counted: whether that is an update, or leaves the counts as they are.
         mark: the mark in which changes are noted, 0 for none.
-        facts: (versions, counts, marks) of each row, which lie beside each other. free: the free rows, a stack. log: the rows that changed.
+        facts: (versions, counts, marks) of each row, which lie beside each other.
+        free: the free rows, a stack. log: the rows that changed.
     """
     if notes[TICKET] == ticket:
         return
