@@ -104,7 +104,10 @@ def _check(leaf: Leaf, by_row: bool) -> None:
     check_plain(value, f"params{path}")
     check_plain(grad, f"grads{path}")
     if not is_parameter(value):
-        raise DTypeError(f"grads{path} is given, but params{path} is {_described(value)}; only floats are updated")
+        raise DTypeError(
+            f"grads{path} is given, but params{path} is {_described(value)}; only floats are updated: write "
+            ".astype(np.float32)"
+        )
     if is_keyed(value):
         _check_keyed(leaf, by_row)
         return
@@ -356,8 +359,8 @@ class Optimizer(abc.ABC):
                 (`scratch(params)` makes one), of the longest row at least and of the parameters' dtype.
             nontemporal: store the weights of tables straight to memory, past the cache, where rows are whole multiples
                 of 16 bytes. It pays where a table is much larger than the cache and a step's rows are not read again
-                soon; the seed of this keyword has it on, here it is slower on most machines, since a row was just
-                read and is in the cache already.
+                soon; the seed of this keyword has it on, here a step of any optimiser takes about twice as long
+                with it, since a row was just read and is in the cache already.
 
         Returns:
             (params, state) to go on with; the result is the same to the bit whatever the five keywords are.
