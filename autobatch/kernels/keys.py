@@ -18,32 +18,6 @@ from numpy import int64, uint32, uint64
 from autobatch.kernels.jit import jit
 from autobatch.kernels.vectors import either, prefetch_number, prefetch_source
 
-__all__ = [
-    "DEAD",
-    "EMPTY_KEY",
-    "FREE",
-    "HIGH",
-    "LIVE",
-    "LOGGED",
-    "NOTES",
-    "REMOVED",
-    "SPECIAL",
-    "TICKET",
-    "VERSION",
-    "coded",
-    "commit_rows",
-    "find_others",
-    "find_rows",
-    "least_counter",
-    "mixed",
-    "move_slots",
-    "part_of",
-    "pick_smallest",
-    "raise_counters",
-    "set_counts",
-    "threshold_of",
-]
-
 # Places in the notes of a table of keys, int64: how many changes were begun or ended; how many rows are alive; how many
 # were ever used; how many of those are free; how many are noted as changed; the row of the key whose code is 0, or -1;
 # the last change that was made; how many keys were ever taken out.
@@ -66,13 +40,13 @@ def mixed(key):
 
 
 def coded(codes):
-    """The keys, int64, of which an index holds these codes, (n,) uint64."""
+    """The int64 keys of these (n,) uint64 codes of an index."""
     return (codes ^ _CODE).view(int64)
 
 
 @jit
 def part_of(keys, parts, out):
-    """out[i]: the part of so many that a key belongs to, by bits of its hash that no index looks at first."""
+    """out[i]: the number of the part of key i, from bits of its hash that no index looks at first."""
     for i in range(keys.shape[0]):
         out[i] = int64((mixed(keys[i]) >> uint64(40)) % uint64(parts))
 
@@ -210,7 +184,7 @@ def move_slots(old, new, lo, hi):
 
 @jit
 def _remove(key, index):
-    """Take a key out of the index, if it is there; what was probed for past it is moved back to where it was."""
+    """Take a key out of the index, if it is there, and move back the keys that were probed past it."""
     slots = uint64(index.shape[0])
     code = uint64(key) ^ _CODE
     hole = _home(key, slots)
@@ -290,7 +264,7 @@ def commit_rows(ticket, index, notes, gone, born, from_free, named, step, counte
 
 @jit
 def set_counts(keys, counts, enough, index):
-    """Put the number of each key beside it, or take the key out where that is enough; the same if it is done again.
+    """Set the count of each key, or remove the key where the count is enough; repeating it changes nothing.
 
     The key whose code is 0 is left out.
     """
@@ -327,7 +301,7 @@ def threshold_of(scores, versions, kept, high, wanted):
 
 @jit
 def pick_smallest(scores, versions, kept, high, limit, out):
-    """out: the rows of a score below the limit, then those that have it; how many are below, and in all."""
+    """out: the rows with a score below the limit, then those at it; returns how many are below, and in all."""
     below = 0
     for row in range(high):
         if versions[row] != DEAD and not kept[row] and scores[row] < limit:
@@ -361,7 +335,7 @@ def least_counter(keys, counters, hashes, out):
 
 @jit
 def raise_counters(keys, counters, hashes, seen):
-    """Of the counters of each key raise those that are least, `seen[i]`, by 1, in any order; at 255 they stay."""
+    """Raise the least counters of each key, those equal to `seen[i]`, by 1, in any order; at 255 they stay."""
     for i in range(keys.shape[0]):
         z = mixed(keys[i])
         for k in range(hashes):

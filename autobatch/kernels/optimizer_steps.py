@@ -13,16 +13,6 @@ from autobatch.kernels.jit import jit
 from autobatch.kernels.sparse_gradients import row_gradient
 from autobatch.kernels.vectors import AHEAD, load, prefetch_row, put_past_cache, width
 
-__all__ = [
-    "adagrad_rows",
-    "adam_rows",
-    "ftrl_rows",
-    "momentum_rows",
-    "rms_rows",
-    "row_adagrad_rows",
-    "sgd_rows",
-]
-
 
 @jit
 def _store_row(weights, row, acc, lanes):

@@ -16,8 +16,6 @@ from autobatch.tables.modes import MODES
 from autobatch.tables.row_access import ahead_of, lanes_of, lanes_of_runs
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = ["direct_bags", "direct_segments"]
-
 _NORMS = {name: mode.norm.kernel for name, mode in MODES.items() if mode.norm is not None}
 _FORMATS = {np.dtype(np.float32): "f4", np.dtype(np.float64): "f8"}
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)

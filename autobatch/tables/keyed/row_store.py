@@ -7,7 +7,9 @@ lock.
 """
 
 import dataclasses
+import functools
 import itertools
+import operator
 import pathlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,13 +17,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from autobatch.core.memory import complete
 from autobatch.core.reserved import Reserved, memory_of_machine
 from autobatch.core.threads import run_parts, split_work
+from autobatch.errors import OptionError
 from autobatch.kernels import keys as kernels
 from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION
 from autobatch.tables.stored import Changes, StoredBlock
-
-__all__ = ["Change", "RowSlot", "RowStore", "empty_slots"]
 
 _FULLEST = 0.6  # of an index, which is looked into for fewer than two lines of the cache
 _GROWTH = 1.3  # of a new one, so that it is never much less than half full
@@ -262,8 +264,12 @@ class RowStore:
         if self.notes[VERSION] & 1:
             self.notes[VERSION] += 1
 
-    def commit(self, change: Change, step: int = -1, counted: bool = False) -> None:
-        """Make a change, once; the rows that it names get the version `step`, if that is not -1."""
+    def commit(self, change: Change, step: int = -1, counted: bool = False) -> int:
+        """Make a change, once; the rows that it names get the version `step`, if that is not -1.
+
+        Returns:
+            How many keys it takes out that were named.
+        """
         gone, keys = change.gone
         if len(gone) and self._mark:
             self._removed.append((self._mark, keys))
@@ -274,6 +280,7 @@ class RowStore:
             self._mark, self._keys.array[:, 0], facts, self._free.array[:, 0], self._log.array[:, 0],
         )  # fmt: skip
         self.settle()
+        return len(gone)
 
     def _make_room(self, more: int, high: int) -> None:
         """Memory for so many keys more, and for rows up to `high`; the index grows a part at a time."""
@@ -372,17 +379,20 @@ class RowStore:
                 if given is not None and given.shape[1:] == slot.memory.array.shape[1:]:  # or another optimiser's
                     slots[name] = given
             change = self.stage(keys, block.rows, slots=slots)
-            self.begin()
+            calls: list[Callable[[], Any]] = [self.begin]
             if len(change.born[0]) < len(keys):
                 was = ~np.isin(change.rows, change.born[1])
                 there = change.rows[was]
-                self.rows[there] = block.rows[was]
+                calls.append(functools.partial(operator.setitem, self.rows, there, block.rows[was]))
                 for name, slot in self.slots.items():
-                    slot.memory.array[there] = slots[name][was] if name in slots else slot.fill
-            self.commit(change)
+                    new = slots[name][was] if name in slots else slot.fill
+                    calls.append(functools.partial(operator.setitem, slot.memory.array, there, new))
+            calls.append(functools.partial(self.commit, change))
             where = _run_of(change.rows)
-            for k, facts in enumerate((block.versions, block.counts)):
-                self._facts.array[where, k] = np.minimum(facts, np.int64(DEAD) - 1)
+            for part, facts in enumerate((block.versions, block.counts)):
+                numbers = np.minimum(facts, np.int64(DEAD) - 1)
+                calls.append(functools.partial(operator.setitem, self._facts.array, (where, part), numbers))
+            complete(calls)
 
     def expect(self, more: int) -> None:
         """Make the index large enough for so many keys more, at once."""
@@ -412,3 +422,59 @@ def empty_slots(count: int) -> np.ndarray:
     memory = np.zeros(2 * count + 8, np.uint64)
     start = -memory.__array_interface__["data"][0] % 64 // 8
     return memory[start : start + 2 * count].reshape(count, 2)
+
+
+EVICTIONS = ("lru", "lfu", "norm")
+_LARGE = 1 << 16  # rows from which more than asked for are taken out, so that not every step looks at all of them
+_SHARE = 8  # then a 256th of the table
+
+
+def check_eviction(eviction: Any) -> str | None:
+    """Refuse what is no way to choose.
+
+    Raises:
+        OptionError: says which there are.
+    """
+    if eviction is not None and eviction not in EVICTIONS:
+        raise OptionError(f"eviction={eviction!r}; expected one of {', '.join(EVICTIONS)}, or None to refuse new keys")
+    return eviction
+
+
+def victims(store: RowStore, eviction: str, wanted: int, kept: np.ndarray) -> np.ndarray:
+    """The rows to take out, at least as many as wanted; of equal ones those of the least keys.
+
+    Args:
+        kept: rows that stay.
+
+    Raises:
+        MemoryError: that leaves too few.
+    """
+    excluded = np.zeros(store.high, np.bool_)
+    excluded[kept] = True
+    available = len(store) - len(kept)
+    if wanted > available:
+        raise MemoryError(
+            f"one step names {wanted - available} keys more than the table's capacity; give it a larger capacity, or "
+            "take smaller batches"
+        )
+    if len(store) > _LARGE:
+        wanted = min(max(wanted, len(store) >> _SHARE), available)
+    scores = _scores(store, eviction)
+    limit, below = kernels.threshold_of(scores, store.versions, excluded, store.high, wanted)
+    out = np.empty(store.high, np.int64)
+    below, total = kernels.pick_smallest(scores, store.versions, excluded, store.high, np.uint32(limit), out)
+    ties = out[below:total]
+    if wanted - below < len(ties):
+        ties = ties[np.argsort(store.row_keys[ties], kind="stable")[: wanted - below]]
+    return np.concatenate([out[:below], ties])
+
+
+def _scores(store: RowStore, eviction: str) -> np.ndarray:
+    """(rows,) uint32 in the order in which rows go."""
+    if eviction == "lru":
+        return store.versions
+    if eviction == "lfu":
+        return store.counts
+    rows = store.rows[: store.high]
+    squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float32)
+    return np.ascontiguousarray(squares).view(np.uint32)  # of floats that are not negative, the order of their bits
