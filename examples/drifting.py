@@ -1,4 +1,4 @@
-"""A stream whose vocabulary drifts, for a week of simulated days: a variable beside two tables of fixed size.
+"""A stream whose vocabulary drifts for a week of simulated days: an embedding variable beside two fixed tables.
 
     python -m examples.drifting --plot drifting.svg
 
@@ -17,6 +17,7 @@ import argparse
 import dataclasses
 import pathlib
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ class Model:
 
     def learn(self, users: np.ndarray, films: np.ndarray, clicks: np.ndarray) -> np.ndarray:
         """The logits of some clicks, which are learned from then."""
-        user, film, click = (ab.MaskedBatch(x) for x in (self.ids(users), films, clicks))
+        user, film, click = (ab.collate(x) for x in (self.ids(users), films, clicks))
         logits = np.array(ab.examples(score(user, film, self.params)))
         gradient = ab.grad(lambda params: ab.sum(loss(user, film, click, params)))(self.params)
         self.params, self.state = self.optimizer.update(self.params, gradient, self.state)
@@ -160,7 +161,7 @@ def plot(days: dict[str, list[Day]], path: str) -> None:
 
     plt.rcParams.update({"svg.hashsalt": "autobatch", "font.size": 9})
     figure, axes = plt.subplots(1, 3, figsize=(10, 3), constrained_layout=True)
-    what = [
+    what: list[tuple[str, Callable[[Day], float]]] = [
         ("accuracy before learning", lambda day: day.accuracy),
         ("memory of users, MB", lambda day: day.memory / 1e6),
         ("checkpoint, MB", lambda day: day.checkpoint / 1e6),

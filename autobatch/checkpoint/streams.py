@@ -5,6 +5,7 @@ of the optimiser's slots. One file holds all keys, or those that changed and tho
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from autobatch.checkpoint.files import Files
 from autobatch.checkpoint.tensor_files import Tensor, TensorReader, TensorWriter, pieces, stored_dtype
+from autobatch.core.threads import run_together
 from autobatch.errors import CheckpointError
 from autobatch.tables.keyed.variable import EmbeddingVariable, SlotOf
 from autobatch.tables.stored import StoredBlock
@@ -150,11 +152,16 @@ def restore_table(
     slots.update({slot["token"]: kept[slot["name"]] for slot in saved if slot["name"] in kept})
     others = forms.keys() - kept.keys()
     for reader, said in parts:
-        removed = reader.read(said["removed"]) if "removed" in said else ()
-        blocks, step = blocks_of(reader, said, others), node["settings"].get("step")
+        if "removed" in said:
+            out.restore_blocks([], removed=reader.read(said["removed"]))
         if isinstance(out, EmbeddingVariable):
             out._expect(said["count"])
-        out.restore_blocks(blocks, removed=removed, arrays=arrays, step=step)
+        waiting = blocks_of(reader, said, others)
+        block = next(waiting, None)
+        while block is not None:  # one is read and checked while the one before it is put into the table
+            put = functools.partial(out.restore_blocks, [block])
+            _, block = run_together([put, functools.partial(next, waiting, None)])
+    out.restore_blocks([], arrays=arrays, step=node["settings"].get("step"))
     return out
 
 

@@ -1,16 +1,29 @@
 """Optimiser steps on rows: the gradient of each unique row is summed and applied at once, in place.
 
 Weights and state are C-contiguous (rows, width) arrays; unique row k is row ids[k] of them, or row k where `ids` is
-None. `g` is (starts, positions, sources, segments, factors, scale, limit) of `sparse_gradients.row_gradient`, `acc`
-room for one row. Ids are trusted and distinct, so [lo, hi) may be split between threads, and the result is the
-same to the bit.
+None. `g` is (starts, positions, sources, segments, factors, scale, limit) of `sparse_gradients.row_gradient`, then the
+lanes by which weights are stored past the cache, or None: rows then start at multiples of 16 bytes and are covered by
+the lanes. `acc` is room for one row, at last for its new weights. Ids are trusted and distinct, so [lo, hi) may be
+split between threads, and the result is the same to the bit.
 """
 
 import math
 
 from autobatch.kernels.jit import jit
 from autobatch.kernels.sparse_gradients import row_gradient
-from autobatch.kernels.vectors import AHEAD, add, load, prefetch_row, put_past_cache, scaled, width
+from autobatch.kernels.vectors import AHEAD, load, prefetch_row, put_past_cache, width
+
+
+@jit
+def _store_row(weights, row, acc, lanes):
+    """weights[row] = acc"""
+    if lanes is None:
+        for j in range(acc.shape[0]):
+            weights[row, j] = acc[j]
+    else:
+        place = weights.ctypes.data + row * weights.strides[0]
+        for column in range(0, acc.shape[0], width(lanes)):
+            put_past_cache(place, column, load(lanes, acc.ctypes.data, column, acc.shape[0]))
 
 
 @jit
@@ -27,24 +40,8 @@ def sgd_rows(weights, ids, lo, hi, acc, g, lr, decay):
         row = k if ids is None else ids[k]
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            weights[row, j] -= lr * decayed(acc[j], decay, weights[row, j])
-
-
-@jit
-def sgd_rows_past_cache(weights, ids, lo, hi, acc, g, lr, decay, lanes):
-    """As `sgd_rows`, to the bit; rows start at multiples of 16 bytes, are covered by the lanes, and are not cached."""
-    for k in range(lo, hi):
-        if ids is not None and k + AHEAD < hi:
-            prefetch_row(weights, ids[k + AHEAD])
-        row = k if ids is None else ids[k]
-        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
-        place = weights.ctypes.data + row * weights.strides[0]
-        for column in range(0, acc.shape[0], width(lanes)):
-            old = load(lanes, place, column, acc.shape[0])
-            step = load(lanes, acc.ctypes.data, column, acc.shape[0])
-            if decay != 0:
-                step = add(step, scaled(old, decay))
-            put_past_cache(place, column, add(old, scaled(step, -lr)))
+            acc[j] = weights[row, j] - lr * decayed(acc[j], decay, weights[row, j])
+        _store_row(weights, row, acc, g[7])
 
 
 @jit
@@ -59,8 +56,8 @@ def momentum_rows(weights, velocity, ids, lo, hi, acc, g, lr, decay, momentum, n
             d = decayed(acc[j], decay, weights[row, j])
             v = momentum * velocity[row, j] + d
             velocity[row, j] = v
-            step = d + momentum * v if nesterov else v
-            weights[row, j] -= lr * step
+            acc[j] = weights[row, j] - lr * (d + momentum * v if nesterov else v)
+        _store_row(weights, row, acc, g[7])
 
 
 @jit
@@ -75,7 +72,8 @@ def adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
             d = decayed(acc[j], decay, weights[row, j])
             s = sums[row, j] + d * d
             sums[row, j] = s
-            weights[row, j] -= lr * d / (math.sqrt(s) + eps)
+            acc[j] = weights[row, j] - lr * d / (math.sqrt(s) + eps)
+        _store_row(weights, row, acc, g[7])
 
 
 @jit
@@ -96,7 +94,8 @@ def row_adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
         sums[row, 0] = s
         rate = lr / (math.sqrt(s) + eps)
         for j in range(width):
-            weights[row, j] -= rate * decayed(acc[j], decay, weights[row, j])
+            acc[j] = weights[row, j] - rate * decayed(acc[j], decay, weights[row, j])
+        _store_row(weights, row, acc, g[7])
 
 
 @jit
@@ -116,7 +115,8 @@ def adam_rows(weights, mean, square, ids, lo, hi, acc, g, step, decay, shrink, b
             v = beta2 * square[row, j] + rest2 * d * d
             mean[row, j] = m
             square[row, j] = v
-            weights[row, j] = decayed(w, -shrink, w) - step * m / (math.sqrt(v) * scale + eps)
+            acc[j] = decayed(w, -shrink, w) - step * m / (math.sqrt(v) * scale + eps)
+        _store_row(weights, row, acc, g[7])
 
 
 @jit
@@ -144,7 +144,8 @@ def rms_rows(weights, square, average, velocity, ids, lo, hi, acc, g, lr, decay,
             if velocity is not None:
                 step += momentum * velocity[row, j]
                 velocity[row, j] = step
-            weights[row, j] -= lr * step
+            acc[j] = weights[row, j] - lr * step
+        _store_row(weights, row, acc, g[7])
 
 
 @jit
@@ -164,7 +165,5 @@ def ftrl_rows(weights, squares, linear, ids, lo, hi, acc, g, alpha, decay, beta,
             z = linear[row, j] + d - (root - math.sqrt(squares[row, j])) / alpha * w
             squares[row, j] = n
             linear[row, j] = z
-            if abs(z) <= l1:
-                weights[row, j] = 0
-            else:
-                weights[row, j] = ((l1 if z > 0 else -l1) - z) / ((beta + root) / alpha + l2)
+            acc[j] = 0 if abs(z) <= l1 else ((l1 if z > 0 else -l1) - z) / ((beta + root) / alpha + l2)
+        _store_row(weights, row, acc, g[7])

@@ -353,10 +353,9 @@ class Optimizer(abc.ABC):
             scratch: memory for the partial sums of a row, kept from step to step: a list with an array for each thread
                 (`scratch(params)` makes one), of the longest row at least and of the parameters' dtype.
             nontemporal: store the weights of tables straight to memory, past the cache, where rows are whole multiples
-                of 16 bytes and the optimiser is SGD without momentum; the others read and write state beside the
-                weights, which is what fills the cache. It pays where a table is much larger than the cache and a
-                step's rows are not read again soon; the seed of this keyword has it on, here it is slower on most
-                machines, since a row was just read and is in the cache already.
+                of 16 bytes. It pays where a table is much larger than the cache and a step's rows are not read again
+                soon; the seed of this keyword has it on, here a step of any optimiser takes about twice as long
+                with it, since a row was just read and is in the cache already.
 
         Returns:
             (params, state) to go on with; the result is the same to the bit whatever the five keywords are.
@@ -422,7 +421,7 @@ class Optimizer(abc.ABC):
         limit = -1.0 if self.clip_value is None else self.clip_value
         ends.append(functools.partial(operator.setitem, state, "step", before + 1))
         if steps:
-            run_steps(steps, kernel, self._streaming(), constants, scale, limit, how, ends)
+            run_steps(steps, kernel, constants, scale, limit, how, ends)
         else:
             call_each(ends)
         new = [leaf.value if leaf.grad is None else result() for leaf, result in zip(leaves, results, strict=True)]
@@ -447,10 +446,6 @@ class Optimizer(abc.ABC):
         width = max((shape_of(leaf)[1] for leaf in tables), default=0)
         dtype = np.result_type(np.float32, *(dtype_of(leaf) for leaf in tables))
         return [np.empty(width, dtype) for _ in range(threads or thread_count())]
-
-    def _streaming(self) -> Callable[..., None] | None:
-        """The kernel of the same step that stores past the cache, if there is one."""
-        return None
 
     def _arrays(self, arrays: list[Any]) -> list[Any]:
         """Weights and state as the kernel takes them."""

@@ -51,9 +51,6 @@ class SGD(Optimizer):
     def slots(self) -> tuple[str, ...]:
         return ("velocity",) if self.momentum else ()
 
-    def _streaming(self) -> Callable[..., None] | None:
-        return None if self.momentum else kernels.sgd_rows_past_cache
-
     def _step(self, step: int, lr: float) -> _Step:
         if not self.momentum:
             return kernels.sgd_rows, _numbers(lr, self.weight_decay)

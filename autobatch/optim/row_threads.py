@@ -165,7 +165,7 @@ class Running:
         threads: how many at most; None: as many as there are cores, where there is enough to do.
         parts: into how many tasks a parameter's rows are cut; None: by their size.
         scratch: arrays of one dimension for partial sums, one for each thread; None: allocated.
-        past_cache: weights are stored straight to memory, where the step and the rows allow it.
+        past_cache: weights are stored straight to memory, where the rows allow it.
     """
 
     threads: int | None = None
@@ -177,7 +177,6 @@ class Running:
 def run_steps(
     steps: Sequence[RowStep],
     kernel: Callable[..., None],
-    streaming: Callable[..., None] | None,
     numbers: Callable[[Any], Sequence[Any]],
     scale: float,
     limit: float,
@@ -187,7 +186,6 @@ def run_steps(
     """Run `kernel` on every row of every step, then write back; all of it or nothing.
 
     Args:
-        streaming: the kernel of the same step that stores past the cache, where it is asked for and rows allow it.
         scale: what gradients are multiplied with; limit: where their elements are cut, -1 for nowhere.
         ends: called when all is written; like what writes back, they may be called twice.
     """
@@ -197,12 +195,10 @@ def run_steps(
     spaces = [_spaces(steps, own) for own in itertools.islice([*(how.scratch or ()), *[None] * count], count)]
     prepared = {}
     for step in steps:
-        real, call, extra = step.dtype.type, kernel, tuple(numbers(step.dtype.type))
+        real, extra = step.dtype.type, tuple(numbers(step.dtype.type))
+        call = kernel.dispatcher if isinstance(kernel, Kernel) else kernel  # which is entered without Python
         lanes = _lanes_past_cache(step) if how.past_cache else None
-        if streaming is not None and lanes is not None:
-            call, extra = streaming, (*extra, lanes)
-        call = call.dispatcher if isinstance(call, Kernel) else call  # which is entered without Python
-        gradient = (*step.pieces, real(scale), real(limit))
+        gradient = (*step.pieces, real(scale), real(limit), lanes)
         prepared[id(step)] = call, gradient, extra
         if len(steps) > 1:  # no row: what cannot be compiled fails before another step is taken
             call(*step.arrays, step.ids, 0, 0, spaces[0][step.dtype][: step.width], gradient, *extra)

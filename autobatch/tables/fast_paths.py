@@ -39,9 +39,7 @@ def direct_bags(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, clo
         return None
     if not (table.ndim == 2 and ids.ndim == offsets.ndim == 1 and ids.flags.carray and offsets.flags.carray):
         return None
-    if of_keys and (
-        dtype is not table.key_dtype or table.insert_on == "lookup"
-    ):  # bad offsets would bring keys to life
+    if of_keys and (dtype is not table.key_dtype or table.insert_on == "lookup"):  # no bad offsets before it
         return None
     if weights is not None and not (
         norm == SUM

@@ -179,7 +179,7 @@ def test_rows_that_are_not_repeated(dtype, factors):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_updates_touch_the_named_rows_only(dtype):
     ids, grads = np.array([3, 1]), make((2, 2), dtype)
-    pieces = (np.array([0, 1, 2]), np.array([0, 1]), grads, None, None, dtype(1), dtype(-1))
+    pieces = (np.array([0, 1, 2]), np.array([0, 1]), grads, None, None, dtype(1), dtype(-1), None)
     for kernel, states, numbers in [
         (optimizer_steps.sgd_rows, 0, (0.1, 0.0)),
         (optimizer_steps.momentum_rows, 1, (0.1, 0.0, 0.9)),
@@ -200,7 +200,7 @@ def test_updates_touch_the_named_rows_only(dtype):
 
 def test_the_row_wise_update():
     weights, sums, g = np.ones((3, 2)), np.zeros((3, 1)), np.array([[3.0, 4.0]])
-    pieces = (np.array([0, 1]), np.array([0]), g, None, None, 1.0, -1.0)
+    pieces = (np.array([0, 1]), np.array([0]), g, None, None, 1.0, -1.0, None)
     optimizer_steps.row_adagrad_rows(weights, sums, np.array([1]), 0, 1, np.empty(2), pieces, 0.1, 0.0, 0.0)
     assert sums[:, 0].tolist() == [0, 12.5, 0]
     np.testing.assert_allclose(weights[1], 1 - 0.1 * g[0] / np.sqrt(12.5))

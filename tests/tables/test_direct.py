@@ -89,3 +89,26 @@ def test_options_are_checked_all_the_same():
     for options in ({"bad_ids": "maybe"}, {"mode": "median"}, {"sparse": True}, {"max_norm": -1.0}):
         with pytest.raises(ab.errors.UnsupportedError, match=f"{next(iter(options))}="):
             ab.embedding_bag(*arguments, **options)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("there", [[], [7, -3], [7, -3, 2**63 - 1, 5]], ids=len)
+def test_bags_of_keys_are_those_of_a_dense_table_of_all(mode, there):
+    users = ab.EmbeddingVariable(5, seed=3)
+    users.insert(there)
+    keys, offsets = np.array([7, 5, 7, -3, 2**63 - 1]), np.array([0, 0, 3, 5])
+    expected = ab.embedding_bag(
+        [0, 1, 0, 2, 3], users[[7, 5, -3, 2**63 - 1]], offsets, mode=mode, include_last_offset=True
+    )
+    found = direct(keys, users, offsets, mode, None, True)
+    assert found is not None
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(ab.embedding_bag(keys, users, offsets, mode=mode, include_last_offset=True), expected)
+    assert len(users) == len(there)
+
+
+def test_wrong_offsets_bring_no_key_to_life():
+    users = ab.EmbeddingVariable(5, insert_on="lookup")
+    with pytest.raises(ab.errors.BadIdError, match="offset"):
+        ab.embedding_bag(np.array([1, 2]), users, np.array([1, 0]), mode="sum")
+    assert len(users) == 0

@@ -5,7 +5,6 @@ import pytest
 
 import autobatch as ab
 from autobatch.core.threads import split_work
-from autobatch.kernels import optimizer_steps as kernels
 from autobatch.optim import SGD, Adagrad, Indexer
 from autobatch.optim import row_threads as steps_module
 from autobatch.testing import inspect
@@ -41,7 +40,7 @@ def test_s0_24_past_the_cache_to_the_bit(width, dtype):
         whole = np.full((52, width), 77, dtype)
         whole[1:-1] = start
         table, opt = ab.EmbeddingTable(whole[1:-1]), SGD(0.1, weight_decay=0.01, clip_value=1.5)
-        with inspect.watched(kernels, "sgd_rows_past_cache") as calls:
+        with inspect.watched(steps_module, "VectorLayout") as calls:
             opt.update(table, ab.SparseRows(ids, rows, 50), opt.init(table), nontemporal=nontemporal)
         assert (whole[[0, -1]] == 77).all()
         found.append(table.weights.copy())
@@ -54,15 +53,41 @@ def test_s0_24_past_the_cache_to_the_bit(width, dtype):
     assert bool(calls) == whole_lines
 
 
-def test_s0_24_optimisers_with_state_take_it_and_do_as_ever():
-    """S0.24."""
-    found = []
+EVERY = {
+    "SGD": lambda: SGD(0.1),
+    "momentum": lambda: SGD(0.1, momentum=0.9, nesterov=True),
+    "Adagrad": lambda: Adagrad(0.1),
+    "RowWiseAdagrad": lambda: ab.optim.RowWiseAdagrad(0.1),
+    "Adam": lambda: ab.optim.Adam(0.1),
+    "AdamW": lambda: ab.optim.AdamW(0.1),
+    "RMSProp": lambda: ab.optim.RMSProp(0.1, centered=True, momentum=0.5),
+    "FTRL": lambda: ab.optim.FTRL(0.1, l1=0.5),
+}
+
+
+@pytest.mark.parametrize("kind", ["dense", "keys"])
+@pytest.mark.parametrize("name", EVERY)
+def test_s0_24_every_optimiser_stores_past_the_cache_to_the_bit(name, kind):
+    """S0.24: of a table, and of one of keys, whose rows lie as a table's do."""
+    assert {type(make_one()).__name__ for make_one in EVERY.values()} == {*ab.optim.__all__} - {"Indexer", "Optimizer"}
+    random = np.random.default_rng(3)
+    ids, start = random.integers(0, 50, 90), random.standard_normal((50, 20)).astype(np.float32)
+    found, rows_known = [], 50 if kind == "dense" else None
     for nontemporal in (False, True):
-        table, opt = ab.EmbeddingTable(np.ones((5, 4), np.float32)), Adagrad(0.1)
-        grad = ab.SparseRows([1, 1], np.ones((2, 4), np.float32), 5)
-        opt.update(table, grad, opt.init(table), nontemporal=nontemporal)
-        found.append(table.weights)
+        if kind == "dense":
+            table = ab.EmbeddingTable(start.copy())
+        else:
+            table = ab.EmbeddingVariable(20)
+            table.assign(np.arange(50), start)
+        opt, rows = EVERY[name](), np.random.default_rng(4).standard_normal((3, 90, 20)).astype(np.float32)
+        state = opt.init(table)
+        with inspect.watched(steps_module, "VectorLayout") as calls:
+            for step in rows:
+                opt.update(table, ab.SparseRows(ids, step, rows_known), state, nontemporal=nontemporal)
+        assert bool(calls) == nontemporal
+        found.append(ab.lookup(table, np.arange(50)))
     np.testing.assert_array_equal(*found)
+    assert (found[0][np.unique(ids)] != start[np.unique(ids)]).any(1).all()
 
 
 @pytest.mark.parametrize("opt", [SGD(0.1), Adagrad(0.1)], ids=lambda opt: type(opt).__name__)

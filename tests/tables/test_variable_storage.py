@@ -59,6 +59,18 @@ def test_growth_moves_the_index_a_part_at_a_time(monkeypatch):
     assert users.contains(users.keys()).all()
 
 
+def test_a_row_is_not_taken_for_a_code():
+    """In a line of the index codes and rows stand in turn, and are compared at once."""
+    keys = kernels.coded(np.arange(0, 4000, dtype=np.uint64))  # whose codes are the rows of others
+    users = ab.EmbeddingVariable(1)
+    users.insert(keys[::2])
+    np.testing.assert_array_equal(users.contains(keys), np.arange(4000) % 2 == 0)
+    rows = (users.row_addresses(keys[::2]) - users.row_addresses(keys[:1])) // users.row_bytes
+    np.testing.assert_array_equal(rows, np.arange(2000))
+    users.remove(keys[::4])
+    np.testing.assert_array_equal(users.contains(keys), np.arange(4000) % 4 == 2)
+
+
 def test_memory_is_taken_when_keys_come():
     users, opt = ab.EmbeddingVariable(16), ab.optim.Adagrad(0.1)
     opt.init(users)
