@@ -245,6 +245,13 @@ class GraphSegment:
         self.rows.append(row)
         return -len(self.rows)
 
+    def leave(self) -> None:
+        """Let the handles of values from outside be entered anew."""
+        for handle in self.entered:
+            if handle.segment is self and handle.source is not None:  # else it was written to, and is a node now
+                handle.segment = None
+        self.entered = []
+
     def resolve(self, handle: Any) -> None:
         """Let a handle of a launched node hold its own buffer, and no longer the segment."""
         if self.error is not None:
@@ -269,10 +276,7 @@ def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats, 
         segment.done = True
         raise
     finally:
-        for handle in segment.entered:
-            if handle.segment is segment and handle.source is not None:  # else it was written to, and is a node now
-                handle.segment = None
-        segment.entered = []
+        segment.leave()
         segment.sigs, segment.refs = [], []
         segment.sources, segment.rows, segment.keep = [], [], []
         segment.large = {}

@@ -23,6 +23,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Items,
     Keyed,
     Listed,
+    NodeOrNumber,
     NotCovered,
     Parts,
     RecordedNode,
@@ -32,7 +33,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     join,
 )
 from autobatch.rewrite.recorders.value_writer import ValueWriter
-from autobatch.rewrite.recorders.versions import Version
+from autobatch.rewrite.recorders.versions import Definition, Version
 from autobatch.rewrite.taped_forms import listed
 from autobatch.syntax.source import NoSourceError
 
@@ -204,7 +205,15 @@ class CallWriter(ValueWriter):
             if isinstance(first, Const):
                 return self.read(self.written.constants.compute, "len", len, first.number)
             if isinstance(first, Listed):
-                return Term(PLAIN, f"{self.written.named(function.number)}({self.text(args[0])})", simple=True)
+                return self.counted(args[0])
+        if (
+            value in (bool, int, float)
+            and len(args) == 1
+            and not named
+            and isinstance(first, RecordedNode | NodeOrNumber)
+        ):
+            number = self.waited(args[0], exact=value is not bool)
+            return Term(PLAIN, f"{self.written.named(function.number)}({number.text})", simple=True)
         if value is isinstance and len(args) == 2 and isinstance(args[1].kind, Const):
             return self._isinstance(function, args[0], args[1].kind)
         if value in (zip, enumerate, reversed, list, tuple) and args:
@@ -216,6 +225,10 @@ class CallWriter(ValueWriter):
         texts = [self.text(self.check(each)) for each in args]
         text = f"{self.written.named(function.number)}({', '.join(texts)})"
         return Term(PLAIN, text, simple=value in (len, int, float, bool, str, abs, ord, chr))
+
+    def counted(self, value: Term) -> Term:
+        """How long a list is here: what comes later in the same expression may change it."""
+        return Term(PLAIN, self.kept(Term(PLAIN, f"_ab_len({self.text(value)})")).text, simple=True)
 
     def _isinstance(self, function: Const, value: Term, classes: Const) -> Term:
         each = classes.value if type(classes.value) is tuple else (classes.value,)
@@ -267,13 +280,13 @@ class CallWriter(ValueWriter):
             value = self.env.names.get(name)
             if value is not None:
                 env[name] = value
-        return self._version_call(closure.tree, self.version.blocks, self.version.scope, None, None, owner, env)
+        return self._version_call(Definition(closure.tree, self.version.blocks, self.version.scope, owner=owner), env)
 
     def _user_call(
         self, tree: Any, blocks: Any, function: types.FunctionType, origin: int | None, args: Any, named: Any
     ) -> Term:
         env = self._bound_arguments(tree, function, origin, args, named)
-        return self._version_call(tree, blocks, function.__globals__, function, origin, None, env)
+        return self._version_call(Definition(tree, blocks, function.__globals__, function, origin), env)
 
     def _bound_arguments(
         self, tree: ast.FunctionDef, function: Any, origin: int | None, args: list[Term], named: dict[str, Term]
@@ -306,16 +319,16 @@ class CallWriter(ValueWriter):
             raise NotCovered("a call with arguments that do not fit")
         return {name: env[name] for name in every}
 
-    def _version_call(
-        self, tree: Any, blocks: Any, scope: Any, function: Any, origin: int | None, owner: Any, env: dict[str, Term]
-    ) -> Term:
+    def _version_call(self, of: Definition, env: dict[str, Term]) -> Term:
         kinds = {name: value.kind for name, value in env.items()}
         if any(isinstance(kind, Items) for kind in kinds.values()):
             raise NotCovered("an iterator as an argument")
-        version = self.written.version(tree, blocks, scope, function, origin, owner, kinds)
+        version = self.written.version(of, kinds)
         texts = [self.text(env[name]) for name in version.given]
         result = self.fresh()
-        self.emit(f"{result} = {version.name}({', '.join(texts)})")
+        if version.waits and not self.version.waits:
+            self.version.waits = self.written.changed = True
+        self.emit(f"{result} = {'yield from ' * version.waits}{version.name}({', '.join(texts)})")
         return Term(version.result, result)
 
     def _method(self, base: Term, name: str, node: ast.Call) -> Term:
@@ -337,6 +350,8 @@ class CallWriter(ValueWriter):
                 return self.kept(Term(kind.item, f"{base.text}.pop({', '.join(map(self.text, args))})"))
             raise NotCovered(f".{name} of a list")
         if isinstance(kind, RecordedNode):
+            if name in ("item", "tolist") and not node.args and not node.keywords:
+                return self.waited(base, shapes=name == "tolist")
             if name not in METHODS:
                 raise NotCovered(f".{name} of an array")
             args, named = self._arguments(node)

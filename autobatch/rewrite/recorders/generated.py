@@ -39,7 +39,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     without_values,
 )
 from autobatch.rewrite.recorders.statement_writer import write_version
-from autobatch.rewrite.recorders.versions import BlockSite, Misfit, Written
+from autobatch.rewrite.recorders.versions import BlockSite, Definition, Misfit, Wait, Written
 from autobatch.syntax.source import PARSING
 
 __all__ = ["FunctionRecorders", "forget_recorders", "recorders_of"]
@@ -202,7 +202,7 @@ class _GeneratedForm:
     """A recorder.
 
     Attributes:
-        constants: what it relies on; used, operands, sites, recipes, attributes: as `versions.Written` has them.
+        constants: what it relies on; used, operands, sites, recipes, waits, attributes: as `versions.Written` has them.
         make: makes the function, of what belongs to a map and a segment.
         result: the kind of what it gives.
         blocks: what its functions have; met: how many kinds of inputs they had met; misfits, fits: how many
@@ -214,6 +214,7 @@ class _GeneratedForm:
     operands: dict[int, Aval]
     sites: list[tuple[BlockSite, bool]]
     recipes: list[Any]
+    waits: list[Wait]
     attributes: list[str]
     make: Callable[..., Any]
     result: RecorderKind
@@ -271,7 +272,7 @@ def _form_of(
     if set(kinds) != set(every):
         raise NotCovered("an argument that the function does not have")
     root = written.version(
-        tree, own_blocks, function.__globals__, function, None, None, {name: kinds[name] for name in every}
+        Definition(tree, own_blocks, function.__globals__, function), {name: kinds[name] for name in every}
     )
     written.settle(write_version)
     if root.result is NOTHING:
@@ -293,12 +294,16 @@ def _form_of(
     names[names.index("_ab_sites") : names.index("_ab_sites") + 1] = [f"_ab_t{number}" for number in sites]
     lines = [f"def _make({', '.join(names)}):", *body]
     lines.append(f"    def record({columns_order}):")
-    lines.append(f"        return _ab_finish({root.name}({order}))")
+    called = f"{root.name}({order})"
+    lines.append(f"        return (yield from {called})" if root.waits else f"        return _ab_finish({called})")
     functions = [version.name for version in written.versions.values()]
     lines.append("    def forget():")
     lines.append(f"        nonlocal {', '.join(functions)}")
     lines.append(f"        {' = '.join(functions)} = None")
-    lines.append("    return record, forget")
+    lines.append("    def room(most):")
+    lines.append("        nonlocal _ab_most")
+    lines.append("        _ab_most = most")
+    lines.append("    return record, forget, room")
     source = "\n".join(lines)
     space: dict[str, Any] = {"__builtins__": {}}
     exec(compile(source, f"<recorder of {function.__qualname__}>", "exec", dont_inherit=True), space)
@@ -311,6 +316,7 @@ def _form_of(
         dict(written.operands),
         [written.sites[number] for number in sites],
         written.recipes,
+        written.waits if root.waits else [],
         sorted(written.attributes),
         space["_make"],
         result,
@@ -383,6 +389,7 @@ class _BoundForm:
         self._entered: dict[int, int] = {}
         self._seen: list[np.ndarray] = []  # arrays of the example that is being recorded
         self._forget: Callable[[], Any] = bool
+        self._set_room: Callable[[int], Any] = bool
         self._bind()
 
     def _bind(self) -> None:
@@ -426,12 +433,11 @@ class _BoundForm:
             if aval is not expected:
                 raise Misfit
             operands.append(ref)
-        room = max(trace._room, 0) // max(self._largest, 1)
         self.end()
         self._entered = {}
         self._seen = []
         recorded: Callable[..., Any]
-        recorded, self._forget = form.make(
+        recorded, self._forget, self._set_room = form.make(
             *[values[number] for number in form.used],
             *operands,
             *self._tails,
@@ -453,8 +459,8 @@ class _BoundForm:
             self._constant,
             self._own,
             self._box,
-            self._finish,
-            len(segment.sigs) + room,
+            self.finished,
+            self._most(),
             segment.sigs,
             segment.rows,
             segment.sigs.extend,
@@ -466,6 +472,33 @@ class _BoundForm:
             segment.rows.extend,
         )
         return recorded
+
+    def make_room(self) -> None:
+        """Let the function record as much as fits into the memory budget, from here on."""
+        self._entered = {}
+        self._set_room(self._most())
+
+    def note_seen(self) -> None:
+        """Note which arrays of its own an example has looked into."""
+        for each in self._seen:
+            self._trace.inputs.add(each, self._trace.example)
+        self._seen.clear()
+
+    def _most(self) -> int:
+        return len(self._trace.segment.sigs) + max(self._trace._room, 0) // max(self._largest, 1)
+
+    @property
+    def waits(self) -> Sequence[Wait]:
+        """The places where it waits for values: the function is a generator if there are any."""
+        return self._form.waits
+
+    def is_still(self) -> bool:
+        """Whether what it relies on reads as it did, to the object."""
+        try:
+            values = self._form.constants.now(self._roots)
+        except Changed:
+            return False
+        return all(map(_is_one, values, self._values))
 
     def end(self) -> None:
         """Let go of the function, which refers to itself."""
@@ -518,11 +551,14 @@ class _BoundForm:
     def _box(self, ref: int, aval: Aval) -> LazyArray:
         return LazyArray(self._trace, aval, self._trace.segment, ref)
 
-    def _finish(self, result: Any) -> Any:
+    def finished(self, result: Any) -> Any:
+        """The result of the function as Python has it.
+
+        Raises:
+            Misfit: there is none.
+        """
         self._form.fits += 1
-        for each in self._seen:
-            self._trace.inputs.add(each, self._trace.example)
-        self._seen.clear()
+        self.note_seen()
         return _finished(self._form.result, result, self._trace, {})
 
 
@@ -559,6 +595,13 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
     if type(value) not in _RESULTS:
         raise Misfit
     return value
+
+
+def _is_one(a: Any, b: Any) -> bool:
+    """Whether two reads gave the same."""
+    if type(a) is LazyArray and type(b) is LazyArray:
+        return a.source is b.source
+    return a is b or type(a) in SCALARS
 
 
 class _Tails(dict[Any, Any]):

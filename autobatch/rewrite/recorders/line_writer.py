@@ -63,6 +63,7 @@ class LineWriter:
         self.lines: list[str] = []
         self.depth = 0
         self.counter = 0
+        self.line = 0  # of the user's statement
         self.exhausted: set[int] = set()  # ids of the generators that are arguments of what asks for all of their items
         self.env: Env = Env({}, set())
 
@@ -179,6 +180,29 @@ class LineWriter:
         self.emit("else:")
         self.lines += nodes
         return Term(out, name)
+
+    def waited(self, value: Term, exact: bool = True, shapes: bool = False) -> Term:
+        """A number that is needed as it is: the example waits for it.
+
+        Args:
+            exact: as `Wait` has it; shapes: an array of any shape will do, which becomes lists of numbers.
+
+        Raises:
+            NotCovered: it is no number.
+        """
+        kind = value.kind
+        if isinstance(kind, NodeOrNumber):
+            return self.either(value, lambda each: each if each.kind is PLAIN else self.waited(each, exact))
+        if (
+            not isinstance(kind, RecordedNode)
+            or (kind.aval.shape and not shapes)
+            or kind.aval.dtype.char not in "?bhilqBHILQefd"
+        ):
+            raise NotCovered("a value of an array that is waited for")
+        number = self.written.wait(self.version, self.line, exact)
+        name = self.fresh()
+        self.emit(f"{name} = yield {self.text(value)}, {number}")
+        return Term(PLAIN, name, simple=not kind.aval.shape)
 
     def converted(self, value: Term, kind: RecorderKind) -> str:
         """The source of a value as one of a wider kind.
