@@ -10,7 +10,7 @@ import functools
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,7 +47,7 @@ from autobatch.lazy.schedule import Schedule
 from autobatch.ops.numpy.joining import stack_p
 from autobatch.ops.rules.index_rule import shown
 
-__all__ = ["BlockCall", "GraphSegment", "Launches", "Signature", "Stats", "launch_segment"]
+__all__ = ["BlockCall", "GraphSegment", "Kept", "Launches", "Signature", "Stats", "launch_segment"]
 
 
 _LARGE = 8192  # bytes
@@ -213,6 +213,20 @@ class LargeConstant:
         return np.array_equal(self.held, self.content, equal_nan=self.held.dtype.kind in "fc")
 
 
+class Kept(NamedTuple):
+    """Rows of buffers, which a segment has from outside.
+
+    Attributes:
+        buffers: all there are; first: the number of the first of the rows among the values from outside.
+        which, rows: (n,) int64, of each value its buffer and its row.
+    """
+
+    buffers: list[Any]
+    first: int
+    which: np.ndarray
+    rows: np.ndarray
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class GraphSegment:
     """The part of a graph that is launched together.
@@ -220,7 +234,7 @@ class GraphSegment:
     Attributes:
         sigs: the signature number of each node, -1 for a further output of the node before; refs: the operands of
             each node, one after the other.
-        sources, rows: the external values; row -1 is the whole value.
+        sources, rows: the external values; row -1 is the whole value, or one that is `kept`.
         large: large constants, by their references.
         keep: objects whose id is in use; entered: handles of values from outside, which let go of the segment after it.
         done: it was launched; `buffers`, `buffer_of` and `row_of` then say where each node's value is.
@@ -233,6 +247,7 @@ class GraphSegment:
     large: dict[int, LargeConstant] = dataclasses.field(default_factory=dict)
     keep: list[Any] = dataclasses.field(default_factory=list)
     entered: list[Any] = dataclasses.field(default_factory=list)
+    kept: Kept | None = None
     done: bool = False
     error: BaseException | None = None
     buffers: list[Any] = dataclasses.field(default_factory=list)
@@ -342,6 +357,8 @@ class Launches:
         self._buffer_of = np.full(graph.count + len(segment.rows), -1, np.int64)
         self._row_of = np.zeros(len(self._buffer_of), np.int64)
         held = self._hold(segment.rows)
+        if segment.kept is not None:
+            held += self._keep(segment.kept, len(held))
         outputs = np.array([1 if sig.block is None else len(sig.block.outs) for sig in sigs], np.int64)
         self._number = len(held)  # of the next buffer
         self.buffers = Buffers(segment.buffers, len(held) + int(outputs.sum()))
@@ -375,6 +392,14 @@ class Launches:
                 self._buffer_of[~i] = number
                 self._row_of[~i] = row
         return held
+
+    def _keep(self, kept: Kept, number: int) -> list[Any]:
+        """Note the places of rows that are kept, of buffers from this number on; these buffers."""
+        used, inverse = np.unique(kept.which, return_inverse=True)
+        places = slice(-kept.first - len(kept.rows), -kept.first or None)
+        self._buffer_of[places] = inverse[::-1] + number
+        self._row_of[places] = kept.rows[::-1]
+        return [kept.buffers[each] for each in used.tolist()]
 
     def run(self, k: int, sig: Any, stats: Stats) -> int:
         """Make launch number k, of calls of this signature; how many they are."""

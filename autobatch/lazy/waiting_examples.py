@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autobatch.lazy.launching import GraphSegment
+from autobatch.lazy.launching import GraphSegment, Kept
 from autobatch.lazy.trace import Trace
 
 __all__ = ["MISFIT", "WAITS", "Generating", "Rounds"]
@@ -52,49 +52,101 @@ class Generating(Protocol):
 
 
 class _Numbered(GraphSegment):
-    """A segment that is never over: its first `begun` nodes have been launched."""
+    """A segment that is never over: nodes keep their numbers, and those that were launched have values.
 
-    __slots__ = ("begun",)
+    Values of one shape and dtype are rows of one array, wherever they come from: an operand is one gather. Those of
+    another interpreter stay in the buffers of their launches.
+
+    Attributes:
+        buffer_of, row_of: of each node; no buffer (-1) for one that waits to be launched.
+        begun: nodes from here on are new.
+    """
+
+    __slots__ = ("_pools", "_used", "begun")
 
     def __init__(self) -> None:
-        super().__init__(done=True, buffer_of=np.empty(1024, np.int64), row_of=np.empty(1024, np.int64))
+        super().__init__(done=True, buffer_of=np.full(1024, -1, np.int64), row_of=np.zeros(1024, np.int64))
         self.begun = 0
+        self._pools: dict[Any, int] = {}  # the numbers of the arrays, by shape and dtype of a row
+        self._used: dict[int, int] = {}  # how many rows of each
 
     def part(self) -> GraphSegment:
         """What was recorded since the last launch, as a segment; what is older is from outside of it."""
         refs = np.array(self.refs, np.int64)
-        rows, sources = self.rows.copy(), self.sources.copy()
         old = np.flatnonzero((refs >= 0) & (refs < self.begun))
+        numbers = refs[old]
         refs[refs >= 0] -= self.begun
+        first = len(self.rows)
+        out = GraphSegment(self.sigs[self.begun :], refs, self.sources.copy(), self.rows.copy(), dict(self.large))
         if len(old):
-            numbers = refs[old] + self.begun
-            buffers = self.buffers
-            refs[old] = -np.arange(len(rows) + 1, len(rows) + len(old) + 1)
-            rows += self.row_of[numbers].tolist()
-            sources += [buffers[each] for each in self.buffer_of[numbers].tolist()]
-        sigs = self.sigs[self.begun :] if self.begun else self.sigs.copy()
-        return GraphSegment(sigs, refs, sources, rows, dict(self.large))
+            refs[old] = -np.arange(first + 1, first + len(old) + 1)
+            out.rows += [-1] * len(old)
+            out.sources += [None] * len(old)
+            out.kept = Kept(self.buffers, first, self.buffer_of[numbers], self.row_of[numbers])
+        return out
 
-    def take(self, part: GraphSegment, count: int) -> int:
-        """Note where the values of a launched part are; how many bytes they take."""
+    def take(self, part: GraphSegment) -> None:
+        """Note where the values of a launched part are."""
+        count = len(self.sigs) - self.begun
         end = self.begun + count
         while end > len(self.buffer_of):
-            self.buffer_of = np.concatenate([self.buffer_of, self.buffer_of])
-            self.row_of = np.concatenate([self.row_of, self.row_of])
-        self.buffer_of[self.begun : end] = part.buffer_of[:count] + len(self.buffers)
-        self.row_of[self.begun : end] = part.row_of[:count]
-        known = len(self.buffers)
-        self.buffers += part.buffers
+            self.buffer_of = np.concatenate([self.buffer_of, np.full_like(self.buffer_of, -1)])
+            self.row_of = np.concatenate([self.row_of, np.zeros_like(self.row_of)])
+        which, rows = part.buffer_of[:count], part.row_of[:count]
+        for number in np.flatnonzero(np.bincount(which)).tolist():
+            mine = which == number
+            at, shift = self._stored(part.buffers[number])
+            self.buffer_of[self.begun : end][mine] = at
+            self.row_of[self.begun : end][mine] = rows[mine] + shift
         self.begun = end
-        return sum(getattr(each, "nbytes", 0) for each in self.buffers[known:])
 
-    def drop(self, live: set[int]) -> int:
-        """Let go of the buffers of which none of these nodes' values is a part; how many bytes are left."""
-        used = np.zeros(len(self.buffers), bool)
-        used[self.buffer_of[sorted(live)]] = True
-        for number in np.flatnonzero(~used).tolist():
-            self.buffers[number] = None
-        return sum(getattr(each, "nbytes", 0) for each in self.buffers)
+    def _stored(self, buffer: Any) -> tuple[int, int]:
+        """The number of the buffer where these rows are, and of the first of them in it."""
+        if type(buffer) is not np.ndarray:
+            self.buffers.append(buffer)
+            return len(self.buffers) - 1, 0
+        kind = buffer.shape[1:], buffer.dtype
+        number = self._pools.get(kind)
+        if number is None:
+            number = self._pools[kind] = len(self.buffers)
+            self.buffers.append(np.empty((4 * len(buffer), *buffer.shape[1:]), buffer.dtype))
+            self._used[number] = 0
+        start = self._used[number]
+        self._used[number] = end = start + len(buffer)
+        pool = self.buffers[number]
+        if end > len(pool):
+            self.buffers[number] = larger = np.empty((2 * end, *pool.shape[1:]), pool.dtype)
+            larger[:start] = pool[:start]
+            pool = larger
+        pool[start:end] = buffer
+        return number, start
+
+    def resolve(self, handle: Any) -> None:
+        """Let a handle of a launched node hold its own value."""
+        super().resolve(handle)
+        if type(handle.source) is np.ndarray:
+            handle.source, handle.row = handle.source[handle.row : handle.row + 1].copy(), 0
+
+    @property
+    def nbytes(self) -> int:
+        """What the values take."""
+        rows = sum(self.buffers[number].nbytes for number in self._pools.values())
+        return rows + sum(getattr(each, "nbytes", 0) for each in self.buffers if type(each) is not np.ndarray)
+
+    def drop(self, live: set[int]) -> None:
+        """Let go of all values but those of these nodes."""
+        nodes = np.array(sorted(live), np.int64)
+        nodes = nodes[self.buffer_of[nodes] >= 0]
+        which = self.buffer_of[nodes]
+        for number in range(len(self.buffers)):
+            own = nodes[which == number]
+            if number in self._used:
+                pool = self.buffers[number]
+                self.buffers[number] = pool[self.row_of[own]]
+                self.row_of[own] = np.arange(len(own))
+                self._used[number] = len(own)
+            elif not len(own):
+                self.buffers[number] = None
 
 
 class Rounds:
@@ -110,9 +162,8 @@ class Rounds:
         self._form = form
         self._segment = _Numbered()
         self._consts: dict[Any, int] = {}
-        self._room = self._budget = trace._budget
-        self._nbytes = 0
-        self._outside = self._exchange()
+        self._room = self._most = trace._budget
+        self._exchange()
         try:
             self._function = form.begin()
         finally:
@@ -120,13 +171,12 @@ class Rounds:
         segment = self._segment
         self._fixed = len(segment.rows), len(segment.keep), dict(segment.large), dict(self._consts)
 
-    def _exchange(self) -> int:
+    def _exchange(self) -> None:
         """Let the trace record into our segment; called again: into its own."""
         trace = self._trace
         trace.segment, self._segment = self._segment, trace.segment
         trace.consts, self._consts = self._consts, trace.consts
         trace._room, self._room = self._room, trace._room
-        return 0
 
     def start(self, index: int, given: Sequence[Any]) -> Any:
         """The result of an example that needs no value, `WAITS` or `MISFIT`."""
@@ -139,7 +189,7 @@ class Rounds:
     @property
     def is_full(self) -> bool:
         """Whether what was recorded since the last launch takes half of the memory budget."""
-        return self._room < self._budget // 2
+        return self._room < self._trace._budget // 2
 
     def resume(self, limit: int, launch: Callable[[], None]) -> tuple[list[tuple[int, Any]], list[int]]:
         """Let all examples go on, with the values that they wait for.
@@ -150,9 +200,9 @@ class Rounds:
         Returns:
             (example, result) of those that came to their end, and the examples that have to run.
         """
-        if self._nbytes > self._budget:
-            self._nbytes = self._segment.drop(self._live())
-            self._budget = max(self._budget, 2 * self._nbytes)
+        if self._segment.nbytes > self._most:
+            self._segment.drop(self._live())
+            self._most = max(self._most, 2 * self._segment.nbytes)
         waiting, self.waiting = self.waiting, []
         stats = self._trace.stats
         stats.reads += len(waiting)
@@ -230,11 +280,10 @@ class Rounds:
     def launch(self) -> None:
         """Launch what was recorded."""
         segment = self._segment
-        count = len(segment.sigs) - segment.begun
-        if count:
+        if len(segment.sigs) > segment.begun:
             part = segment.part()
             self._trace.run_segment(part)
-            self._nbytes += segment.take(part, count)
+            segment.take(part)
         rows, kept, large, consts = self._fixed
         segment.refs.clear()
         segment.leave()
