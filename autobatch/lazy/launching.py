@@ -395,10 +395,13 @@ class Launches:
 
     def _keep(self, kept: Kept, number: int) -> list[Any]:
         """Note the places of rows that are kept, of buffers from this number on; these buffers."""
-        used, inverse = np.unique(kept.which, return_inverse=True)
         places = slice(-kept.first - len(kept.rows), -kept.first or None)
-        self._buffer_of[places] = inverse[::-1] + number
         self._row_of[places] = kept.rows[::-1]
+        if (kept.which == kept.which[0]).all():
+            self._buffer_of[places] = number
+            return [kept.buffers[kept.which.item(0)]]
+        used, inverse = np.unique(kept.which, return_inverse=True)
+        self._buffer_of[places] = inverse[::-1] + number
         return [kept.buffers[each] for each in used.tolist()]
 
     def run(self, k: int, sig: Any, stats: Stats) -> int:

@@ -4,8 +4,11 @@ A generator gives the number of the node whose value it needs, and is sent the v
 ours is made for what is between two rounds: a node keeps its number for the whole map, wherever its value is by now.
 """
 
+import bisect
 import collections
+import contextlib
 import gc
+import operator
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
@@ -20,6 +23,7 @@ WAITS: Any = object()
 """What says that an example waits for a value."""
 MISFIT: Any = object()
 """What says that an example is not what its generator is for."""
+_AT_ONCE = 64  # examples, between looks at the memory budget
 _SKIPPED = (int, float, str, bytes, np.ndarray)
 _Waiting = tuple[int, Generator[tuple[int, int], Any, Any], int, int]
 
@@ -41,8 +45,8 @@ class Generating(Protocol):
     def begin(self) -> Callable[..., Any]:
         """The generator function."""
 
-    def make_room(self) -> None:
-        """Another round begins."""
+    def make_room(self) -> int:
+        """Another round begins: how many nodes may be recorded in it."""
 
     def note_seen(self) -> None:
         """Another example goes on."""
@@ -166,6 +170,7 @@ class Rounds:
         self._exchange()
         try:
             self._function = form.begin()
+            self._half = form.make_room() // 2
         finally:
             self._exchange()
         segment = self._segment
@@ -180,16 +185,13 @@ class Rounds:
 
     def start(self, index: int, given: Sequence[Any]) -> Any:
         """The result of an example that needs no value, `WAITS` or `MISFIT`."""
-        self._exchange()
-        try:
-            return self._step(index, self._function(*given), None)
-        finally:
-            self._exchange()
+        ended, misfits = self._go_on([(index, self._function(*given), 0, 0)], [None])
+        return MISFIT if misfits else ended[0][1] if ended else WAITS
 
     @property
     def is_full(self) -> bool:
         """Whether what was recorded since the last launch takes half of the memory budget."""
-        return self._room < self._trace._budget // 2
+        return len(self._segment.sigs) > self._half
 
     def resume(self, limit: int, launch: Callable[[], None]) -> tuple[list[tuple[int, Any]], list[int]]:
         """Let all examples go on, with the values that they wait for.
@@ -204,61 +206,59 @@ class Rounds:
             self._segment.drop(self._live())
             self._most = max(self._most, 2 * self._segment.nbytes)
         waiting, self.waiting = self.waiting, []
+        if waiting[-1][0] >= limit:
+            for _, generator, _, _ in waiting[bisect.bisect_left(waiting, limit, key=operator.itemgetter(0)) :]:
+                generator.close()
+            waiting = [each for each in waiting if each[0] < limit]
         stats = self._trace.stats
         stats.reads += len(waiting)
         for number, times in collections.Counter([each[3] for each in waiting]).items():
             stats.forced[self._form.waits[number].where] += times
+        values = self._values(waiting)
         ended, misfits = [], []
-        for (index, generator, _, _), value in zip(waiting, self._values(waiting), strict=True):
-            if index >= limit:
-                generator.close()
-                continue
+        for start in range(0, len(waiting), _AT_ONCE):
             if self.is_full:
                 launch()
-            self._exchange()
-            try:
-                result = MISFIT if value is MISFIT else self._step(index, generator, value)
-            finally:
-                self._exchange()
-            if result is MISFIT:
-                misfits.append(index)
-            elif result is not WAITS:
-                ended.append((index, result))
+            some = slice(start, start + _AT_ONCE)
+            more, unfit = self._go_on(waiting[some], values[some])
+            ended += more
+            misfits += unfit
         return ended, misfits
 
-    def _step(self, index: int, generator: Any, value: Any) -> Any:
-        """Let one example go on; the trace records into our segment."""
-        trace = self._trace
+    def _go_on(self, waiting: Sequence[_Waiting], values: Sequence[Any]) -> tuple[list[tuple[int, Any]], list[int]]:
+        """Let these examples go on, each until it waits again."""
+        trace, form, still = self._trace, self._form, self.waiting
+        ended, misfits = [], []
+        self._exchange()
         segment = trace.segment
         sigs, refs = segment.sigs, segment.refs
-        nodes, operands = len(sigs), len(refs)
-        trace.example = index
         try:
-            node, number = generator.send(value)
-        except StopIteration as stop:
-            try:
-                result = self._form.finished(stop.value)
-            except Exception:
-                result = MISFIT
-        except Exception:  # whatever it is, it is raised again where the example runs
-            result = MISFIT
-        else:
-            self._form.note_seen()
-            result = WAITS
-            if node < 0:
-                generator.close()
-                result = MISFIT
-            else:
-                self.waiting.append((index, generator, node, number))
-        trace.example = -1
-        if result is MISFIT:
-            del sigs[nodes:]
-            del refs[operands:]
-            trace.failed = None
-        else:
-            table = trace.table
-            trace._room -= sum([table[sig].nbytes for sig in sigs[nodes:] if sig >= 0])
-        return result
+            for (index, generator, _, _), value in zip(waiting, values, strict=True):
+                trace.example = index
+                nodes, operands = len(sigs), len(refs)
+                try:
+                    if value is MISFIT:
+                        raise RuntimeError
+                    node, number = generator.send(value)
+                    form.note_seen()
+                    if node < 0:
+                        raise RuntimeError
+                    still.append((index, generator, node, number))
+                    continue
+                except StopIteration as stop:
+                    with contextlib.suppress(Exception):
+                        ended.append((index, form.finished(stop.value)))
+                        continue
+                except Exception:  # whatever it is, it is raised again where the example runs
+                    generator.close()
+                misfits.append(index)
+                del sigs[nodes:]
+                del refs[operands:]
+                trace.failed = None
+        finally:
+            trace.example = -1
+            self._exchange()
+        return ended, misfits
 
     def _values(self, waiting: Sequence[_Waiting]) -> list[Any]:
         """What each of them waits for; `MISFIT` for what only Python can give."""
@@ -293,7 +293,7 @@ class Rounds:
         self._room = self._trace._budget
         self._exchange()
         try:
-            self._form.make_room()
+            self._half = len(segment.sigs) + self._form.make_room() // 2
         finally:
             self._exchange()
 

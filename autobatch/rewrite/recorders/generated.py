@@ -473,16 +473,19 @@ class _BoundForm:
         )
         return recorded
 
-    def make_room(self) -> None:
-        """Let the function record as much as fits into the memory budget, from here on."""
+    def make_room(self) -> int:
+        """Let the function record as much as fits into the memory budget, from here on; how many nodes that is."""
         self._entered = {}
-        self._set_room(self._most())
+        most = self._most()
+        self._set_room(most)
+        return most - len(self._trace.segment.sigs)
 
     def note_seen(self) -> None:
         """Note which arrays of its own an example has looked into."""
-        for each in self._seen:
-            self._trace.inputs.add(each, self._trace.example)
-        self._seen.clear()
+        if self._seen:
+            for each in self._seen:
+                self._trace.inputs.add(each, self._trace.example)
+            self._seen.clear()
 
     def _most(self) -> int:
         return len(self._trace.segment.sigs) + max(self._trace._room, 0) // max(self._largest, 1)
@@ -587,6 +590,8 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
         if key not in made:
             if type(kind) is Keyed:
                 made[key] = {name: _finished(kind.item, each, trace, made) for name, each in value.items()}
+            elif kind.item is PLAIN and _RESULTS.issuperset(map(type, value)):
+                made[key] = value
             else:
                 made[key] = [_finished(kind.item, each, trace, made) for each in value]
         return made[key]
