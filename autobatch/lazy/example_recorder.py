@@ -101,7 +101,7 @@ class ExampleRecorder:
     @property
     def is_waiting(self) -> bool:
         """Whether any example waits."""
-        return any(rounds.waiting for _, rounds in self._rounds)
+        return any(rounds.is_waiting for _, rounds in self._rounds)
 
     def resume(self, limit: int, launch: Callable[[], None]) -> tuple[list[tuple[int, Any]], list[int]]:
         """Let the examples that wait go on, as `Rounds.resume`."""
@@ -112,7 +112,6 @@ class ExampleRecorder:
         for bound, rounds in self._rounds:
             if doubt and not bound.is_still():
                 misfits += rounds.close()
-                continue
             park, trace.park = trace.park, _never
             try:
                 found, unfit = rounds.resume(limit, launch)

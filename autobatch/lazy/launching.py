@@ -47,7 +47,10 @@ from autobatch.lazy.schedule import Schedule
 from autobatch.ops.numpy.joining import stack_p
 from autobatch.ops.rules.index_rule import shown
 
-__all__ = ["BlockCall", "GraphSegment", "Kept", "Launches", "Signature", "Stats", "launch_segment"]
+__all__ = [
+    "BlockCall", "GraphSegment", "Kept", "Launches", "Signature", "Stats", "launch_segment", "packed_values",
+    "weak_numbers",
+]  # fmt: skip
 
 
 _LARGE = 8192  # bytes
@@ -599,10 +602,9 @@ class Launches:
         if is_weak or ragged or (how <= SAME and head < 0 and not token.ndim):
             refs = self._refs[self._offsets[calls] + position].tolist()
             if is_weak:
-                return _weak([sources[~ref] for ref in refs], token.kind)
+                return weak_numbers([sources[~ref] for ref in refs], token.kind)
             if ragged:
-                values = [self._value(ref) for ref in refs]
-                return Packed(np.concatenate(values), np.cumsum([0, *(len(value) for value in values)]))
+                return packed_values([self._value(ref) for ref in refs])
             if max(refs) < 0:
                 values = [sources[~ref] for ref in refs]
                 if _NUMBERS.issuperset(map(type, values)):  # ids, say: not worth a pool
@@ -653,7 +655,12 @@ def _repeated(out: Any, n: int, aval: Aval) -> Any:
     return rows if n == 1 else np.broadcast_to(rows, (n, *aval.shape))
 
 
-def _weak(values: Sequence[Any], kind: type) -> Any:
+def packed_values(values: Sequence[Any]) -> Packed:
+    """Values of any lengths, one after the other."""
+    return Packed(np.concatenate(values), np.cumsum([0, *(len(value) for value in values)]))
+
+
+def weak_numbers(values: Sequence[Any], kind: type) -> Any:
     """Python numbers: the number itself where all agree (to the sign of zero), else one for each example."""
     first = values[0]
     if values.count(first) == len(values) and (first != 0 or kind in (int, bool) or len(set(map(str, values))) == 1):

@@ -529,8 +529,12 @@ class Trace:
 
     def run_segment(self, segment: GraphSegment) -> None:
         """Launch a segment."""
+        self.run(functools.partial(launch_segment, segment, self.table, self.stats, self.plans))
+
+    def run(self, launch: Callable[[], None]) -> None:
+        """Launch; an error means that the whole run must be repeated as a loop."""
         try:
-            launch_segment(segment, self.table, self.stats, self.plans)
+            launch()
         except SystemError as error:
             cause: BaseException | None = error
             while isinstance(cause, SystemError):  # what a kernel makes of an interrupt that came while it ran

@@ -7,6 +7,7 @@ ours is made for what is between two rounds: a node keeps its number for the who
 import bisect
 import collections
 import contextlib
+import functools
 import gc
 import operator
 from collections.abc import Callable, Generator, Sequence
@@ -14,7 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autobatch.lazy.launching import GraphSegment, Kept
+from autobatch.core.pytree import leaves
+from autobatch.lazy.array import LazyArray
+from autobatch.lazy.numbered_segment import NumberedSegment
 from autobatch.lazy.trace import Trace
 
 __all__ = ["MISFIT", "WAITS", "Generating", "Rounds"]
@@ -55,104 +58,6 @@ class Generating(Protocol):
         """A result as Python has it."""
 
 
-class _Numbered(GraphSegment):
-    """A segment that is never over: nodes keep their numbers, and those that were launched have values.
-
-    Values of one shape and dtype are rows of one array, wherever they come from: an operand is one gather. Those of
-    another interpreter stay in the buffers of their launches.
-
-    Attributes:
-        buffer_of, row_of: of each node; no buffer (-1) for one that waits to be launched.
-        begun: nodes from here on are new.
-    """
-
-    __slots__ = ("_pools", "_used", "begun")
-
-    def __init__(self) -> None:
-        super().__init__(done=True, buffer_of=np.full(1024, -1, np.int64), row_of=np.zeros(1024, np.int64))
-        self.begun = 0
-        self._pools: dict[Any, int] = {}  # the numbers of the arrays, by shape and dtype of a row
-        self._used: dict[int, int] = {}  # how many rows of each
-
-    def part(self) -> GraphSegment:
-        """What was recorded since the last launch, as a segment; what is older is from outside of it."""
-        refs = np.array(self.refs, np.int64)
-        old = np.flatnonzero((refs >= 0) & (refs < self.begun))
-        numbers = refs[old]
-        refs[refs >= 0] -= self.begun
-        first = len(self.rows)
-        out = GraphSegment(self.sigs[self.begun :], refs, self.sources.copy(), self.rows.copy(), dict(self.large))
-        if len(old):
-            refs[old] = -np.arange(first + 1, first + len(old) + 1)
-            out.rows += [-1] * len(old)
-            out.sources += [None] * len(old)
-            out.kept = Kept(self.buffers, first, self.buffer_of[numbers], self.row_of[numbers])
-        return out
-
-    def take(self, part: GraphSegment) -> None:
-        """Note where the values of a launched part are."""
-        count = len(self.sigs) - self.begun
-        end = self.begun + count
-        while end > len(self.buffer_of):
-            self.buffer_of = np.concatenate([self.buffer_of, np.full_like(self.buffer_of, -1)])
-            self.row_of = np.concatenate([self.row_of, np.zeros_like(self.row_of)])
-        which, rows = part.buffer_of[:count], part.row_of[:count]
-        for number in np.flatnonzero(np.bincount(which)).tolist():
-            mine = which == number
-            at, shift = self._stored(part.buffers[number])
-            self.buffer_of[self.begun : end][mine] = at
-            self.row_of[self.begun : end][mine] = rows[mine] + shift
-        self.begun = end
-
-    def _stored(self, buffer: Any) -> tuple[int, int]:
-        """The number of the buffer where these rows are, and of the first of them in it."""
-        if type(buffer) is not np.ndarray:
-            self.buffers.append(buffer)
-            return len(self.buffers) - 1, 0
-        kind = buffer.shape[1:], buffer.dtype
-        number = self._pools.get(kind)
-        if number is None:
-            number = self._pools[kind] = len(self.buffers)
-            self.buffers.append(np.empty((4 * len(buffer), *buffer.shape[1:]), buffer.dtype))
-            self._used[number] = 0
-        start = self._used[number]
-        self._used[number] = end = start + len(buffer)
-        pool = self.buffers[number]
-        if end > len(pool):
-            self.buffers[number] = larger = np.empty((2 * end, *pool.shape[1:]), pool.dtype)
-            larger[:start] = pool[:start]
-            pool = larger
-        pool[start:end] = buffer
-        return number, start
-
-    def resolve(self, handle: Any) -> None:
-        """Let a handle of a launched node hold its own value."""
-        super().resolve(handle)
-        if type(handle.source) is np.ndarray:
-            handle.source, handle.row = handle.source[handle.row : handle.row + 1].copy(), 0
-
-    @property
-    def nbytes(self) -> int:
-        """What the values take."""
-        rows = sum(self.buffers[number].nbytes for number in self._pools.values())
-        return rows + sum(getattr(each, "nbytes", 0) for each in self.buffers if type(each) is not np.ndarray)
-
-    def drop(self, live: set[int]) -> None:
-        """Let go of all values but those of these nodes."""
-        nodes = np.array(sorted(live), np.int64)
-        nodes = nodes[self.buffer_of[nodes] >= 0]
-        which = self.buffer_of[nodes]
-        for number in range(len(self.buffers)):
-            own = nodes[which == number]
-            if number in self._used:
-                pool = self.buffers[number]
-                self.buffers[number] = pool[self.row_of[own]]
-                self.row_of[own] = np.arange(len(own))
-                self._used[number] = len(own)
-            elif not len(own):
-                self.buffers[number] = None
-
-
 class Rounds:
     """The examples of one map whose generators wait.
 
@@ -164,7 +69,8 @@ class Rounds:
         self.waiting: list[_Waiting] = []
         self._trace = trace
         self._form = form
-        self._segment = _Numbered()
+        self._ended: list[tuple[int, Any]] = []
+        self._segment = NumberedSegment()
         self._consts: dict[Any, int] = {}
         self._room = self._most = trace._budget
         self._exchange()
@@ -184,9 +90,15 @@ class Rounds:
         trace._room, self._room = self._room, trace._room
 
     def start(self, index: int, given: Sequence[Any]) -> Any:
-        """The result of an example that needs no value, `WAITS` or `MISFIT`."""
+        """`WAITS`, also for an example that needs no value, or `MISFIT`."""
         ended, misfits = self._go_on([(index, self._function(*given), 0, 0)], [None])
-        return MISFIT if misfits else ended[0][1] if ended else WAITS
+        self._ended += ended
+        return MISFIT if misfits else WAITS
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is anything to go on with."""
+        return bool(self.waiting or self._ended)
 
     @property
     def is_full(self) -> bool:
@@ -206,7 +118,8 @@ class Rounds:
             self._segment.drop(self._live())
             self._most = max(self._most, 2 * self._segment.nbytes)
         waiting, self.waiting = self.waiting, []
-        if waiting[-1][0] >= limit:
+        before = self._given_out()
+        if waiting and waiting[-1][0] >= limit:
             for _, generator, _, _ in waiting[bisect.bisect_left(waiting, limit, key=operator.itemgetter(0)) :]:
                 generator.close()
             waiting = [each for each in waiting if each[0] < limit]
@@ -215,15 +128,22 @@ class Rounds:
         for number, times in collections.Counter([each[3] for each in waiting]).items():
             stats.forced[self._form.waits[number].where] += times
         values = self._values(waiting)
-        ended, misfits = [], []
+        misfits: list[int] = []
         for start in range(0, len(waiting), _AT_ONCE):
             if self.is_full:
                 launch()
             some = slice(start, start + _AT_ONCE)
             more, unfit = self._go_on(waiting[some], values[some])
-            ended += more
+            self._ended += more
             misfits += unfit
-        return ended, misfits
+        return before, misfits
+
+    def _given_out(self) -> list[tuple[int, Any]]:
+        """The results of those that came to their end, once nothing waits to be launched."""
+        if self._segment.pending:
+            return []
+        ended, self._ended = self._ended, []
+        return ended
 
     def _go_on(self, waiting: Sequence[_Waiting], values: Sequence[Any]) -> tuple[list[tuple[int, Any]], list[int]]:
         """Let these examples go on, each until it waits again."""
@@ -278,19 +198,24 @@ class Rounds:
         return found
 
     def launch(self) -> None:
-        """Launch what was recorded."""
-        segment = self._segment
-        if len(segment.sigs) > segment.begun:
-            part = segment.part()
-            self._trace.run_segment(part)
-            segment.take(part)
+        """Launch what is waited for, and what that needs; all that was recorded where nothing is."""
+        trace, segment = self._trace, self._segment
+        segment.take_in(trace.table)
+        wanted = [] if self.is_full else [node for _, _, node, _ in self.waiting]
+        if segment.pending:
+            if wanted and segment.is_plain and not segment.large:
+                trace.run(functools.partial(segment.launch_wanted, wanted, trace.table, trace.stats))
+            else:
+                part = segment.part()
+                trace.run_segment(part)
+                segment.take(part)
         rows, kept, large, consts = self._fixed
-        segment.refs.clear()
+        segment.carry(rows)
         segment.leave()
         segment.large = dict(large)
         self._consts = dict(consts)
-        del segment.sources[rows:], segment.rows[rows:], segment.keep[kept:]
-        self._room = self._trace._budget
+        del segment.keep[kept:]
+        self._room = trace._budget
         self._exchange()
         try:
             self._half = len(segment.sigs) + self._form.make_room() // 2
@@ -299,7 +224,8 @@ class Rounds:
 
     def _live(self) -> set[int]:
         """The numbers of the nodes that the generators may still name, and of others that look like one."""
-        stack: list[Any] = []
+        stack: list[Any] = self._segment.operands.tolist()
+        stack += [each.ref for each in leaves(self._ended) if type(each) is LazyArray]
         for _, generator, node, _ in self.waiting:
             stack.append(node)
             each: Any = generator

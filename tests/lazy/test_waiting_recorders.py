@@ -1,7 +1,7 @@
 """Recorders that wait for values: decoding, search and parsing give what the loop gives, example by example.
 
-To see these tests fail: in `Rounds.launch` leave out the reset of `_consts`, in `_Numbered.part` take old nodes for new
-ones, or let `_values` answer places that want the exact number on a tape.
+To see these tests fail: in `Rounds.launch` leave out the reset of `_consts`, in `heights` what outputs hand on to their
+node, in `NumberedSegment.carry` the new operands, or let `_values` answer for exact numbers on a tape.
 """
 
 import collections
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.lazy import waiting_examples
+from autobatch.lazy.numbered_segment import NumberedSegment
 from autobatch.rewrite.recorders.generated import forget_recorders
 from autobatch.testing.inspect import map_with_stats
 from tests.law import assert_same, normal
@@ -297,21 +297,17 @@ def test_what_others_change_while_an_example_waits_is_seen_as_in_the_loop():
         assert_same(found, [f(x, weights()) for x in IDS])
 
 
-def test_values_that_nobody_names_any_more_are_let_go():
-
+def test_values_that_nobody_names_any_more_are_let_go(monkeypatch):
     kept = []
-    drop = waiting_examples._Numbered.drop
+    drop = NumberedSegment.drop
 
     def noted(self, live):
         kept.append((len(live), self.begun))
         return drop(self, live)
 
     mapped(greedy_by_item, IDS, weights())
-    waiting_examples._Numbered.drop = noted
-    try:
-        with ab.options(memory_budget=2000):
-            mapped(greedy_by_item, IDS, weights())
-    finally:
-        waiting_examples._Numbered.drop = drop
+    monkeypatch.setattr(NumberedSegment, "drop", noted)
+    with ab.options(memory_budget=2000):
+        mapped(greedy_by_item, IDS, weights())
     assert kept
     assert all(live < begun for live, begun in kept)
