@@ -178,6 +178,11 @@ class Signature:
         return out
 
     @property
+    def tail(self) -> tuple[int, ...]:
+        """What a call adds to `GraphSegment.sigs`."""
+        return (self.index,) if self.block is None else self.block.tail
+
+    @property
     def text(self) -> str:
         """What reports show."""
         if not self._text:

@@ -107,14 +107,9 @@ class NumberedSegment(GraphSegment):
     def launch_wanted(self, wanted: Sequence[int], table: Sequence[Signature], stats: Stats) -> None:
         """Launch what these nodes need, themselves included."""
         places = -2 - self.buffer_of[np.array(wanted, np.int64)]
-        height = heights(self._sigs, self._offsets, self.operands, self.buffer_of, places[places >= 0])
-        calls = np.flatnonzero((height >= 0) & (self._sigs >= 0))
-        if not len(calls):
-            return
-        key = (height[calls].max(initial=0) - height[calls]) * len(table) + self._sigs[calls]
-        order = np.argsort(key, kind="stable")
-        key, calls = key[order], calls[order]
-        starts = [*np.flatnonzero(np.diff(key, prepend=-1)).tolist(), len(calls)]
+        where = self._sigs, self._offsets, self.operands, self.buffer_of
+        calls, starts, left = round_of(*where, places[places >= 0], len(table))
+        starts = starts.tolist()
         sigs = [table[number] for number in self._sigs[calls[starts[:-1]]].tolist()]
         errors = np.geterr()
         clock = time.perf_counter
@@ -136,9 +131,8 @@ class NumberedSegment(GraphSegment):
             stats.launched(sig.op.name, sig.text, len(group), now - before)
             before = now
         stats.rounds += 1
-        left = height < 0
-        if left.all() or not left.any():
-            self._numbers = self._numbers[left]
+        if not left.any():
+            self._numbers = self._numbers[:0]
         else:
             held = np.repeat(left, np.diff(self._offsets))
             self._sigs, self._numbers, self.operands = self._sigs[left], self._numbers[left], self.operands[held]
@@ -211,33 +205,60 @@ class NumberedSegment(GraphSegment):
 
 
 @jit
-def heights(
-    sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, buffer_of: np.ndarray, wanted: np.ndarray
-) -> np.ndarray:
-    """The length of the longest path from each node that waits to one that is wanted; -1 where there is none.
+def round_of(
+    sigs: np.ndarray,
+    offsets: np.ndarray,
+    refs: np.ndarray,
+    buffer_of: np.ndarray,
+    wanted: np.ndarray,
+    num_sigs: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What is launched together so that some nodes have values: calls of one signature, as late as can be.
 
     Args:
         sigs: (N,), -1 for a further output of the node before; offsets, refs: their operands, by number.
         buffer_of: -2 - i for the i-th that waits; wanted: places among these.
+
+    Returns:
+        The places of calls in launch order, where each launch begins and the last one ends, and what is left (N,) bool.
     """
     n = sigs.shape[0]
-    out = np.full(n, -1, np.int64)
+    height = np.full(n, -1, np.int64)  # the length of the longest path to what is wanted
     for place in wanted:
-        out[place] = 0
+        height[place] = 0
+    highest = count = 0
     for i in range(n - 1, -1, -1):
-        if out[i] < 0:
+        if height[i] < 0:
             continue
         if sigs[i] < 0:
-            out[i - 1] = max(out[i - 1], out[i])
+            height[i - 1] = max(height[i - 1], height[i])
             continue
+        count += 1
+        highest = max(highest, height[i])
         for k in range(offsets[i], offsets[i + 1]):
             if refs[k] >= 0 and buffer_of[refs[k]] < 0:
                 place = -2 - buffer_of[refs[k]]
-                out[place] = max(out[place], out[i] + 1)
-    for i in range(1, n):
+                height[place] = max(height[place], height[i] + 1)
+    calls = np.empty(count, np.int64)
+    key = np.empty(count, np.int64)
+    left = np.empty(n, np.bool_)
+    at = 0
+    for i in range(n):
         if sigs[i] < 0:
-            out[i] = out[i - 1]
-    return out
+            height[i] = height[i - 1]
+        elif height[i] >= 0:
+            calls[at] = i
+            key[at] = (highest - height[i]) * num_sigs + sigs[i]
+            at += 1
+        left[i] = height[i] < 0
+    order = np.argsort(key, kind="mergesort")
+    starts = [0]
+    for i in range(1, count):
+        if key[order[i]] != key[order[i - 1]]:
+            starts.append(i)
+    if count:
+        starts.append(count)
+    return calls[order], np.array(starts), left
 
 
 class _RoundLaunches(Launches):

@@ -1,6 +1,6 @@
 """Recorders that wait for values: decoding, search and parsing give what the loop gives, example by example.
 
-To see these tests fail: in `Rounds.launch` leave out the reset of `_consts`, in `heights` what outputs hand on to their
+To see these tests fail: in `Rounds.launch` leave out the reset of `_consts`, in `round_of` what outputs hand to their
 node, in `NumberedSegment.carry` the new operands, or let `_values` answer for exact numbers on a tape.
 """
 

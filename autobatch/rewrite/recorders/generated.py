@@ -39,7 +39,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     without_values,
 )
 from autobatch.rewrite.recorders.statement_writer import write_version
-from autobatch.rewrite.recorders.versions import BlockSite, Definition, Misfit, Wait, Written
+from autobatch.rewrite.recorders.versions import BlockSite, Definition, Misfit, RowSite, Wait, Written
 from autobatch.syntax.source import PARSING
 
 __all__ = ["FunctionRecorders", "forget_recorders", "recorders_of"]
@@ -212,7 +212,7 @@ class _GeneratedForm:
     constants: Constants
     used: list[int]
     operands: dict[int, Aval]
-    sites: list[tuple[BlockSite, bool]]
+    sites: list[tuple[BlockSite | RowSite, bool]]
     recipes: list[Any]
     waits: list[Wait]
     attributes: list[str]
@@ -402,8 +402,7 @@ class _BoundForm:
                 largest = max(largest, 8 * sum(aval.nbytes for aval in site.outs))  # about
                 continue
             sig = site.signature(trace, values, ())
-            assert sig.block is not None
-            self._tails.append(sig.block.tail)
+            self._tails.append(sig.tail)
             largest = max(largest, sig.nbytes)
         self._largest = largest
 
@@ -612,16 +611,15 @@ def _is_one(a: Any, b: Any) -> bool:
 class _Tails(dict[Any, Any]):
     """What calls of a block append, by the part of them that only a call knows."""
 
-    def __init__(self, site: BlockSite, trace: Trace, values: Sequence[Any]) -> None:
+    def __init__(self, site: BlockSite | RowSite, trace: Trace, values: Sequence[Any]) -> None:
         super().__init__()
         self._site, self._trace, self._values = site, trace, values
         self._single = sum(_keys_of(spec) for spec in site.specs) == 1
 
     def __missing__(self, key: Any) -> Any:
         sig = self._site.signature(self._trace, self._values, (key,) if self._single else key)
-        assert sig.block is not None
-        self[key] = sig.block.tail
-        return sig.block.tail
+        self[key] = sig.tail
+        return sig.tail
 
 
 def _keys_of(spec: tuple[Any, ...]) -> int:

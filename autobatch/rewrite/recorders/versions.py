@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from autobatch.core.abstract_eval import Aval
 from autobatch.lazy.block_nodes import Block, Row
+from autobatch.lazy.deferred_lookups import row_signature
 from autobatch.lazy.launching import Signature
 from autobatch.rewrite.recorders.constants import Changed, Constants
 from autobatch.rewrite.recorders.recorded_kinds import (
@@ -28,7 +29,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 )
 from autobatch.syntax.scopes import bound_names, captured, parameters
 
-__all__ = ["BlockSite", "Definition", "Misfit", "Recipe", "Version", "Wait", "Written"]
+__all__ = ["BlockSite", "Definition", "Misfit", "Recipe", "RowSite", "Version", "Wait", "Written"]
 
 _MOST_VERSIONS = 24
 _MOST_OF_ONE = 4  # versions that differ in numbers alone
@@ -100,6 +101,32 @@ class BlockSite:
         if len(outs) != len(self.outs) or any(a is not b for a, b in zip(outs, self.outs, strict=True)):
             raise Misfit
         return found[0]
+
+
+class RowSite:
+    """The look-up of one row of a shared table.
+
+    Args:
+        table: the number of the table among the constants; out: the `Aval` of the row.
+    """
+
+    __slots__ = ("outs", "specs", "table")
+
+    def __init__(self, table: int, out: Aval) -> None:
+        self.table = table
+        self.specs: tuple[tuple[Any, ...], ...] = ()
+        self.outs = (out,)
+
+    def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
+        """The signature of such a look-up.
+
+        Raises:
+            Misfit: there is none.
+        """
+        found = row_signature(trace, values[self.table])
+        if found is None or found.out is not self.outs[0]:
+            raise Misfit
+        return trace.in_force(found)
 
 
 class Wait(NamedTuple):
@@ -199,7 +226,7 @@ class Written:
         self.attributes: set[str] = set()
         self.changed = False
         self.versions: dict[Any, Version] = {}
-        self.sites: list[tuple[BlockSite, bool]] = []
+        self.sites: list[tuple[BlockSite | RowSite, bool]] = []
         self.recipes: list[Recipe] = []
         self.waits: list[Wait] = []
         self.used: set[int] = set()
