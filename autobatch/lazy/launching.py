@@ -48,7 +48,7 @@ from autobatch.ops.numpy.joining import stack_p
 from autobatch.ops.rules.index_rule import shown
 
 __all__ = [
-    "BlockCall", "GraphSegment", "Kept", "Launches", "Signature", "Stats", "launch_segment", "packed_values",
+    "BlockCall", "GraphSegment", "KeptRows", "Launches", "Signature", "Stats", "launch_segment", "packed_values",
     "weak_numbers",
 ]  # fmt: skip
 
@@ -221,7 +221,7 @@ class LargeConstant:
         return np.array_equal(self.held, self.content, equal_nan=self.held.dtype.kind in "fc")
 
 
-class Kept(NamedTuple):
+class KeptRows(NamedTuple):
     """Rows of buffers, which a segment has from outside.
 
     Attributes:
@@ -255,7 +255,7 @@ class GraphSegment:
     large: dict[int, LargeConstant] = dataclasses.field(default_factory=dict)
     keep: list[Any] = dataclasses.field(default_factory=list)
     entered: list[Any] = dataclasses.field(default_factory=list)
-    kept: Kept | None = None
+    kept: KeptRows | None = None
     done: bool = False
     error: BaseException | None = None
     buffers: list[Any] = dataclasses.field(default_factory=list)
@@ -401,7 +401,7 @@ class Launches:
                 self._row_of[~i] = row
         return held
 
-    def _keep(self, kept: Kept, number: int) -> list[Any]:
+    def _keep(self, kept: KeptRows, number: int) -> list[Any]:
         """Note the places of rows that are kept, of buffers from this number on; these buffers."""
         places = slice(-kept.first - len(kept.rows), -kept.first or None)
         self._row_of[places] = kept.rows[::-1]

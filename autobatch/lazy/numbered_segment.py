@@ -17,7 +17,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.memory import library_code
 from autobatch.kernels.jit import jit
 from autobatch.lazy.buffers import row_p
-from autobatch.lazy.launching import GraphSegment, Kept, Launches, Signature, Stats, packed_values, weak_numbers
+from autobatch.lazy.launching import GraphSegment, KeptRows, Launches, Signature, Stats, packed_values, weak_numbers
 
 __all__ = ["NumberedSegment"]
 
@@ -89,7 +89,7 @@ class NumberedSegment(GraphSegment):
             refs[old] = -np.arange(first + 1, first + len(old) + 1)
             out.rows += [-1] * len(old)
             out.sources += [None] * len(old)
-            out.kept = Kept(self.buffers, first, self.buffer_of[numbers], self.row_of[numbers])
+            out.kept = KeptRows(self.buffers, first, self.buffer_of[numbers], self.row_of[numbers])
         return out
 
     def take(self, part: GraphSegment) -> None:

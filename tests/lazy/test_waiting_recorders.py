@@ -130,6 +130,21 @@ def beam(word, p):
     return [words for _, _, words in beams], beams[0][0]
 
 
+def beam_by_elements(word, p):
+    beams = [(0.0, p["emb"][word] * 1.0, [word])]
+    for _ in range(3):
+        grown = []
+        for score, h, words in beams:
+            h = np.tanh(h @ p["u"] + p["emb"][words[-1]])
+            scores = ab.nn.log_softmax(h @ p["out"])
+            for at in np.argsort(-scores)[:3].tolist():
+                grown.append((score + float(scores[at]), h, [*words, at]))
+        beams = sorted(grown, key=lambda each: (each[0], len(each[2])), reverse=True)[:2]
+    best = max(beams, key=lambda each: each[0])
+    worst = min(beams, key=lambda each: float(each[1][0]))
+    return best[2], best[0], worst[1]
+
+
 def in_a_comprehension(words, p):
     kept = [p["emb"][word] for word in words if p["emb"][word] @ p["move"] > 0]
     signs = [bool(row.sum() > 0) for row in kept]
@@ -170,12 +185,14 @@ COVERED = [
     (greedy_by_item, IDS),
     (parser, SENTENCES),
     (of_dataclasses, IDS),
+    (beam, IDS),
+    (beam_by_elements, IDS),
     (in_a_comprehension, SENTENCES),
     (in_conditions, SENTENCES),
     (tree, TREES),
     (length_before_pop, SENTENCES),
 ]
-OTHERS = [(parser_of_tuples, SENTENCES), (parser_of_deques, SENTENCES), (beam, IDS)]
+OTHERS = [(parser_of_tuples, SENTENCES), (parser_of_deques, SENTENCES)]
 
 
 def mapped(f, xs, p):

@@ -29,6 +29,10 @@ from autobatch.rewrite.recorders.versions import Version, Written
 __all__ = ["Dead", "Env", "LineWriter", "is_temporary"]
 
 
+_NUMBERS = "?bhilqBHILQefd"  # dtypes of which `tolist` gives the very numbers
+_SHORT = 1 << 10
+
+
 class Dead(Exception):  # noqa: N818  (a signal inside of this folder)
     """What follows has not been met, or gives nothing as far as is known."""
 
@@ -196,13 +200,33 @@ class LineWriter:
         if (
             not isinstance(kind, RecordedNode)
             or (kind.aval.shape and not shapes)
-            or kind.aval.dtype.char not in "?bhilqBHILQefd"
+            or kind.aval.dtype.char not in _NUMBERS
         ):
             raise NotCovered("a value of an array that is waited for")
         number = self.written.wait(self.version, self.line, exact)
         name = self.fresh()
         self.emit(f"{name} = yield {self.text(value)}, {number}")
         return Term(PLAIN, name, simple=not kind.aval.shape)
+
+    def element(self, array: Term, index: Term, exact: bool) -> Term:
+        """A number of a short array that is needed as it is: the example waits for all of them, once."""
+        number = self.written.wait(self.version, self.line, exact)
+        array, index = self.kept(array), self.kept(index)
+        if index.kind is PLAIN:
+            self.emit(f"if _ab_type({index.text}) is not _ab_int: _ab_index({index.text})")
+        name = self.fresh()
+        self.emit(f"{name} = _ab_lists.get({array.text})")
+        self.emit(f"if {name} is None: {name} = _ab_lists[{array.text}] = yield {array.text}, {number}")
+        return self.kept(Term(PLAIN, f"{name}[{self.text(index)}]"))
+
+    @staticmethod
+    def is_short(array: Term, index: Term) -> bool:
+        """Whether a number out of an array is best read from a list of all of them."""
+        kind, at = array.kind, index.kind
+        if not isinstance(kind, RecordedNode) or kind.aval.ndim != 1 or kind.aval.dtype.char not in _NUMBERS:
+            return False
+        is_index = at is PLAIN or (isinstance(at, Const) and type(at.value) is int)
+        return is_index and kind.aval.shape[0] <= _SHORT
 
     def converted(self, value: Term, kind: RecorderKind) -> str:
         """The source of a value as one of a wider kind.

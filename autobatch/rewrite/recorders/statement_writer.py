@@ -63,6 +63,7 @@ class StatementWriter(ExpressionWriter):
                 self.emit(f"{name} = {self.text(self.env.names[name])}")
         if version.waits:
             self.emit("if 0: yield")  # a generator, whatever is reached
+            self.emit("_ab_lists = {}")
         if self.body(version.tree.body):
             self._returned(self.literal(None))
         self.depth -= 1
