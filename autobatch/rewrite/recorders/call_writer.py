@@ -426,11 +426,10 @@ class CallWriter(ValueWriter):
                 self.emit(f"{base.text}.append({self.converted(value, kind.item)})")
                 return self.literal(None)
             if name == "sort" and not node.args and type(kind) is Listed:
-                key, reverse = self._ordering(node)
-                if key is None:
+                by, is_reversed = self._ordering(node)
+                if by is None:
                     raise NotCovered("sort without a key")
-                function = self.written.named(self.written.constants.literal(sorted))
-                order = self._order(base, key, function, reverse)
+                order = self._order(base, by, self.written.named(self.written.constants.literal(sorted)), is_reversed)
                 self.emit(f"{base.text}[:] = [{base.text}[_ab_i] for _ab_i in {order}]")
                 return self.literal(None)
             if name == "pop" and not node.keywords and len(node.args) <= 1:
