@@ -13,11 +13,17 @@ from autobatch.core.diagnostics import handling
 from autobatch.lazy.trace import Trace
 from autobatch.lazy.waiting_examples import MISFIT, WAITS, Generating, Rounds
 
-__all__ = ["NOT_RECORDED", "WAITS", "Bound", "ExampleRecorder", "Recorders"]
+__all__ = ["NOT_RECORDED", "NO_ROOM", "WAITS", "Bound", "ExampleRecorder", "NoRoom", "Recorders"]
 
+NO_ROOM: Any = object()
+"""What says that there has to be a launch before an example is recorded."""
 NOT_RECORDED: Any = object()
 """What says that an example has to run."""
 _PATIENCE = 3  # examples in one map that no function fits
+
+
+class NoRoom(Exception):  # noqa: N818  (a signal)
+    """What an example records does not fit into what is left of the memory budget."""
 
 
 class Bound(Generating, Protocol):
@@ -70,7 +76,10 @@ class ExampleRecorder:
         self._doubt = False
 
     def record(self, index: int) -> Any:
-        """The result of an example; `WAITS` if it goes on later, `NOT_RECORDED` if it has to run."""
+        """The result of an example; `WAITS` if it goes on later, `NOT_RECORDED` if it has to run.
+
+        `NO_ROOM` where it is to be recorded after a launch.
+        """
         trace = self._trace
         run = self._ready(index) if self._doubt or self._segment is not trace.segment else self._run
         if run is None or handling() is not trace._handling:
@@ -85,7 +94,7 @@ class ExampleRecorder:
         if result is MISFIT:
             self._missed()
             return NOT_RECORDED
-        self.count += result is not WAITS
+        self.count += result is not WAITS and result is not NO_ROOM
         return result
 
     def launch(self) -> None:
@@ -178,11 +187,11 @@ def _recorded(trace: Trace, function: Callable[..., Any], index: int, given: Seq
     trace.example = index
     try:
         result = function(*given)
-    except Exception:  # whatever it is, it is raised again where the example runs
+    except Exception as error:  # whatever it is, it is raised again where the example runs
         del sigs[nodes:]
         del refs[operands:]
         trace.failed = None
-        return MISFIT
+        return NO_ROOM if nodes and type(error) is NoRoom else MISFIT
     table = trace.table
     trace._room -= sum([table[sig].nbytes for sig in sigs[nodes:] if sig >= 0])
     return result

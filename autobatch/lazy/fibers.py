@@ -24,7 +24,7 @@ from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, OverTime, ShapeError, UnsupportedError, note_example
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.example_recorder import NOT_RECORDED, WAITS, ExampleRecorder, Recorders
+from autobatch.lazy.example_recorder import NO_ROOM, NOT_RECORDED, WAITS, ExampleRecorder, Recorders
 from autobatch.lazy.example_state import ExampleState, shows_order
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
@@ -186,6 +186,9 @@ class Fibers:
         """Whether an example is recorded without running."""
         self._check_time()
         result = recorder.record(index)
+        if result is NO_ROOM:
+            self._launch()
+            result = recorder.record(index)
         if result is NOT_RECORDED:
             return False
         if result is not WAITS:

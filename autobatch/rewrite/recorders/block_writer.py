@@ -275,7 +275,7 @@ class BlockWriter(OperationWriter):
             self.emit(f"_ab_add_refs(({', '.join(refs)},))")
         self.emit(f"{node} = _ab_len(_ab_sigs)")
         self.emit(f"_ab_add_sigs({tail})")
-        self.emit(f"if {node} > _ab_most: raise _ab_misfit")
+        self.emit(f"if {node} > _ab_most: raise _ab_full")
         outs = [Term(RecordedNode(aval), f"({node} + {i})" if i else node) for i, aval in enumerate(site.outs)]
         if len(outs) == 1:
             return outs[0]

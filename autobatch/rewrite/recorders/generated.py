@@ -21,6 +21,7 @@ from autobatch.core.recorded import is_recorded
 from autobatch.facts.types import COMPARISON_METHODS, SCALARS, SILENT_ATTRIBUTES, is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
+from autobatch.lazy.example_recorder import NoRoom
 from autobatch.lazy.trace import Trace
 from autobatch.rewrite.block_forms import block_tree
 from autobatch.rewrite.recorders.constants import FUNCTION, TRACE, Changed, Constants
@@ -327,9 +328,9 @@ def _form_of(
 
 
 _RUNTIME = (
-    "_ab_type", "_ab_len", "_ab_int", "_ab_tuple", "_ab_misfit", "_ab_suited", "_ab_check", "_ab_index", "_ab_keys",
-    "_ab_scalars", "_ab_containers", "_ab_shown", "_ab_array", "_ab_constant", "_ab_own", "_ab_box", "_ab_finish",
-    "_ab_most", "_ab_sigs", "_ab_rows", "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs", "_ab_add_source",
+    "_ab_type", "_ab_len", "_ab_int", "_ab_tuple", "_ab_misfit", "_ab_full", "_ab_suited", "_ab_check", "_ab_index",
+    "_ab_keys", "_ab_scalars", "_ab_containers", "_ab_shown", "_ab_array", "_ab_constant", "_ab_own", "_ab_box",
+    "_ab_finish", "_ab_most", "_ab_sigs", "_ab_rows", "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs", "_ab_add_source",
     "_ab_add_sources", "_ab_add_row", "_ab_add_rows",
 )  # fmt: skip
 
@@ -447,6 +448,7 @@ class _BoundForm:
             int,
             tuple,
             Misfit,
+            NoRoom,
             self._suited,
             self._check,
             _index,
