@@ -23,8 +23,6 @@ from autobatch.cli.way_timing import least_seconds
 from autobatch.core.config import options
 from autobatch.core.threads import thread_count
 
-__all__ = ["EXTRAS", "REQUIRED", "Finding", "findings", "version_of"]
-
 REQUIRED = ("numpy", "numba", "llvmlite", "networkx", "greenlet")
 EXTRAS = (
     "pyarrow", "awkward", "polars", "pandas", "torch", "jax", "scikit-learn", "scipy", "rich", "tqdm", "safetensors",

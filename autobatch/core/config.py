@@ -13,9 +13,6 @@ from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
 from autobatch.errors import UnsupportedError
 
-__all__ = ["Config", "OptionValues", "Scheduler", "Traceback", "WayName", "config", "current", "options", "seeded"]
-
-
 Scheduler = Literal["depth", "agenda", "frontier", "auto"]
 Traceback = Literal["user", "full"]
 WayName = Literal["auto", "loop", "lockstep", "fly", "compiled"]
@@ -149,7 +146,7 @@ def seeded() -> Iterator[None]:
 
 
 def _expected(name: str, value: Any) -> str:
-    """What an option takes, where `value` is nothing of the kind."""
+    """The values that an option takes, for an error message; "" where `value` is one of them."""
     if name in _CHOICES:
         return "" if value in _CHOICES[name] else f"one of {', '.join(_CHOICES[name])}"
     if isinstance(getattr(Config, name), bool):

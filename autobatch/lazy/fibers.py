@@ -7,7 +7,6 @@ import contextvars
 import functools
 import gc
 import operator
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, Protocol
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 import greenlet
 import numpy as np
 
-from autobatch.core.current import Example, current_region, example, reset_example, set_example
+from autobatch.core.current import Example, check_time, current_region, example, reset_example, set_example
 from autobatch.core.diagnostics import fell_back, raised_at, users_filters
 from autobatch.core.memory import collector_paused, write_all
 from autobatch.core.op import BATCH_RANK, rank_of
@@ -86,7 +85,6 @@ class Fibers:
         is_changing: whether what the examples share is not as it was, when one of them stops: what it puts back later
             others may have seen.
         first: the place of the first example in its batch.
-        deadline: when to give up, by `time.perf_counter`; None for never.
         joining: who is told of each example, if they stand for themselves; admit: takes in one that joins.
         recorder: records examples without running them.
 
@@ -105,7 +103,6 @@ class Fibers:
         settle: Callable[[Any], Any],
         is_changing: Callable[[int], bool],
         first: int = 0,
-        deadline: float | None = None,
         joining: Joining | None = None,
         admit: Callable[[Sequence[Any]], None] | None = None,
         recorder: ExampleRecorder | None = None,
@@ -118,7 +115,6 @@ class Fibers:
         self._call = call
         self._is_changing = is_changing
         self._first = first
-        self._deadline = deadline
         self._joining = joining
         self._admit = admit
         self._recorder = recorder
@@ -184,7 +180,7 @@ class Fibers:
 
     def _is_recorded(self, recorder: ExampleRecorder, index: int) -> bool:
         """Whether an example is recorded without running."""
-        self._check_time()
+        check_time()
         result = recorder.record(index)
         if result is NO_ROOM:
             self._launch()
@@ -200,7 +196,7 @@ class Fibers:
 
     def _resume(self, recorder: ExampleRecorder) -> None:
         """Let the examples go on that are recorded and wait for values."""
-        self._check_time()
+        check_time()
         ended, misfits = recorder.resume(self.failed, self._launch)
         for index, result in ended:
             self.results[index] = result
@@ -209,10 +205,6 @@ class Fibers:
             if index < self.failed:
                 self._start(index)
 
-    def _check_time(self) -> None:
-        if self._deadline is not None and time.perf_counter() > self._deadline:
-            raise OverTime
-
     def _body(self, index: int) -> Any:
         _active.set(self._trace)  # in the context of this fiber alone, so nothing has to be set back
         set_example(Example(self._first + index))
@@ -220,7 +212,7 @@ class Fibers:
 
     def _step(self, index: int, fiber: Any) -> None:
         """Run one fiber until it is done, parks or raises."""
-        self._check_time()
+        check_time()
         self._trace.example = index
         filters = users_filters()
         try:
@@ -298,7 +290,6 @@ def map_with_stats(
     arguments_of: Arguments | None = None,
     forget: Callable[[], Any] = bool,
     first: int = 0,
-    deadline: float | None = None,
     joining: Joining | None = None,
     recorders_of: Callable[[dict[str, Any]], Recorders | None] = _none,
 ) -> tuple[list[Any], Stats]:
@@ -310,7 +301,6 @@ def map_with_stats(
             values by position, what is shared by keyword.
         forget: lets go of the functions that were met on the way; called when the outermost map has run.
         first: the place of the first example in its batch.
-        deadline: when to give up, by `time.perf_counter`.
         joining: gives more examples while these run, if the function changes nothing; their results follow those of
             the examples. None stands where it was told that one `raised`.
         recorders_of: the generated recorders of the function, given what is shared as the examples see it.
@@ -367,7 +357,7 @@ def map_with_stats(
             column.append(value)
 
     finished = functools.partial(finish, trace)
-    fibers = Fibers(trace, call, count, finished, own.is_changing, first, deadline, joining, admit, recorder)
+    fibers = Fibers(trace, call, count, finished, own.is_changing, first, joining, admit, recorder)
     waits: tuple[str, int] | None = None  # the line at which the first one does
     waiting: Any = None
     ended = False  # all examples have

@@ -19,6 +19,7 @@ from autobatch.blocks.launch import launch, launch_rows
 from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import Aval, Weak
 from autobatch.core.batched import Batched, Lengths, Packed, Size
+from autobatch.core.current import check_time
 from autobatch.core.memory import library_code
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
@@ -319,6 +320,7 @@ def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: 
     clock = time.perf_counter
     before = clock()
     for k, sig in enumerate(each):
+        check_time()
         if sig.errors == errors:
             count = launches.run(k, sig, stats)
         else:
@@ -357,12 +359,12 @@ class Launches:
     ) -> None:
         self._groups = groups
         self._known: dict[bytes, Lengths] = {}
-        self.sources = segment.sources
+        self.sources = [*segment.sources, *graph.extras] if graph.extras else segment.sources
         self._refs = refs = graph.refs
         self._offsets = graph.offsets
         self._order = plan.order
         self._starts = plan.starts.tolist()
-        self._buffer_of = np.full(graph.count + len(segment.rows), -1, np.int64)
+        self._buffer_of = np.full(graph.count + len(self.sources), -1, np.int64)
         self._row_of = np.zeros(len(self._buffer_of), np.int64)
         held = self._hold(segment.rows)
         if segment.kept is not None:

@@ -13,8 +13,6 @@ from autobatch.report.line_profile import LaunchNode, Span
 from autobatch.report.page import notebook_table, page
 from autobatch.report.timeline import trace_events
 
-__all__ = ["Forced", "Launch", "Line", "Report"]
-
 _WIDTH = 100  # columns of a printed report
 _LONGEST_PLACE = 80
 _SHOWN = 30  # rows of the table of operations
@@ -26,7 +24,7 @@ _SIZE = re.compile(r"\d+(?:\.\.\d+)?")  # or the range of a launch of several
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """What the recorded calls of one signature took.
+    """The cost of all recorded calls of one signature.
 
     Attributes:
         op: the operation; signature: the kinds of its operands and its attributes ("s": shared by all examples).
@@ -56,7 +54,7 @@ class Forced:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of the user's source, and what became of the statement that begins there.
+    """A line of the user's source, and the fate of the statement that begins there.
 
     Attributes:
         file, line, text: where and what it is.
@@ -84,7 +82,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Report:
-    """What a call did with some examples: print it, look at it in a notebook, or `save` it as a page.
+    """The report of a call with some examples: print it, look at it in a notebook, or `save` it as a page.
 
     Attributes:
         way: how they ran: "on the fly", "lock-step", "compiled", or "the loop over the examples".
@@ -145,14 +143,14 @@ class Report:
         return f"<Report of {self.name}: {self.head()}>"
 
     def summary(self) -> str:
-        """What ran by which way, and the lines that took most."""
+        """The ways that ran, and the lines that took most, as text."""
         return "\n".join([*_wrapped(self.head(), "  "), *self._ways(), *self._first()])
 
     def __str__(self) -> str:
         return "\n".join([self.summary(), *self._source(), *self._operations(), *self._others()])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for notebooks."""
         return notebook_table(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -184,7 +182,7 @@ class Report:
     # As text.
 
     def head(self) -> str:
-        """What ran, in one line."""
+        """One line of text: examples, way, launches and time."""
         if self.examples is None or sum(self.called.values()) > 1:
             text = ", ".join(f"{_many(count, 'call')} {way}" for way, count in self.called.items())
         else:
@@ -201,7 +199,7 @@ class Report:
         return text + (f"; {_bytes(self.nbytes)}" if self.nbytes else "")
 
     def _ways(self) -> list[str]:
-        """Why it ran so, and what is known of the other ways."""
+        """Why it ran by this way, and what is known of the others."""
         out = [f"{self.way}, since {self.why}"] if self.why else []
         for way, seconds in self.costs.items():
             out.append(f"  {way}: {seconds * 1e6:.1f} µs an example{' (taken)' if way == self.way else ''}")
@@ -299,7 +297,7 @@ def _bytes(count: float) -> str:
 
 
 def _where(file: str, line: int) -> str:
-    """A place, of which the end is what tells."""
+    """file:line, shortened from the left."""
     text = f"{file}:{line}"
     return text if len(text) <= _LONGEST_PLACE else f"…{text[1 - _LONGEST_PLACE :]}"
 

@@ -76,7 +76,7 @@ __all__ = [
 
 
 def python_calls(f: Callable[[], Any]) -> int:
-    """How many Python functions a call of `f` calls, itself among them.
+    """The number of Python calls that a call of `f` makes, itself among them.
 
     The collector waits: what other libraries hang on it (`gc.callbacks`) and the finalisers of others are not of `f`.
 
@@ -131,7 +131,7 @@ def watched(
     before: Callable[..., Any] | None = None,
     after: Callable[..., Any] | None = None,
 ) -> Iterator[list[Any]]:
-    """What is seen of each call of functions of a module, class or object.
+    """Record each call of functions of a module, class or object.
 
     Args:
         owner: what the functions are attributes of.
@@ -231,7 +231,7 @@ def block_launches() -> contextlib.AbstractContextManager[list[BlockLaunch]]:
 
 @contextlib.contextmanager
 def scans() -> Iterator[list[int]]:
-    """How many steps each loop ran as one op."""
+    """The number of steps that each loop ran as one op."""
     seen: list[int] = []
     run = Scan.run
 
@@ -320,7 +320,7 @@ _SIZES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def however_small(what: str) -> contextlib.AbstractContextManager[None]:
-    """What is done only for enough data is done for any.
+    """Do for any amount of data what is done only for enough data.
 
     Args:
         what: "row kernels" (softmax and layer_norm of rows), "rows without padding" (of ragged examples, however full)
