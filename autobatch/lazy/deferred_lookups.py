@@ -21,7 +21,7 @@ from autobatch.ops.rules.ragged_checks import id_bound, table_ids
 from autobatch.tables.lookup import bag_mode, lookup_p
 from autobatch.tables.reduce import segment_p
 
-__all__ = ["bag", "now", "read", "read_row", "reduced"]
+__all__ = ["bag", "now", "read", "read_row", "reduced", "row_signature"]
 
 _SHARED = View(None, None, None, (), True)  # a view of an array that all examples share: not to be written to
 _MULTIPLY = elementwise.UFUNCS[np.multiply]
@@ -52,6 +52,23 @@ def _from_zero(table: LazyArray, ids: np.ndarray) -> bool:
 def _row(trace: Any, table: LazyArray, index: np.int64) -> Any:
     """One row of a shared table; the id is an operand, so all such reads go together."""
     return _recorded(trace, (table.aval, "row"), lookup_p, table, index)
+
+
+def row_signature(trace: Any, table: LazyArray) -> Any:
+    """The signature of the look-up of one row of a shared table; None where a row is none, or found in another way."""
+    aval = table.aval
+    if not (aval.shared and aval.ndim == 2 and aval.dtype.kind == "f" and aval.shape[0]) or id_bound(table) is None:
+        return None
+    key = aval, "row"
+    if key not in trace.shortcuts:
+        segment = trace.segment
+        nodes, operands = len(segment.sigs), len(segment.refs)
+        try:
+            _row(trace, table, np.int64(0))
+        finally:
+            del segment.sigs[nodes:]
+            del segment.refs[operands:]
+    return trace.shortcuts.get(key)
 
 
 def _recorded(trace: Any, key: Any, call: Callable[[Any, Any], Any], table: LazyArray, ids: Any) -> Any:

@@ -5,27 +5,35 @@ nodes are taken back and the example runs as any other. The nodes are appended t
 ours is made for any but the results.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from autobatch.core.diagnostics import handling
 from autobatch.lazy.trace import Trace
+from autobatch.lazy.waiting_examples import MISFIT, WAITS, Generating, Rounds
 
-__all__ = ["NOT_RECORDED", "Bound", "ExampleRecorder", "Recorders"]
+__all__ = ["NOT_RECORDED", "NO_ROOM", "WAITS", "Bound", "ExampleRecorder", "NoRoom", "Recorders"]
 
+NO_ROOM: Any = object()
+"""What says that there has to be a launch before an example is recorded."""
 NOT_RECORDED: Any = object()
 """What says that an example has to run."""
 _PATIENCE = 3  # examples in one map that no function fits
 
 
-class Bound(Protocol):
-    """A generated function for one map."""
+class NoRoom(Exception):  # noqa: N818  (a signal)
+    """What an example records does not fit into what is left of the memory budget."""
+
+
+class Bound(Generating, Protocol):
+    """A generated function for one map; a generator function if it waits for values."""
+
+    def is_still(self) -> bool:
+        """Whether what it relies on reads as it did, to the object."""
 
     def holds(self) -> bool:
         """Whether what it relies on is as it was, now that other Python may have run."""
-
-    def begin(self) -> Callable[..., Any]:
-        """The function for the segment that is being recorded: of an example's arguments, its result."""
 
     def end(self) -> None:
         """Let go of the function."""
@@ -52,16 +60,8 @@ class ExampleRecorder:
     """
 
     __slots__ = (
-        "_bound",
-        "_columns",
-        "_doubt",
-        "_patience",
-        "_recorders",
-        "_run",
-        "_segment",
-        "_trace",
-        "count",
-    )
+        "_bound", "_columns", "_doubt", "_patience", "_recorders", "_rounds", "_run", "_segment", "_trace", "count",
+    )  # fmt: skip
 
     def __init__(self, trace: Trace, recorders: Recorders, columns: Sequence[Sequence[Any]]) -> None:
         self.count = 0
@@ -71,63 +71,130 @@ class ExampleRecorder:
         self._patience = _PATIENCE
         self._bound: Bound | None = None
         self._run: Callable[..., Any] | None = None
+        self._rounds: list[tuple[Bound, Rounds]] = []  # the last one is of the function, if that waits
         self._segment: Any = None
         self._doubt = False
 
     def record(self, index: int) -> Any:
-        """The result of an example, of recorded arrays; `NOT_RECORDED` if it has to run."""
+        """The result of an example; `WAITS` if it goes on later, `NOT_RECORDED` if it has to run.
+
+        `NO_ROOM` where it is to be recorded after a launch.
+        """
         trace = self._trace
         run = self._ready(index) if self._doubt or self._segment is not trace.segment else self._run
         if run is None or handling() is not trace._handling:
             self._doubt = True  # whatever runs now may change what the function relies on
             return NOT_RECORDED
-        segment = trace.segment
-        sigs, refs = segment.sigs, segment.refs
-        nodes, operands = len(sigs), len(refs)
         park, trace.park = trace.park, _never
-        trace.example = index
         try:
-            result = run(*[column[index] for column in self._columns])
-        except Exception:  # whatever it is, it is raised again where the example runs
-            del sigs[nodes:]
-            del refs[operands:]
-            trace.failed = None
-            patience = self._patience - 1
-            self._recorders.missed()
-            self.close()
-            self._patience, self._doubt = patience, True
-            return NOT_RECORDED
+            result = run(index, [column[index] for column in self._columns])
         finally:
             trace.park = park
             trace.example = -1
-        table = trace.table
-        trace._room -= sum([table[sig].nbytes for sig in sigs[nodes:] if sig >= 0])
-        self.count += 1
+        if result is MISFIT:
+            self._missed()
+            return NOT_RECORDED
+        self.count += result is not WAITS and result is not NO_ROOM
         return result
+
+    def launch(self) -> None:
+        """Launch what was recorded of examples that wait."""
+        for _, rounds in self._rounds:
+            rounds.launch()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to launch, for the memory that it will take."""
+        return bool(self._rounds) and self._rounds[-1][1].is_full
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether any example waits."""
+        return any(rounds.is_waiting for _, rounds in self._rounds)
+
+    def resume(self, limit: int, launch: Callable[[], None]) -> tuple[list[tuple[int, Any]], list[int]]:
+        """Let the examples that wait go on, as `Rounds.resume`."""
+        trace = self._trace
+        ended: list[tuple[int, Any]] = []
+        misfits: list[int] = []
+        doubt = self._doubt or handling() is not trace._handling
+        for bound, rounds in self._rounds:
+            if doubt and not bound.is_still():
+                misfits += rounds.close()
+            park, trace.park = trace.park, _never
+            try:
+                found, unfit = rounds.resume(limit, launch)
+            finally:
+                trace.park = park
+            ended += found
+            misfits += unfit
+        for _ in misfits:
+            self._missed()
+        self.count += len(ended)
+        return ended, sorted(misfits)
 
     def close(self) -> None:
         """Let go of everything."""
+        for bound, rounds in self._rounds:
+            rounds.close()
+            bound.end()
+        self._rounds = []
         if self._bound is not None:
             self._bound.end()
         self._bound = self._run = self._segment = None
         self._patience = 0
 
-    def _ready(self, index: int) -> Callable[..., Any] | None:
-        """The function for the current segment."""
-        if not self._patience:
+    def _missed(self) -> None:
+        """An example does not fit."""
+        self._recorders.missed()
+        self._patience -= 1
+        self._doubt = True
+        if self._bound is not None and not self._bound.waits:
+            self._bound.end()
+            self._bound = self._run = None
+
+    def _ready(self, index: int) -> Callable[[int, Sequence[Any]], Any] | None:
+        """What records an example now."""
+        if not self._patience > 0:
             return None
-        trace = self._trace
-        if self._bound is None or (self._doubt and not self._bound.holds()):
-            self._bound = self._recorders.bound(trace, self._columns, index)
+        trace, bound = self._trace, self._bound
+        if bound is not None and bound.waits and (not self._doubt or bound.is_still()):
+            self._doubt, self._segment = False, trace.segment
+            return self._run
+        if bound is None or bound.waits or (self._doubt and not bound.holds()):
+            bound = self._bound = self._recorders.bound(trace, self._columns, index)
         self._doubt = False
         self._segment = trace.segment
-        if self._bound is None:
+        if bound is None:
             self._run = None
             self._doubt = True
             self._patience -= index > 0
             return None
-        self._run = self._bound.begin()
+        if bound.waits:
+            rounds = Rounds(trace, bound)
+            self._rounds.append((bound, rounds))
+            self._run = rounds.start
+        else:
+            self._run = functools.partial(_recorded, trace, bound.begin())
         return self._run
+
+
+def _recorded(trace: Trace, function: Callable[..., Any], index: int, given: Sequence[Any]) -> Any:
+    """What a function that waits for nothing gives for an example; `MISFIT` if it is not for it."""
+    segment = trace.segment
+    sigs, refs = segment.sigs, segment.refs
+    nodes, operands = len(sigs), len(refs)
+    trace.example = index
+    try:
+        result = function(*given)
+    except Exception as error:  # whatever it is, it is raised again where the example runs
+        del sigs[nodes:]
+        del refs[operands:]
+        trace.failed = None
+        return NO_ROOM if nodes and type(error) is NoRoom else MISFIT
+    table = trace.table
+    trace._room -= sum([table[sig].nbytes for sig in sigs[nodes:] if sig >= 0])
+    return result
 
 
 def _never(urgent: bool) -> None:

@@ -23,7 +23,7 @@ from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, OverTime, ShapeError, UnsupportedError, note_example
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.example_recorder import NOT_RECORDED, ExampleRecorder, Recorders
+from autobatch.lazy.example_recorder import NO_ROOM, NOT_RECORDED, WAITS, ExampleRecorder, Recorders
 from autobatch.lazy.example_state import ExampleState, shows_order
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
@@ -86,7 +86,7 @@ class Fibers:
             others may have seen.
         first: the place of the first example in its batch.
         joining: who is told of each example, if they stand for themselves; admit: takes in one that joins.
-        record: gives what example i gives without running it, or `NOT_RECORDED`.
+        recorder: records examples without running them.
 
     Attributes:
         results: those of the examples, then of those that joined; where one raised, of those before it.
@@ -105,7 +105,7 @@ class Fibers:
         first: int = 0,
         joining: Joining | None = None,
         admit: Callable[[Sequence[Any]], None] | None = None,
-        record: Callable[[int], Any] | None = None,
+        recorder: ExampleRecorder | None = None,
     ) -> None:
         self.results: list[Any] = [None] * count
         self.failed = count
@@ -117,7 +117,7 @@ class Fibers:
         self._first = first
         self._joining = joining
         self._admit = admit
-        self._record = record
+        self._recorder = recorder
         self._settle = settle
         self._fibers: dict[int, Any] = {}
         self._waiting = list(range(count))
@@ -144,17 +144,19 @@ class Fibers:
 
     def _run(self) -> None:
         for index in self._waiting:
-            if self._record is None or not self._is_recorded(self._record, index):
+            if self._recorder is None or not self._is_recorded(self._recorder, index):
                 self._start(index)
             if index >= self.failed:
                 break
-        while self._join() or self._fibers:
+        while self._join() or self._fibers or (self._recorder is not None and self._recorder.is_waiting):
             self._launch()
             for index, fiber in list(self._fibers.items()):
                 if index < self.failed and not (self._joining is not None and self._joining.left(index)):
                     self._step(index, fiber)
                 else:
                     self._end(index, fiber)
+            if self._recorder is not None and self._recorder.is_waiting:
+                self._resume(self._recorder)  # after the fibers: it may start others, which wait for another launch
         self._launch()
 
     def _start(self, index: int) -> None:
@@ -176,17 +178,32 @@ class Fibers:
             self._start(index)
         return bool(arrivals)
 
-    def _is_recorded(self, record: Callable[[int], Any], index: int) -> bool:
-        """Whether an example has been recorded without running."""
+    def _is_recorded(self, recorder: ExampleRecorder, index: int) -> bool:
+        """Whether an example is recorded without running."""
         check_time()
-        result = record(index)
+        result = recorder.record(index)
+        if result is NO_ROOM:
+            self._launch()
+            result = recorder.record(index)
         if result is NOT_RECORDED:
             return False
-        self.results[index] = result
-        self._finished.append(index)
-        if self._trace.is_full:
+        if result is not WAITS:
+            self.results[index] = result
+            self._finished.append(index)
+        if self._trace.is_full or recorder.is_full:
             self._launch()
         return True
+
+    def _resume(self, recorder: ExampleRecorder) -> None:
+        """Let the examples go on that are recorded and wait for values."""
+        check_time()
+        ended, misfits = recorder.resume(self.failed, self._launch)
+        for index, result in ended:
+            self.results[index] = result
+            self._finished.append(index)
+        for index in misfits:
+            if index < self.failed:
+                self._start(index)
 
     def _body(self, index: int) -> Any:
         _active.set(self._trace)  # in the context of this fiber alone, so nothing has to be set back
@@ -228,6 +245,8 @@ class Fibers:
         """Launch what was recorded, and let go of the segments that finished examples hold."""
         try:
             self._trace.launch()
+            if self._recorder is not None:
+                self._recorder.launch()
         except Exception as error:
             raise LaunchError from error
         for index in self._finished:
@@ -338,8 +357,7 @@ def map_with_stats(
             column.append(value)
 
     finished = functools.partial(finish, trace)
-    record = None if recorder is None else recorder.record
-    fibers = Fibers(trace, call, count, finished, own.is_changing, first, joining, admit, record)
+    fibers = Fibers(trace, call, count, finished, own.is_changing, first, joining, admit, recorder)
     waits: tuple[str, int] | None = None  # the line at which the first one does
     waiting: Any = None
     ended = False  # all examples have
@@ -371,7 +389,7 @@ def map_with_stats(
             arguments.clear()
             copies.clear()
             trace.inputs.forget_writes()
-            del fibers, call, record, finished, recorder, recorders
+            del fibers, call, finished, recorder, recorders
             if trace.references() > alone:  # by recorded arrays
                 gc.collect(0)  # most often garbage: a function that calls itself by a name it closes over, say
             if trace.references() > alone:

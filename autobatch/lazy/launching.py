@@ -10,7 +10,7 @@ import functools
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,10 @@ from autobatch.lazy.schedule import Schedule
 from autobatch.ops.numpy.joining import stack_p
 from autobatch.ops.rules.index_rule import shown
 
-__all__ = ["BlockCall", "GraphSegment", "Launches", "Signature", "Stats", "launch_segment"]
+__all__ = [
+    "BlockCall", "GraphSegment", "KeptRows", "Launches", "Signature", "Stats", "launch_segment", "packed_values",
+    "weak_numbers",
+]  # fmt: skip
 
 
 _LARGE = 8192  # bytes
@@ -176,6 +179,11 @@ class Signature:
         return out
 
     @property
+    def tail(self) -> tuple[int, ...]:
+        """What a call adds to `GraphSegment.sigs`."""
+        return (self.index,) if self.block is None else self.block.tail
+
+    @property
     def text(self) -> str:
         """What reports show."""
         if not self._text:
@@ -214,6 +222,20 @@ class LargeConstant:
         return np.array_equal(self.held, self.content, equal_nan=self.held.dtype.kind in "fc")
 
 
+class KeptRows(NamedTuple):
+    """Rows of buffers, which a segment has from outside.
+
+    Attributes:
+        buffers: all there are; first: the number of the first of the rows among the values from outside.
+        which, rows: (n,) int64, of each value its buffer and its row.
+    """
+
+    buffers: list[Any]
+    first: int
+    which: np.ndarray
+    rows: np.ndarray
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class GraphSegment:
     """The part of a graph that is launched together.
@@ -221,7 +243,7 @@ class GraphSegment:
     Attributes:
         sigs: the signature number of each node, -1 for a further output of the node before; refs: the operands of
             each node, one after the other.
-        sources, rows: the external values; row -1 is the whole value.
+        sources, rows: the external values; row -1 is the whole value, or one that is `kept`.
         large: large constants, by their references.
         keep: objects whose id is in use; entered: handles of values from outside, which let go of the segment after it.
         done: it was launched; `buffers`, `buffer_of` and `row_of` then say where each node's value is.
@@ -234,6 +256,7 @@ class GraphSegment:
     large: dict[int, LargeConstant] = dataclasses.field(default_factory=dict)
     keep: list[Any] = dataclasses.field(default_factory=list)
     entered: list[Any] = dataclasses.field(default_factory=list)
+    kept: KeptRows | None = None
     done: bool = False
     error: BaseException | None = None
     buffers: list[Any] = dataclasses.field(default_factory=list)
@@ -245,6 +268,13 @@ class GraphSegment:
         self.sources.append(source)
         self.rows.append(row)
         return -len(self.rows)
+
+    def leave(self) -> None:
+        """Let the handles of values from outside be entered anew."""
+        for handle in self.entered:
+            if handle.segment is self and handle.source is not None:  # else it was written to, and is a node now
+                handle.segment = None
+        self.entered = []
 
     def resolve(self, handle: Any) -> None:
         """Let a handle of a launched node hold its own buffer, and no longer the segment."""
@@ -270,10 +300,7 @@ def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats, 
         segment.done = True
         raise
     finally:
-        for handle in segment.entered:
-            if handle.segment is segment and handle.source is not None:  # else it was written to, and is a node now
-                handle.segment = None
-        segment.entered = []
+        segment.leave()
         segment.sigs, segment.refs = [], []
         segment.sources, segment.rows, segment.keep = [], [], []
         segment.large = {}
@@ -340,6 +367,8 @@ class Launches:
         self._buffer_of = np.full(graph.count + len(self.sources), -1, np.int64)
         self._row_of = np.zeros(len(self._buffer_of), np.int64)
         held = self._hold(segment.rows)
+        if segment.kept is not None:
+            held += self._keep(segment.kept, len(held))
         outputs = np.array([1 if sig.block is None else len(sig.block.outs) for sig in sigs], np.int64)
         self._number = len(held)  # of the next buffer
         self.buffers = Buffers(segment.buffers, len(held) + int(outputs.sum()))
@@ -373,6 +402,17 @@ class Launches:
                 self._buffer_of[~i] = number
                 self._row_of[~i] = row
         return held
+
+    def _keep(self, kept: KeptRows, number: int) -> list[Any]:
+        """Note the places of rows that are kept, of buffers from this number on; these buffers."""
+        places = slice(-kept.first - len(kept.rows), -kept.first or None)
+        self._row_of[places] = kept.rows[::-1]
+        if (kept.which == kept.which[0]).all():
+            self._buffer_of[places] = number
+            return [kept.buffers[kept.which.item(0)]]
+        used, inverse = np.unique(kept.which, return_inverse=True)
+        self._buffer_of[places] = inverse[::-1] + number
+        return [kept.buffers[each] for each in used.tolist()]
 
     def run(self, k: int, sig: Any, stats: Stats) -> int:
         """Make launch number k, of calls of this signature; how many they are."""
@@ -569,10 +609,9 @@ class Launches:
         if is_weak or ragged or (how <= SAME and head < 0 and not token.ndim):
             refs = self._refs[self._offsets[calls] + position].tolist()
             if is_weak:
-                return _weak([sources[~ref] for ref in refs], token.kind)
+                return weak_numbers([sources[~ref] for ref in refs], token.kind)
             if ragged:
-                values = [self._value(ref) for ref in refs]
-                return Packed(np.concatenate(values), np.cumsum([0, *(len(value) for value in values)]))
+                return packed_values([self._value(ref) for ref in refs])
             if max(refs) < 0:
                 values = [sources[~ref] for ref in refs]
                 if _NUMBERS.issuperset(map(type, values)):  # ids, say: not worth a pool
@@ -623,7 +662,12 @@ def _repeated(out: Any, n: int, aval: Aval) -> Any:
     return rows if n == 1 else np.broadcast_to(rows, (n, *aval.shape))
 
 
-def _weak(values: Sequence[Any], kind: type) -> Any:
+def packed_values(values: Sequence[Any]) -> Packed:
+    """Values of any lengths, one after the other."""
+    return Packed(np.concatenate(values), np.cumsum([0, *(len(value) for value in values)]))
+
+
+def weak_numbers(values: Sequence[Any], kind: type) -> Any:
     """Python numbers: the number itself where all agree (to the sign of zero), else one for each example."""
     first = values[0]
     if values.count(first) == len(values) and (first != 0 or kind in (int, bool) or len(set(map(str, values))) == 1):

@@ -525,19 +525,27 @@ class Trace:
         segment = self.segment
         if len(segment.sigs):
             self._start_segment()
-            try:
-                launch_segment(segment, self.table, self.stats, self.plans)
-            except SystemError as error:
-                cause: BaseException | None = error
-                while isinstance(cause, SystemError):  # what a kernel makes of an interrupt that came while it ran
-                    cause = cause.__cause__
-                if isinstance(cause, KeyboardInterrupt):
-                    raise cause from None
-                self.failed = error
-                raise
-            except Exception as error:
-                self.failed = error  # of which example is not known, so none may handle it
-                raise
+            self.run_segment(segment)
+
+    def run_segment(self, segment: GraphSegment) -> None:
+        """Launch a segment."""
+        self.run(functools.partial(launch_segment, segment, self.table, self.stats, self.plans))
+
+    def run(self, launch: Callable[[], None]) -> None:
+        """Launch; an error means that the whole run must be repeated as a loop."""
+        try:
+            launch()
+        except SystemError as error:
+            cause: BaseException | None = error
+            while isinstance(cause, SystemError):  # what a kernel makes of an interrupt that came while it ran
+                cause = cause.__cause__
+            if isinstance(cause, KeyboardInterrupt):
+                raise cause from None
+            self.failed = error
+            raise
+        except Exception as error:
+            self.failed = error  # of which example is not known, so none may handle it
+            raise
 
 
 # By id, structures of examples of which it is known that there are only numbers and strings in them.

@@ -364,3 +364,14 @@ def test_containers_with_code_of_their_own():
         p=weights(),
     )
     assert heard == [0, 0]
+
+
+def test_a_spent_memory_budget_costs_no_example_its_recorder():
+    name = next(iter(CASES))
+    f, p, xs = CASES[name][0], shared_of(name), examples_of(name, 40)
+    recorded(f, xs, p=p)
+    with ab.options(memory_budget=8_000):
+        found, stats = map_with_stats(f, xs, p=p)
+    assert_same(found, [f(x, p=p) for x in xs], precision=4)
+    assert stats.rounds > 4
+    assert stats.recorded == len(xs)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.blocks.inputs import Key
+from autobatch.core.abstract_eval import Aval
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
 from autobatch.rewrite.recorders.line_writer import Dead
@@ -25,7 +26,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     constants_of,
     is_empty,
 )
-from autobatch.rewrite.recorders.versions import BlockSite
+from autobatch.rewrite.recorders.versions import BlockSite, RowSite
 
 __all__ = ["BlockWriter"]
 
@@ -198,12 +199,7 @@ class BlockWriter(OperationWriter):
                 continue
             value = self.kept(value)
             if how == "row":
-                height = kind.value.aval.shape[0]
-                if value.kind is PLAIN:
-                    self.emit(f"if _ab_type({value.text}) is not _ab_int: _ab_index({value.text})")
-                    self.emit(f"if not 0 <= {value.text} < {height}: raise _ab_misfit")
-                elif not (isinstance(value.kind, Const) and 0 <= value.kind.value < height):
-                    raise NotCovered("an id out of range")
+                self._check_id(value, kind)
                 where.append(len(refs))
                 outside.append(self.text(value))
                 refs.append("")
@@ -247,7 +243,28 @@ class BlockWriter(OperationWriter):
                 refs[at] = f"-_ab_len(_ab_rows) + {later}" if later else "-_ab_len(_ab_rows)"
         return tail, refs
 
-    def _recorded(self, site: BlockSite, tail: str, refs: Sequence[str]) -> Term:
+    def row(self, table: Const, index: Term, out: Aval) -> Term:
+        """A row of a shared table, by a number that only the example knows."""
+        index = self.kept(index)
+        self._check_id(index, table)
+        self.written.operands[table.number] = table.value.aval.key
+        self.emit(f"_ab_add_source({index.text})")
+        self.emit("_ab_add_row(-1)")
+        tail = f"_ab_t{len(self.written.sites)}"
+        site = RowSite(table.number, out)
+        self.written.sites.append((site, False))
+        return self._recorded(site, tail, [f"_ab_d{table.number}", "-_ab_len(_ab_rows)"])
+
+    def _check_id(self, value: Term, table: Const) -> None:
+        """See that a number names a row of a table."""
+        height = table.value.aval.shape[0]
+        if value.kind is PLAIN:
+            self.emit(f"if _ab_type({value.text}) is not _ab_int: _ab_index({value.text})")
+            self.emit(f"if not 0 <= {value.text} < {height}: raise _ab_misfit")
+        elif not (isinstance(value.kind, Const) and 0 <= value.kind.value < height):
+            raise NotCovered("an id out of range")
+
+    def _recorded(self, site: BlockSite | RowSite, tail: str, refs: Sequence[str]) -> Term:
         self.counter += 1
         node = f"_ab_n{self.counter}"
         if len(refs) == 1 and "," not in refs[0] and not refs[0].startswith("*"):
@@ -258,7 +275,7 @@ class BlockWriter(OperationWriter):
             self.emit(f"_ab_add_refs(({', '.join(refs)},))")
         self.emit(f"{node} = _ab_len(_ab_sigs)")
         self.emit(f"_ab_add_sigs({tail})")
-        self.emit(f"if {node} > _ab_most: raise _ab_misfit")
+        self.emit(f"if {node} > _ab_most: raise _ab_full")
         outs = [Term(RecordedNode(aval), f"({node} + {i})" if i else node) for i, aval in enumerate(site.outs)]
         if len(outs) == 1:
             return outs[0]

@@ -23,6 +23,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Items,
     Keyed,
     Listed,
+    NodeOrNumber,
     NotCovered,
     Parts,
     RecordedNode,
@@ -32,7 +33,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     join,
 )
 from autobatch.rewrite.recorders.value_writer import ValueWriter
-from autobatch.rewrite.recorders.versions import Version
+from autobatch.rewrite.recorders.versions import Definition, Version
 from autobatch.rewrite.taped_forms import listed
 from autobatch.syntax.source import NoSourceError
 
@@ -93,6 +94,10 @@ class CallWriter(ValueWriter):
             if not (isinstance(base.kind, Const) and type(base.kind.value) is types.ModuleType):
                 return self._method(base, called.attr, node)
         function = self.expr(called)
+        if isinstance(function.kind, Const) and not of_lists:
+            found = self._of_element(function.kind, node) or self._by_key(function.kind, node)
+            if found is not None:
+                return found
         if isinstance(function.kind, Const) and any(function.kind.value is each for each in _EXHAUSTING):
             self.exhausted.update(id(arg) for arg in node.args)
         args, named = self._arguments(node)
@@ -101,6 +106,86 @@ class CallWriter(ValueWriter):
         if not isinstance(function.kind, Const):
             raise NotCovered("a call of what only the example knows")
         return self.call_constant(function.kind, args, named, of_lists)
+
+    def _of_element(self, function: Const, node: ast.Call) -> Term | None:
+        """`float(array[i])`, which waits for more than that number; None for any other call."""
+        match node:
+            case ast.Call(args=[ast.Subscript(slice=at) as read], keywords=[]) if not isinstance(at, ast.Slice):
+                if all(function.value is not each for each in (bool, int, float)):
+                    return None
+                array, index = self.expr(read.value), self.expr(at)
+                if self.is_short(array, index):
+                    number = self.element(array, index, exact=function.value is not bool)
+                    return Term(PLAIN, f"{self.written.named(function.number)}({number.text})", simple=True)
+                return self.call_constant(function, [self.item(array, index)], {})
+        return None
+
+    def _by_key(self, function: Const, node: ast.Call) -> Term | None:
+        """`sorted`, `max` or `min` of a list by a key that is written there; None for any other call."""
+        value = function.value
+        if all(value is not each for each in (sorted, max, min)) or len(node.args) != 1:
+            return None
+        key, reverse = self._ordering(node)
+        if key is None or isinstance(node.args[0], ast.GeneratorExp | ast.Starred):
+            return None
+        over = self.kept(self.expr(node.args[0]))
+        if not isinstance(over.kind, Listed) or type(over.kind) is Keyed or (reverse and value is not sorted):
+            raise NotCovered(f"{value.__name__} of what is no list")
+        order = self._order(over, key, self.written.named(function.number), reverse)
+        if value is not sorted:
+            return self.kept(Term(over.kind.item, f"{over.text}[{order}]"))
+        made = self.listed(node)
+        self.add(made, over.kind.item)
+        return self.kept(Term(made, f"[{over.text}[_ab_i] for _ab_i in {order}]"))
+
+    @staticmethod
+    def _ordering(node: ast.Call) -> tuple[ast.Lambda | None, bool]:
+        """The key of a call, and whether it is reversed; no key where it is called in another way."""
+        named = {each.arg: each.value for each in node.keywords}
+        key, reverse = named.pop("key", None), named.pop("reverse", ast.Constant(False))
+        if named or not isinstance(key, ast.Lambda) or not isinstance(reverse, ast.Constant):
+            return None, False
+        names = key.args
+        if (
+            len(names.args) != 1
+            or names.posonlyargs
+            or names.kwonlyargs
+            or names.vararg
+            or names.kwarg
+            or names.defaults
+        ):
+            return None, False
+        return key, bool(reverse.value)
+
+    def _order(self, over: Term, key: ast.Lambda, function: str, reverse: bool) -> str:
+        """The source of the places of a list's items by their keys, which are found first, as Python does."""
+        assert isinstance(over.kind, Listed)
+        if over.kind.item is NOTHING:
+            raise Dead
+        keys, item = self.fresh(), self.fresh()
+        self.emit(f"{keys} = []")
+        self.emit(f"for {item} in {over.text}:")
+        before = self.env
+        self.env = before.copy()
+        name = key.args.args[0].arg
+        self.env.names[name] = Term(over.kind.item, item)
+        self.env.checked.discard(item)
+        self.depth += 1
+        found = self.expr(key.body)
+        if found.parts is not None:
+            parts = [self.check(each) for each in found.parts]
+            if not self._are_plain(*parts):
+                raise NotCovered("a key that is no number")
+            found = Term(PLAIN, f"({', '.join(map(self.text, parts))},)", simple=True)
+        if not self._are_plain(found):
+            raise NotCovered("a key that is no number")
+        self.emit(f"{keys}.append({self.text(self.check(found))})")
+        self.depth -= 1
+        self.env = before
+        places = f"{self.written.named(self.written.constants.literal(range))}(_ab_len({keys}))"
+        order = self.fresh()
+        self.emit(f"{order} = {function}({places}, key={keys}.__getitem__{', reverse=True' * reverse})")
+        return order
 
     def call_constant(self, function: Const, args: list[Term], named: dict[str, Term], of_lists: bool = False) -> Term:
         constants = self.written.constants
@@ -204,7 +289,15 @@ class CallWriter(ValueWriter):
             if isinstance(first, Const):
                 return self.read(self.written.constants.compute, "len", len, first.number)
             if isinstance(first, Listed):
-                return Term(PLAIN, f"{self.written.named(function.number)}({self.text(args[0])})", simple=True)
+                return self.counted(args[0])
+        if (
+            value in (bool, int, float)
+            and len(args) == 1
+            and not named
+            and isinstance(first, RecordedNode | NodeOrNumber)
+        ):
+            number = self.waited(args[0], exact=value is not bool)
+            return Term(PLAIN, f"{self.written.named(function.number)}({number.text})", simple=True)
         if value is isinstance and len(args) == 2 and isinstance(args[1].kind, Const):
             return self._isinstance(function, args[0], args[1].kind)
         if value in (zip, enumerate, reversed, list, tuple) and args:
@@ -216,6 +309,10 @@ class CallWriter(ValueWriter):
         texts = [self.text(self.check(each)) for each in args]
         text = f"{self.written.named(function.number)}({', '.join(texts)})"
         return Term(PLAIN, text, simple=value in (len, int, float, bool, str, abs, ord, chr))
+
+    def counted(self, value: Term) -> Term:
+        """How long a list is here: what comes later in the same expression may change it."""
+        return Term(PLAIN, self.kept(Term(PLAIN, f"_ab_len({self.text(value)})")).text, simple=True)
 
     def _isinstance(self, function: Const, value: Term, classes: Const) -> Term:
         each = classes.value if type(classes.value) is tuple else (classes.value,)
@@ -267,13 +364,13 @@ class CallWriter(ValueWriter):
             value = self.env.names.get(name)
             if value is not None:
                 env[name] = value
-        return self._version_call(closure.tree, self.version.blocks, self.version.scope, None, None, owner, env)
+        return self._version_call(Definition(closure.tree, self.version.blocks, self.version.scope, owner=owner), env)
 
     def _user_call(
         self, tree: Any, blocks: Any, function: types.FunctionType, origin: int | None, args: Any, named: Any
     ) -> Term:
         env = self._bound_arguments(tree, function, origin, args, named)
-        return self._version_call(tree, blocks, function.__globals__, function, origin, None, env)
+        return self._version_call(Definition(tree, blocks, function.__globals__, function, origin), env)
 
     def _bound_arguments(
         self, tree: ast.FunctionDef, function: Any, origin: int | None, args: list[Term], named: dict[str, Term]
@@ -306,16 +403,16 @@ class CallWriter(ValueWriter):
             raise NotCovered("a call with arguments that do not fit")
         return {name: env[name] for name in every}
 
-    def _version_call(
-        self, tree: Any, blocks: Any, scope: Any, function: Any, origin: int | None, owner: Any, env: dict[str, Term]
-    ) -> Term:
+    def _version_call(self, of: Definition, env: dict[str, Term]) -> Term:
         kinds = {name: value.kind for name, value in env.items()}
         if any(isinstance(kind, Items) for kind in kinds.values()):
             raise NotCovered("an iterator as an argument")
-        version = self.written.version(tree, blocks, scope, function, origin, owner, kinds)
+        version = self.written.version(of, kinds)
         texts = [self.text(env[name]) for name in version.given]
         result = self.fresh()
-        self.emit(f"{result} = {version.name}({', '.join(texts)})")
+        if version.waits and not self.version.waits:
+            self.version.waits = self.written.changed = True
+        self.emit(f"{result} = {'yield from ' * version.waits}{version.name}({', '.join(texts)})")
         return Term(version.result, result)
 
     def _method(self, base: Term, name: str, node: ast.Call) -> Term:
@@ -328,6 +425,13 @@ class CallWriter(ValueWriter):
                 self.add(kind, value.kind)
                 self.emit(f"{base.text}.append({self.converted(value, kind.item)})")
                 return self.literal(None)
+            if name == "sort" and not node.args and type(kind) is Listed:
+                by, is_reversed = self._ordering(node)
+                if by is None:
+                    raise NotCovered("sort without a key")
+                order = self._order(base, by, self.written.named(self.written.constants.literal(sorted)), is_reversed)
+                self.emit(f"{base.text}[:] = [{base.text}[_ab_i] for _ab_i in {order}]")
+                return self.literal(None)
             if name == "pop" and not node.keywords and len(node.args) <= 1:
                 args, _ = self._arguments(node)
                 if kind.item is NOTHING:
@@ -337,6 +441,8 @@ class CallWriter(ValueWriter):
                 return self.kept(Term(kind.item, f"{base.text}.pop({', '.join(map(self.text, args))})"))
             raise NotCovered(f".{name} of a list")
         if isinstance(kind, RecordedNode):
+            if name in ("item", "tolist") and not node.args and not node.keywords:
+                return self.waited(base, shapes=name == "tolist")
             if name not in METHODS:
                 raise NotCovered(f".{name} of an array")
             args, named = self._arguments(node)

@@ -82,6 +82,12 @@ class ExpressionWriter(CallWriter):
         sign, function = _UNARY[type(node.op)]
         if sign == "not ":
             known, text = self.test(node.operand)
+            if (
+                known is None
+                and text.isidentifier()
+                and isinstance(self.env.names.get(text, self.literal(None)).kind, Listed)
+            ):
+                text = self.counted(self.env.names[text]).text
             return self.literal(not known) if known is not None else Term(PLAIN, f"(not {text})", simple=True)
         value = self.expr(node.operand)
         folded = self._folded(sign, function, value)
@@ -188,7 +194,7 @@ class ExpressionWriter(CallWriter):
             return None, self.text(value)
         if isinstance(kind, Parts) and kind.is_tuple:
             return bool(kind.parts), ""
-        raise NotCovered("a decision by a value of an array")
+        return None, self.waited(value, exact=False).text
 
     def _any_or_all(self, node: ast.BoolOp) -> tuple[bool | None, str]:
         """A condition of several: what has to happen before one of them happens only where it is asked for."""

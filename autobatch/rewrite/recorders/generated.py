@@ -21,6 +21,7 @@ from autobatch.core.recorded import is_recorded
 from autobatch.facts.types import COMPARISON_METHODS, SCALARS, SILENT_ATTRIBUTES, is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
+from autobatch.lazy.example_recorder import NoRoom
 from autobatch.lazy.trace import Trace
 from autobatch.rewrite.block_forms import block_tree
 from autobatch.rewrite.recorders.constants import FUNCTION, TRACE, Changed, Constants
@@ -39,7 +40,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     without_values,
 )
 from autobatch.rewrite.recorders.statement_writer import write_version
-from autobatch.rewrite.recorders.versions import BlockSite, Misfit, Written
+from autobatch.rewrite.recorders.versions import BlockSite, Definition, Misfit, RowSite, Wait, Written
 from autobatch.syntax.source import PARSING
 
 __all__ = ["FunctionRecorders", "forget_recorders", "recorders_of"]
@@ -202,7 +203,7 @@ class _GeneratedForm:
     """A recorder.
 
     Attributes:
-        constants: what it relies on; used, operands, sites, recipes, attributes: as `versions.Written` has them.
+        constants: what it relies on; used, operands, sites, recipes, waits, attributes: as `versions.Written` has them.
         make: makes the function, of what belongs to a map and a segment.
         result: the kind of what it gives.
         blocks: what its functions have; met: how many kinds of inputs they had met; misfits, fits: how many
@@ -212,8 +213,9 @@ class _GeneratedForm:
     constants: Constants
     used: list[int]
     operands: dict[int, Aval]
-    sites: list[tuple[BlockSite, bool]]
+    sites: list[tuple[BlockSite | RowSite, bool]]
     recipes: list[Any]
+    waits: list[Wait]
     attributes: list[str]
     make: Callable[..., Any]
     result: RecorderKind
@@ -271,7 +273,7 @@ def _form_of(
     if set(kinds) != set(every):
         raise NotCovered("an argument that the function does not have")
     root = written.version(
-        tree, own_blocks, function.__globals__, function, None, None, {name: kinds[name] for name in every}
+        Definition(tree, own_blocks, function.__globals__, function), {name: kinds[name] for name in every}
     )
     written.settle(write_version)
     if root.result is NOTHING:
@@ -293,12 +295,16 @@ def _form_of(
     names[names.index("_ab_sites") : names.index("_ab_sites") + 1] = [f"_ab_t{number}" for number in sites]
     lines = [f"def _make({', '.join(names)}):", *body]
     lines.append(f"    def record({columns_order}):")
-    lines.append(f"        return _ab_finish({root.name}({order}))")
+    called = f"{root.name}({order})"
+    lines.append(f"        return (yield from {called})" if root.waits else f"        return _ab_finish({called})")
     functions = [version.name for version in written.versions.values()]
     lines.append("    def forget():")
     lines.append(f"        nonlocal {', '.join(functions)}")
     lines.append(f"        {' = '.join(functions)} = None")
-    lines.append("    return record, forget")
+    lines.append("    def room(most):")
+    lines.append("        nonlocal _ab_most")
+    lines.append("        _ab_most = most")
+    lines.append("    return record, forget, room")
     source = "\n".join(lines)
     space: dict[str, Any] = {"__builtins__": {}}
     exec(compile(source, f"<recorder of {function.__qualname__}>", "exec", dont_inherit=True), space)
@@ -311,6 +317,7 @@ def _form_of(
         dict(written.operands),
         [written.sites[number] for number in sites],
         written.recipes,
+        written.waits if root.waits else [],
         sorted(written.attributes),
         space["_make"],
         result,
@@ -321,9 +328,9 @@ def _form_of(
 
 
 _RUNTIME = (
-    "_ab_type", "_ab_len", "_ab_int", "_ab_tuple", "_ab_misfit", "_ab_suited", "_ab_check", "_ab_index", "_ab_keys",
-    "_ab_scalars", "_ab_containers", "_ab_shown", "_ab_array", "_ab_constant", "_ab_own", "_ab_box", "_ab_finish",
-    "_ab_most", "_ab_sigs", "_ab_rows", "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs", "_ab_add_source",
+    "_ab_type", "_ab_len", "_ab_int", "_ab_tuple", "_ab_misfit", "_ab_full", "_ab_suited", "_ab_check", "_ab_index",
+    "_ab_keys", "_ab_scalars", "_ab_containers", "_ab_shown", "_ab_array", "_ab_constant", "_ab_own", "_ab_box",
+    "_ab_finish", "_ab_most", "_ab_sigs", "_ab_rows", "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs", "_ab_add_source",
     "_ab_add_sources", "_ab_add_row", "_ab_add_rows",
 )  # fmt: skip
 
@@ -383,6 +390,7 @@ class _BoundForm:
         self._entered: dict[int, int] = {}
         self._seen: list[np.ndarray] = []  # arrays of the example that is being recorded
         self._forget: Callable[[], Any] = bool
+        self._set_room: Callable[[int], Any] = bool
         self._bind()
 
     def _bind(self) -> None:
@@ -395,8 +403,7 @@ class _BoundForm:
                 largest = max(largest, 8 * sum(aval.nbytes for aval in site.outs))  # about
                 continue
             sig = site.signature(trace, values, ())
-            assert sig.block is not None
-            self._tails.append(sig.block.tail)
+            self._tails.append(sig.tail)
             largest = max(largest, sig.nbytes)
         self._largest = largest
 
@@ -426,12 +433,11 @@ class _BoundForm:
             if aval is not expected:
                 raise Misfit
             operands.append(ref)
-        room = max(trace._room, 0) // max(self._largest, 1)
         self.end()
         self._entered = {}
         self._seen = []
         recorded: Callable[..., Any]
-        recorded, self._forget = form.make(
+        recorded, self._forget, self._set_room = form.make(
             *[values[number] for number in form.used],
             *operands,
             *self._tails,
@@ -442,6 +448,7 @@ class _BoundForm:
             int,
             tuple,
             Misfit,
+            NoRoom,
             self._suited,
             self._check,
             _index,
@@ -453,8 +460,8 @@ class _BoundForm:
             self._constant,
             self._own,
             self._box,
-            self._finish,
-            len(segment.sigs) + room,
+            self.finished,
+            self._most(),
             segment.sigs,
             segment.rows,
             segment.sigs.extend,
@@ -466,6 +473,36 @@ class _BoundForm:
             segment.rows.extend,
         )
         return recorded
+
+    def make_room(self) -> int:
+        """Let the function record as much as fits into the memory budget, from here on; how many nodes that is."""
+        self._entered = {}
+        most = self._most()
+        self._set_room(most)
+        return most - len(self._trace.segment.sigs)
+
+    def note_seen(self) -> None:
+        """Note which arrays of its own an example has looked into."""
+        if self._seen:
+            for each in self._seen:
+                self._trace.inputs.add(each, self._trace.example)
+            self._seen.clear()
+
+    def _most(self) -> int:
+        return len(self._trace.segment.sigs) + max(self._trace._room, 0) // max(self._largest, 1)
+
+    @property
+    def waits(self) -> Sequence[Wait]:
+        """The places where it waits for values: the function is a generator if there are any."""
+        return self._form.waits
+
+    def is_still(self) -> bool:
+        """Whether what it relies on reads as it did, to the object."""
+        try:
+            values = self._form.constants.now(self._roots)
+        except Changed:
+            return False
+        return all(map(_is_one, values, self._values))
 
     def end(self) -> None:
         """Let go of the function, which refers to itself."""
@@ -518,11 +555,14 @@ class _BoundForm:
     def _box(self, ref: int, aval: Aval) -> LazyArray:
         return LazyArray(self._trace, aval, self._trace.segment, ref)
 
-    def _finish(self, result: Any) -> Any:
+    def finished(self, result: Any) -> Any:
+        """The result of the function as Python has it.
+
+        Raises:
+            Misfit: there is none.
+        """
         self._form.fits += 1
-        for each in self._seen:
-            self._trace.inputs.add(each, self._trace.example)
-        self._seen.clear()
+        self.note_seen()
         return _finished(self._form.result, result, self._trace, {})
 
 
@@ -551,6 +591,8 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
         if key not in made:
             if type(kind) is Keyed:
                 made[key] = {name: _finished(kind.item, each, trace, made) for name, each in value.items()}
+            elif kind.item is PLAIN and _RESULTS.issuperset(map(type, value)):
+                made[key] = value
             else:
                 made[key] = [_finished(kind.item, each, trace, made) for each in value]
         return made[key]
@@ -561,19 +603,25 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
     return value
 
 
+def _is_one(a: Any, b: Any) -> bool:
+    """Whether two reads gave the same."""
+    if type(a) is LazyArray and type(b) is LazyArray:
+        return a.source is b.source
+    return a is b or type(a) in SCALARS
+
+
 class _Tails(dict[Any, Any]):
     """What calls of a block append, by the part of them that only a call knows."""
 
-    def __init__(self, site: BlockSite, trace: Trace, values: Sequence[Any]) -> None:
+    def __init__(self, site: BlockSite | RowSite, trace: Trace, values: Sequence[Any]) -> None:
         super().__init__()
         self._site, self._trace, self._values = site, trace, values
         self._single = sum(_keys_of(spec) for spec in site.specs) == 1
 
     def __missing__(self, key: Any) -> Any:
         sig = self._site.signature(self._trace, self._values, (key,) if self._single else key)
-        assert sig.block is not None
-        self[key] = sig.block.tail
-        return sig.block.tail
+        self[key] = sig.tail
+        return sig.tail
 
 
 def _keys_of(spec: tuple[Any, ...]) -> int:

@@ -29,6 +29,10 @@ from autobatch.rewrite.recorders.versions import Version, Written
 __all__ = ["Dead", "Env", "LineWriter", "is_temporary"]
 
 
+_NUMBERS = "?bhilqBHILQefd"  # dtypes of which `tolist` gives the very numbers
+_SHORT = 1 << 10
+
+
 class Dead(Exception):  # noqa: N818  (a signal inside of this folder)
     """What follows has not been met, or gives nothing as far as is known."""
 
@@ -63,6 +67,7 @@ class LineWriter:
         self.lines: list[str] = []
         self.depth = 0
         self.counter = 0
+        self.line = 0  # of the user's statement
         self.exhausted: set[int] = set()  # ids of the generators that are arguments of what asks for all of their items
         self.env: Env = Env({}, set())
 
@@ -179,6 +184,49 @@ class LineWriter:
         self.emit("else:")
         self.lines += nodes
         return Term(out, name)
+
+    def waited(self, value: Term, exact: bool = True, shapes: bool = False) -> Term:
+        """A number that is needed as it is: the example waits for it.
+
+        Args:
+            exact: as `Wait` has it; shapes: an array of any shape will do, which becomes lists of numbers.
+
+        Raises:
+            NotCovered: it is no number.
+        """
+        kind = value.kind
+        if isinstance(kind, NodeOrNumber):
+            return self.either(value, lambda each: each if each.kind is PLAIN else self.waited(each, exact))
+        if (
+            not isinstance(kind, RecordedNode)
+            or (kind.aval.shape and not shapes)
+            or kind.aval.dtype.char not in _NUMBERS
+        ):
+            raise NotCovered("a value of an array that is waited for")
+        number = self.written.wait(self.version, self.line, exact)
+        name = self.fresh()
+        self.emit(f"{name} = yield {self.text(value)}, {number}")
+        return Term(PLAIN, name, simple=not kind.aval.shape)
+
+    def element(self, array: Term, index: Term, exact: bool) -> Term:
+        """A number of a short array that is needed as it is: the example waits for all of them, once."""
+        number = self.written.wait(self.version, self.line, exact)
+        array, index = self.kept(array), self.kept(index)
+        if index.kind is PLAIN:
+            self.emit(f"if _ab_type({index.text}) is not _ab_int: _ab_index({index.text})")
+        name = self.fresh()
+        self.emit(f"{name} = _ab_lists.get({array.text})")
+        self.emit(f"if {name} is None: {name} = _ab_lists[{array.text}] = yield {array.text}, {number}")
+        return self.kept(Term(PLAIN, f"{name}[{self.text(index)}]"))
+
+    @staticmethod
+    def is_short(array: Term, index: Term) -> bool:
+        """Whether a number out of an array is best read from a list of all of them."""
+        kind, at = array.kind, index.kind
+        if not isinstance(kind, RecordedNode) or kind.aval.ndim != 1 or kind.aval.dtype.char not in _NUMBERS:
+            return False
+        is_index = at is PLAIN or (isinstance(at, Const) and type(at.value) is int)
+        return is_index and kind.aval.shape[0] <= _SHORT
 
     def converted(self, value: Term, kind: RecorderKind) -> str:
         """The source of a value as one of a wider kind.

@@ -61,6 +61,9 @@ class StatementWriter(ExpressionWriter):
             self.env.names[name] = Term(kind, name)
             if isinstance(kind, Const) and kind.is_scalar and name in version.local:
                 self.emit(f"{name} = {self.text(self.env.names[name])}")
+        if version.waits:
+            self.emit("if 0: yield")  # a generator, whatever is reached
+            self.emit("_ab_lists = {}")
         if self.body(version.tree.body):
             self._returned(self.literal(None))
         self.depth -= 1
@@ -80,6 +83,7 @@ class StatementWriter(ExpressionWriter):
 
     def statement(self, node: ast.stmt) -> bool:
         """Write a statement; whether the next one can come."""
+        self.line = getattr(node, "lineno", self.line)
         match node:
             case ast.Pass():
                 return True

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.deferred_lookups import row_signature
 from autobatch.rewrite.recorders.block_writer import BlockWriter
 from autobatch.rewrite.recorders.line_writer import Dead, is_temporary
 from autobatch.rewrite.recorders.recorded_kinds import (
@@ -314,6 +315,9 @@ class ValueWriter(BlockWriter):
         if isinstance(kind, RecordedNode):
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
         if isinstance(kind, Const) and type(kind.value) is LazyArray and at is PLAIN:
+            row = row_signature(self.written.trace, kind.value)
+            if row is not None:
+                return self.row(kind, index, row.out)
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
         if isinstance(kind, Keyed) and isinstance(at, Parts):
             if kind.item is NOTHING:

@@ -5,12 +5,14 @@ what it gives where it ends.
 """
 
 import ast
+import dataclasses
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from autobatch.core.abstract_eval import Aval
 from autobatch.lazy.block_nodes import Block, Row
+from autobatch.lazy.deferred_lookups import row_signature
 from autobatch.lazy.launching import Signature
 from autobatch.rewrite.recorders.constants import Changed, Constants
 from autobatch.rewrite.recorders.recorded_kinds import (
@@ -27,7 +29,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 )
 from autobatch.syntax.scopes import bound_names, captured, parameters
 
-__all__ = ["BlockSite", "Misfit", "Recipe", "Version", "Written"]
+__all__ = ["BlockSite", "Definition", "Misfit", "Recipe", "RowSite", "Version", "Wait", "Written"]
 
 _MOST_VERSIONS = 24
 _MOST_OF_ONE = 4  # versions that differ in numbers alone
@@ -101,6 +103,44 @@ class BlockSite:
         return found[0]
 
 
+class RowSite:
+    """The look-up of one row of a shared table.
+
+    Args:
+        table: the number of the table among the constants; out: the `Aval` of the row.
+    """
+
+    __slots__ = ("outs", "specs", "table")
+
+    def __init__(self, table: int, out: Aval) -> None:
+        self.table = table
+        self.specs: tuple[tuple[Any, ...], ...] = ()
+        self.outs = (out,)
+
+    def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
+        """The signature of such a look-up.
+
+        Raises:
+            Misfit: there is none.
+        """
+        found = row_signature(trace, values[self.table])
+        if found is None or found.out is not self.outs[0]:
+            raise Misfit
+        return trace.in_force(found)
+
+
+class Wait(NamedTuple):
+    """A place where a recorder needs a value.
+
+    Attributes:
+        where: the user's (file, line); exact: the number itself is used, not only what follows for a decision, so it
+            may carry no gradient.
+    """
+
+    where: tuple[str, int]
+    exact: bool
+
+
 class Recipe:
     """A call of an operation that is no block, made with recorded arrays as Python has them.
 
@@ -115,37 +155,48 @@ class Recipe:
         self.kind = kind
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Definition:
+    """Where a function of the user's comes from.
+
+    Attributes:
+        tree, blocks, scope: its definition, its blocks and its globals.
+        function: it, for the names that it closes over; None for a closure.
+        origin: the number of the function among the constants, None for that of the map or a closure.
+        owner: the version that defines it, if one does.
+    """
+
+    tree: ast.FunctionDef
+    blocks: dict[str, Block]
+    scope: dict[str, Any]
+    function: FunctionType | None = None
+    origin: int | None = None
+    owner: "Version | None" = None
+
+
 class Version:
     """A function of the user's for arguments of some kinds.
 
     Attributes:
-        name: in the recorder; tree, blocks, scope: its definition, its blocks and its globals.
-        origin: the number of the function among the constants, None for that of the map or a closure.
-        function: it, for the names that it closes over; None for a closure.
-        env: the kinds of its arguments and of what it captures, by name; given: those of them that are passed.
-        owner: the version that defines it, if one does; local: its own names; captured: those that closures read.
+        name: in the recorder; env: the kinds of its arguments and of what it captures, by name; given: those of them
+            that are passed.
+        local: its own names; captured: those that closures read.
         result: what it gives, as far as is known; lines: its source.
+        waits: it needs a value on its way, or calls what does: it is a generator.
     """
 
-    def __init__(
-        self,
-        name: str,
-        tree: ast.FunctionDef,
-        blocks: dict[str, Block],
-        scope: dict[str, Any],
-        function: FunctionType | None,
-        origin: int | None,
-        owner: "Version | None",
-        env: dict[str, RecorderKind],
-    ) -> None:
+    def __init__(self, name: str, of: Definition, env: dict[str, RecorderKind]) -> None:
+        tree = of.tree
         self.name = name
+        self.of = of
         self.tree = tree
-        self.blocks = blocks
-        self.scope = scope
-        self.function = function
-        self.origin = origin
-        self.owner = owner
+        self.blocks = of.blocks
+        self.scope = of.scope
+        self.function = of.function
+        self.origin = of.origin
+        self.owner = of.owner
         self.env = env
+        self.waits = False
         self.given = [each for each, kind in env.items() if not isinstance(kind, Const | Closure)]
         self.local = parameters(tree) | bound_names(tree.body)
         self.captured = captured(tree) & self.local
@@ -163,8 +214,9 @@ class Written:
 
     Attributes:
         attributes: names of attributes that are read of examples' objects.
-        sites, recipes: calls of blocks and of other operations; used: the numbers of constants that its text names;
-            operands: the kinds of those that are operands themselves, by their numbers.
+        sites, recipes, waits: calls of blocks and of other operations, and places where values are needed.
+        used: the numbers of constants that its text names; operands: the kinds of those that are operands themselves,
+            by their numbers.
     """
 
     def __init__(self, trace: Any, constants: Constants, classes: Sequence[type]) -> None:
@@ -174,27 +226,20 @@ class Written:
         self.attributes: set[str] = set()
         self.changed = False
         self.versions: dict[Any, Version] = {}
-        self.sites: list[tuple[BlockSite, bool]] = []
+        self.sites: list[tuple[BlockSite | RowSite, bool]] = []
         self.recipes: list[Recipe] = []
+        self.waits: list[Wait] = []
         self.used: set[int] = set()
         self.operands: dict[int, Aval] = {}
         self._alive: list[Any] = []
 
-    def version(
-        self,
-        tree: ast.FunctionDef,
-        blocks: dict[str, Block],
-        scope: dict[str, Any],
-        function: FunctionType | None,
-        origin: int | None,
-        owner: "Version | None",
-        env: dict[str, RecorderKind],
-    ) -> Version:
+    def version(self, of: Definition, env: dict[str, RecorderKind]) -> Version:
         """The version of a function for these arguments.
 
         Raises:
             NotCovered: there are too many.
         """
+        tree, owner = of.tree, of.owner
         same = [each for each in self.versions.values() if each.tree is tree and each.owner is owner]
         key = id(tree), id(owner), tuple(env.items())
         if key not in self.versions and len(same) >= _MOST_OF_ONE:  # a number that counts the depth, say
@@ -209,7 +254,7 @@ class Written:
                 raise NotCovered("a function for more kinds of arguments than a recorder has versions of")
             self._alive.append(tree)
             name = f"_ab_f{len(self.versions)}_{tree.name}"
-            found = self.versions[key] = Version(name, tree, blocks, scope, function, origin, owner, env)
+            found = self.versions[key] = Version(name, of, env)
             self.changed = True
         return found
 
@@ -221,7 +266,7 @@ class Written:
         """
         for _ in range(_ROUNDS):
             self.changed = False
-            self.sites, self.recipes = [], []
+            self.sites, self.recipes, self.waits = [], [], []
             self.used, self.operands = set(), {}
             done = 0
             while done < len(self.versions):
@@ -230,6 +275,17 @@ class Written:
             if not self.changed:
                 return
         raise NotCovered("a recursion whose values do not settle")
+
+    def wait(self, version: Version, line: int, exact: bool) -> int:
+        """The number of a place where a version needs a value."""
+        if not version.waits:
+            version.waits = self.changed = True
+        owner = version
+        while owner.owner is not None:
+            owner = owner.owner
+        file = "" if owner.function is None else owner.function.__code__.co_filename
+        self.waits.append(Wait((file, line), exact))
+        return len(self.waits) - 1
 
     def gives(self, version: Version, kind: RecorderKind) -> None:
         """Note what a version returns."""

@@ -1,0 +1,256 @@
+"""Examples that are recorded by generators, and wait together: a round is a launch, and then all of them go on.
+
+A generator gives the number of the node whose value it needs, and is sent the value. No fiber switches, and no array of
+ours is made for what is between two rounds: a node keeps its number for the whole map, wherever its value is by now.
+"""
+
+import bisect
+import collections
+import contextlib
+import functools
+import gc
+import operator
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from autobatch.core.pytree import leaves
+from autobatch.lazy.array import LazyArray
+from autobatch.lazy.numbered_segment import NumberedSegment
+from autobatch.lazy.trace import Trace
+
+__all__ = ["MISFIT", "WAITS", "Generating", "Rounds"]
+
+WAITS: Any = object()
+"""What says that an example waits for a value."""
+MISFIT: Any = object()
+"""What says that an example is not what its generator is for."""
+_AT_ONCE = 64  # examples, between looks at the memory budget
+_SKIPPED = (int, float, str, bytes, np.ndarray)
+_Waiting = tuple[int, Generator[tuple[int, int], Any, Any], int, int]
+
+
+class _Wait(Protocol):
+    @property
+    def where(self) -> tuple[str, int]: ...
+    @property
+    def exact(self) -> bool: ...
+
+
+class Generating(Protocol):
+    """A function that is written for one map, and waits for values."""
+
+    @property
+    def waits(self) -> Sequence[_Wait]:
+        """The places where it does."""
+
+    def begin(self) -> Callable[..., Any]:
+        """The generator function."""
+
+    def make_room(self) -> int:
+        """Another round begins: how many nodes may be recorded in it."""
+
+    def note_seen(self) -> None:
+        """Another example goes on."""
+
+    def finished(self, result: Any) -> Any:
+        """A result as Python has it."""
+
+
+class Rounds:
+    """The examples of one map whose generators wait.
+
+    Attributes:
+        waiting: (example, generator, the node that it waits for, which of the places), in the order of the examples.
+    """
+
+    def __init__(self, trace: Trace, form: Generating) -> None:
+        self.waiting: list[_Waiting] = []
+        self._trace = trace
+        self._form = form
+        self._ended: list[tuple[int, Any]] = []
+        self._segment = NumberedSegment()
+        self._consts: dict[Any, int] = {}
+        self._room = self._most = trace._budget
+        self._exchange()
+        try:
+            self._function = form.begin()
+            self._half = form.make_room() // 2
+        finally:
+            self._exchange()
+        segment = self._segment
+        self._fixed = len(segment.rows), len(segment.keep), dict(segment.large), dict(self._consts)
+
+    def _exchange(self) -> None:
+        """Let the trace record into our segment; called again: into its own."""
+        trace = self._trace
+        trace.segment, self._segment = self._segment, trace.segment
+        trace.consts, self._consts = self._consts, trace.consts
+        trace._room, self._room = self._room, trace._room
+
+    def start(self, index: int, given: Sequence[Any]) -> Any:
+        """`WAITS`, also for an example that needs no value, or `MISFIT`."""
+        ended, misfits = self._go_on([(index, self._function(*given), 0, 0)], [None])
+        self._ended += ended
+        return MISFIT if misfits else WAITS
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is anything to go on with."""
+        return bool(self.waiting or self._ended)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what was recorded since the last launch takes half of the memory budget."""
+        return len(self._segment.sigs) > self._half
+
+    def resume(self, limit: int, launch: Callable[[], None]) -> tuple[list[tuple[int, Any]], list[int]]:
+        """Let all examples go on, with the values that they wait for.
+
+        Args:
+            limit: examples from here on are not needed any more; launch: makes room where that is needed.
+
+        Returns:
+            (example, result) of those that came to their end, and the examples that have to run.
+        """
+        if self._segment.nbytes > self._most:
+            self._segment.drop(self._live())
+            self._most = max(self._most, 2 * self._segment.nbytes)
+        waiting, self.waiting = self.waiting, []
+        before = self._given_out()
+        if waiting and waiting[-1][0] >= limit:
+            for _, generator, _, _ in waiting[bisect.bisect_left(waiting, limit, key=operator.itemgetter(0)) :]:
+                generator.close()
+            waiting = [each for each in waiting if each[0] < limit]
+        stats = self._trace.stats
+        stats.reads += len(waiting)
+        for number, times in collections.Counter([each[3] for each in waiting]).items():
+            stats.forced[self._form.waits[number].where] += times
+        values = self._values(waiting)
+        misfits: list[int] = []
+        for start in range(0, len(waiting), _AT_ONCE):
+            if self.is_full:
+                launch()
+            some = slice(start, start + _AT_ONCE)
+            more, unfit = self._go_on(waiting[some], values[some])
+            self._ended += more
+            misfits += unfit
+        return before, misfits
+
+    def _given_out(self) -> list[tuple[int, Any]]:
+        """The results of those that came to their end, once nothing waits to be launched."""
+        if self._segment.pending:
+            return []
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _go_on(self, waiting: Sequence[_Waiting], values: Sequence[Any]) -> tuple[list[tuple[int, Any]], list[int]]:
+        """Let these examples go on, each until it waits again."""
+        trace, form, still = self._trace, self._form, self.waiting
+        ended, misfits = [], []
+        self._exchange()
+        segment = trace.segment
+        sigs, refs = segment.sigs, segment.refs
+        try:
+            for (index, generator, _, _), value in zip(waiting, values, strict=True):
+                trace.example = index
+                nodes, operands = len(sigs), len(refs)
+                try:
+                    if value is MISFIT:
+                        raise RuntimeError
+                    node, number = generator.send(value)
+                    form.note_seen()
+                    if node < 0:
+                        raise RuntimeError
+                    still.append((index, generator, node, number))
+                    continue
+                except StopIteration as stop:
+                    with contextlib.suppress(Exception):
+                        ended.append((index, form.finished(stop.value)))
+                        continue
+                except Exception:  # whatever it is, it is raised again where the example runs
+                    generator.close()
+                misfits.append(index)
+                del sigs[nodes:]
+                del refs[operands:]
+                trace.failed = None
+        finally:
+            trace.example = -1
+            self._exchange()
+        return ended, misfits
+
+    def _values(self, waiting: Sequence[_Waiting]) -> list[Any]:
+        """What each of them waits for; `MISFIT` for what only Python can give."""
+        segment, waits = self._segment, self._form.waits
+        numbers = np.array([node for _, _, node, _ in waiting], np.int64)
+        which, rows = segment.buffer_of[numbers], segment.row_of[numbers]
+        found: list[Any] = [MISFIT] * len(waiting)
+        for number in dict.fromkeys(which.tolist()):
+            buffer = segment.buffers[number]
+            value = buffer if type(buffer) is np.ndarray else getattr(buffer, "value", None)
+            if type(value) is not np.ndarray:
+                continue
+            places = np.flatnonzero(which == number)
+            for place, each in zip(places.tolist(), value[rows[places]].tolist(), strict=True):
+                if value is buffer or not waits[waiting[place][3]].exact:  # else it carries a gradient
+                    found[place] = each
+        return found
+
+    def launch(self) -> None:
+        """Launch what is waited for, and what that needs; all that was recorded where nothing is."""
+        trace, segment = self._trace, self._segment
+        segment.take_in(trace.table)
+        wanted = [] if self.is_full else [node for _, _, node, _ in self.waiting]
+        if segment.pending:
+            if wanted and segment.is_plain and not segment.large:
+                trace.run(functools.partial(segment.launch_wanted, wanted, trace.table, trace.stats))
+            else:
+                part = segment.part()
+                trace.run_segment(part)
+                segment.take(part)
+        rows, kept, large, consts = self._fixed
+        segment.carry(rows)
+        segment.leave()
+        segment.large = dict(large)
+        self._consts = dict(consts)
+        del segment.keep[kept:]
+        self._room = trace._budget
+        self._exchange()
+        try:
+            self._half = len(segment.sigs) + self._form.make_room() // 2
+        finally:
+            self._exchange()
+
+    def _live(self) -> set[int]:
+        """The numbers of the nodes that the generators may still name, and of others that look like one."""
+        stack: list[Any] = self._segment.operands.tolist()
+        stack += [each.ref for each in leaves(self._ended) if type(each) is LazyArray]
+        for _, generator, node, _ in self.waiting:
+            stack.append(node)
+            each: Any = generator
+            while each is not None:
+                frame = each.gi_frame
+                own = frame.f_locals
+                stack += [own[name] for name in frame.f_code.co_varnames if name in own]
+                each = each.gi_yieldfrom
+        live: set[int] = set()
+        seen: set[int] = set()
+        while stack:
+            value = stack.pop()
+            if type(value) is int:
+                if 0 <= value < self._segment.begun:
+                    live.add(value)
+            elif isinstance(value, _SKIPPED) or id(value) in seen:
+                continue
+            elif isinstance(value, list | tuple | dict | set | collections.deque) or hasattr(value, "__next__"):
+                seen.add(id(value))
+                stack += gc.get_referents(value)
+        return live
+
+    def close(self) -> list[int]:
+        """Let go of the examples; their numbers."""
+        waiting, self.waiting = self.waiting, []
+        for _, generator, _, _ in waiting:
+            generator.close()
+        return [index for index, *_ in waiting]
