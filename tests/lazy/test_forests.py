@@ -311,3 +311,86 @@ def test_rounds_that_are_alike_and_rounds_that_are_not():
 
     xs = [normal(n, D, seed=n, dtype=np.float64) for n in (2, 3, 3, 5)]
     map_equals_loop(f, xs, [5.0, -9.0, 9.0, 3.0], precision=8, w=P["w"])
+
+
+# What else is a chain
+
+
+def differences(x, p):
+    out = np.zeros(D)
+    for row in x:
+        out = out - np.tanh(row @ p["w"])
+    return out
+
+
+def to_and_fro(x, p):
+    out = x[0]
+    for at, row in enumerate(x[1:]):
+        term = np.tanh(row @ p["w"])
+        out = out + term if at % 3 else out - term
+    return out
+
+
+def from_a_number(x, p):
+    total = sum(np.tanh(row @ p["w"]) for row in x)
+    return 1.5 + total if len(x) > 2 else total
+
+
+def subtracted(x, p):
+    """What is subtracted is itself a sum."""
+    out = x[0]
+    for row in x[1:]:
+        out = np.tanh(row @ p["w"]) - out
+    return out
+
+
+ROWS = [normal(n, D, seed=n + 30, dtype=np.float64) for n in (1, 4, 2, 9, 6, 3)]
+
+
+@pytest.mark.parametrize("f", [differences, to_and_fro, from_a_number, subtracted])
+def test_differences_and_sums_from_a_number(f):
+    for each in (f, ab.batch(f)):
+        results, stats = map_with_stats(each, ROWS, p=P)
+        assert stats.launches <= 6
+        assert_same(results, loop(f, ROWS, p=P), precision=8)
+
+    def total(run):
+        return lambda p: sum(((i + 1) * np.cos(out)).sum() for i, out in enumerate(run(f, ROWS, p=p)))
+
+    assert_same(ab.grad(total(ab.map))(P), ab.grad(total(loop))(P))
+
+
+def test_zeros_keep_their_signs():
+    def f(x):
+        return 1 / (0 + x), 1 / (x - x), 1 / (-x - 0.0), 1 / (x * -1.0 - x), 1 / (0.0 + (x + x))
+
+    xs = [np.array([each]) for each in (-0.0, 0.0)]
+    with np.errstate(divide="ignore"):
+        for found, want in zip(ab.map(f, xs), loop(f, xs), strict=True):
+            assert [a.tobytes() for a in found] == [a.tobytes() for a in want]
+
+
+def test_numbers_that_no_float32_holds():
+    def f(x):
+        return (1e300 + x) + x
+
+    xs = [np.full(2, each, np.float32) for each in (1, 2)]
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        results = ab.map(f, xs)
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        assert_same(results, loop(f, xs))
+
+
+def message_passing(edges, states, p):
+    for _ in range(3):
+        states = [np.tanh(h @ p["w"] + sum(states[j] for j in near) @ p["w"]) for h, near in zip(states, edges)]
+    return np.mean(states, axis=0)
+
+
+def test_rounds_of_messages_take_the_launches_of_one_graph():
+    rng = np.random.default_rng(0)
+    graphs = [[rng.integers(0, n, rng.integers(1, 5)).tolist() for _ in range(n)] for n in (2, 5, 3, 8)]
+    states = [[normal(D, seed=7 * n + k, dtype=np.float64) for k in range(n)] for n in (2, 5, 3, 8)]
+    results, stats = map_with_stats(message_passing, graphs, states, p=P)
+    assert stats.launches <= 3 * 5 + 2
+    assert_same(results, loop(message_passing, graphs, states, p=P), precision=8)

@@ -256,7 +256,8 @@ def _choosing(
     values: dict[int, tuple[int, list[int]]] = {}
     for slot, each in varied.items():
         distinct = list({id(value): value for value in each}.values())
-        if any(getattr(value, "_ab_lookup", None) is not None for value in distinct):
+        is_table = any(getattr(value, "_ab_lookup", None) is not None for value in distinct)
+        if is_table or type(avals[slot]) is Weak or avals[slot].scalar:
             return None
         places = {id(value): place for place, value in enumerate(distinct)}
         which = tuple([places[id(value)] for value in each])
