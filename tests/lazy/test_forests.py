@@ -394,3 +394,97 @@ def test_rounds_of_messages_take_the_launches_of_one_graph():
     results, stats = map_with_stats(message_passing, graphs, states, p=P)
     assert stats.launches <= 3 * 5 + 2
     assert_same(results, loop(message_passing, graphs, states, p=P), precision=8)
+
+
+# Totals that are added to in place
+
+
+def in_place(x, p):
+    total = np.zeros(D)
+    for row in x:
+        total += np.tanh(row @ p["w"])
+    return total / max(len(x), 1)
+
+
+def of_children(node, p):
+    total = np.zeros(D)
+    for child in (node.left, node.right):
+        if child is not None:
+            total += of_children(child, p)
+    return np.tanh(p["emb"][node.word] + total @ p["w"])
+
+
+@pytest.mark.parametrize(("f", "xs", "most"), [(in_place, ROWS, 4), (of_children, TREES, 45)])
+def test_totals_in_place_wait_for_nothing(f, xs, most):
+    batched = ab.batch(f)
+    results, stats = map_with_stats(batched, xs, p=P)
+    assert (stats.rounds, stats.looped) == (1, None)
+    assert stats.launches <= most
+    assert_same(results, loop(f, xs, p=P))
+
+    def total(run):
+        return lambda p: sum(((i + 1) * np.cos(out)).sum() for i, out in enumerate(run(p)))
+
+    found = ab.grad(total(lambda p: ab.map(batched, xs, p=p)))(P)
+    assert_same(found, ab.grad(total(lambda p: loop(f, xs, p=p)))(P))
+
+
+def other_names(x, p):
+    """Other names of a total, parts of it, and what it was before."""
+    total = other = np.zeros(D)
+    kept, part, start = [total], total[1:], total.copy()
+    for row in x:
+        total += row @ p["w"]
+        part = part + 1
+    total *= 2
+    total -= x[0]
+    kept.append(total)
+    return other, kept, part, start, total is other, type(total) is np.ndarray, isinstance(total, np.ndarray)
+
+
+def decided(x, p):
+    total = np.zeros(D)
+    for row in x:
+        total += row
+        if total[0] > 0.5 or not np.isfinite(total).all():
+            break
+    total[total < 0] = 0
+    return total, float(total.sum())
+
+
+def of_float32(x, p):
+    total = np.ones(D, np.float32)
+    for row in x:
+        total += row  # float64, which is cast to the kind of the total
+    return total, total.dtype.name
+
+
+@ab.batch
+def returned_as_it_was_made(x, p):
+    total = np.zeros(D)
+    for row in x[:0]:
+        total += row
+    return total
+
+
+@pytest.mark.parametrize("f", [other_names, decided, of_float32, returned_as_it_was_made.__wrapped__])
+def test_totals_are_arrays_like_any_other(f):
+    map_equals_loop(ab.batch(f), ROWS, precision=4, p=P)
+
+
+def test_totals_are_of_one_example_each():
+    first, second = ab.map(returned_as_it_was_made, ROWS[:2], p=P)
+    first += 1
+    assert not second.any()
+
+
+def test_a_total_that_cannot_hold_the_sum():
+    @ab.batch
+    def f(x):
+        total = np.zeros(D)
+        total += x * 1j
+        return total
+
+    with pytest.raises(TypeError, match="Cannot cast") as caught:
+        ab.map(f, ROWS[:1])
+    assert "example 0" in " ".join(caught.value.__notes__)
