@@ -6,7 +6,6 @@ launches at once; only whole values from outside that belong together are put in
 """
 
 import dataclasses
-import functools
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.batched_program import run_op
 from autobatch.blocks.launch import launch, launch_rows
 from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import WEAK, Aval, Weak
@@ -486,7 +484,6 @@ class Launches:
             for position, tokens in enumerate(zip(*[sig.avals for sig in group.sigs], strict=True))
         ]
         first = group.sigs[0]
-        run = functools.partial(run_op, fallbacks=stats.fallbacks)
         try:
             if first.block is None:
                 params, avals = [sig.params for sig in group.sigs], [sig.out for sig in group.sigs]
@@ -495,7 +492,7 @@ class Launches:
                 given = iter(operands)
                 inputs = [next(given) if value is None else value for value in first.block.shared]
                 programs = [sig.block.program for sig in group.sigs]
-                outs = run_steps(programs, inputs, sizes_of, run)
+                outs = run_steps(programs, inputs, sizes_of, stats.fallbacks)
         except NotTogether:
             refuse(first.family)
             return self._one_by_one(group, calls, sizes_of)

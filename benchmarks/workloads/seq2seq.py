@@ -1,4 +1,4 @@
-"""Sequence to sequence with attention (Luong et al. 2015): an LSTM reads, another one writes and looks at all it read."""
+"""Sequence to sequence with attention (Luong et al. 2015): an LSTM reads, another writes and looks at all it read."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def data(case: Case) -> common.Data:
     size = case["hidden"]
     sources, targets = lstm.sentences(rng, case), lstm.sentences(rng, case)
     labels = [rng.integers(0, CLASSES, len(target)) for target in targets]
-    cells = {name: (size, 4 * size) for name in ("w", "u", "w_2", "u_2")} | {"b": (4 * size,), "b_2": (4 * size,)}
+    cells = dict.fromkeys(("w", "u", "w_2", "u_2"), (size, 4 * size)) | {"b": (4 * size,), "b_2": (4 * size,)}
     params = common.weights(rng, **cells, look=(size, size), mix=(2 * size, size), out=(size, CLASSES))
     return common.Data((sources, targets, labels) if case.train else (sources, targets), params)
 

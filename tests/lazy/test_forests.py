@@ -383,7 +383,8 @@ def test_numbers_that_no_float32_holds():
 
 def message_passing(edges, states, p):
     for _ in range(3):
-        states = [np.tanh(h @ p["w"] + sum(states[j] for j in near) @ p["w"]) for h, near in zip(states, edges)]
+        heard = [sum(states[j] for j in near) for near in edges]
+        states = [np.tanh(h @ p["w"] + each @ p["w"]) for h, each in zip(states, heard, strict=True)]
     return np.mean(states, axis=0)
 
 
