@@ -59,8 +59,6 @@ class Plans:
 
 def _integers(values: Any) -> np.ndarray:
     """A list as an array: by way of `array`, which is three times as fast as NumPy."""
-    if type(values) is np.ndarray:
-        return values
     return np.frombuffer(array("q", values), np.int64) if values else np.zeros(0, np.int64)
 
 
