@@ -6,7 +6,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, NEW, OURS, Case, Way, Workload
+from benchmarks.declare import LOOP, OURS, Case, Way, Workload
 from benchmarks.workloads import lstm
 
 __all__ = ["CLASSES", "MODEL", "WORKLOAD", "data", "forward", "loss"]
@@ -58,7 +58,7 @@ WORKLOAD = Workload(
     ways=[
         Way(OURS, "benchmarks.workloads.seq2seq:MODEL.lock_step"),
         Way(LOOP, "benchmarks.workloads.seq2seq:MODEL.loop"),
-        Way(NEW, "benchmarks.workloads.seq2seq:MODEL.new_examples"),
+        Way("ab.map", "benchmarks.workloads.seq2seq:MODEL.on_the_fly"),
         Way("torch padded", "benchmarks.peers.seq2seq_torch:prepare", needs="torch"),
     ],
 )
