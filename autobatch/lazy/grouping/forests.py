@@ -18,7 +18,7 @@ from autobatch.blocks.program import Program, interned
 from autobatch.core.abstract_eval import Weak
 from autobatch.core.op import Op
 from autobatch.kernels.jit import jit
-from autobatch.lazy.grouping.merging import Merged
+from autobatch.lazy.grouping.general_blocks import Merged
 from autobatch.ops.numpy.elementwise import UFUNCS, add_p, sub_p
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p

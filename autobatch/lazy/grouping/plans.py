@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.core.config import config
 from autobatch.lazy.grouping.forests import Graph, chained, contracted, linked, rewritten, taken_apart
-from autobatch.lazy.grouping.merging import merged
+from autobatch.lazy.grouping.general_blocks import merged
 from autobatch.lazy.grouping.ragged import Group, by_family, mixed_groups, refusals
 from autobatch.lazy.schedule import Schedule, refine, schedule
 
