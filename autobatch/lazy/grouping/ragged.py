@@ -360,7 +360,7 @@ def run_ragged(
     return Batched(to_widths(data, widths_of(sizes)), sizes)
 
 
-class _Run:
+class _Stretch:
     """Steps that follow each other and whose values are of one size, as a program of its own.
 
     Attributes:
@@ -394,7 +394,7 @@ class _Family:
         self._first = first
         self._seen: dict[int, Program] = {}  # by id
         self._alike = [True] * len(first.avals)  # slots that are of one size, and one value where it is a constant's
-        self.runs: dict[int, _Run] = {}
+        self.runs: dict[int, _Stretch] = {}
 
     def see(self, programs: Sequence[Program]) -> None:
         """Take these into account."""
@@ -411,13 +411,13 @@ class _Family:
             self._alike = [a and b for a, b in zip(self._alike, alike, strict=True)]
         self.runs = self._found_runs()
 
-    def _found_runs(self) -> dict[int, _Run]:
+    def _found_runs(self) -> dict[int, _Stretch]:
         steps, found, start = self._first.steps, {}, 0
         suits = [all(self._alike[slot] for slot in (*step.args, step.out)) for step in steps]
         for number, is_alike in enumerate([*suits, False]):
             if not is_alike:
                 if number - start > 1:
-                    found[start] = _Run(self._first, start, number)
+                    found[start] = _Stretch(self._first, start, number)
                 start = number + 1
         return found
 
@@ -426,7 +426,7 @@ _families: dict[Any, _Family] = {}
 _MOST_FAMILIES = 1 << 9
 
 
-def _runs_of(programs: Sequence[Program]) -> dict[int, _Run]:
+def _runs_of(programs: Sequence[Program]) -> dict[int, _Stretch]:
     kind = programs[0].skeleton()
     family = _families.get(kind)
     if family is None:
