@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import autobatch.nn as nn  # at once, since what `ab.nn.relu` is is read out of the package's own names
 from autobatch.api import extend
 from autobatch.api.batch import batch
 from autobatch.api.transforms import grad, jvp, map, shared, value_and_grad
@@ -29,7 +30,6 @@ from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
 if TYPE_CHECKING:
-    import autobatch.nn as nn
     import autobatch.optim as optim
     import autobatch.ray as ray
     import autobatch.testing as testing
@@ -57,7 +57,6 @@ _LATER = {
     "jax_function": ("autobatch.bridges.jax_functions", "jax_function"),
     "load": ("autobatch.checkpoint.single_file", "load"),
     "multi_hash": ("autobatch.tables.keyed.features", "multi_hash"),
-    "nn": ("autobatch.nn", None),
     "optim": ("autobatch.optim", None),
     "ray": ("autobatch.ray", None),
     "save": ("autobatch.checkpoint.single_file", "save"),

@@ -6,7 +6,6 @@ launches at once; only whole values from outside that belong together are put in
 """
 
 import dataclasses
-import functools
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -14,10 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.blocks.batched_program import run_op
 from autobatch.blocks.launch import launch, launch_rows
 from autobatch.blocks.program import Program
-from autobatch.core.abstract_eval import Aval, Weak
+from autobatch.core.abstract_eval import WEAK, Aval, Weak
 from autobatch.core.batched import Batched, Lengths, Packed, Size
 from autobatch.core.current import check_time
 from autobatch.core.memory import library_code
@@ -484,15 +482,19 @@ class Launches:
         span = slice(self._at, self._at + forest.terms)
         which, rows = self._which[span], self._rows[span]
         if (which < 0).any():
-            which, rows = self._found(np.array(self._heads[self._first : self._first + forest.terms]))
+            which, rows = self._found(np.array(self._heads[self._first : self._first + forest.terms]), forest.aval)
         terms = gather_rows(self.buffers, which, rows, order_of(which, rows), forest.aval.shape)
-        return forest_p(terms, op=forest.op, left=forest.left, right=forest.right)
+        return forest_p(terms, op=forest.op, left=forest.left, right=forest.right, minus=forest.minus)
 
-    def _found(self, refs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The buffer and the row of each of these values; whole ones from outside are put into one before."""
+    def _found(self, refs: np.ndarray, aval: Aval | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The buffer and the row of each of these values; whole ones from outside are put into one before.
+
+        Args:
+            aval: what Python numbers among them become.
+        """
         outside = np.unique(refs[self._buffer_of[refs] < 0])[::-1]
         if len(outside):
-            self._pool_sized(outside)
+            self._pool_sized(outside, aval)
         return self._buffer_of[refs], self._row_of[refs]
 
     def _join(self, group: Group, calls: np.ndarray) -> Any:
@@ -522,7 +524,6 @@ class Launches:
             for position, tokens in enumerate(zip(*[sig.avals for sig in group.sigs], strict=True))
         ]
         first = group.sigs[0]
-        run = functools.partial(run_op, fallbacks=stats.fallbacks)
         try:
             if first.block is None:
                 params, avals = [sig.params for sig in group.sigs], [sig.out for sig in group.sigs]
@@ -531,7 +532,7 @@ class Launches:
                 given = iter(operands)
                 inputs = [next(given) if value is None else value for value in first.block.shared]
                 programs = [sig.block.program for sig in group.sigs]
-                outs = run_steps(programs, inputs, sizes_of, run)
+                outs = run_steps(programs, inputs, sizes_of, stats.fallbacks)
         except NotTogether:
             refuse(first.family)
             return self._one_by_one(group, calls, sizes_of)
@@ -580,9 +581,11 @@ class Launches:
         sizes = sizes_of(tokens)
         return Batched(sized_rows(self.buffers, which, rows, how, sizes), sizes)
 
-    def _pool_sized(self, places: np.ndarray) -> None:
-        """Put whole external values that differ in sizes into one buffer."""
+    def _pool_sized(self, places: np.ndarray, aval: Aval | None = None) -> None:
+        """Put whole external values that differ in sizes into one buffer; Python numbers as arrays of this kind."""
         values = [self.sources[~place] for place in places.tolist()]
+        if aval is not None:
+            values = [np.full(aval.shape, x, aval.dtype) if type(x) in WEAK else x for x in values]
         kinds = {value.shape: number for number, value in enumerate(values)}
         number = {shape: at for at, shape in enumerate(kinds)}
         inverse = np.array([number[value.shape] for value in values])

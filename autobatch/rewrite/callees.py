@@ -56,7 +56,7 @@ def _of_numpy(function: ast.expr, value: Any) -> ast.expr:
     if type(value) not in _ARRAY_FUNCTIONS and not (isinstance(value, Hashable) and value in CREATION):
         return function
     if hasattr(function, "maker"):
-        return expression("_ab_maker(F)", function, F=function)
+        return expression("_ab_total(F)" if hasattr(function, "total") else "_ab_maker(F)", function, F=function)
     return expression("_ab_listed(F)", function, F=function) if hasattr(function, "listed") else function
 
 

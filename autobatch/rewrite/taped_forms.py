@@ -45,9 +45,12 @@ _NO_LISTS = (ast.Constant, ast.Compare, ast.UnaryOp, ast.JoinedStr, ast.Lambda, 
 def mark(tree: ast.FunctionDef) -> None:
     """Mark, in a function and those in it, arrays that are made to be written into, and calls that may get a list.
 
-    A value is marked `made`; the function of a call `maker` or `listed`.
+    A value is marked `made`; the function of a call `maker` or `listed`. An array that is added to as a whole, and of
+    which no item is written, is a `total`.
     """
-    written = set().union(*(_written(part.body) for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)))
+    bodies = [part.body for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
+    written = set().union(*map(_written, bodies))
+    totals = set().union(*map(_added_to, bodies)) - set().union(*map(stored_names, bodies))
     for part in ast.walk(tree):
         if isinstance(part, ast.FunctionDef):
             Ownership(part)  # marks what containers and objects are going to hold as `owned`
@@ -55,6 +58,8 @@ def mark(tree: ast.FunctionDef) -> None:
         for name, value in _bindings(part):
             if name in written and is_fresh(value) and not _has_target(value):
                 value.made = True  # type: ignore[attr-defined]
+                if name in totals and isinstance(value, ast.Call):
+                    value.func.total = True  # type: ignore[attr-defined]
     for part in ast.walk(tree):
         if isinstance(part, ast.Call):
             if getattr(part, "owned", False) or (getattr(part, "made", False) and is_maker(part)):
@@ -69,6 +74,12 @@ def _written(body: list[ast.stmt]) -> set[str]:
     reader = Reader([], (), usual_meaning)
     changed = [each for node in local_nodes(body) for each in reader.changed(node)]
     return stored_names(body) | {each.id for each in changed if isinstance(each, ast.Name)}
+
+
+def _added_to(body: list[ast.stmt]) -> set[str]:
+    """Names that stand to the left of `+=` and its like."""
+    nodes = (node.target for node in local_nodes(body) if isinstance(node, ast.AugAssign))
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -123,6 +134,19 @@ def maker(function: Any) -> Callable[..., Any]:
 
 
 @functools.cache
+def total_maker(function: Any) -> Callable[..., Any]:
+    """A function that makes an array, which is going to be added to: on the fly one that waits for nothing."""
+    called = maker(function)
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        value, trace = called(*args, **kwargs), active_trace()
+        is_plain = type(value) is np.ndarray and value.dtype.kind == "f" and value.base is None
+        return trace.known(value) if trace is not None and is_plain else value
+
+    return make
+
+
+@functools.cache
 def listed(function: Any) -> Callable[..., Any]:
     """A NumPy function that takes lists of our arrays in place of an array."""
     ours = CREATION.get(function)
@@ -162,6 +186,7 @@ CELLS = {
     "_ab_class": CellType(type_of),
     "_ab_made": CellType(made),
     "_ab_maker": CellType(maker),
+    "_ab_total": CellType(total_maker),
     "_ab_listed": CellType(listed),
     "_ab_number": CellType(of_tape),
 }

@@ -7,6 +7,8 @@ Found red by breaking once each: in `Key.suits`, `return True`; in `blocks.input
 
 import builtins
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -250,3 +252,9 @@ def test_a_zip_of_lists_whose_lengths_differ_by_example_is_recorded():
         assert stats.looped is None
         assert not stats.fallbacks
         assert_same(results, [paired(pair, w) for pair in pairs])
+
+
+def test_the_first_function_of_a_process_has_the_librarys_own_in_its_blocks():
+    """`ab.nn` is among the package's names before anybody has asked for it: nothing is imported to read code."""
+    code = "import autobatch as ab; ab.batch; assert callable(vars(vars(ab)['nn'])['sigmoid'])"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

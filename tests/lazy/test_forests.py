@@ -311,3 +311,181 @@ def test_rounds_that_are_alike_and_rounds_that_are_not():
 
     xs = [normal(n, D, seed=n, dtype=np.float64) for n in (2, 3, 3, 5)]
     map_equals_loop(f, xs, [5.0, -9.0, 9.0, 3.0], precision=8, w=P["w"])
+
+
+# What else is a chain
+
+
+def differences(x, p):
+    out = np.zeros(D)
+    for row in x:
+        out = out - np.tanh(row @ p["w"])
+    return out
+
+
+def to_and_fro(x, p):
+    out = x[0]
+    for at, row in enumerate(x[1:]):
+        term = np.tanh(row @ p["w"])
+        out = out + term if at % 3 else out - term
+    return out
+
+
+def from_a_number(x, p):
+    total = sum(np.tanh(row @ p["w"]) for row in x)
+    return 1.5 + total if len(x) > 2 else total
+
+
+def subtracted(x, p):
+    """What is subtracted is itself a sum."""
+    out = x[0]
+    for row in x[1:]:
+        out = np.tanh(row @ p["w"]) - out
+    return out
+
+
+ROWS = [normal(n, D, seed=n + 30, dtype=np.float64) for n in (1, 4, 2, 9, 6, 3)]
+
+
+@pytest.mark.parametrize("f", [differences, to_and_fro, from_a_number, subtracted])
+def test_differences_and_sums_from_a_number(f):
+    for each in (f, ab.batch(f)):
+        results, stats = map_with_stats(each, ROWS, p=P)
+        assert stats.launches <= 6
+        assert_same(results, loop(f, ROWS, p=P), precision=8)
+
+    def total(run):
+        return lambda p: sum(((i + 1) * np.cos(out)).sum() for i, out in enumerate(run(f, ROWS, p=p)))
+
+    assert_same(ab.grad(total(ab.map))(P), ab.grad(total(loop))(P))
+
+
+def test_zeros_keep_their_signs():
+    def f(x):
+        return 1 / (0 + x), 1 / (x - x), 1 / (-x - 0.0), 1 / (x * -1.0 - x), 1 / (0.0 + (x + x))
+
+    xs = [np.array([each]) for each in (-0.0, 0.0)]
+    with np.errstate(divide="ignore"):
+        for found, want in zip(ab.map(f, xs), loop(f, xs), strict=True):
+            assert [a.tobytes() for a in found] == [a.tobytes() for a in want]
+
+
+def test_numbers_that_no_float32_holds():
+    def f(x):
+        return (1e300 + x) + x
+
+    xs = [np.full(2, each, np.float32) for each in (1, 2)]
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        results = ab.map(f, xs)
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        assert_same(results, loop(f, xs))
+
+
+def message_passing(edges, states, p):
+    for _ in range(3):
+        heard = [sum(states[j] for j in near) for near in edges]
+        states = [np.tanh(h @ p["w"] + each @ p["w"]) for h, each in zip(states, heard, strict=True)]
+    return np.mean(states, axis=0)
+
+
+def test_rounds_of_messages_take_the_launches_of_one_graph():
+    rng = np.random.default_rng(0)
+    graphs = [[rng.integers(0, n, rng.integers(1, 5)).tolist() for _ in range(n)] for n in (2, 5, 3, 8)]
+    states = [[normal(D, seed=7 * n + k, dtype=np.float64) for k in range(n)] for n in (2, 5, 3, 8)]
+    results, stats = map_with_stats(message_passing, graphs, states, p=P)
+    assert stats.launches <= 3 * 5 + 2
+    assert_same(results, loop(message_passing, graphs, states, p=P), precision=8)
+
+
+# Totals that are added to in place
+
+
+def in_place(x, p):
+    total = np.zeros(D)
+    for row in x:
+        total += np.tanh(row @ p["w"])
+    return total / max(len(x), 1)
+
+
+def of_children(node, p):
+    total = np.zeros(D)
+    for child in (node.left, node.right):
+        if child is not None:
+            total += of_children(child, p)
+    return np.tanh(p["emb"][node.word] + total @ p["w"])
+
+
+@pytest.mark.parametrize(("f", "xs", "most"), [(in_place, ROWS, 4), (of_children, TREES, 45)])
+def test_totals_in_place_wait_for_nothing(f, xs, most):
+    batched = ab.batch(f)
+    results, stats = map_with_stats(batched, xs, p=P)
+    assert (stats.rounds, stats.looped) == (1, None)
+    assert stats.launches <= most
+    assert_same(results, loop(f, xs, p=P))
+
+    def total(run):
+        return lambda p: sum(((i + 1) * np.cos(out)).sum() for i, out in enumerate(run(p)))
+
+    found = ab.grad(total(lambda p: ab.map(batched, xs, p=p)))(P)
+    assert_same(found, ab.grad(total(lambda p: loop(f, xs, p=p)))(P))
+
+
+def other_names(x, p):
+    """Other names of a total, parts of it, and what it was before."""
+    total = other = np.zeros(D)
+    kept, part, start = [total], total[1:], total.copy()
+    for row in x:
+        total += row @ p["w"]
+        part = part + 1
+    total *= 2
+    total -= x[0]
+    kept.append(total)
+    return other, kept, part, start, total is other, type(total) is np.ndarray, isinstance(total, np.ndarray)
+
+
+def decided(x, p):
+    total = np.zeros(D)
+    for row in x:
+        total += row
+        if total[0] > 0.5 or not np.isfinite(total).all():
+            break
+    total[total < 0] = 0
+    return total, float(total.sum())
+
+
+def of_float32(x, p):
+    total = np.ones(D, np.float32)
+    for row in x:
+        total += row  # float64, which is cast to the kind of the total
+    return total, total.dtype.name
+
+
+@ab.batch
+def returned_as_it_was_made(x, p):
+    total = np.zeros(D)
+    for row in x[:0]:
+        total += row
+    return total
+
+
+@pytest.mark.parametrize("f", [other_names, decided, of_float32, returned_as_it_was_made.__wrapped__])
+def test_totals_are_arrays_like_any_other(f):
+    map_equals_loop(ab.batch(f), ROWS, precision=4, p=P)
+
+
+def test_totals_are_of_one_example_each():
+    first, second = ab.map(returned_as_it_was_made, ROWS[:2], p=P)
+    first += 1
+    assert not second.any()
+
+
+def test_a_total_that_cannot_hold_the_sum():
+    @ab.batch
+    def f(x):
+        total = np.zeros(D)
+        total += x * 1j
+        return total
+
+    with pytest.raises(TypeError, match="Cannot cast") as caught:
+        ab.map(f, ROWS[:1])
+    assert "example 0" in " ".join(caught.value.__notes__)

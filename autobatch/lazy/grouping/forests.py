@@ -18,8 +18,8 @@ from autobatch.blocks.program import Program, interned
 from autobatch.core.abstract_eval import Weak
 from autobatch.core.op import Op
 from autobatch.kernels.jit import jit
-from autobatch.lazy.grouping.merging import Merged
-from autobatch.ops.numpy.elementwise import UFUNCS, add_p
+from autobatch.lazy.grouping.general_blocks import Merged
+from autobatch.ops.numpy.elementwise import UFUNCS, add_p, sub_p
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
@@ -28,6 +28,7 @@ __all__ = ["Forest", "Graph", "chained", "contracted", "forest_p", "linked", "re
 _CHAINED = frozenset(
     [UFUNCS[each] for each in (np.add, np.multiply, np.maximum, np.minimum, np.logaddexp)]
 )  # ops of which what is on the way is done in no more than a pass over the operands
+_SUBTRACT = sub_p  # a sum of what is negated, to the last bit
 _SUMMED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))  # of which there are kernels
 
 
@@ -67,19 +68,20 @@ class Forest:
     Attributes:
         op: the op; aval: the kind of all its operands and results.
         left, right: (M,) int64, the operands of each call: a term, or from the number of terms on an earlier call.
+        minus: (M,) bool, where the right operand is subtracted; None where it never is.
         places: (M,) int64, those of the results; terms: how many.
     """
 
-    __slots__ = ("aval", "avals", "block", "errors", "left", "op", "places", "right", "terms")
+    __slots__ = ("aval", "avals", "block", "errors", "left", "minus", "op", "places", "right", "terms")
 
-    def __init__(self, sig: Any, left: np.ndarray, right: np.ndarray, places: np.ndarray, terms: int) -> None:
-        self.op = sig.op
+    def __init__(self, sig: Any, pairs: np.ndarray, minus: np.ndarray, places: np.ndarray, terms: int) -> None:
+        self.op = add_p if sig.op is _SUBTRACT else sig.op
         self.errors = sig.errors
         self.aval = sig.out
         self.avals = (sig.out,) * terms
         self.block = None
-        self.left = left
-        self.right = right
+        self.left, self.right = np.ascontiguousarray(pairs.T)
+        self.minus = minus if minus.any() else None
         self.places = places
         self.terms = terms
 
@@ -90,15 +92,12 @@ class Forest:
 
 
 def is_chained(sig: Any) -> bool:
-    """Whether calls of this signature that lead to each other are one."""
-    return (
-        sig.op in _CHAINED
-        and sig.block is None
-        and len(sig.avals) == 2
-        and sig.avals[0] is sig.avals[1] is sig.out
-        and not sig.params
-        and sig.out.dtype.kind in "iuf"
-    )
+    """Whether calls of this signature that lead to each other are one. One operand may be a Python number."""
+    out = sig.out
+    if not (_sum_of(sig.op) in _CHAINED and sig.block is None and len(sig.avals) == 2 and not sig.params):
+        return False
+    arrays = [aval for aval in sig.avals if type(aval) is not Weak or out.dtype.kind != "f"]
+    return out.dtype.kind in "iuf" and bool(arrays) and all(aval is out for aval in arrays)
 
 
 # Blocks that add to what comes in
@@ -220,7 +219,7 @@ def _path(
             continue
         if at < len(own) and own[at] and uses[at] == 1:
             return [(step, side)]
-        if at in producer and producer[at].op is step.op:
+        if at in producer and _sum_of(producer[at].op) is _sum_of(step.op):
             before = _path(program, own, producer, uses, at)
             if before is not None:
                 return [*before, (step, side)]
@@ -230,9 +229,14 @@ def _path(
 def _adds(program: Program, step: Any) -> bool:
     """Whether a step is an addition, or the like, of values of one kind."""
     aval = program.avals[step.out]
-    if step.op not in _CHAINED or step.params or aval.dtype.kind not in "iuf":
+    if _sum_of(step.op) not in _CHAINED or step.params or aval.dtype.kind not in "iuf":
         return False
     return all(program.avals[arg] is aval for arg in step.args)
+
+
+def _sum_of(op: Op) -> Op:
+    """The op whose chains one is part of."""
+    return add_p if op is _SUBTRACT else op
 
 
 def _heads(program: Program, position: dict[int, int], removed: Collection[int]) -> dict[int, Head]:
@@ -243,7 +247,7 @@ def _heads(program: Program, position: dict[int, int], removed: Collection[int])
         if step.out in removed or step.out in program.outputs:
             continue
         joins = step.op in (stack_p, concatenate_p) and step.params["axis"] == 0
-        if not joins and not _adds(program, step):
+        if not joins and (step.op is _SUBTRACT or not _adds(program, step)):
             continue
         if any(arg not in position and arg not in number for arg in step.args):
             continue
@@ -493,16 +497,18 @@ def chained(used: Sequence[int], table: Sequence[Any]) -> dict[Any, list[int]]:
     out: dict[Any, list[int]] = {}
     for index in used:
         sig = table[index]
-        if sig.op in _CHAINED and is_chained(sig):
-            out.setdefault((sig.op, sig.out, *sig.errors.values()), []).append(index)
+        if sig.block is None and is_chained(sig):
+            out.setdefault((_sum_of(sig.op), sig.out, *sig.errors.values()), []).append(index)
     return out
 
 
-def contracted(graph: Graph, numbers: Sequence[int], table: Sequence[Any]) -> tuple[Graph, np.ndarray] | None:
+def contracted(
+    graph: Graph, numbers: Sequence[int], table: Sequence[Any], alone: bool
+) -> tuple[Graph, np.ndarray] | None:
     """The graph with one call in place of additions that lead to each other; None where none do.
 
     Args:
-        numbers: the signatures of additions of one kind.
+        numbers: the signatures of additions of one kind; alone: those that lead to no other are taken, too.
 
     Returns:
         The graph, and which call of the old one each of its calls is; below 0 for a forest.
@@ -516,9 +522,10 @@ def contracted(graph: Graph, numbers: Sequence[int], table: Sequence[Any]) -> tu
     if not links.any():
         return None
     added = np.ones(len(kind), bool)  # of a chain of two or more, or the end of all
-    added[graph.operands[graph.operands >= 0]] = False
-    added[mine[links.any(axis=1)]] = True
-    added[pairs[links]] = True
+    if not alone:
+        added[graph.operands[graph.operands >= 0]] = False
+        added[mine[links.any(axis=1)]] = True
+        added[pairs[links]] = True
     added &= kind
     stage = np.zeros(len(added), np.int64)
     _stages(graph.offsets, graph.operands, added, stage)
@@ -550,8 +557,13 @@ def _forest(
     pairs[~inside] = inverse
     pairs[inside] = len(terms) + local[operands[inside]]
     sig = table[graph.sigs[mine[0]]]
-    forest = Forest(sig, pairs[:, 0].copy(), pairs[:, 1].copy(), graph.places[mine], len(terms))
+    minus = np.isin(graph.sigs[mine], [index for index in set(graph.sigs[mine].tolist()) if _subtracts(index, table)])
+    forest = Forest(sig, pairs, minus, graph.places[mine], len(terms))
     return forest, terms, calls
+
+
+def _subtracts(index: int, table: Sequence[Any]) -> bool:
+    return table[index].op is _SUBTRACT
 
 
 def _joined(
@@ -608,22 +620,31 @@ def _starts(counts: Sequence[int]) -> np.ndarray:
 
 
 @jit
-def _sum_pairs(values, left, right, terms):
-    """values[terms + k] = values[left[k]] + values[right[k]], in order."""
+def _sum_pairs(values, left, right, minus, terms):
+    """values[terms + k] = values[left[k]] + values[right[k]], in order; where `minus` (or nowhere) their difference."""
     for k in range(left.shape[0]):
         a, b = left[k], right[k]
-        for j in range(values.shape[1]):
-            values[terms + k, j] = values[a, j] + values[b, j]
+        if minus.shape[0] and minus[k]:
+            for j in range(values.shape[1]):
+                values[terms + k, j] = values[a, j] - values[b, j]
+        else:
+            for j in range(values.shape[1]):
+                values[terms + k, j] = values[a, j] + values[b, j]
 
 
 @jit
-def _give_back(cts, left, right, terms):
+def _give_back(cts, left, right, minus, terms):
     """The reverse: what is at a sum is added to both of its operands, from the last to the first."""
     for k in range(left.shape[0] - 1, -1, -1):
         a, b = left[k], right[k]
+        is_minus = minus.shape[0] and minus[k]
         for j in range(cts.shape[1]):
-            cts[a, j] += cts[terms + k, j]
-            cts[b, j] += cts[terms + k, j]
+            ct = cts[terms + k, j]
+            cts[a, j] += ct
+            if is_minus:
+                cts[b, j] -= ct
+            else:
+                cts[b, j] += ct
 
 
 def _levels(left: np.ndarray, right: np.ndarray, terms: int) -> list[np.ndarray]:
@@ -635,40 +656,52 @@ def _levels(left: np.ndarray, right: np.ndarray, terms: int) -> list[np.ndarray]
     return np.split(order, np.flatnonzero(np.diff(np.array(depth)[order])) + 1)
 
 
-def _run(terms: Any, *, op: Op, left: np.ndarray, right: np.ndarray) -> Any:
+_NOWHERE = np.zeros(0, bool)
+
+
+def _run(terms: Any, *, op: Op, left: np.ndarray, right: np.ndarray, minus: np.ndarray | None) -> Any:
     """(M, ...): `op` of the values at `left` and `right`, which are terms or results before."""
     count = len(terms)
     values = np.empty((count + len(left), *terms.shape[1:]), terms.dtype)
     values[:count] = terms
     out = values[count:]
     if op is add_p and values.dtype in _SUMMED:
-        _sum_pairs(values.reshape(len(values), -1), left, right, count)
+        _sum_pairs(values.reshape(len(values), -1), left, right, _NOWHERE if minus is None else minus, count)
         if values.dtype.kind != "f" or np.isfinite(out).all():
             return out
     for level in _levels(left, right, count):  # what NumPy warns of, it says
-        out[level] = op.impl(values[left[level]], values[right[level]])
+        for each, part in _by_sign(op, level, minus):
+            out[part] = each.impl(values[left[part]], values[right[part]])
     return out
 
 
+def _by_sign(op: Op, level: np.ndarray, minus: np.ndarray | None) -> list[tuple[Op, np.ndarray]]:
+    """The calls of a level by what they do: `op`, or a subtraction."""
+    if minus is None:
+        return [(op, level)]
+    return [(each, part) for each, part in ((op, level[~minus[level]]), (_SUBTRACT, level[minus[level]])) if len(part)]
+
+
 def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    op, left, right = params["op"], params["left"], params["right"]
+    op, left, right, minus = params["op"], params["left"], params["right"], params["minus"]
     (terms,) = args
     count = len(terms)
     if op is add_p and type(ct) is np.ndarray and ct.dtype in _SUMMED:
         cts = np.zeros((count + len(left), *ct.shape[1:]), ct.dtype)
         cts[count:] = ct
-        _give_back(cts.reshape(len(cts), -1), left, right, count)
+        _give_back(cts.reshape(len(cts), -1), left, right, _NOWHERE if minus is None else minus, count)
         return cts[:count]
     values: Any = np.concatenate([terms, out])
     found: Any = np.concatenate([np.zeros(terms.shape, terms.dtype), ct])
     for level in reversed(_levels(left, right, count)):
-        mine, result = rows_p(found, count + level), rows_p(values, count + level)
-        pair = rows_p(values, left[level]), rows_p(values, right[level])
-        for side, rows in enumerate((left[level], right[level])):
-            given = op.vjp(side, mine, result, pair, {})
-            found = found + scatter_rows_p(given, rows, rows=count + len(left))
+        for each, part in _by_sign(op, level, minus):
+            mine, result = rows_p(found, count + part), rows_p(values, count + part)
+            pair = rows_p(values, left[part]), rows_p(values, right[part])
+            for side, rows in enumerate((left[part], right[part])):
+                given = each.vjp(side, mine, result, pair, {})  # type: ignore[misc]
+                found = found + scatter_rows_p(given, rows, rows=count + len(left))
     return found[:count]
 
 
-# forest(terms, op=, left=, right=): (M, ...) results of calls that lead to each other.
+# forest(terms, op=, left=, right=, minus=): (M, ...) results of calls that lead to each other.
 forest_p = Op("forest", _run, vjp=_vjp, kind="reduction")

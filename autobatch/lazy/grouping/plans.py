@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.core.config import config
 from autobatch.lazy.grouping.forests import Graph, chained, contracted, linked, rewritten, taken_apart
-from autobatch.lazy.grouping.merging import merged
+from autobatch.lazy.grouping.general_blocks import merged
 from autobatch.lazy.grouping.ragged import Group, by_family, mixed_groups, refusals
 from autobatch.lazy.schedule import Schedule, refine, schedule
 
@@ -128,20 +128,22 @@ def _scheduled(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: n
         count = len(of_kind)
     plan = schedule(kinds, graph.offsets, graph.operands, count, config.scheduler)
     for kind, numbers in chained(used, table).items():
-        key = kind, frozenset([table[index].where for index in numbers])
-        if not _is_worth_it(key):
-            continue
-        found = contracted(graph, numbers, table)
-        is_better = False
-        if found is not None:
+        best = graph, plan, kinds
+        for alone in (False, True):
+            key = kind, alone, frozenset([table[index].where for index in numbers])
+            found = contracted(graph, numbers, table, alone) if _is_worth_it(key) else None
+            if found is None:
+                continue
             shorter, calls = found
-            forests = len(shorter.forests) - len(graph.forests)
             own = np.where(calls >= 0, kinds[calls], count - 1 + np.cumsum(calls < 0))
-            other = schedule(own, shorter.offsets, shorter.operands, count + forests, config.scheduler)
-            is_better = len(other.starts) < len(plan.starts)
+            most = count + len(shorter.forests) - len(graph.forests)
+            other = schedule(own, shorter.offsets, shorter.operands, most, config.scheduler)
+            is_better = len(other.starts) < len(best[1].starts)
+            _note(key, is_better)
             if is_better:
-                graph, plan, kinds, count = shorter, other, own, count + forests
-        _note(key, is_better)
+                best = shorter, other, own
+        count += len(best[0].forests) - len(graph.forests)
+        graph, plan, kinds = best
     return graph, plan, is_mixed
 
 

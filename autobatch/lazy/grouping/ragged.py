@@ -10,13 +10,16 @@ a buffer like any other.
 import functools
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.batches.unpadded import Unpadded, layout_of, segment_sums
-from autobatch.blocks.program import is_served, without_sizes
+from autobatch.blocks.batched_program import run_op
+from autobatch.blocks.launch import launch
+from autobatch.blocks.program import Program, interned, is_served, without_sizes
 from autobatch.core.abstract_eval import WEAK, Aval, freeze, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op
@@ -357,19 +360,111 @@ def run_ragged(
     return Batched(to_widths(data, widths_of(sizes)), sizes)
 
 
-def run_steps(programs: Sequence[Any], operands: Sequence[Any], sizes_of: Sizes, run: Callable[..., Any]) -> list[Any]:
-    """Run programs that differ in sizes, and in the values of constants, step by step.
+class _Stretch:
+    """Steps that follow each other and whose values are of one size, as a program of its own.
+
+    Attributes:
+        inputs: the slots that it reads; outs: those of its steps that are read later; stop: the first one after it.
+    """
+
+    __slots__ = ("inputs", "outs", "program", "stop")
+
+    def __init__(self, program: Program, start: int, stop: int) -> None:
+        steps = program.steps[start:stop]
+        own = {step.out for step in steps}
+        constants = range(len(program.inputs), len(program.inputs) + len(program.constants))
+        read = dict.fromkeys([slot for step in steps for slot in step.args if slot not in own])
+        later = {slot for step in program.steps[stop:] for slot in step.args}.union(program.outputs)
+        self.inputs = [slot for slot in read if slot not in constants]
+        self.outs = [step.out for step in steps if step.out in later]
+        self.program = interned(program.part(self.inputs, steps, self.outs))
+        self.stop = stop
+
+
+class _Family:
+    """What programs that differ in sizes and constants have in common, as far as they have been seen.
+
+    Attributes:
+        runs: by the number of its first step, what runs compiled.
+    """
+
+    __slots__ = ("_alike", "_first", "_seen", "runs")
+
+    def __init__(self, first: Program) -> None:
+        self._first = first
+        self._seen: dict[int, Program] = {}  # by id
+        self._alike = [True] * len(first.avals)  # slots that are of one size, and one value where it is a constant's
+        self.runs: dict[int, _Stretch] = {}
+
+    def see(self, programs: Sequence[Program]) -> None:
+        """Take these into account."""
+        new = {id(each): each for each in programs if id(each) not in self._seen}
+        if not new:
+            return
+        self._seen.update(new)
+        first, count = self._first, len(self._first.inputs)
+        for each in new.values():
+            alike = [a is b for a, b in zip(first.avals, each.avals, strict=True)]
+            for at, (a, b) in enumerate(zip(first.constants, each.constants, strict=True)):
+                is_same = freeze(a) == freeze(b) if type(a) in WEAK else a.tobytes() == b.tobytes()
+                alike[count + at] = alike[count + at] and is_same
+            self._alike = [a and b for a, b in zip(self._alike, alike, strict=True)]
+        self.runs = self._found_runs()
+
+    def _found_runs(self) -> dict[int, _Stretch]:
+        steps, found, start = self._first.steps, {}, 0
+        suits = [all(self._alike[slot] for slot in (*step.args, step.out)) for step in steps]
+        for number, is_alike in enumerate([*suits, False]):
+            if not is_alike:
+                if number - start > 1:
+                    found[start] = _Stretch(self._first, start, number)
+                start = number + 1
+        return found
+
+
+_families: dict[Any, _Family] = {}
+_MOST_FAMILIES = 1 << 9
+
+
+def _runs_of(programs: Sequence[Program]) -> dict[int, _Stretch]:
+    kind = programs[0].skeleton()
+    family = _families.get(kind)
+    if family is None:
+        if len(_families) >= _MOST_FAMILIES:
+            _families.clear()
+        family = _families[kind] = _Family(programs[0])
+    family.see(programs)
+    return family.runs
+
+
+def run_steps(
+    programs: Sequence[Program], operands: Sequence[Any], sizes_of: Sizes, fallbacks: Counter[str]
+) -> list[Any]:
+    """Run programs that differ in sizes, and in the values of constants: compiled as far as sizes are the same.
 
     Args:
         programs: that of each signature of the group.
         operands: for each input `Batched`, or one value for all.
-        run: what runs one step whose operands are of one size: `run_op`.
 
     Returns:
         For each output `Batched`, or one value for all.
     """
     slots = [*operands, *map(sizes_of.constant, zip(*[program.constants for program in programs], strict=True))]
-    for steps in zip(*[program.steps for program in programs], strict=True):
+    first, runs = programs[0], _runs_of(programs)
+    number = 0
+    while number < len(first.steps):
+        run = runs.get(number)
+        if run is not None:
+            given = [slots[slot] for slot in run.inputs]
+            outs = launch(run.program, given, fallbacks)
+            slots += [None] * (run.stop - number)
+            is_own = any(type(x) is Batched for x in given)
+            for slot, out in zip(run.outs, outs, strict=True):
+                slots[slot] = Batched(out, first.avals[slot].shape) if is_own else out
+            number = run.stop
+            continue
+        steps = [program.steps[number] for program in programs]
+        number += 1
         step = steps[0]
         given = [slots[slot] for slot in step.args]
         own = [x for x in given if type(x) is Batched]
@@ -381,7 +476,7 @@ def run_steps(programs: Sequence[Any], operands: Sequence[Any], sizes_of: Sizes,
                 raise NotTogether
             slots.append(step.op(*given, **step.params))
         elif is_static and not any(x.is_ragged for x in own):
-            slots.append(run(step.op, given, step.params, avals[0]))
+            slots.append(run_op(step.op, given, step.params, avals[0], fallbacks))
         else:
             slots.append(run_ragged(step.op, given, params, avals, sizes_of))
-    return [slots[slot] for slot in programs[0].outputs]
+    return [slots[slot] for slot in first.outputs]

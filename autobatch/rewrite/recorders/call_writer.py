@@ -63,7 +63,7 @@ class CallWriter(ValueWriter):
                 return self.call(called, node)
             case ast.Call(func=ast.Name(id="_ab_listed"), args=[called]):
                 return self.call(called, node, of_lists=True)
-            case ast.Call(func=ast.Name(id="_ab_maker")):
+            case ast.Call(func=ast.Name(id="_ab_maker" | "_ab_total")):
                 raise NotCovered("an array that is made to be written to")
             case ast.Name(id="_ab_class"):
                 raise NotCovered("type()")

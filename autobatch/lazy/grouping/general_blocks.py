@@ -72,7 +72,7 @@ class _Fit(dict[int, Any]):
         return slot
 
 
-class _Member:
+class _Candidate:
     """A block and its shared values."""
 
     __slots__ = ("own", "positions", "program", "shared", "sig")
@@ -121,10 +121,10 @@ def _of_kind(numbers: Sequence[int], table: list[Any]) -> dict[int, Merged]:
     left = sorted(numbers, key=lambda at: (-len(programs[at].steps), -len(programs[at].inputs)))
     out: dict[int, Merged] = {}
     while len(left) > 1:
-        general = _Member(table[left[0]])
+        general = _Candidate(table[left[0]])
         found = {left[0]: _fit(general, general)}
         for index in left[1:]:
-            fit = _fit(general, _Member(table[index]))
+            fit = _fit(general, _Candidate(table[index]))
             if fit is not None:
                 found[index] = fit
         left = [index for index in left if index not in found]
@@ -133,7 +133,7 @@ def _of_kind(numbers: Sequence[int], table: list[Any]) -> dict[int, Merged]:
     return out
 
 
-def _fit(general: _Member, other: _Member) -> _Fit | None:
+def _fit(general: _Candidate, other: _Candidate) -> _Fit | None:
     """What each slot of the general program is in the other, of which its calls are calls; None if they are not."""
     known, key = general.program.parts, ("fit", other.program, general.own, other.own)
     if key not in known:
@@ -141,7 +141,7 @@ def _fit(general: _Member, other: _Member) -> _Fit | None:
     return known[key]
 
 
-def _found_fit(general: _Member, other: _Member) -> _Fit | None:
+def _found_fit(general: _Candidate, other: _Candidate) -> _Fit | None:
     fit = _Fit()
     steps = iter(other.program.steps)
     step = next(steps, None)
@@ -164,7 +164,7 @@ def _found_fit(general: _Member, other: _Member) -> _Fit | None:
     return fit
 
 
-def _suits(general: _Member, other: _Member, fit: _Fit, each: Step, step: Step) -> bool:
+def _suits(general: _Candidate, other: _Candidate, fit: _Fit, each: Step, step: Step) -> bool:
     """Whether a step is the other one, given what the slots so far are; if so, its operands are noted."""
     if len(each.args) != len(step.args) or general.program.avals[each.out] is not other.program.avals[step.out]:
         return False
@@ -182,7 +182,7 @@ def _suits(general: _Member, other: _Member, fit: _Fit, each: Step, step: Step) 
     return True
 
 
-def _same_input(general: _Member, other: _Member, a: int, b: int) -> bool:
+def _same_input(general: _Candidate, other: _Candidate, a: int, b: int) -> bool:
     """Whether two slots are inputs of one kind, or equal constants."""
     count, others = len(general.own), len(other.own)
     if a >= count:
@@ -199,7 +199,7 @@ def _same_array(x: np.ndarray, y: np.ndarray) -> bool:
     return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
 
 
-def _without(general: _Member, fit: _Fit, step: Step) -> tuple[int, int] | None:
+def _without(general: _Candidate, fit: _Fit, step: Step) -> tuple[int, int] | None:
     """The operand that an addition could do without, and the one that is then its result."""
     program = general.program
     aval = program.avals[step.out]
@@ -213,7 +213,7 @@ def _without(general: _Member, fit: _Fit, step: Step) -> tuple[int, int] | None:
     return None
 
 
-def _one(general: _Member, fits: dict[int, _Fit], table: list[Any]) -> dict[int, Merged]:
+def _one(general: _Candidate, fits: dict[int, _Fit], table: list[Any]) -> dict[int, Merged]:
     """The signature that stands for all of these, and what the calls of each are of it; nothing if there is none."""
     read = [slot for slot in range(len(general.own)) if slot in next(iter(fits.values()))]
     shared = [slot for slot in read if not general.own[slot]]
@@ -230,7 +230,7 @@ def _one(general: _Member, fits: dict[int, _Fit], table: list[Any]) -> dict[int,
     table.append(sig)
     out = {}
     for number, (index, fit) in enumerate(fits.items()):
-        positions = _Member(table[index]).positions
+        positions = _Candidate(table[index]).positions
         own = [fit[slot] for slot in read if general.own[slot]]
         operands: list[Any] = [positions[slot] if type(slot) is int else slot.value() for slot in own]
         out[index] = Merged(sig, operands + [np.int64(which[number]) for which in numbers])
@@ -238,7 +238,7 @@ def _one(general: _Member, fits: dict[int, _Fit], table: list[Any]) -> dict[int,
 
 
 def _choosing(
-    general: _Member, read: Sequence[int], varied: dict[int, list[Any]]
+    general: _Candidate, read: Sequence[int], varied: dict[int, list[Any]]
 ) -> tuple[Program, list[Any], list[tuple[int, ...]]] | None:
     """The program with numbers in place of shared values that vary.
 
@@ -256,7 +256,8 @@ def _choosing(
     values: dict[int, tuple[int, list[int]]] = {}
     for slot, each in varied.items():
         distinct = list({id(value): value for value in each}.values())
-        if any(getattr(value, "_ab_lookup", None) is not None for value in distinct):
+        is_table = any(getattr(value, "_ab_lookup", None) is not None for value in distinct)
+        if is_table or type(avals[slot]) is Weak or avals[slot].scalar:
             return None
         places = {id(value): place for place, value in enumerate(distinct)}
         which = tuple([places[id(value)] for value in each])
