@@ -8,8 +8,10 @@ from autobatch.compiled.reading import iteration
 from autobatch.compiled.reading.calls import methods
 from autobatch.compiled.reading.exact_types import (
     BOOL,
+    FIXED,
     INT,
     NONE,
+    OWN,
     STR,
     Array,
     Dict,
@@ -23,8 +25,10 @@ from autobatch.compiled.reading.exact_types import (
     Type,
     Union,
     is_number,
+    one_form,
 )
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert, rep
+from autobatch.compiled.reading.iteration import content
+from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Value, convert, rep
 from autobatch.compiled.reading.number_operators import COMPARISONS, in_range
 
 __all__ = ["comprehension", "contains", "item", "literal", "new", "operator", "put", "set_item"]
@@ -38,14 +42,22 @@ def new(reader: Any, node: Any, container: Any) -> Value:
 
 def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0) -> str:
     """The text of a value as the container holds it, which holds such values from now on."""
-    if holder.kind.given:
-        raise reader.refuse("it changes an argument", node)
+    changed(reader, holder, node)
     if isinstance(value.kind, Array) and value.kind.ndim == 0:
         raise reader.refuse("a 0-d array in a container", node)
     site = holder.kind.site.find()
-    reader.join(site.items[place], value.kind, node)
-    site.widen(place, value.kind)
+    joined = reader.join(site.items[place], value.kind, node)
+    if place == 0 and isinstance(holder.kind, Set | Dict) and one_form(joined) != joined:
+        site = site.find()
+        joined = one_form(joined)
+        if not site.vague or site.items[0] != joined:
+            site.vague, site.items[0] = True, joined
+            site.changes[0] += 1
+    else:
+        site.widen(place, value.kind)
     to = site.find().items[place]
+    if place == 1 and isinstance(to, List | Set | Dict):
+        raise reader.refuse(f"a dict of what is a {to}", node)
     if (place == 0 and isinstance(holder.kind, Set | Dict)) and not hashable(to):
         raise reader.refuse(f"keys that are {to}", node)
     if to == holder.kind:
@@ -94,6 +106,48 @@ def comprehension(reader: Any, node: Any, container: Any) -> Value:
     out = new(reader, node, container)
     iteration.scoped_loops(reader, node, lambda: put(reader, out, reader.once(reader.expr(node.elt)), node))
     return out
+
+
+def dict_comprehension(reader: Any, node: ast.DictComp) -> Value:
+    """A dict of what the loops give."""
+    out = new(reader, node, Dict)
+
+    def put_pair() -> None:
+        key = reader.held(reader.expr(node.key))
+        assign_key(reader, out, key, reader.once(reader.expr(node.value)), node)
+
+    iteration.scoped_loops(reader, node, put_pair)
+    return out
+
+
+def unpack_with_star(reader: Any, value: Value, targets: Sequence[ast.expr], node: Any) -> None:
+    """`a, *b, c = value` of a tuple or a list."""
+    star = next(place for place, each in enumerate(targets) if isinstance(each, ast.Starred))
+    after = len(targets) - star - 1
+    value = reader.once(value)
+    rest = new(reader, node, List)
+    if isinstance(value.kind, Tuple):
+        parts = [reader.held(part) for part in _parts(value)]
+        if len(parts) < star + after:
+            reader.stop(ValueError)
+        for part in parts[star : len(parts) - after]:
+            put(reader, rest, part, node)
+        ends = [*parts[:star], *parts[len(parts) - after :]]
+    elif isinstance(value.kind, List):
+        length = reader.temp(f"len({value.text})", INT, reach=LENGTH).text
+        reader.fail_if(f"{length} < {star + after}", ValueError)
+        kind = content(reader, value.kind)
+        places = [str(k) for k in range(star)] + [f"{length} - {k}" for k in range(after, 0, -1)]
+        ends = [reader.temp(f"list_item({value.text}, {place})", kind) for place in places]
+        middle = iteration.Iterated(
+            f"{length} - {star + after}", lambda k: reader.temp(f"list_item({value.text}, {k} + {star})", kind)
+        )
+        iteration.each(reader, middle, lambda each: put(reader, rest, each, node))
+    else:
+        raise reader.refuse(f"a {value.kind} that is unpacked with *", node)
+    for target, part in zip([*targets[:star], *targets[star + 1 :]], ends, strict=True):
+        reader.store(target, part)
+    reader.store(targets[star].value, rest)  # type: ignore[attr-defined]
 
 
 def slice_text(reader: Any, node: ast.Slice) -> str:
@@ -158,16 +212,16 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
         case List():
             holder = reader.once(holder)
             k = in_range(reader, reader.index(value, node), f"len({holder.text})", value)
-            return reader.temp(f"list_item({holder.text}, {k})", kind.elem or INT)
+            return reader.temp(f"list_item({holder.text}, {k})", content(reader, kind))
         case Text():
             k = in_range(reader, reader.index(value, node), f"{holder.text}.size", value)
             return iteration.character(reader, holder, k)
         case Dict():
             found = _key(reader, holder, value, node)
             if found is None:
-                reader.stop()
-            reader.fail_if(f"{found} not in {holder.text}")
-            return reader.temp(f"{holder.text}[{found}]", kind.value or INT)
+                reader.stop(KeyError)
+            reader.fail_if(f"{found} not in {holder.text}", KeyError)
+            return reader.temp(f"{holder.text}[{found}]", content(reader, kind, 1))
         case Range():
             count = f"len(range({holder.text}[0], {holder.text}[1], {holder.text}[2]))"
             k = in_range(reader, reader.index(value, node), count, value)
@@ -204,6 +258,7 @@ def _comparable_keys(a: Type, b: Type) -> bool:
     """Whether values of type a can be equal to values of type b once they are converted to it."""
     if isinstance(a, Tuple) and isinstance(b, Tuple):
         return len(a.items) == len(b.items) and all(map(_comparable_keys, a.items, b.items))
+    a, b = one_form(a), one_form(b)
     if is_number(a) and is_number(b):
         if (a.kind in "biu" and b.kind in "iu" and (b.name == "int64" or a.name == b.name)) or a.name == b.name:
             return True
@@ -242,7 +297,7 @@ def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> No
     key = reader.once(reader.expr(target.slice))
     if isinstance(holder.kind, List):
         place = in_range(reader, reader.index(key, node), f"len({holder.text})", key)
-        old = reader.temp(f"list_item({holder.text}, {place})", holder.kind.elem or INT)
+        old = reader.temp(f"list_item({holder.text}, {place})", content(reader, holder.kind))
         if isinstance(old.kind, List | Set | Dict | Array):
             raise reader.refuse("an element that is changed in place", node)
         value = reader.binary(op, old, reader.expr(node.value), node)
@@ -252,9 +307,9 @@ def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> No
         raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
     text = _key(reader, holder, key, node)
     if text is None:
-        reader.stop()
-    reader.fail_if(f"{text} not in {holder.text}")
-    old = reader.temp(f"{holder.text}[{text}]", holder.kind.value or INT)
+        reader.stop(KeyError)
+    reader.fail_if(f"{text} not in {holder.text}", KeyError)
+    old = reader.temp(f"{holder.text}[{text}]", content(reader, holder.kind, 1))
     if isinstance(old.kind, List | Set | Dict | Array):
         raise reader.refuse("an element that is changed in place", node)
     value = reader.binary(op, old, reader.expr(node.value), node)
@@ -428,25 +483,27 @@ def discard(reader: Any, node: Any, holder: Value, value: Value) -> Value:
 def remove(reader: Any, node: Any, holder: Value, value: Value) -> Value:
     """`set.remove`."""
     text = _key(reader, holder, value, node)
-    reader.fail_if("True" if text is None else f"{text} not in {holder.text}")
+    reader.fail_if("True" if text is None else f"{text} not in {holder.text}", KeyError)
     return discard(reader, node, holder, value)
 
 
 def changed(reader: Any, holder: Value, node: Any) -> None:
-    """The container is changed, which must not be an argument."""
-    if holder.kind.given:
-        raise reader.refuse("it changes an argument", node)
+    """The container is changed, which must not be what examples share, nor a part of an argument."""
+    if holder.kind.given & FIXED:
+        raise reader.refuse("it changes what examples share", node)
+    if holder.kind.given & OWN:
+        reader.program.writes_into(holder.kind)
 
 
 @methods(List, "pop")
 def pop(reader: Any, node: Any, holder: Value, index: Value | None = None) -> Value:
     """`list.pop`."""
     changed(reader, holder, node)
-    reader.fail_if(f"len({holder.text}) == 0")
+    reader.fail_if(f"len({holder.text}) == 0", IndexError)
     if index is None or index.constant == -1:
-        return reader.temp(f"{holder.text}.pop()", holder.kind.elem or INT)
+        return reader.temp(f"{holder.text}.pop()", content(reader, holder.kind))
     k = in_range(reader, reader.index(index, node), f"len({holder.text})", index)
-    return reader.temp(f"{holder.text}.pop({k})", holder.kind.elem or INT)
+    return reader.temp(f"{holder.text}.pop({k})", content(reader, holder.kind))
 
 
 @methods(List, "insert")
@@ -506,7 +563,7 @@ def get(reader: Any, node: Any, holder: Value, key: Value, default: Value | None
     default = reader.once(default)
     return reader.choice(
         f"{text} in {holder.text}",
-        lambda: reader.temp(f"{holder.text}[{text}]", holder.kind.value or INT),
+        lambda: reader.temp(f"{holder.text}[{text}]", content(reader, holder.kind, 1)),
         lambda: default,
         node,
     )
@@ -518,9 +575,9 @@ def pop_key(reader: Any, node: Any, holder: Value, key: Value) -> Value:
     changed(reader, holder, node)
     text = _key(reader, holder, reader.once(key), node)
     if text is None:
-        reader.stop()
-    reader.fail_if(f"{text} not in {holder.text}")
-    return reader.temp(f"{holder.text}.pop({text})", holder.kind.value or INT)
+        reader.stop(KeyError)
+    reader.fail_if(f"{text} not in {holder.text}", KeyError)
+    return reader.temp(f"{holder.text}.pop({text})", content(reader, holder.kind, 1))
 
 
 @methods(Struct, "get")

@@ -16,6 +16,7 @@ from autobatch.compiled.reading.exact_types import (
     Range,
     Scalar,
     Set,
+    Static,
     Struct,
     Text,
     Tuple,
@@ -125,7 +126,7 @@ def rep(kind: Type) -> str:
             return f"{type(kind).__name__}{kind.site.find().number}"
         case None:
             return "int64"
-    return f"X{id(kind)}"
+    return f"X{id(kind.value) if isinstance(kind, Static) else id(kind)}"
 
 
 def dummy(kind: Type) -> str:

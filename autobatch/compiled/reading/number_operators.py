@@ -211,12 +211,12 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
                 if value.kind == INT and not value.small:
                     reader.fail_if(f"{value.text} > {_EXACT} or {value.text} < -{_EXACT}")
         if b.constant is NO_CONSTANT or not b.constant:
-            reader.fail_if(f"{y} == 0")
+            reader.fail_if(f"{y} == 0", ZeroDivisionError)
     if op in ("FloorDiv", "Mod"):
         if kind.name != "float64":
             raise reader.refuse(f"{op} of {kind}")
         if b.constant is NO_CONSTANT or not b.constant:
-            reader.fail_if(f"{y} == 0")
+            reader.fail_if(f"{y} == 0", ZeroDivisionError if kind.python else None)
         return reader.temp(f"{'floor_divide' if op == 'FloorDiv' else 'modulo'}({x}, {y})", kind)
     if op == "Pow" and kind.name == "float64" and b.constant is not NO_CONSTANT and b.constant == 2:
         return reader.temp(f"squared({x})", kind)
@@ -259,7 +259,7 @@ def _integers(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
     x, y = as_int(a), as_int(b)
     if op in ("FloorDiv", "Mod"):
         if b.constant is NO_CONSTANT or b.constant in (0, -1):
-            reader.fail_if(f"{y} == 0")
+            reader.fail_if(f"{y} == 0", ZeroDivisionError if kind.python else None)
             reader.fail_if(f"{y} == -1 and {x} == -9223372036854775808")
         text = f"{x} {'//' if op == 'FloorDiv' else '%'} {y}"
     elif op in ("LShift", "RShift"):
@@ -343,5 +343,5 @@ def in_range(reader: Any, index: str, length: str, value: Value, signed: bool = 
     out = reader.temp(f"uint64({index})", INT)
     if value.reach.low is None or value.reach.low < 0:
         reader.emit(f"if {index} < 0:", [f"{out.text} = uint64({index} + {length})"])
-    reader.fail_if(f"{out.text} >= uint64({length})")
+    reader.fail_if(f"{out.text} >= uint64({length})", IndexError)
     return f"int64({out.text})" if signed else out.text

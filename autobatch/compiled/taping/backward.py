@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
-from autobatch.compiled.compiled_call import CompiledCall, NotCompiled, packed_arguments
-from autobatch.compiled.compiled_map import CompiledForm, open_calls, state_of
+from autobatch.blocks.kernel_cache import kernel_of
+from autobatch.compiled.compiled_call import CompiledCall, packed_arguments
+from autobatch.compiled.compiled_map import CompiledForm, Form, open_calls
 from autobatch.compiled.reading.exact_types import Array, List, Scalar, Struct, Text, Tuple, Type
 from autobatch.compiled.reading.source_program import Unreadable
 from autobatch.compiled.taping.taped_module import TapedModule, write_taped
@@ -23,42 +23,25 @@ _MOST_NODES = 1 << 23  # 470 MB: an example that needs more is Python's
 
 
 @dataclasses.dataclass(eq=False)
-class TapedForm:
+class TapedForm(Form):
     """What a form was compiled to for the gradients of some of its arguments."""
 
-    module: TapedModule | None
-    reason: str = ""
-    kernel: CachedKernel | None = None
-    table: Any = None
+    module: TapedModule | None = None
     nodes: int = _NODES
-    checked: bool = False
-
-    def demand(self) -> None:
-        """Nothing, if it is there.
-
-        Raises:
-            NotCompiled: it is not, or not yet.
-        """
-        if self.kernel is None or not self.kernel.look():
-            raise NotCompiled(*state_of(self))
-
-    def refuse(self, reason: str) -> None:
-        """It is not used again."""
-        self.reason, self.kernel = reason, None
 
 
 def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedForm:
     """The form for gradients of these arguments."""
     key = tuple(differentiated)
     if form.module is None:
-        return TapedForm(None, form.reason)
+        return TapedForm(form.reason)
     if key not in form.taped:
         try:
             module = write_taped(form.module, key)
             table = np.append(table_of(form.module.program.ufuncs), 0)
-            form.taped[key] = TapedForm(module, kernel=kernel_of(module.text), table=table)
+            form.taped[key] = TapedForm(kernel=kernel_of(module.text), table=table, module=module)
         except (Unreadable, RuntimeError, RecursionError, SyntaxError) as error:
-            form.taped[key] = TapedForm(None, str(error))
+            form.taped[key] = TapedForm(str(error))
     return form.taped[key]
 
 

@@ -26,7 +26,7 @@ from autobatch.compiled.compiled_call import (
     is_own,
     lies_flat,
 )
-from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel, state_of
+from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel
 from autobatch.compiled.reading.exact_types import (
     Array,
     Dict,
@@ -314,12 +314,11 @@ def compiled_map_on_tape(
         return []
     if taped is not None:
         taped.demand()
-    if form.kernel is None or not form.kernel.look():
-        raise NotCompiled(*state_of(form))
-    values, failed = run_kernel(call.plain, form)
+    form.demand()
+    done = run_kernel(call.plain, form)
+    values, failed = done.results, done.failed
     if taped is None:
-        for index in failed:
-            values[index] = call.given.in_python(index)
+        done.finish(call.given.in_python)
         return values
     assert form.module is not None
     assert taped.module is not None
@@ -476,8 +475,7 @@ class _Backward:
                 own = sum(part for part, each in zip(parts, self.held, strict=True) if _same_value(each, leaf))
                 if not _is_close(own, np.asarray(expected)):
                     name = self.call.plain.function.__qualname__
-                    self.taped.refuse(f"compiled, the gradient of {name} was {own!r} for {expected!r}")
-                    raise NotCompiled(self.taped.reason)
+                    raise self.taped.refuse(f"the gradient of {name}", own, expected)
             self.taped.checked = True
 
 

@@ -379,7 +379,9 @@ def sort(
     """`list.sort`, which is stable."""
     containers.changed(reader, holder, node)
     backwards = False if reverse is None else constant_of(reader, reader.expr(reverse), False, node, "reverse")
-    elem = holder.kind.elem or INT
+    elem = holder.kind.elem
+    if elem is None:
+        return Value(NONE, "0", None)
     if key is not None:
         keys = reader.temp("0", List(reader.site(key, List).site))
         reader.lines.pop()
@@ -387,7 +389,7 @@ def sort(
         called = _called_with(reader, key, node)
         items = iteration.items_of_value(reader, holder, node)
         iteration.each(reader, items, lambda item: containers.put(reader, keys, reader.once(called(item)), node))
-        kind = keys.kind.elem or INT
+        kind = keys.kind.elem
         _ordered(reader, kind, node)
         _without_nan(reader, keys.text, kind)
         order = reader.temp(f"stable_order({keys.text}, {backwards})", NONE)
@@ -475,7 +477,7 @@ def heappop(reader: Any, node: Any, holder: Value) -> Value:
     """`heapq.heappop`."""
     _heap(reader, holder, None, node)
     reader.fail_if(f"len({holder.text}) == 0")
-    return reader.temp(f"heapq.heappop({holder.text})", holder.kind.elem or INT)
+    return reader.temp(f"heapq.heappop({holder.text})", iteration.content(reader, holder.kind))
 
 
 @calls(heapq.heappushpop, heapq.heapreplace)

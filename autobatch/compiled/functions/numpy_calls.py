@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.compiled.functions.builtin_calls import takes_nodes
 from autobatch.compiled.reading import arrays, containers
-from autobatch.compiled.reading.builtin_calls import takes_nodes
 from autobatch.compiled.reading.calls import CALLS, calls, constant_of, methods
 from autobatch.compiled.reading.exact_types import (
     BOOL,
@@ -562,8 +562,7 @@ def sort(reader: Any, node: Any, value: Value) -> Value:
 @methods(Array, "sort")
 def sort_method(reader: Any, node: Any, value: Value) -> Value:
     """`array.sort`."""
-    if value.kind.given:
-        raise reader.refuse("it writes into an argument", node)
+    arrays.writable(reader, value, node)
     _sort_in_place(reader, value, node)
     return Value(NONE, "0", None)
 
@@ -635,8 +634,7 @@ def bincount(
 def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) -> Value:
     """`np.add.at` of a vector, or of a matrix with a tuple of two indices."""
     holder, value = reader.once(holder), reader.once(value)
-    if holder.kind.given:
-        raise reader.refuse("it writes into an argument", node)
+    arrays.writable(reader, holder, node)
     if isinstance(index.kind, Tuple):
         parts = index.parts or [Value(kind, f"{index.text}[{i}]") for i, kind in enumerate(index.kind.items)]
     else:

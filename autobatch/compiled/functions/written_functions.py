@@ -1,0 +1,778 @@
+"""Functions of Python's and NumPy's that are written here in what compiled code reads, like helpers of the user's.
+
+Each is what CPython's, or NumPy's, code does with arguments of a few kinds. What one raises, Python raises: the example
+runs there then, unless the user's function catches it.
+"""
+
+# ruff: noqa: SIM, PERF, FURB  # the plain forms are what is read
+import bisect
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autobatch.compiled.reading.calls import CALLS, ITERATORS, METHODS, user_function
+from autobatch.compiled.reading.exact_types import Array, List, Text, Tuple
+from autobatch.compiled.reading.machine import Value
+from autobatch.compiled.reading.source_program import Unreadable
+
+__all__ = ["int_of_text", "text_of_int"]
+
+
+def stands_for(
+    *functions: Any, of: tuple[int, ...] = (), sums: bool = False, into: dict[Any, Any] = CALLS
+) -> Callable[[Any], Any]:
+    """Registers what is read for calls of these functions, or methods (a type and a name).
+
+    Args:
+        of: the ranks that the first argument may have, a list counting as a vector; any, if there are none.
+        sums: NumPy, or LAPACK, may take the sums in it in another order.
+    """
+
+    def register(written: Any) -> Any:
+        def call(reader: Any, node: Any, *args: Value, **named: Value) -> Value:
+            if of and rank(args[0].kind if args else None) not in of:
+                raise reader.refuse("with arguments of these types it is not compiled", node)
+            reader.program.approximate |= sums
+            try:
+                return user_function(reader, node, written, list(args), named, reader.instance.jitted)
+            except Unreadable as error:
+                raise reader.refuse(f"with these arguments it is not compiled ({error})", node) from None
+
+        into.update(dict.fromkeys(functions, call))
+        return written
+
+    return register
+
+
+def rank(kind: Any) -> int:
+    """Of an array, or a list of numbers; -1 of anything else."""
+    if isinstance(kind, Array):
+        return kind.ndim
+    return 1 if isinstance(kind, List) and not isinstance(kind.elem, List | Array | Tuple) else -1
+
+
+def method(kind: type, name: str) -> Callable[[Any], Any]:
+    """Registers what is read for a method."""
+    return stands_for((kind, name), into=METHODS)
+
+
+# --- Python's
+
+
+@stands_for(bisect.bisect_left)
+def bisect_left(a, x, lo=0, hi=None):
+    high = len(a) if hi is None else hi
+    low = lo
+    while low < high:
+        middle = (low + high) // 2
+        if a[middle] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@stands_for(bisect.bisect_right, bisect.bisect)
+def bisect_right(a, x, lo=0, hi=None):
+    high = len(a) if hi is None else hi
+    low = lo
+    while low < high:
+        middle = (low + high) // 2
+        if x < a[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@stands_for(bisect.insort, bisect.insort_right)
+def insort(a, x):
+    a.insert(bisect_right(a, x), x)
+
+
+@stands_for(bisect.insort_left)
+def insort_left(a, x):
+    a.insert(bisect_left(a, x), x)
+
+
+@stands_for(divmod)
+def both(a, b):
+    return a // b, a % b
+
+
+@stands_for(pow)
+def power(base, exp, mod=None):
+    if mod is None:
+        return base**exp
+    if exp < 0:
+        raise ValueError
+    out, square, left = 1 % mod, base % mod, exp
+    while left > 0:
+        if left % 2 == 1:
+            out = out * square % mod
+        left = left // 2
+        if left > 0:
+            square = square * square % mod
+    return out
+
+
+@stands_for(math.prod)
+def product(values, start=1):
+    out = start
+    for value in values:
+        out = out * value
+    return out
+
+
+@stands_for(math.factorial)
+def factorial(n):
+    if n < 0:
+        raise ValueError
+    out = 1
+    for k in range(2, n + 1):
+        out *= k
+    return out
+
+
+@stands_for(math.comb)
+def comb(n, k):
+    if n < 0 or k < 0:
+        raise ValueError
+    if k > n:
+        return 0
+    out = 1
+    for i in range(min(k, n - k)):
+        out = out * (n - i) // (i + 1)
+    return out
+
+
+@stands_for(math.perm)
+def perm(n, k=None):
+    if k is None:
+        return factorial(n)
+    if n < 0 or k < 0:
+        raise ValueError
+    out = 1
+    for i in range(k):
+        out *= n - i
+    return out
+
+
+@stands_for(math.isqrt)
+def isqrt(n):
+    if n < 0:
+        raise ValueError
+    out = int(math.sqrt(n))
+    while out * out > n:
+        out -= 1
+    while (out + 1) * (out + 1) <= n:
+        out += 1
+    return out
+
+
+@stands_for(math.dist)
+def distance(p, q):
+    if len(p) != 2 or len(q) != 2:
+        raise NotImplementedError
+    return math.hypot(p[0] - q[0], p[1] - q[1])
+
+
+@stands_for(math.radians)
+def radians(x):
+    return float(x) * (math.pi / 180.0)
+
+
+@stands_for(math.degrees)
+def degrees(x):
+    return float(x) * (180.0 / math.pi)
+
+
+@stands_for(math.lcm)
+def lcm(a, b):
+    if a == 0 or b == 0:
+        return 0
+    return abs(a // math.gcd(a, b) * b)
+
+
+@method(List, "index")
+def index(items, value):
+    for k in range(len(items)):
+        if items[k] == value:
+            return k
+    raise ValueError
+
+
+@method(List, "count")
+def count(items, value):
+    out = 0
+    for item in items:
+        if item == value:
+            out += 1
+    return out
+
+
+@method(List, "remove")
+def remove(items, value):
+    items.pop(index(items, value))
+
+
+METHODS[Tuple, "index"], METHODS[Tuple, "count"] = METHODS[List, "index"], METHODS[List, "count"]
+
+
+# --- iterators
+
+
+@stands_for(itertools.combinations, into=ITERATORS)
+def combinations(items, r):
+    pool = list(items)
+    if r == 2:
+        return [(pool[i], pool[j]) for i in range(len(pool)) for j in range(i + 1, len(pool))]
+    if r == 3:
+        return [
+            (pool[i], pool[j], pool[k])
+            for i in range(len(pool))
+            for j in range(i + 1, len(pool))
+            for k in range(j + 1, len(pool))
+        ]
+    raise NotImplementedError
+
+
+@stands_for(itertools.product, into=ITERATORS)
+def pairs(a, b):
+    return [(x, y) for x in a for y in b]
+
+
+@stands_for(itertools.pairwise, into=ITERATORS)
+def pairwise(items):
+    pool = list(items)
+    return [(pool[i], pool[i + 1]) for i in range(len(pool) - 1)]
+
+
+@stands_for(itertools.accumulate, into=ITERATORS)
+def accumulate(items):
+    out: list = []
+    for item in items:
+        if len(out) == 0:
+            out.append(item)
+        else:
+            out.append(out[-1] + item)
+    return out
+
+
+@stands_for(itertools.chain, into=ITERATORS)
+def chain(a, b):
+    out = list(a)
+    out.extend(b)
+    return out
+
+
+# --- strings
+
+
+@method(Text, "count")
+def count_text(s, part):
+    if len(part) == 0:
+        return len(s) + 1
+    out = i = 0
+    while i + len(part) <= len(s):
+        if s[i : i + len(part)] == part:
+            out += 1
+            i += len(part)
+        else:
+            i += 1
+    return out
+
+
+@method(Text, "find")
+def find(s, part, start=0):
+    if start < 0:
+        start = max(0, start + len(s))
+    for i in range(start, len(s) - len(part) + 1):
+        if s[i : i + len(part)] == part:
+            return i
+    return -1
+
+
+@method(Text, "index")
+def index_of_text(s, part):
+    found = find(s, part)
+    if found < 0:
+        raise ValueError
+    return found
+
+
+@method(Text, "startswith")
+def startswith(s, part):
+    return s[: len(part)] == part
+
+
+@method(Text, "endswith")
+def endswith(s, part):
+    return len(part) <= len(s) and s[len(s) - len(part) :] == part
+
+
+@method(Text, "isdigit")
+def isdigit(s):
+    for c in s:
+        if ord(c) > 127:
+            raise NotImplementedError
+        if not "0" <= c <= "9":
+            return False
+    return len(s) > 0
+
+
+@method(Text, "isalpha")
+def isalpha(s):
+    for c in s:
+        if ord(c) > 127:
+            raise NotImplementedError
+        if not ("a" <= c <= "z" or "A" <= c <= "Z"):
+            return False
+    return len(s) > 0
+
+
+@method(Text, "isspace")
+def isspace(s):
+    for c in s:
+        if ord(c) > 127:
+            raise NotImplementedError
+        if not is_blank(c):
+            return False
+    return len(s) > 0
+
+
+def is_blank(c):
+    code = ord(c)
+    return code == 32 or 9 <= code <= 13 or 28 <= code <= 31
+
+
+@method(Text, "upper")
+def upper(s):
+    out = ""
+    for c in s:
+        if ord(c) > 127:
+            raise NotImplementedError
+        out += chr(ord(c) - 32) if "a" <= c <= "z" else c
+    return out
+
+
+@method(Text, "lower")
+def lower(s):
+    out = ""
+    for c in s:
+        if ord(c) > 127:
+            raise NotImplementedError
+        out += chr(ord(c) + 32) if "A" <= c <= "Z" else c
+    return out
+
+
+@method(Text, "strip")
+def strip(s):
+    first, last = 0, len(s)
+    while first < last and blank_or_odd(s[first]):
+        first += 1
+    while first < last and blank_or_odd(s[last - 1]):
+        last -= 1
+    return s[first:last]
+
+
+def blank_or_odd(c):
+    if ord(c) > 127:
+        raise NotImplementedError
+    return is_blank(c)
+
+
+@method(Text, "split")
+def split(s, sep=None):
+    out = []
+    if sep is None:
+        i = 0
+        while i < len(s):
+            while i < len(s) and blank_or_odd(s[i]):
+                i += 1
+            first = i
+            while i < len(s) and not blank_or_odd(s[i]):
+                i += 1
+            if i > first:
+                out.append(s[first:i])
+        return out
+    if len(sep) == 0:
+        raise ValueError
+    i = first = 0
+    while i + len(sep) <= len(s):
+        if s[i : i + len(sep)] == sep:
+            out.append(s[first:i])
+            i += len(sep)
+            first = i
+        else:
+            i += 1
+    out.append(s[first:])
+    return out
+
+
+@method(Text, "replace")
+def replace(s, old, new):
+    if len(old) == 0:
+        raise NotImplementedError
+    out = ""
+    i = 0
+    while i < len(s):
+        if s[i : i + len(old)] == old:
+            out += new
+            i += len(old)
+        else:
+            out += s[i]
+            i += 1
+    return out
+
+
+@method(Text, "join")
+def join(s, parts):
+    out = ""
+    first = True
+    for part in parts:
+        if not first:
+            out += s
+        out += part
+        first = False
+    return out
+
+
+def int_of_text(s):
+    """`int` of a string of digits."""
+    t = strip(s)
+    negative = len(t) > 0 and t[0] == "-"
+    if len(t) > 0 and (t[0] == "-" or t[0] == "+"):
+        t = t[1:]
+    if len(t) == 0:
+        raise ValueError
+    out = 0
+    for c in t:
+        if ord(c) > 127 or c == "_":
+            raise NotImplementedError
+        if not "0" <= c <= "9":
+            raise ValueError
+        out = out * 10 + (ord(c) - 48)
+    return -out if negative else out
+
+
+def text_of_int(n):
+    """`str` of an int."""
+    if n == 0:
+        return "0"
+    left = n if n > 0 else -n
+    out = ""
+    while left > 0:
+        out = chr(48 + left % 10) + out
+        left = left // 10
+    return "-" + out if n < 0 else out
+
+
+# --- NumPy's
+
+
+@stands_for(np.roll, of=(1,))
+def roll(a, shift):
+    x = np.asarray(a)
+    out = np.empty_like(x)
+    for i in range(len(x)):
+        out[(i + shift) % len(x)] = x[i]
+    return out
+
+
+@stands_for(np.flip, np.flipud, of=(1, 2))
+def flip(m):
+    return np.asarray(m)[::-1] if np.asarray(m).ndim == 1 else np.asarray(m)[::-1, ::-1]
+
+
+@stands_for(np.tile, of=(1,))
+def tile(A, reps):  # noqa: N803
+    x = np.asarray(A)
+    out = np.empty(len(x) * max(reps, 0), x.dtype)
+    for i in range(len(out)):
+        out[i] = x[i % len(x)]
+    return out
+
+
+@stands_for(np.repeat, of=(1,))
+def repeat(a, repeats):
+    x = np.asarray(a)
+    out = np.empty(len(x) * repeats, x.dtype)
+    for i in range(len(out)):
+        out[i] = x[i // repeats]
+    return out
+
+
+@stands_for(np.append, of=(1,))
+def append(arr, values):
+    return np.concatenate((np.asarray(arr), np.atleast_1d(values)))
+
+
+@stands_for(np.stack, np.vstack)
+def stack(arrays):
+    rows = []
+    for row in arrays:
+        rows.append(row)
+    return np.array(rows)
+
+
+@stands_for(np.trace, of=(2,))
+def trace(a):
+    out = np.zeros(1, a.dtype)
+    for i in range(min(a.shape[0], a.shape[1])):
+        out[0] += a[i, i]
+    return out[0]
+
+
+@stands_for(np.diag, of=(1,))
+def diag(v):
+    x = np.asarray(v)
+    out = np.zeros((len(x), len(x)), x.dtype)
+    for i in range(len(x)):
+        out[i, i] = x[i]
+    return out
+
+
+@stands_for(np.triu, of=(2,))
+def triu(m, k=0):
+    out = np.zeros_like(m)
+    for i in range(m.shape[0]):
+        for j in range(m.shape[1]):
+            if j - i >= k:
+                out[i, j] = m[i, j]
+    return out
+
+
+@stands_for(np.tril, of=(2,))
+def tril(m, k=0):
+    out = np.zeros_like(m)
+    for i in range(m.shape[0]):
+        for j in range(m.shape[1]):
+            if j - i <= k:
+                out[i, j] = m[i, j]
+    return out
+
+
+@stands_for(np.count_nonzero, of=(1,))
+def count_nonzero(a):
+    out = 0
+    for value in a:
+        if value != 0:
+            out += 1
+    return out
+
+
+@stands_for(np.unique, of=(1,))
+def unique(ar):
+    x = np.sort(np.asarray(ar))
+    many = 0
+    for i in range(len(x)):
+        if i == 0 or x[i] != x[i - 1]:
+            many += 1
+    out = np.empty(many, x.dtype)
+    many = 0
+    for i in range(len(x)):
+        if x[i] != x[i]:
+            raise NotImplementedError
+        if i == 0 or x[i] != x[i - 1]:
+            out[many] = x[i]
+            many += 1
+    return out
+
+
+@stands_for(np.cumprod, of=(1,))
+@stands_for((Array, "cumprod"), of=(1,), into=METHODS)
+def cumprod(a):
+    out = np.asarray(a) * np.ones_like(np.asarray(a))
+    for i in range(1, len(out)):
+        out[i] = out[i - 1] * out[i]
+    return out
+
+
+@stands_for(np.maximum.accumulate, of=(1,))
+def maximum_accumulate(array):
+    out = np.asarray(array).copy()
+    for i in range(1, len(out)):
+        out[i] = np.maximum(out[i - 1], out[i])
+    return out
+
+
+@stands_for(np.minimum.accumulate, of=(1,))
+def minimum_accumulate(array):
+    out = np.asarray(array).copy()
+    for i in range(1, len(out)):
+        out[i] = np.minimum(out[i - 1], out[i])
+    return out
+
+
+@stands_for(np.add.accumulate, of=(1,))
+def add_accumulate(array):
+    return np.cumsum(array)
+
+
+@stands_for(np.ptp, of=(1, 2))
+def ptp(a):
+    return np.max(a) - np.min(a)
+
+
+@stands_for(np.median, of=(1,), sums=True)
+def median(a):
+    x = np.sort(np.asarray(a))
+    n = len(x)
+    if n == 0:
+        raise NotImplementedError
+    if x[n - 1] != x[n - 1]:
+        raise NotImplementedError
+    if n % 2 == 1:
+        return np.mean(x[n // 2 : n // 2 + 1])
+    return np.mean(x[n // 2 - 1 : n // 2 + 1])
+
+
+@stands_for(np.convolve, of=(1,), sums=True)
+def convolve(a, v, mode="full"):
+    x, y = np.asarray(a), np.asarray(v)
+    if len(x) == 0 or len(y) == 0:
+        raise ValueError
+    if len(y) > len(x):
+        x, y = y, x
+    n, m = len(x), len(y)
+    out = np.zeros(n + m - 1, (x[:1] * y[:1]).dtype)
+    for i in range(n + m - 1):
+        for j in range(max(0, i - n + 1), min(m, i + 1)):
+            out[i] += x[i - j] * y[j]
+    if mode == "full":
+        return out
+    if mode == "same":
+        return out[(m - 1) // 2 : (m - 1) // 2 + n]
+    if mode == "valid":
+        return out[m - 1 : n]
+    raise ValueError
+
+
+@stands_for(np.interp)
+def interp(x, xp, fp):
+    places, values = np.asarray(xp), np.asarray(fp)
+    if len(places) != len(values) or len(places) == 0:
+        raise ValueError
+    at = float(x)
+    if at != at:
+        raise NotImplementedError
+    last = len(places) - 1
+    if at > places[last]:
+        return np.float64(values[last])
+    if at < places[0]:
+        return np.float64(values[0])
+    j = bisect_right(places, at) - 1
+    if j == last or places[j] == at:
+        return np.float64(values[j])
+    slope = (values[j + 1] - values[j]) / (places[j + 1] - places[j])
+    return np.float64(slope * (at - places[j]) + values[j])
+
+
+@stands_for(np.isclose)
+def isclose(a, b, rtol=1e-05, atol=1e-08):
+    return np.less_equal(np.abs(np.subtract(a, b)), atol + rtol * np.abs(b))
+
+
+@stands_for(np.allclose)
+def allclose(a, b, rtol=1e-05, atol=1e-08):
+    return bool(np.all(np.less_equal(np.abs(np.subtract(a, b)), atol + rtol * np.abs(b))))
+
+
+@stands_for(np.array_equal, of=(1, 2))
+def array_equal(a1, a2):
+    x, y = np.asarray(a1), np.asarray(a2)
+    return x.shape == y.shape and bool((x == y).all())
+
+
+@stands_for(np.linalg.norm, of=(1, 2), sums=True)
+def norm(x):
+    y = np.asarray(x).ravel() * 1.0
+    return np.sqrt(np.dot(y, y))
+
+
+def factored(a):
+    """LU with partial pivoting: the factors in one matrix, the rows as they then are, and the permutation's sign."""
+    if a.shape[0] != a.shape[1]:
+        raise NotImplementedError
+    n = a.shape[0]
+    lu = a * 1.0
+    order = list(range(n))
+    sign = 1.0
+    for k in range(n):
+        best = k
+        for i in range(k + 1, n):
+            if abs(lu[i, k]) > abs(lu[best, k]):
+                best = i
+        if best != k:
+            sign = -sign
+            order[k], order[best] = order[best], order[k]
+            for j in range(n):
+                held = lu[k, j]
+                lu[k, j] = lu[best, j]
+                lu[best, j] = held
+        if lu[k, k] == 0:
+            raise NotImplementedError
+        for i in range(k + 1, n):
+            lu[i, k] /= lu[k, k]
+            for j in range(k + 1, n):
+                lu[i, j] -= lu[i, k] * lu[k, j]
+    return lu, order, sign
+
+
+@stands_for(np.linalg.solve, of=(2,), sums=True)
+def solve(a, b):
+    lu, order, _ = factored(a)
+    n = len(order)
+    if b.shape[0] != n:
+        raise NotImplementedError
+    columns = b.reshape(n, -1)
+    out = np.empty(columns.shape, (lu[:0, :0] * b.ravel()[:0].reshape(0, 1)).dtype)
+    for c in range(columns.shape[1]):
+        for i in range(n):
+            out[i, c] = columns[order[i], c]
+            for j in range(i):
+                out[i, c] -= lu[i, j] * out[j, c]
+        for i in range(n - 1, -1, -1):
+            for j in range(i + 1, n):
+                out[i, c] -= lu[i, j] * out[j, c]
+            out[i, c] /= lu[i, i]
+    return out.reshape(b.shape)
+
+
+@stands_for(np.linalg.inv, of=(2,), sums=True)
+def inv(a):
+    return solve(a, np.eye(a.shape[0], dtype=(a[:0] * 1.0).dtype))
+
+
+@stands_for(np.linalg.det, of=(2,), sums=True)
+def det(a):
+    lu, order, sign = factored(a)
+    out = np.ones(1, lu.dtype)
+    for i in range(len(order)):
+        out[0] *= lu[i, i]
+    out[0] *= sign
+    return out[0]
+
+
+@stands_for(np.linalg.cholesky, of=(2,), sums=True)
+def cholesky(a):
+    if a.shape[0] != a.shape[1]:
+        raise NotImplementedError
+    n = a.shape[0]
+    out = np.zeros_like(a * 1.0)
+    for j in range(n):
+        for i in range(j, n):
+            out[i, j] = a[i, j]
+            for k in range(j):
+                out[i, j] -= out[i, k] * out[j, k]
+            if i == j:
+                if not out[i, j] > 0:
+                    raise NotImplementedError
+                out[i, j] = np.sqrt(out[i, j])
+            else:
+                out[i, j] /= out[j, j]
+    return out
