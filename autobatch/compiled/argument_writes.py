@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.compiled_call import ColumnPlace, CompiledCall, NotCompiled, is_own
-from autobatch.compiled.data import leaves
-from autobatch.compiled.reading.exact_types import OWN, Array, Dict, List, Mismatch, Set, Struct, Tuple, Type
+from autobatch.compiled.data import leaves, set_words
+from autobatch.compiled.reading.exact_types import OWN, Array, Dict, List, Mismatch, Set, Stream, Struct, Tuple, Type
 from autobatch.compiled.reading.source_program import SourceProgram
 
 __all__ = ["Changes", "changed_containers", "demand_separate", "returned", "returned_arguments", "write_back"]
@@ -24,21 +24,25 @@ class Changes:
     """What a kernel gives beside the results: places of arguments that are returned, and contents of containers.
 
     Attributes:
-        returned: for each item of the result, or for the result, whether it may be an argument.
+        returned: for each item of the result, or for the result, how many ints say which argument it is.
         containers: the arguments that are lists or dicts, and are changed.
     """
 
-    returned: list[bool]
+    returned: list[int]
     containers: list[int]
 
     def __bool__(self) -> bool:
         return any(self.returned) or bool(self.containers)
 
 
-def returned_arguments(result: Type, kinds: Sequence[Type], own: Sequence[bool]) -> list[bool]:
-    """For each item of a result, or for the result, whether it may be one of the arguments itself."""
+def returned_arguments(result: Type, kinds: Sequence[Type], own: Sequence[bool]) -> list[int]:
+    """For each item of a result, or for the result, how many ints say which argument it is, or which part of one.
+
+    Of a container that is which it is; of an array also where in it it begins, in bytes, and its strides.
+    """
     items = result.items if isinstance(result, Tuple) else (result,)
-    return [_given(item) and any(map(_given, kinds)) and any(own) for item in items]
+    given = any(map(_given, kinds)) and any(own)
+    return [0 if not given or not _given(item) else 2 + item.ndim if isinstance(item, Array) else 1 for item in items]
 
 
 def _given(kind: Type) -> bool:
@@ -69,7 +73,7 @@ def changed_containers(program: SourceProgram, kinds: Sequence[Type], own: Seque
 
 
 def _can_change(kind: Type) -> bool:
-    return any(isinstance(each, Array | List | Set | Dict | Struct) for each in _parts(kind))
+    return any(isinstance(each, Array | List | Set | Dict | Stream | Struct) for each in _parts(kind))
 
 
 def _parts(kind: Type) -> Iterator[Type]:
@@ -124,6 +128,8 @@ def _objects(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Any, Type]]:
     match kind:
         case Array():
             yield from ((value, kind) for value in values)
+        case Stream():
+            yield from ((value.bit_generator, kind) for value in values)
         case List() | Set() | Dict():
             yield from ((value, kind) for value in values)
             inner = [each for value in values for each in (value.values() if isinstance(kind, Dict) else value)]
@@ -154,6 +160,11 @@ def write_back(
             for value, (first, last), is_wanted in zip(values, itertools.pairwise(ends), wanted, strict=True):
                 if is_wanted and program.changes_what(kind):
                     value[...] = flat[first:last].reshape(value.shape)
+        case Stream():
+            words = next(arrays).reshape(-1, 6)
+            for value, state, is_wanted in zip(values, words, wanted, strict=True):
+                if is_wanted and program.changes_what(kind):
+                    set_words(value, state)
         case Tuple():
             for place, item in enumerate(kind.items):
                 write_back(program, item, [value[place] for value in values], arrays, wanted)
@@ -167,9 +178,28 @@ def write_back(
 
 
 def returned(kind: Type, changes: Changes, arguments: Sequence[Any], result: Any, places: Sequence[int]) -> Any:
-    """A result, in which arguments themselves stand in the places of their copies."""
-    if not isinstance(kind, Tuple):
-        return arguments[places[0]] if places and places[0] >= 0 else result
-    given = iter(places)
-    found = [next(given) if may_be else -1 for may_be in changes.returned]
-    return tuple(arguments[place] if place >= 0 else item for item, place in zip(result, found, strict=True))
+    """A result, in which arguments, and views of them, stand in the places of their copies.
+
+    Raises:
+        NotCompiled: a view of an array that does not lie in C order.
+    """
+    items = result if isinstance(kind, Tuple) else (result,)
+    found, at = [], 0
+    for item, count in zip(items, changes.returned, strict=True):
+        found.append(_one_returned(arguments, item, places[at : at + count]))
+        at += count
+    return tuple(found) if isinstance(kind, Tuple) else found[0]
+
+
+def _one_returned(arguments: Sequence[Any], item: Any, places: Sequence[int]) -> Any:
+    if not places or places[0] < 0:
+        return item
+    whole = arguments[places[0]]
+    if len(places) == 1:
+        return whole
+    _, offset, *strides = places
+    if item.shape == whole.shape and not offset and item.strides == tuple(strides):
+        return whole
+    if not whole.flags.c_contiguous:
+        raise NotCompiled("a view of an array that is not in C order")
+    return np.ndarray(item.shape, item.dtype, whole, offset, tuple(strides))

@@ -32,7 +32,7 @@ from autobatch.compiled.compiled_call import (
     kind_of_value,
     packed_arguments,
 )
-from autobatch.compiled.data import unpack
+from autobatch.compiled.data import unpack, words_of
 from autobatch.compiled.module import Module, new_program, write
 from autobatch.compiled.reading.exact_types import Mismatch, Type
 from autobatch.compiled.reading.source_program import SourceProgram, Unreadable
@@ -42,6 +42,7 @@ from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.threads import run_together, thread_count
 
 __all__ = [
+    "WORTH",
     "CompiledForm",
     "Form",
     "compiled_map",
@@ -54,7 +55,7 @@ __all__ = [
     "wait_until_compiled",
 ]
 
-_WORTH = 2e-3  # seconds of work that a second thread is woken for
+WORTH = 2e-3  # seconds of work that a second thread is woken for
 _PATIENCE = 0.01  # seconds between two looks at what is being compiled
 _FUNCTIONS = 512  # that are remembered
 _KINDS = 32  # kinds of examples that are remembered of one function
@@ -359,7 +360,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
 
     try:
         count = call.count
-        threads = min(thread_count(), count) if form.seconds * count > _WORTH else 1
+        threads = min(thread_count(), count) if form.seconds * count > WORTH else 1
         bounds = [count * i // threads for i in range(threads + 1)]
         calls = [functools.partial(part, a, b) for a, b in itertools.pairwise(bounds)]
         results = [each for made in run_together(calls) for each in made]
@@ -464,6 +465,8 @@ def _restore(values: Sequence[Any], before: Sequence[Any]) -> None:
             else:
                 value.clear()
                 value.update(old)
+        elif isinstance(value, np.random.Generator):
+            value.bit_generator.state = old.bit_generator.state
         elif isinstance(value, tuple):
             _restore(value, old)
         elif dataclasses.is_dataclass(value):
@@ -484,6 +487,8 @@ def same(a: Any, b: Any, approximate: bool) -> bool:
             if close
             else np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
         )
+    if isinstance(a, np.random.Generator):
+        return words_of(a) == words_of(b)
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(same(x, y, approximate) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):

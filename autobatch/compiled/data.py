@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.compiled.plain_classes import is_plain
 from autobatch.compiled.reading.exact_types import (
     BOOL,
     FLOAT,
@@ -20,12 +21,14 @@ from autobatch.compiled.reading.exact_types import (
     STR,
     TAGS,
     Array,
+    Deque,
     Dict,
     List,
     Maybe,
     Mismatch,
     Scalar,
     Set,
+    Stream,
     Struct,
     Text,
     Tuple,
@@ -37,7 +40,7 @@ from autobatch.compiled.reading.exact_types import (
 from autobatch.compiled.reading.machine import rep
 from autobatch.compiled.reading.source_program import Lines, SourceProgram
 
-__all__ = ["Keeper", "Loader", "apart", "count_apart", "is_plain", "pack", "type_of", "unpack"]
+__all__ = ["Keeper", "Loader", "apart", "count_apart", "pack", "set_words", "type_of", "unpack", "words_of"]
 
 _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 _KINDS = {tag: kind for kind, tag in TAGS.items()}
@@ -65,6 +68,10 @@ def type_of(program: SourceProgram, values: Sequence[Any], where: str, given: in
                 out = join(out, Array(of_dtype(dtype).name, ndim, given))
         elif issubclass(cls, np.generic):
             out = join(out, of_dtype(cls))
+        elif cls is np.random.Generator:
+            if any(type(value.bit_generator) is not np.random.PCG64 for value in own):
+                raise Mismatch("a generator of other bits than PCG64's")
+            out = join(out, Stream(given))
         elif cls is tuple:
             if len({len(value) for value in own}) > 1:
                 raise Mismatch("tuples of several lengths")
@@ -160,6 +167,8 @@ def pack(kind: Type, values: Sequence[Any]) -> list[np.ndarray]:
             sizes = np.array([value.shape for value in values], np.int64).reshape(-1)
             joined = np.concatenate(flat) if flat else np.empty(0, kind.dtype)
             return [np.ascontiguousarray(joined), sizes]
+        case Stream():
+            return [np.array([words_of(value) for value in values], np.uint64).reshape(-1)]
         case Text():
             codes = np.frombuffer("".join(values).encode("utf-32-le", "surrogatepass"), np.int32)
             return [codes, np.array(list(map(len, values)), np.int64)]
@@ -194,6 +203,8 @@ def leaves(kind: Type) -> list[str]:
             return ["int64", "int64", "float64"]
         case Array():
             return [kind.dtype, "int64"]
+        case Stream():
+            return ["uint64"]
         case Text():
             return ["int32", "int64"]
         case Tuple() | Struct():
@@ -203,6 +214,24 @@ def leaves(kind: Type) -> list[str]:
         case Dict():
             return ["int64", *leaves(kind.elem), *leaves(kind.value)]
     raise AssertionError(kind)
+
+
+_WORD = (1 << 64) - 1
+
+
+def words_of(generator: np.random.Generator) -> list[int]:
+    """Where a generator is in its stream, as compiled code has it."""
+    state: Any = generator.bit_generator.state
+    wide = state["state"]["state"], state["state"]["inc"]
+    words = [part for each in wide for part in (each >> 64, each & _WORD)]
+    return [*words, state["has_uint32"], state["uinteger"]]
+
+
+def set_words(generator: np.random.Generator, words: Sequence[int]) -> None:
+    """Put a generator there."""
+    a, b, c, d, has, left = map(int, words)
+    wide = {"state": a << 64 | b, "inc": c << 64 | d}
+    generator.bit_generator.state = {"bit_generator": "PCG64", "state": wide, "has_uint32": has, "uinteger": left}
 
 
 def count_apart(kind: Type) -> int:
@@ -266,6 +295,9 @@ class Loader:
                     lines.append(f"at{values} += step{values} if step{values} >= 0 else {name}_n")
                 else:
                     lines.append(f"at{values} += {name}_n")
+            case Stream():
+                leaf = self._leaf("uint64")
+                lines += [f"{name} = in{leaf}[at{leaf}:at{leaf} + 6]", f"at{leaf} += 6"]
             case Text():
                 values, sizes = self._leaf("int32"), self._leaf("int64")
                 lines += [
@@ -360,7 +392,7 @@ class Keeper:
                     raise Mismatch(f"it returns a {kind}")
                 for place, item in enumerate(kind.items):
                     self.keep(item, f"{text}[{place}]", lines)
-            case List() | Dict():
+            case List() | Dict() if not isinstance(kind, Deque):
                 if isinstance(kind, Dict) and kind.site.find().vague:
                     raise Mismatch(f"it returns {kind}, whose keys are Python's or NumPy's")
                 self._put("int64", f"len({text})", lines)
@@ -517,17 +549,6 @@ def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any]
             values, rest = _unpack(kind.value, rest, total)
             return [dict(zip(keys[a:b], values[a:b], strict=True)) for a, b in itertools.pairwise([0, *ends])], rest
     raise AssertionError(kind)
-
-
-def is_plain(cls: Any) -> bool:
-    """Whether objects of a class are made of their parts, and nothing else happens."""
-    if cls is dict:
-        return True
-    if dataclasses.is_dataclass(cls):
-        plain = all(field.init for field in dataclasses.fields(cls)) and not hasattr(cls, "__post_init__")
-        maker = vars(cls).get("__init__")
-        return plain and getattr(maker, "__code__", None) is not None and maker.__code__.co_filename == "<string>"
-    return issubclass(cls, tuple) and "__new__" in vars(cls) and cls.__new__.__code__.co_filename.startswith("<string")
 
 
 def made_of(kind: Struct, items: Sequence[Any]) -> Any:

@@ -23,6 +23,7 @@ from numba import boolean, float32, float64, int8, int16, int32, int64, types, u
 from autobatch.kernels.guarded import *
 from autobatch.kernels.guarded_arrays import *
 from autobatch.kernels.jit import jit
+from autobatch.kernels.random_streams import *
 
 INF = np.inf
 NAN = np.nan
@@ -105,8 +106,8 @@ class KernelLoop:
             memory += [(name, each.kind.dtype) for name, each in program.captured.items()]
             apart(root.result, "result", memory, separate, aliases)
             keeper.keep(root.result, "result", after)
-            for alias in filter(None, aliases):
-                keeper.keep(INT, alias, after)
+            for text in _places(root.result, aliases):
+                keeper.keep(INT, text, after)
             for place in changes.containers:
                 keeper.keep(root.kinds[place], arguments[place], after)
         except Mismatch as error:
@@ -124,7 +125,7 @@ class KernelLoop:
             "if ok:",
             [*separate, *after] or ["pass"],
         ]
-        kept = [root.result, *(INT for alias in aliases if alias), *(root.kinds[place] for place in changes.containers)]
+        kept = [root.result, *[INT] * sum(changes.returned), *(root.kinds[place] for place in changes.containers)]
         undo = [f"used{leaf} = kept{leaf}" for leaf in leaves]
         return cls(loader, keeper, before, loop, undo, Tuple(tuple(kept)) if changes else root.result, changes)
 
@@ -156,23 +157,41 @@ class KernelLoop:
 def _aliases(
     root: Instance, changes: Changes, arguments: Sequence[str], own: Sequence[bool], lines: Lines
 ) -> list[str]:
-    """Write which argument each item of the result, or the result, is; the names of the variables that say so."""
+    """Write which argument each item of the result, or the result, is, or is a view of; the names that say so."""
     items = enumerate(root.result.items) if isinstance(root.result, Tuple) else [(None, root.result)]
     names = []
-    for (place, kind), may_be in zip(items, changes.returned, strict=True):
-        names.append(f"alias{place or 0}" if may_be else "")
-        if not may_be:
+    for (place, kind), count in zip(items, changes.returned, strict=True):
+        names.append(f"alias{place or 0}" if count else "")
+        if not count:
             continue
         where = "result" if place is None else f"result[{place}]"
-        lines.append(f"{names[-1]} = -1")
+        lines += [f"{names[-1]} = -1", f"{names[-1]}_at = 0"]
         for argument, (given, is_own) in enumerate(zip(root.kinds, own, strict=True)):
-            if is_own and rep(given) == rep(kind):
-                one = arguments[argument]
+            if not is_own or type(given) is not type(kind):
+                continue
+            one, found = arguments[argument], [f"{names[-1]} = {argument}"]
+            if rep(given) == rep(kind):
                 same = (
                     f"same_memory({where}, {one})" if isinstance(kind, Array) else f"address({where}) == address({one})"
                 )
-                lines += [f"if {same}:", [f"{names[-1]} = {argument}"]]
+                lines += [f"if {same}:", found]
+            if isinstance(kind, Array) and given.dtype == kind.dtype:
+                offset = f"{names[-1]}_at = {where}.ctypes.data - {one}.ctypes.data"
+                lines += [f"if overlap({where}, {one}):", [*found, offset]]
     return names
+
+
+def _places(result: Type, aliases: Sequence[str]) -> list[str]:
+    """The ints that say which arguments items of a result are, as text."""
+    out = []
+    for place, alias in enumerate(aliases):
+        kind = result.items[place] if isinstance(result, Tuple) else result
+        where = f"result[{place}]" if isinstance(result, Tuple) else "result"
+        if alias:
+            out.append(alias)
+        if alias and isinstance(kind, Array):
+            out += [f"{alias}_at", *(f"{where}.strides[{axis}]" for axis in range(kind.ndim))]
+    return out
 
 
 FIRST_PARAMETERS = [

@@ -36,6 +36,7 @@ __all__ = [
     "multiply",
     "opaque",
     "order_of_text",
+    "place_of_end",
     "product_11",
     "product_12",
     "product_21",
@@ -224,6 +225,12 @@ def scalar_2(typing_context, address, data, x, y, like):
 def reduce_1(address, data, x, out):
     """out[0] = loop(out[0], x[i]) for each i, in the order, and with the pairs, of NumPy's reductions."""
     _call_2(address, data, out.ctypes.data, x.ctypes.data, out.ctypes.data, x.size, 0, x.itemsize, 0)
+
+
+@jit
+def place_of_end(end, length):
+    """Where a slice of a sequence ends that is said to end here."""
+    return max(0, end + length) if end < 0 else min(end, length)
 
 
 @jit

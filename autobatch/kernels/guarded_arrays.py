@@ -28,6 +28,7 @@ __all__ = [
     "running_sum",
     "same_memory",
     "stacked_arrays",
+    "steps_between",
     "triangle",
     "weighed",
     "within",
@@ -50,6 +51,18 @@ def even(rows):
         if len(row) != len(rows[0]):
             return False
     return True
+
+
+@jit
+def steps_between(start, stop, step):
+    """`np.arange` of floats."""
+    out = np.empty(max(0, int(np.ceil((stop - start) / step))))
+    delta = start + step - start
+    for i in range(out.size):
+        out[i] = start + i * delta
+    if out.size > 1:
+        out[1] = start + step
+    return out
 
 
 @jit

@@ -311,7 +311,7 @@ def matrix_list(n):
 def subsets(x):
     out = [[]]
     for v in x[:4]:
-        out += [s + [int(v)] for s in out]
+        out += [[*s, int(v)] for s in out]
     return out
 
 
@@ -332,7 +332,7 @@ def permutations(n):
             out.append(cur)
             return
         for i in range(len(left)):
-            go(cur + [left[i]], left[:i] + left[i + 1 :])
+            go([*cur, left[i]], left[:i] + left[i + 1 :])
 
     go([], list(range(n)))
     return out

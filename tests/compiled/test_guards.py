@@ -222,7 +222,7 @@ def prints(x):
 
 
 def imports(x):
-    import cmath
+    import cmath  # noqa: PLC0415
 
     return cmath.sqrt(x)
 

@@ -127,6 +127,41 @@ def product(values, start=1):
     return out
 
 
+@stands_for(math.fsum)
+def fsum(seq):
+    parts = [0.0 for _ in range(0)]
+    for value in seq:
+        x = float(value)
+        kept = [0.0 for _ in range(0)]
+        for part in parts:
+            big, small = (part, x) if abs(x) < abs(part) else (x, part)
+            high = big + small
+            low = small - (high - big)
+            if low != 0.0:
+                kept.append(low)
+            x = high
+        kept.append(x)
+        parts = kept
+    if len(parts) == 0:
+        return 0.0
+    n = len(parts) - 1
+    high = parts[n]
+    low = 0.0
+    while n > 0:
+        n -= 1
+        x, y = high, parts[n]
+        high = x + y
+        low = y - (high - x)
+        if low != 0.0:
+            break
+    if n > 0 and ((low < 0.0 and parts[n - 1] < 0.0) or (low > 0.0 and parts[n - 1] > 0.0)):
+        y = low * 2.0
+        x = high + y
+        if y == x - high:
+            high = x
+    return high
+
+
 @stands_for(math.factorial)
 def factorial(n):
     if n < 0:
@@ -225,19 +260,28 @@ METHODS[Tuple, "index"], METHODS[Tuple, "count"] = METHODS[List, "index"], METHO
 # --- iterators
 
 
-@stands_for(itertools.combinations, into=ITERATORS)
-def combinations(items, r):
+def two_of(items, r):
     pool = list(items)
-    if r == 2:
-        return [(pool[i], pool[j]) for i in range(len(pool)) for j in range(i + 1, len(pool))]
-    if r == 3:
-        return [
-            (pool[i], pool[j], pool[k])
-            for i in range(len(pool))
-            for j in range(i + 1, len(pool))
-            for k in range(j + 1, len(pool))
-        ]
-    raise NotImplementedError
+    return [(pool[i], pool[j]) for i in range(len(pool)) for j in range(i + 1, len(pool))]
+
+
+def three_of(items, r):
+    pool = list(items)
+    places = range(len(pool))
+    return [
+        (pool[i], pool[j], pool[k]) for i in places for j in range(i + 1, len(pool)) for k in range(j + 1, len(pool))
+    ]
+
+
+def combinations(reader: Any, node: Any, items: Value, r: Value) -> Value:
+    """`itertools.combinations` of two or three."""
+    written = {2: two_of, 3: three_of}.get(r.constant)
+    if written is None:
+        raise reader.refuse("combinations of other than two or three", node)
+    return user_function(reader, node, written, [items, r], {}, reader.instance.jitted)
+
+
+ITERATORS[itertools.combinations] = combinations
 
 
 @stands_for(itertools.product, into=ITERATORS)
@@ -508,7 +552,7 @@ def repeat(a, repeats):
 
 @stands_for(np.append, of=(1,))
 def append(arr, values):
-    return np.concatenate((np.asarray(arr), np.atleast_1d(values)))
+    return np.concatenate((np.asarray(arr), np.asarray(values)))
 
 
 @stands_for(np.stack, np.vstack)
@@ -517,6 +561,11 @@ def stack(arrays):
     for row in arrays:
         rows.append(row)
     return np.array(rows)
+
+
+@stands_for(np.round, np.around)
+def rounded(a):
+    return np.rint(a)
 
 
 @stands_for(np.trace, of=(2,))

@@ -1,6 +1,7 @@
 """Calls: what is called, with which arguments, and the tables of functions and methods that compiled code knows."""
 
 import ast
+import dataclasses
 import functools
 import types as python_types
 from collections.abc import Callable, Sequence
@@ -87,6 +88,12 @@ def call_function(reader: Any, node: ast.Call) -> Value:
 def _method(reader: Any, node: ast.Call, holder: Value, name: str, keywords: dict[str, ast.expr]) -> Value:
     kind = Scalar if isinstance(holder.kind, Union) else type(holder.kind)
     handler = METHODS.get((kind, name))
+    if isinstance(holder.kind, Struct) and holder.kind.cls is not dict:
+        function = vars(holder.kind.cls).get(name)
+        if isinstance(function, python_types.FunctionType) and not is_library(function.__code__.co_filename):
+            return user_function(
+                reader, node, function, [reader.once(holder), *reader.exprs(node.args)], _named(reader, keywords), False
+            )
     if handler is None:
         raise reader.refuse(f"the method {name} of a {holder.kind} is not compiled", node)
     holder = reader.once(holder) if kind in (Array, List, Dict, Set, Text, Struct) else holder
@@ -103,7 +110,19 @@ def call_object(reader: Any, node: ast.Call, function: Any, keywords: dict[str, 
         return _handled(reader, node, handler, [], keywords)
     if isinstance(function, LocalFunction):
         return _local_call(reader, node, function, reader.exprs(node.args), _named(reader, keywords))
+    if isinstance(function, type) and reader.makes_plainly(function):
+        return _made(reader, node, function, reader.exprs(node.args), _named(reader, keywords))
     return _plain_call(reader, node, function, reader.exprs(node.args), _named(reader, keywords))
+
+
+def _made(reader: Any, node: Any, cls: type, args: list[Value], named: dict[str, Value]) -> Value:
+    """An object of a dataclass or a named tuple."""
+    fields = getattr(cls, "_fields", None) or [field.name for field in dataclasses.fields(cls)]
+    names = list(fields)
+    values = {**dict(zip(names, args, strict=False)), **named}
+    if len(args) + len(named) != len(names) or set(values) != set(names):
+        raise reader.refuse(f"a {cls.__name__} with defaults", node)
+    return reader.struct_of(cls, names, [values[name] for name in names], node)
 
 
 def _named(reader: Any, keywords: dict[str, ast.expr]) -> dict[str, Value]:

@@ -14,11 +14,13 @@ from autobatch.compiled.reading.exact_types import (
     OWN,
     STR,
     Array,
+    Deque,
     Dict,
     List,
     Range,
     Scalar,
     Set,
+    Static,
     Struct,
     Text,
     Tuple,
@@ -29,7 +31,7 @@ from autobatch.compiled.reading.exact_types import (
 )
 from autobatch.compiled.reading.iteration import content
 from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Value, convert, rep
-from autobatch.compiled.reading.number_operators import COMPARISONS, in_range
+from autobatch.compiled.reading.number_operators import COMPARISONS, SIGNS, in_range
 
 __all__ = ["comprehension", "contains", "item", "literal", "new", "operator", "put", "set_item"]
 
@@ -81,14 +83,41 @@ def literal(reader: Any, node: Any, values: Sequence[Value], container: Any) -> 
     return out
 
 
+def literal_with_star(reader: Any, node: ast.List) -> Value:
+    """A list in which others stand with *."""
+    parts = [
+        (isinstance(each, ast.Starred), reader.held(reader.expr(each.value if isinstance(each, ast.Starred) else each)))
+        for each in node.elts
+    ]
+    out = new(reader, node, List)
+    for spread, value in parts:
+        if spread:
+            extend(reader, node, out, value)
+        else:
+            put(reader, out, value, node)
+    return out
+
+
 def put(reader: Any, holder: Value, value: Value, node: Any) -> None:
     """Append to a list, add to a set."""
     text = widened(reader, holder, value, node)
     reader.emit(f"{holder.text}.{'append' if isinstance(holder.kind, List) else 'add'}({text})")
 
 
+def struct_of(reader: Any, cls: type, names: Sequence[str], values: Sequence[Value], node: Any) -> Value:
+    """An object of named parts."""
+    held = [reader.held(value) for value in values]
+    if any(isinstance(value.kind, Static) for value in held):
+        raise reader.refuse(f"a {cls.__name__} that holds functions", node)
+    text = f"({''.join(value.text + ', ' for value in held)})"
+    return reader.temp(text, Struct(cls, tuple(names), tuple(value.kind for value in held)))
+
+
 def dict_literal(reader: Any, node: ast.Dict) -> Value:
-    """A dict of keys and values."""
+    """A dict of keys and values; of keys that are strings, an object of named parts."""
+    words = [key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+    if words and len(set(words)) == len(node.keys):
+        return struct_of(reader, dict, words, reader.exprs(node.values), node)
     if any(key is None for key in node.keys):
         raise reader.refuse("a dict with ** in it", node)
     pairs = []
@@ -271,6 +300,9 @@ def _comparable_keys(a: Type, b: Type) -> bool:
 def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: Any) -> None:
     """`holder[index] = value`."""
     holder, value = reader.once(holder), reader.once(value)
+    if isinstance(index, ast.Slice) and isinstance(holder.kind, List) and index.step is None:
+        _set_slice(reader, holder, index, value, node)
+        return
     if isinstance(index, ast.Slice) or not isinstance(holder.kind, List | Dict):
         raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
     key = reader.expr(index)
@@ -280,6 +312,40 @@ def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: An
     k = in_range(reader, reader.index(key, node), f"len({holder.text})", key)
     text = widened(reader, holder, value, node)
     reader.emit(f"list_put({holder.text}, {k}, {text})")
+
+
+def _set_slice(reader: Any, holder: Value, index: ast.Slice, value: Value, node: Any) -> None:
+    """`list[a:b] = list`: what stood there goes, then the new items are put in."""
+    if not isinstance(value.kind, List) or value.text == holder.text:
+        raise reader.refuse(f"a {value.kind} in a slice of a list", node)
+    changed(reader, holder, node)
+    reader.count += 1
+    first, last = f"first{reader.count}", f"last{reader.count}"
+    ends = slice_text(reader, ast.Slice(index.lower, index.upper, None)).split(":")
+    length = f"len({holder.text})"
+    reader.emit(f"{first} = place_of_end({ends[0] or '0'}, {length})")
+    reader.emit(f"{last} = max({first}, place_of_end({ends[1] or length}, {length}))")
+    items = iteration.items_of_value(reader, value, node)
+    reader.emit(f"for _ in range({last} - {first}):", [f"{holder.text}.pop({first})"])
+
+    def put_in(item: Value) -> None:
+        text = widened(reader, holder, reader.once(item), node)
+        reader.emit(f"{holder.text}.insert({first}, {text})", f"{first} += 1")
+
+    iteration.each(reader, items, put_in)
+
+
+def delete(reader: Any, holder: Value, index: ast.expr, node: Any) -> None:
+    """`del holder[index]` of a list or a dict."""
+    if isinstance(index, ast.Slice):
+        raise reader.refuse("del of a slice", node)
+    key = reader.once(reader.expr(index))
+    if isinstance(holder.kind, List):
+        pop(reader, node, holder, key)
+    elif isinstance(holder.kind, Dict):
+        pop_key(reader, node, holder, key)
+    else:
+        raise reader.refuse(f"del of an item of a {holder.kind}", node)
 
 
 def assign_key(reader: Any, holder: Value, key: Value, value: Value, node: Any) -> None:
@@ -350,11 +416,25 @@ def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
                 reader.emit(f"{out.text} = [{each} for _ in range({reader.index(b, node)}) for x in {a.text}]")
             return out
     if op in ("BitAnd", "BitOr", "BitXor", "Sub") and isinstance(a.kind, Set) and isinstance(b.kind, Set):
-        raise reader.refuse("an operator of sets", node)
+        return _of_sets(reader, op, a, b, node)
     if any(isinstance(value.kind, Struct) for value in (a, b)):
         raise reader.refuse(f"{op} of {a.kind} and {b.kind}", node)
     reader.stop()  # it raises in Python
     raise AssertionError
+
+
+def _of_sets(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
+    """An operator of two sets of numbers of one type."""
+    out = new(reader, node, Set)
+    for each in (a, b):
+        if each.kind.elem is not None:
+            reader.join(out.kind.elem, each.kind.elem, node)
+            out.kind.site.widen(0, each.kind.elem)
+    if any(each.kind.elem != out.kind.elem or each.kind.site.find().vague for each in (a, b)):
+        raise reader.refuse("an operator of sets of several types", node)
+    sign = {"BitAnd": "&", "BitOr": "|", "BitXor": "^", "Sub": "-"}[op]
+    reader.emit(f"{out.text} = {a.text} {sign} {b.text}")
+    return out
 
 
 def _parts(value: Value) -> list[Value]:
@@ -382,8 +462,12 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
         return reader.constant(op == "NotEq", node)
     if isinstance(a.kind, List) and isinstance(b.kind, List) and op in ("Eq", "NotEq"):
         kinds = {a.kind.elem, b.kind.elem} - {None}
-        if len(kinds) == 1 and hashable(next(iter(kinds))) and a.kind == b.kind:
+        elem = next(iter(kinds), None)
+        whole = isinstance(elem, Scalar) and elem.kind in "biu"
+        if len(kinds) == 1 and hashable(elem) and (a.kind == b.kind or (whole and a.kind.elem == b.kind.elem)):
             return reader.temp(f"{a.text} {'==' if op == 'Eq' else '!='} {b.text}", BOOL)
+    if isinstance(a.kind, Set) and isinstance(b.kind, Set) and a.kind.elem == b.kind.elem is not None:
+        return reader.temp(f"{a.text} {SIGNS[op]} {b.text}", BOOL)
     raise reader.refuse(f"a comparison of {a.kind} and {b.kind}", node)
 
 
@@ -455,6 +539,7 @@ def _any_of(reader: Any, value: Value, parts: list[Value], node: Any) -> Value:
 _NOTHING: Callable[[], Value] = lambda: Value(NONE, "0", None)
 
 
+@methods(Deque, "append")
 @methods(List, "append")
 def append(reader: Any, node: Any, holder: Value, value: Value) -> Value:
     """`list.append`."""
@@ -495,6 +580,7 @@ def changed(reader: Any, holder: Value, node: Any) -> None:
         reader.program.writes_into(holder.kind)
 
 
+@methods(Deque, "pop")
 @methods(List, "pop")
 def pop(reader: Any, node: Any, holder: Value, index: Value | None = None) -> Value:
     """`list.pop`."""
@@ -514,6 +600,19 @@ def insert(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
     return _NOTHING()
 
 
+@methods(Deque, "popleft")
+def popleft(reader: Any, node: Any, holder: Value) -> Value:
+    """`deque.popleft`."""
+    return pop(reader, node, holder, reader.constant(0, node))
+
+
+@methods(Deque, "appendleft")
+def appendleft(reader: Any, node: Any, holder: Value, value: Value) -> Value:
+    """`deque.appendleft`."""
+    return insert(reader, node, holder, reader.constant(0, node), value)
+
+
+@methods(Deque, "extend")
 @methods(List, "extend")
 def extend(reader: Any, node: Any, holder: Value, values: Value) -> Value:
     """`list.extend`."""
@@ -525,6 +624,7 @@ def extend(reader: Any, node: Any, holder: Value, values: Value) -> Value:
     return _NOTHING()
 
 
+@methods(Deque, "reverse", "clear")
 @methods(List, "reverse", "clear")
 def reverse(reader: Any, node: Any, holder: Value) -> Value:
     """`list.reverse`, `list.clear`."""

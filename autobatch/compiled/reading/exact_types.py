@@ -22,6 +22,7 @@ __all__ = [
     "STR",
     "TAGS",
     "Array",
+    "Deque",
     "Dict",
     "List",
     "MakingPlace",
@@ -31,6 +32,7 @@ __all__ = [
     "Scalar",
     "Set",
     "Static",
+    "Stream",
     "Struct",
     "Text",
     "Tuple",
@@ -131,6 +133,16 @@ class Struct:
 
     def __str__(self) -> str:
         return self.cls.__name__
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stream:
+    """An `np.random.Generator` of PCG64; `given` as of arrays."""
+
+    given: int = 0
+
+    def __str__(self) -> str:
+        return "generator"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -248,6 +260,10 @@ class List(_Container):
     """A list of elements of one type."""
 
 
+class Deque(List):
+    """A deque of elements of one type: a list with more methods."""
+
+
 class Set(_Container):
     """A set of elements of one type."""
 
@@ -317,6 +333,8 @@ def join(a: Type, b: Type) -> Type:
             return Maybe(inner)
     if isinstance(a, Array) and isinstance(b, Array) and (a.dtype, a.ndim) == (b.dtype, b.ndim):
         return Array(a.dtype, a.ndim, a.given | b.given)
+    if isinstance(a, Stream) and isinstance(b, Stream):
+        return Stream(a.given | b.given)
     if isinstance(a, Tuple) and isinstance(b, Tuple) and len(a.items) == len(b.items):
         return Tuple(tuple(map(join, a.items, b.items)))
     if isinstance(a, Struct) and isinstance(b, Struct) and (a.cls, a.names) == (b.cls, b.names):

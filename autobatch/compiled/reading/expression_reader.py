@@ -1,12 +1,14 @@
 """Expressions: each gives a `Value`, and writes what computes it, in Python's order."""
 
 import ast
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.functions import builtin_calls, numpy_calls, written_functions
+from autobatch.compiled.functions import builtin_calls, numpy_calls, random_calls, written_functions
+from autobatch.compiled.plain_classes import is_plain
 from autobatch.compiled.reading import arrays, cases, containers, iteration, local_functions
 from autobatch.compiled.reading.calls import call_function
 from autobatch.compiled.reading.exact_types import (
@@ -41,7 +43,7 @@ from autobatch.compiled.reading.statement_reader import StatementReader
 
 __all__ = ["ExpressionReader", "read_function"]
 
-_TABLES = builtin_calls, numpy_calls, written_functions  # which fill `CALLS` and `METHODS`
+_TABLES = builtin_calls, numpy_calls, random_calls, written_functions  # which fill `CALLS` and `METHODS`
 
 
 class ExpressionReader(StatementReader):
@@ -96,6 +98,8 @@ class ExpressionReader(StatementReader):
         return self.tuple_of(self.exprs(node.elts))
 
     def on_list(self, node: ast.List) -> Value:
+        if any(isinstance(each, ast.Starred) for each in node.elts):
+            return containers.literal_with_star(self, node)
         return containers.literal(self, node, self.exprs(node.elts), List)
 
     def on_set(self, node: ast.Set) -> Value:
@@ -320,6 +324,8 @@ class ExpressionReader(StatementReader):
             return self._is(a, b, op == "Is", node)
         if all(isinstance(value.kind, Scalar | Union) for value in (a, b)):
             return lift(self, lambda x, y: compare(self, op, x, y), a, b)
+        if op in ("Eq", "NotEq") and all(isinstance(value.constant, np.dtype | type) for value in (a, b)):
+            return self.constant((a.constant == b.constant) == (op == "Eq"), node)
         if any(isinstance(value.kind, Array) for value in (a, b)):
             return arrays.operator(self, op, a, b, node)
         return containers.compared(self, op, a, b, node)
@@ -381,6 +387,15 @@ class ExpressionReader(StatementReader):
         """`holder[key] = value`."""
         containers.assign_key(self, holder, key, value, node)
 
+    def makes_plainly(self, cls: type) -> bool:
+        """Whether objects of a class are their parts."""
+        is_one = dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+        return is_one and is_plain(cls)
+
+    def struct_of(self, cls: type, names: Sequence[str], values: Sequence[Value], node: Any) -> Value:
+        """An object of named parts."""
+        return containers.struct_of(self, cls, names, values, node)
+
     # --- statements and functions within
 
     def on_try(self, node: ast.Try) -> None:
@@ -398,6 +413,12 @@ class ExpressionReader(StatementReader):
             if any(word.arg in ("all", "under") and self.expr(word.value).constant != "ignore" for word in given):
                 raise self.refuse("a `with` block that asks for underflow to be reported", node)
         self.block(node.body)
+
+    def on_delete(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            if not isinstance(target, ast.Subscript):
+                raise self.refuse("del of a name", node)
+            containers.delete(self, self.held(self.expr(target.value)), target.slice, node)
 
     def on_functiondef(self, node: ast.FunctionDef) -> None:
         self.assign(node.name, local_functions.define(self, node))

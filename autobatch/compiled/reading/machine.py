@@ -17,6 +17,7 @@ from autobatch.compiled.reading.exact_types import (
     Scalar,
     Set,
     Static,
+    Stream,
     Struct,
     Text,
     Tuple,
@@ -116,6 +117,8 @@ def rep(kind: Type) -> str:
             return f"A{kind.ndim}{kind.dtype}"
         case Text():
             return "S"
+        case Stream():
+            return "A1uint64"
         case Tuple() | Struct():
             return f"T{len(kind.items)}_{'_'.join(map(rep, kind.items))}_"
         case Range():
@@ -142,6 +145,8 @@ def dummy(kind: Type) -> str:
             return f"np.empty(({'0, ' * kind.ndim}), np.{kind.dtype})"
         case Text():
             return "np.empty(0, np.int32)"
+        case Stream():
+            return "np.zeros(6, np.uint64)"
         case Tuple() | Struct():
             return f"({''.join(dummy(item) + ', ' for item in kind.items)})"
         case Range():

@@ -13,6 +13,7 @@ from autobatch.compiled.reading.exact_types import (
     List,
     MakingPlace,
     Set,
+    Stream,
     Struct,
     Tuple,
     Type,
@@ -127,6 +128,8 @@ class SourceProgram:
 
     def changes_what(self, kind: Type) -> bool:
         """Whether arguments like this one may be changed: arrays of its dtype, containers of its place."""
+        if isinstance(kind, Stream):
+            return any(isinstance(each, Stream) for each in self.writes)
         if isinstance(kind, Array):
             return any(isinstance(each, Array) and each.dtype == kind.dtype for each in self.writes)
         return kind in self.writes

@@ -6,6 +6,7 @@ a second forward run, which is small beside a tape in Python.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -339,6 +340,8 @@ def compiled_map_on_tape(
         return MaskedBatch.of(Batched(tape.leaf(data), (), float if kind.python else None))
     tape.nodes.append((op, results.outs, [], {}, parents))
     boxes = [tape.leaf(out) for out in results.outs]
+    for at, box in enumerate(boxes):
+        tape.asked_later[box.index] = functools.partial(backward.is_constant, at)
     made = [_filled(tree, boxes) for tree in trees]
     for index, each in zip(good, made, strict=True):
         values[index] = each
@@ -384,6 +387,20 @@ class _Backward:
         if not failed:
             return found
         return [[one, two] for one, two in zip(found, self._by_python(cts, failed), strict=True)]
+
+    def is_constant(self, at: int) -> bool:
+        """Whether a result does not depend on what is differentiated: a cotangent of NaN comes to nothing."""
+        cts: list[Any] = [None] * len(self.results.outs)
+        cts[at] = np.full(np.shape(self.results.outs[at]), np.nan)
+        cotangents = self.results.cotangents(cts, self.call.plain.count)
+        owner = next(owner for slots in self.results.slots.values() for owner, each in slots if each == at)
+        starts = {k: start[owner : owner + 1] for k, start in cotangents.starts.items()}
+        one = Cotangents(cotangents.flat, starts)
+        try:
+            done = run_backward(self.call.plain, self.form, self.taped, one, owner, owner + 1, False)
+        except NotCompiled:
+            return False
+        return not done.failed and not any(np.isnan(leaf).any() for leaf in done.leaves)
 
     def _run(self, cotangents: Cotangents) -> Any:
         return run_backward(self.call.plain, self.form, self.taped, cotangents, 0, self.call.plain.count, False)
