@@ -206,12 +206,14 @@ def wait_until_compiled(
         wait_for(form, seconds)
 
 
-def wait_for(form: Form, seconds: float = 120.0) -> None:
+def wait_for(form: Form | None, seconds: float = 120.0) -> None:
     """Wait until a form is there.
 
     Raises:
         NotCompiled: it never will be, or not within so many seconds.
     """
+    if form is None:
+        return
     end = time.monotonic() + seconds
     while not (form.kernel is not None and form.kernel.look()):
         reason, pending = form.state()

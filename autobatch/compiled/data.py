@@ -227,7 +227,7 @@ def words_of(generator: np.random.Generator) -> list[int]:
     return [*words, state["has_uint32"], state["uinteger"]]
 
 
-def set_words(generator: np.random.Generator, words: Sequence[int]) -> None:
+def set_words(generator: np.random.Generator, words: Any) -> None:
     """Put a generator there."""
     a, b, c, d, has, left = map(int, words)
     wide = {"state": a << 64 | b, "inc": c << 64 | d}

@@ -7,6 +7,7 @@ Source: M. E. O'Neill, PCG (2014); NumPy's `SeedSequence`, `pcg64.h` and `distri
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -46,7 +47,8 @@ _32 = np.uint64(0xFFFFFFFF)
 @intrinsic
 def _stepped(typing_context, high, low, add_high, add_low):
     """The next state of PCG64, as two words."""
-    pair = types.UniTuple(types.uint64, 2)
+    numba: Any = types
+    pair = numba.UniTuple(types.uint64, 2)
 
     def generate(context, builder, signature, args):
         word, wide = ir.IntType(64), ir.IntType(128)

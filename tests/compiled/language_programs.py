@@ -392,5 +392,202 @@ def hanoi(n, k):
     return go(n, 0, 1, 2) ^ k
 
 
+@program(lambda rng: (int(rng.integers(0, 100)),))
+def gillespie(seed):
+    rng = np.random.default_rng(seed)
+    t, n = 0.0, 10
+    while t < 5 and n > 0:
+        rate = 0.5 * n + 1.0
+        t += rng.exponential(1.0 / rate)
+        if rng.uniform() * rate < 1.0:
+            n += 1
+        else:
+            n -= 1
+    return t, n
+
+
+@program(lambda rng: (int(rng.integers(0, 100)),))
+def metropolis(seed):
+    rng = np.random.default_rng(seed)
+    x, acc = 0.0, 0
+    steps = rng.normal(size=30)
+    for s in steps:
+        y = x + s
+        if np.log(rng.random()) < 0.5 * (x * x - y * y):
+            x = y
+            acc += 1
+    return x, acc
+
+
+@program(lambda rng: (ints(rng), ints(rng)))
+def set_ops(a, b):
+    s, t = set(a.tolist()), set(b.tolist())
+    return len(s & t), len(s | t), len(s - t), len(s ^ t), s <= t
+
+
+@program(lambda rng: (ints(rng, 0, 9, 1, 9).tolist(),))
+def list_slice_assign(x):
+    y = list(x)
+    y[0:2] = [7, 8, 9]
+    del y[-1]
+    a, *rest = y
+    return y, a, rest
+
+
+@program(lambda rng: (ints(rng, 0, 9, 1, 9).tolist(),))
+def min_key(x):
+    return min(x, key=lambda v: (v - 4) ** 2), max(range(len(x)), key=lambda i: x[i])
+
+
+@program(lambda rng: (ints(rng, 0, 9, 1, 9).tolist(), ints(rng, 0, 9, 1, 9).tolist()))
+def sorted_pairs(x, y):
+    pairs = sorted(zip(x, y), key=lambda p: (p[1], -p[0]))
+    return pairs, [a for a, _ in pairs]
+
+
+@program(lambda rng: (floats(rng, 3, 9),))
+def math_many(x):
+    s = 0.0
+    for v in x:
+        s += math.exp(-v * v) + math.atan2(v, 1) + math.hypot(v, 1.0) + math.floor(v) + math.fsum([v, 1.0])
+    return (
+        s
+        + math.pi
+        + math.factorial(5)
+        + math.comb(5, 2)
+        + math.isqrt(17)
+        + math.dist((0.0, 1.0), (2.0, 3.0))
+        + math.prod([1, 2, 3])
+    )
+
+
+@program(lambda rng: ("".join(rng.choice(list("abc"), 12)),))
+def run_length(s):
+    out = ""
+    i = 0
+    while i < len(s):
+        j = i
+        while j < len(s) and s[j] == s[i]:
+            j += 1
+        out += s[i] + str(j - i)
+        i = j
+    return out
+
+
+@dataclasses.dataclass
+class Point:
+    x: float
+    y: float
+
+    def norm(self):
+        return math.hypot(self.x, self.y)
+
+
+@program(lambda rng: (Point(float(rng.normal()), 2.0),))
+def dc_method(p):
+    return p.norm() * 2
+
+
+@program(lambda rng: (Point(float(rng.normal()), 2.0),))
+def dc_new(p):
+    q = Point(p.x + 1, p.y)
+    return q
+
+
+@program(lambda rng: ({"x": floats(rng), "k": 3, "name": "ab"},))
+def dict_example(e):
+    out = {"mean": e["x"].sum(), "k": e["k"] + 1}
+    return out
+
+
+@numba.njit
+def jit_helper(a, n):
+    s = 0.0
+    for i in range(n):
+        s += a[i] * i
+    return s
+
+
+@program(lambda rng: (rng.normal(size=(3, 4)),))
+def np_reduce(m):
+    return (
+        m.sum(axis=0),
+        m.max(axis=1, keepdims=True),
+        m.mean(axis=1),
+        np.std(m, axis=0),
+        np.argmax(m, axis=1),
+        m.min(),
+        np.ptp(m),
+    )
+
+
+@program(lambda rng: (rng.normal(size=(3, 3)), rng.normal(size=3)))
+def np_linalg(a, b):
+    m = a @ a.T + np.eye(3)
+    return (
+        np.linalg.solve(m, b),
+        np.linalg.inv(m),
+        np.linalg.det(m),
+        np.linalg.norm(b),
+        np.trace(m),
+        np.dot(b, b),
+        np.linalg.cholesky(m),
+    )
+
+
+@program(lambda rng: (rng.normal(size=(4, 4)),))
+def np_tri(m):
+    i, j = np.triu_indices(4, 1)
+    return m[i, j].sum(), np.tril(m), np.outer(m[0], m[1]), np.triu(m, 1)
+
+
+@program(lambda rng: (rng.normal(size=6), rng.normal(size=3)))
+def np_signal(x, k):
+    return (
+        np.convolve(x, k),
+        np.convolve(x, k, mode="valid"),
+        np.interp(0.5, np.arange(6.0), x),
+        np.roll(x, 1),
+        np.maximum.accumulate(x),
+        np.allclose(x, x),
+        np.count_nonzero(x > 0),
+        np.isclose(x[0], 1),
+    )
+
+
+@program(lambda rng: (rng.normal(size=(6, 2)),))
+def itertools_pairs(pts):
+    best = math.inf
+    for a, b in itertools.combinations(range(len(pts)), 2):
+        d = math.dist(pts[a], pts[b])
+        if d < best:
+            best = d
+    tot = 0
+    for i, j in itertools.product(range(3), range(2)):
+        tot += i * j
+    return best, tot, list(itertools.accumulate([1, 2, 3]))
+
+
+@program(lambda rng: (np.random.default_rng(int(rng.integers(0, 100))),))
+def given_rng(rng):
+    x = rng.normal(size=3)
+    k = rng.integers(0, 5, size=4)
+    p = rng.permutation(5)
+    rng.shuffle(x)
+    return x, k, p, rng.choice(p), rng.uniform(1.0, 2.0), rng.integers(3), rng.exponential(2.0)
+
+
+@program(lambda rng: (rng.normal(size=(3, 4)), floats(rng, 1, 5)))
+def views(m, x):
+    m[0, 0] = 1.0
+    return m[1, ::2], x, m.T, x[::-1], m[:, 1] * 2
+
+
+@program(lambda rng: (ints(rng).tolist(),))
+def sort_given(items):
+    items.sort()
+    return items
+
+
 LANGUAGE = sorted(set(PROGRAMS) - _BEFORE)
 """Their names."""

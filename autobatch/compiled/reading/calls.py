@@ -38,7 +38,7 @@ __all__ = [
     "user_function",
 ]
 
-_WRITTEN = "autobatch.compiled.functions.written_functions"
+_WRITTEN = ("autobatch.compiled.functions.written_functions", "autobatch.compiled.functions.written_arrays")
 
 Handler = Callable[..., Value]
 
@@ -156,7 +156,7 @@ def _plain_call(reader: Any, node: Any, function: Any, args: list[Value], named:
     if not isinstance(plain, python_types.FunctionType):
         name = getattr(function, "__qualname__", None) or getattr(function, "__name__", type(function).__name__)
         raise reader.refuse(f"{name} is not compiled", node)
-    if is_library(plain.__code__.co_filename) and not jitted and plain.__module__ != _WRITTEN:
+    if is_library(plain.__code__.co_filename) and not jitted and plain.__module__ not in _WRITTEN:
         raise reader.refuse(f"{plain.__qualname__} of {plain.__module__} is not compiled", node)
     if not memo:
         return user_function(reader, node, plain, args, named, jitted)
@@ -214,7 +214,7 @@ def _handled(reader: Any, node: ast.Call, handler: Handler, first: list[Value], 
 def user_function(
     reader: Any,
     node: Any,
-    function: python_types.FunctionType,
+    function: Any,
     args: list[Value],
     named: dict[str, Value],
     jitted: bool,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.functions import builtin_calls, numpy_calls, random_calls, written_functions
+from autobatch.compiled.functions import builtin_calls, numpy_calls, random_calls, written_arrays
 from autobatch.compiled.plain_classes import is_plain
 from autobatch.compiled.reading import arrays, cases, containers, iteration, local_functions
 from autobatch.compiled.reading.calls import call_function
@@ -43,7 +43,7 @@ from autobatch.compiled.reading.statement_reader import StatementReader
 
 __all__ = ["ExpressionReader", "read_function"]
 
-_TABLES = builtin_calls, numpy_calls, random_calls, written_functions  # which fill `CALLS` and `METHODS`
+_TABLES = builtin_calls, numpy_calls, random_calls, written_arrays  # which fill `CALLS` and `METHODS`
 
 
 class ExpressionReader(StatementReader):

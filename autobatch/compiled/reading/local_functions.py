@@ -184,6 +184,9 @@ def memoised(reader: Any, node: Any, memo: Value, args: Sequence[Value], call: C
     key = reader.once(args[0] if len(args) == 1 else reader.tuple_of(list(args)))
     place, text = memo.text, reader.key_of(memo, key, node)
 
+    if memo.kind.site.find().vague:  # equal keys have one result, of which the first that asked decides the type
+        raise reader.refuse("a memo of arguments that are Python's ints and NumPy's", node)
+
     def computed() -> Value:
         value = reader.once(call())
         if not _is_immutable(value.kind):

@@ -430,6 +430,8 @@ class StatementReader:
                 self.statement(node)
             except Stop:
                 self.env = None
+            except Mismatch as error:
+                raise self.refuse(str(error), node) from None
 
     def arm(self, body: Any, env: Env | None) -> tuple[Lines, Env | None]:
         """What statements, or a function, write from these variables, and the variables after it."""
