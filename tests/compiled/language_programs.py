@@ -1,6 +1,8 @@
 """Programs of what Python has beside arithmetic: functions within functions, memos, handlers, patterns, writes."""
 
 import bisect
+import dataclasses
+import itertools
 import math
 from functools import cache, lru_cache
 
@@ -441,7 +443,7 @@ def min_key(x):
 
 @program(lambda rng: (ints(rng, 0, 9, 1, 9).tolist(), ints(rng, 0, 9, 1, 9).tolist()))
 def sorted_pairs(x, y):
-    pairs = sorted(zip(x, y), key=lambda p: (p[1], -p[0]))
+    pairs = sorted(zip(x, y, strict=False), key=lambda p: (p[1], -p[0]))
     return pairs, [a for a, _ in pairs]
 
 
@@ -450,15 +452,8 @@ def math_many(x):
     s = 0.0
     for v in x:
         s += math.exp(-v * v) + math.atan2(v, 1) + math.hypot(v, 1.0) + math.floor(v) + math.fsum([v, 1.0])
-    return (
-        s
-        + math.pi
-        + math.factorial(5)
-        + math.comb(5, 2)
-        + math.isqrt(17)
-        + math.dist((0.0, 1.0), (2.0, 3.0))
-        + math.prod([1, 2, 3])
-    )
+    s += math.dist((0.0, 1.0), (2.0, 3.0)) + math.prod([1, 2, 3])
+    return s + math.pi + math.factorial(5) + math.comb(5, 2) + math.isqrt(17)
 
 
 @program(lambda rng: ("".join(rng.choice(list("abc"), 12)),))
@@ -498,14 +493,6 @@ def dc_new(p):
 def dict_example(e):
     out = {"mean": e["x"].sum(), "k": e["k"] + 1}
     return out
-
-
-@numba.njit
-def jit_helper(a, n):
-    s = 0.0
-    for i in range(n):
-        s += a[i] * i
-    return s
 
 
 @program(lambda rng: (rng.normal(size=(3, 4)),))
