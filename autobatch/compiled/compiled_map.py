@@ -20,7 +20,7 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
-from autobatch.compiled.argument_writes import demand_separate, returned, write_back
+from autobatch.compiled.changed_arguments import demand_separate, returned, write_back
 from autobatch.compiled.compiled_call import (
     Arguments,
     ColumnPlace,
@@ -44,7 +44,7 @@ from autobatch.core.threads import run_together, thread_count
 __all__ = [
     "WORTH",
     "CompiledForm",
-    "Form",
+    "KernelForm",
     "compiled_map",
     "open_calls",
     "prepared",
@@ -63,7 +63,7 @@ _CHECKED = 2  # examples that also run in Python when a module is used first
 
 
 @dataclasses.dataclass(eq=False)
-class Form:
+class KernelForm:
     """A kernel that is there, that is being compiled, or why there is none.
 
     Attributes:
@@ -99,7 +99,7 @@ class Form:
 
 
 @dataclasses.dataclass(eq=False)
-class CompiledForm(Form):
+class CompiledForm(KernelForm):
     """What a function was compiled to for one kind of examples."""
 
     module: Module | None = None
@@ -206,7 +206,7 @@ def wait_until_compiled(
         wait_for(form, seconds)
 
 
-def wait_for(form: Form | None, seconds: float = 120.0) -> None:
+def wait_for(form: KernelForm | None, seconds: float = 120.0) -> None:
     """Wait until a form is there.
 
     Raises:

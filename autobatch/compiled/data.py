@@ -26,9 +26,9 @@ from autobatch.compiled.reading.exact_types import (
     List,
     Maybe,
     Mismatch,
+    RandomStream,
     Scalar,
     Set,
-    Stream,
     Struct,
     Text,
     Tuple,
@@ -71,7 +71,7 @@ def type_of(program: SourceProgram, values: Sequence[Any], where: str, given: in
         elif cls is np.random.Generator:
             if any(type(value.bit_generator) is not np.random.PCG64 for value in own):
                 raise Mismatch("a generator of other bits than PCG64's")
-            out = join(out, Stream(given))
+            out = join(out, RandomStream(given))
         elif cls is tuple:
             if len({len(value) for value in own}) > 1:
                 raise Mismatch("tuples of several lengths")
@@ -167,7 +167,7 @@ def pack(kind: Type, values: Sequence[Any]) -> list[np.ndarray]:
             sizes = np.array([value.shape for value in values], np.int64).reshape(-1)
             joined = np.concatenate(flat) if flat else np.empty(0, kind.dtype)
             return [np.ascontiguousarray(joined), sizes]
-        case Stream():
+        case RandomStream():
             return [np.array([words_of(value) for value in values], np.uint64).reshape(-1)]
         case Text():
             codes = np.frombuffer("".join(values).encode("utf-32-le", "surrogatepass"), np.int32)
@@ -203,7 +203,7 @@ def leaves(kind: Type) -> list[str]:
             return ["int64", "int64", "float64"]
         case Array():
             return [kind.dtype, "int64"]
-        case Stream():
+        case RandomStream():
             return ["uint64"]
         case Text():
             return ["int32", "int64"]
@@ -295,7 +295,7 @@ class Loader:
                     lines.append(f"at{values} += step{values} if step{values} >= 0 else {name}_n")
                 else:
                     lines.append(f"at{values} += {name}_n")
-            case Stream():
+            case RandomStream():
                 leaf = self._leaf("uint64")
                 lines += [f"{name} = in{leaf}[at{leaf}:at{leaf} + 6]", f"at{leaf} += 6"]
             case Text():

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from types import FunctionType
 
-from autobatch.compiled.argument_writes import Changes, changed_containers, returned_arguments
+from autobatch.compiled.changed_arguments import KernelChanges, changed_containers, returned_arguments
 from autobatch.compiled.data import Keeper, Loader, apart
 from autobatch.compiled.reading.exact_types import INT, Array, Mismatch, Tuple, Type
 from autobatch.compiled.reading.expression_reader import read_function
@@ -23,7 +23,7 @@ from numba import boolean, float32, float64, int8, int16, int32, int64, types, u
 from autobatch.kernels.guarded import *
 from autobatch.kernels.guarded_arrays import *
 from autobatch.kernels.jit import jit
-from autobatch.kernels.random_streams import *
+from autobatch.compiled.random_streams import *
 
 INF = np.inf
 NAN = np.nan
@@ -48,7 +48,7 @@ class Module:
     text: str
     result: Type
     kept: Type
-    changes: Changes
+    changes: KernelChanges
     steps: tuple[int, ...]
     own: tuple[bool, ...]
 
@@ -75,7 +75,7 @@ class KernelLoop:
     loop: Lines
     undo: Lines
     kept: Type
-    changes: Changes
+    changes: KernelChanges
 
     @classmethod
     def of(cls, program: SourceProgram, root: Instance, own: Sequence[bool], taped: bool = False) -> "KernelLoop":
@@ -96,11 +96,11 @@ class KernelLoop:
         after: Lines = []
         separate: Lines = []
         aliases: list[str] = []
-        changes = Changes([], [])
+        changes = KernelChanges([], [])
         try:
             if not taped:
                 containers = changed_containers(program, root.kinds, own)
-                changes = Changes(returned_arguments(root.result, root.kinds, own), containers)
+                changes = KernelChanges(returned_arguments(root.result, root.kinds, own), containers)
                 aliases = _aliases(root, changes, arguments, own, separate)
             memory = [(f"in{leaf}", dtype) for leaf, dtype in enumerate(loader.dtypes)]
             memory += [(name, each.kind.dtype) for name, each in program.captured.items()]
@@ -155,7 +155,7 @@ class KernelLoop:
 
 
 def _aliases(
-    root: Instance, changes: Changes, arguments: Sequence[str], own: Sequence[bool], lines: Lines
+    root: Instance, changes: KernelChanges, arguments: Sequence[str], own: Sequence[bool], lines: Lines
 ) -> list[str]:
     """Write which argument each item of the result, or the result, is, or is a view of; the names that say so."""
     items = enumerate(root.result.items) if isinstance(root.result, Tuple) else [(None, root.result)]

@@ -7,7 +7,7 @@ import numpy as np
 from autobatch.compiled.functions.numpy_calls import shape_of
 from autobatch.compiled.reading import arrays
 from autobatch.compiled.reading.calls import calls, methods
-from autobatch.compiled.reading.exact_types import FIXED, FLOAT, INT, NONE, OWN, Array, Scalar, Stream
+from autobatch.compiled.reading.exact_types import FIXED, FLOAT, INT, NONE, OWN, Array, RandomStream, Scalar
 from autobatch.compiled.reading.machine import NO_CONSTANT, Value, as_float
 
 __all__: list[str] = []
@@ -19,12 +19,12 @@ _WHOLE = Scalar("int64", False)
 def default_rng(reader: Any, node: Any, seed: Value | None = None) -> Value:
     """`np.random.default_rng` of a seed."""
     if seed is None or not isinstance(seed.kind, Scalar) or seed.kind.kind not in "iu":
-        if seed is not None and isinstance(seed.kind, Stream):
+        if seed is not None and isinstance(seed.kind, RandomStream):
             return seed
         raise reader.refuse("a generator without a seed that is one int", node)
     text = reader.temp(reader.index(seed, node), INT).text
     reader.fail_if(f"{text} < 0")
-    return reader.temp(f"new_stream({text})", Stream())
+    return reader.temp(f"new_stream({text})", RandomStream())
 
 
 def _used(reader: Any, stream: Value, node: Any) -> None:
@@ -57,14 +57,14 @@ def _drawn(
     return out
 
 
-@methods(Stream, "random")
+@methods(RandomStream, "random")
 def random(reader: Any, node: Any, stream: Value, size: Value | None = None) -> Value:
     """`Generator.random`."""
     one = f"next_float({stream.text})"
     return _drawn(reader, node, stream, size, one, "fill_uniform", "0.0", "1.0", FLOAT)
 
 
-@methods(Stream, "uniform")
+@methods(RandomStream, "uniform")
 def uniform(
     reader: Any, node: Any, stream: Value, low: Value | None = None, high: Value | None = None,
     size: Value | None = None,
@@ -77,7 +77,7 @@ def uniform(
     return _drawn(reader, node, stream, size, one, "fill_uniform", a, wide, FLOAT)
 
 
-@methods(Stream, "normal")
+@methods(RandomStream, "normal")
 def normal(
     reader: Any, node: Any, stream: Value, loc: Value | None = None, scale: Value | None = None,
     size: Value | None = None,
@@ -89,14 +89,14 @@ def normal(
     return _drawn(reader, node, stream, size, one, "fill_normal", a, b, FLOAT)
 
 
-@methods(Stream, "standard_normal")
+@methods(RandomStream, "standard_normal")
 def standard_normal(reader: Any, node: Any, stream: Value, size: Value | None = None) -> Value:
     """`Generator.standard_normal`."""
     one = f"next_normal({stream.text})"
     return _drawn(reader, node, stream, size, one, "fill_normal", "0.0", "1.0", FLOAT)
 
 
-@methods(Stream, "exponential", "standard_exponential")
+@methods(RandomStream, "exponential", "standard_exponential")
 def exponential(reader: Any, node: Any, stream: Value, scale: Value | None = None, size: Value | None = None) -> Value:
     """`Generator.exponential`; `standard_exponential` with a size alone."""
     if node.func.attr == "standard_exponential":
@@ -107,7 +107,7 @@ def exponential(reader: Any, node: Any, stream: Value, scale: Value | None = Non
     return _drawn(reader, node, stream, size, one, "fill_exponential", a, "0.0", FLOAT)
 
 
-@methods(Stream, "integers")
+@methods(RandomStream, "integers")
 def integers(
     reader: Any, node: Any, stream: Value, low: Value, high: Value | None = None, size: Value | None = None,
     endpoint: Value | None = None,
@@ -128,7 +128,7 @@ def integers(
     return _drawn(reader, node, stream, size, one, "fill_whole", f"int64({start})", most, _WHOLE)
 
 
-@methods(Stream, "permutation")
+@methods(RandomStream, "permutation")
 def permutation(reader: Any, node: Any, stream: Value, x: Value) -> Value:
     """`Generator.permutation` of a number or a vector."""
     _used(reader, stream, node)
@@ -143,7 +143,7 @@ def permutation(reader: Any, node: Any, stream: Value, x: Value) -> Value:
     return reader.temp(f"shuffle_places({stream.text}, {count})", Array("int64", 1))
 
 
-@methods(Stream, "shuffle")
+@methods(RandomStream, "shuffle")
 def shuffle(reader: Any, node: Any, stream: Value, x: Value) -> Value:
     """`Generator.shuffle` of a vector."""
     _used(reader, stream, node)
@@ -155,7 +155,7 @@ def shuffle(reader: Any, node: Any, stream: Value, x: Value) -> Value:
     return Value(NONE, "0", None)
 
 
-@methods(Stream, "choice")
+@methods(RandomStream, "choice")
 def choice(
     reader: Any, node: Any, stream: Value, a: Value, size: Value | None = None, replace: Value | None = None,
     p: Value | None = None,

@@ -6,7 +6,7 @@ Products of matrices, and what is made of them, take sums in another order than 
 # ruff: noqa: SIM, PERF, FURB  # the plain forms are what is read
 import numpy as np
 
-from autobatch.compiled.functions.written_functions import bisect_right, stands_for
+from autobatch.compiled.functions.written_functions import bisect_right, leave_to_python, stands_for
 from autobatch.compiled.reading.calls import METHODS
 from autobatch.compiled.reading.exact_types import Array
 
@@ -120,7 +120,7 @@ def unique(ar):
     many = 0
     for i in range(len(x)):
         if x[i] != x[i]:
-            raise NotImplementedError
+            leave_to_python()
         if i == 0 or x[i] != x[i - 1]:
             out[many] = x[i]
             many += 1
@@ -167,9 +167,9 @@ def median(a):
     x = np.sort(np.asarray(a))
     n = len(x)
     if n == 0:
-        raise NotImplementedError
+        leave_to_python()
     if x[n - 1] != x[n - 1]:
-        raise NotImplementedError
+        leave_to_python()
     if n % 2 == 1:
         return np.mean(x[n // 2 : n // 2 + 1])
     return np.mean(x[n // 2 - 1 : n // 2 + 1])
@@ -203,7 +203,7 @@ def interp(x, xp, fp):
         raise ValueError
     at = float(x)
     if at != at:
-        raise NotImplementedError
+        leave_to_python()
     last = len(places) - 1
     if at > places[last]:
         return np.float64(values[last])
@@ -241,7 +241,7 @@ def norm(x):
 def factored(a):
     """LU with partial pivoting: the factors in one matrix, the rows as they then are, and the permutation's sign."""
     if a.shape[0] != a.shape[1]:
-        raise NotImplementedError
+        leave_to_python()
     n = a.shape[0]
     lu = a * 1.0
     order = list(range(n))
@@ -259,7 +259,7 @@ def factored(a):
                 lu[k, j] = lu[best, j]
                 lu[best, j] = held
         if lu[k, k] == 0:
-            raise NotImplementedError
+            leave_to_python()
         for i in range(k + 1, n):
             lu[i, k] /= lu[k, k]
             for j in range(k + 1, n):
@@ -272,7 +272,7 @@ def solve(a, b):
     lu, order, _ = factored(a)
     n = len(order)
     if b.shape[0] != n:
-        raise NotImplementedError
+        leave_to_python()
     columns = b.reshape(n, -1)
     out = np.empty(columns.shape, (lu[:0, :0] * b.ravel()[:0].reshape(0, 1)).dtype)
     for c in range(columns.shape[1]):
@@ -305,7 +305,7 @@ def det(a):
 @stands_for(np.linalg.cholesky, of=(2,), sums=True)
 def cholesky(a):
     if a.shape[0] != a.shape[1]:
-        raise NotImplementedError
+        leave_to_python()
     n = a.shape[0]
     out = np.zeros_like(a * 1.0)
     for j in range(n):
@@ -315,7 +315,7 @@ def cholesky(a):
                 out[i, j] -= out[i, k] * out[j, k]
             if i == j:
                 if not out[i, j] > 0:
-                    raise NotImplementedError
+                    leave_to_python()
                 out[i, j] = np.sqrt(out[i, j])
             else:
                 out[i, j] /= out[j, j]

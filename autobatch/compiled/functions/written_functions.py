@@ -9,14 +9,14 @@ import bisect
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from autobatch.compiled.reading.calls import CALLS, ITERATORS, METHODS, user_function
 from autobatch.compiled.reading.exact_types import Array, List, Text, Tuple
 from autobatch.compiled.reading.machine import Value
 from autobatch.compiled.reading.source_program import Unreadable
 
-__all__ = ["bisect_right", "int_of_text", "method", "stands_for", "text_of_int"]
+__all__ = ["bisect_right", "int_of_text", "leave_to_python", "method", "stands_for", "text_of_int"]
 
 
 def stands_for(
@@ -57,11 +57,21 @@ def method(kind: type, name: str) -> Callable[[Any], Any]:
     return stands_for((kind, name), into=METHODS)
 
 
+def leave_to_python() -> NoReturn:
+    """What no handler of the user's catches: the example runs in Python."""
+    raise AssertionError
+
+
+CALLS[leave_to_python] = lambda reader, node: reader.stop()
+
+
 # --- Python's
 
 
 @stands_for(bisect.bisect_left)
 def bisect_left(a, x, lo=0, hi=None):
+    if lo < 0:
+        raise ValueError
     high = len(a) if hi is None else hi
     low = lo
     while low < high:
@@ -75,6 +85,9 @@ def bisect_left(a, x, lo=0, hi=None):
 
 @stands_for(bisect.bisect_right, bisect.bisect)
 def bisect_right(a, x, lo=0, hi=None):
+    """`bisect.bisect_right`."""
+    if lo < 0:
+        raise ValueError
     high = len(a) if hi is None else hi
     low = lo
     while low < high:
@@ -105,8 +118,10 @@ def both(a, b):
 def power(base, exp, mod=None):
     if mod is None:
         return base**exp
-    if exp < 0:
+    if mod == 0:
         raise ValueError
+    if exp < 0:
+        leave_to_python()
     out, square, left = 1 % mod, base % mod, exp
     while left > 0:
         if left % 2 == 1:
@@ -209,7 +224,7 @@ def isqrt(n):
 @stands_for(math.dist)
 def distance(p, q):
     if len(p) != 2 or len(q) != 2:
-        raise NotImplementedError
+        leave_to_python()
     return math.hypot(p[0] - q[0], p[1] - q[1])
 
 
@@ -360,7 +375,7 @@ def endswith(s, part):
 def isdigit(s):
     for c in s:
         if ord(c) > 127:
-            raise NotImplementedError
+            leave_to_python()
         if not "0" <= c <= "9":
             return False
     return len(s) > 0
@@ -370,7 +385,7 @@ def isdigit(s):
 def isalpha(s):
     for c in s:
         if ord(c) > 127:
-            raise NotImplementedError
+            leave_to_python()
         if not ("a" <= c <= "z" or "A" <= c <= "Z"):
             return False
     return len(s) > 0
@@ -380,7 +395,7 @@ def isalpha(s):
 def isspace(s):
     for c in s:
         if ord(c) > 127:
-            raise NotImplementedError
+            leave_to_python()
         if not is_blank(c):
             return False
     return len(s) > 0
@@ -396,7 +411,7 @@ def upper(s):
     out = ""
     for c in s:
         if ord(c) > 127:
-            raise NotImplementedError
+            leave_to_python()
         out += chr(ord(c) - 32) if "a" <= c <= "z" else c
     return out
 
@@ -406,7 +421,7 @@ def lower(s):
     out = ""
     for c in s:
         if ord(c) > 127:
-            raise NotImplementedError
+            leave_to_python()
         out += chr(ord(c) + 32) if "A" <= c <= "Z" else c
     return out
 
@@ -423,7 +438,7 @@ def strip(s):
 
 def blank_or_odd(c):
     if ord(c) > 127:
-        raise NotImplementedError
+        leave_to_python()
     return is_blank(c)
 
 
@@ -458,7 +473,7 @@ def split(s, sep=None):
 @method(Text, "replace")
 def replace(s, old, new):
     if len(old) == 0:
-        raise NotImplementedError
+        leave_to_python()
     out = ""
     i = 0
     while i < len(s):
@@ -494,7 +509,7 @@ def int_of_text(s):
     out = 0
     for c in t:
         if ord(c) > 127 or c == "_":
-            raise NotImplementedError
+            leave_to_python()
         if not "0" <= c <= "9":
             raise ValueError
         out = out * 10 + (ord(c) - 48)

@@ -70,7 +70,7 @@ def attribute(reader: Any, value: Value, name: str, node: Any) -> Value:
 
 
 @dataclasses.dataclass
-class Index:
+class ArrayIndex:
     """An index of an array, checked.
 
     Attributes:
@@ -89,7 +89,7 @@ class Index:
     rank: int = 1
 
 
-def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> Index:
+def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> ArrayIndex:
     """An index, computed and checked."""
     kind = holder.kind
     given = _parts_of_index(reader, index, node)
@@ -99,7 +99,7 @@ def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> Index:
     place = next((i for i, part in enumerate(given) if isinstance(part, str) and part == "..."), None)
     if place is not None:
         given[place : place + 1] = [ast.Slice(None, None, None)] * (kind.ndim - wide)
-    out = Index([], [], [], [])
+    out = ArrayIndex([], [], [], [])
     arrays: list[tuple[int, Value]] = []
     for part in given:
         axis = len(out.parts)
@@ -172,7 +172,7 @@ def _mask_places(reader: Any, mask: Value, holder: Value, axis: int, node: Any) 
     return [reader.temp(f"{found.text}[{k}]", Array("int64", 1)) for k in range(rank)]
 
 
-def _together(reader: Any, holder: Value, out: Index, arrays: list[tuple[int, Value]], node: Any) -> None:
+def _together(reader: Any, holder: Value, out: ArrayIndex, arrays: list[tuple[int, Value]], node: Any) -> None:
     """Indices that are arrays: broadcast to one shape, in range, from the start."""
     out.fancy = [axis for axis, _ in arrays]
     beside = [axis for axis, is_slice in enumerate(out.slices) if not is_slice]
@@ -223,7 +223,7 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
     return taken(reader, holder, found)
 
 
-def taken(reader: Any, holder: Value, index: Index) -> Value:
+def taken(reader: Any, holder: Value, index: ArrayIndex) -> Value:
     """What an index names: a number, a view, or, of arrays of indices, a new array."""
     kind = holder.kind
     if not index.fancy:
@@ -252,7 +252,7 @@ def index_name(out: Value) -> str:
     return f"k_{out.text}"
 
 
-def _gathered(reader: Any, holder: Value, index: Index) -> tuple[Value, str]:
+def _gathered(reader: Any, holder: Value, index: ArrayIndex) -> tuple[Value, str]:
     """An empty array for what arrays of indices name, and the text of its part for the k-th."""
     kind, first = holder.kind, index.fancy[0]
     sizes, places = [], []
@@ -340,7 +340,7 @@ def writable(reader: Any, holder: Value, node: Any) -> None:
         reader.program.writes_into(holder.kind)
 
 
-def put_at(reader: Any, holder: Value, index: Index, value: Value, node: Any) -> None:
+def put_at(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: Any) -> None:
     """`holder[index] = value`, the index being checked."""
     kind = holder.kind
     if index.new:
@@ -371,7 +371,7 @@ def put_at(reader: Any, holder: Value, index: Index, value: Value, node: Any) ->
     reader.emit(f"{holder.text}[{where}] = {text}")
 
 
-def _put_fancy(reader: Any, holder: Value, index: Index, value: Value, node: Any) -> None:
+def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: Any) -> None:
     """`holder[index] = value` where arrays index: one after the other, so that the last one stays."""
     kind = holder.kind
     reader.count += 1

@@ -28,11 +28,11 @@ __all__ = [
     "MakingPlace",
     "Maybe",
     "Mismatch",
+    "RandomStream",
     "Range",
     "Scalar",
     "Set",
     "Static",
-    "Stream",
     "Struct",
     "Text",
     "Tuple",
@@ -136,7 +136,7 @@ class Struct:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Stream:
+class RandomStream:
     """An `np.random.Generator` of PCG64; `given` as of arrays."""
 
     given: int = 0
@@ -333,8 +333,8 @@ def join(a: Type, b: Type) -> Type:
             return Maybe(inner)
     if isinstance(a, Array) and isinstance(b, Array) and (a.dtype, a.ndim) == (b.dtype, b.ndim):
         return Array(a.dtype, a.ndim, a.given | b.given)
-    if isinstance(a, Stream) and isinstance(b, Stream):
-        return Stream(a.given | b.given)
+    if isinstance(a, RandomStream) and isinstance(b, RandomStream):
+        return RandomStream(a.given | b.given)
     if isinstance(a, Tuple) and isinstance(b, Tuple) and len(a.items) == len(b.items):
         return Tuple(tuple(map(join, a.items, b.items)))
     if isinstance(a, Struct) and isinstance(b, Struct) and (a.cls, a.names) == (b.cls, b.names):

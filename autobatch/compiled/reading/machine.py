@@ -13,11 +13,11 @@ from autobatch.compiled.reading.exact_types import (
     Dict,
     List,
     Maybe,
+    RandomStream,
     Range,
     Scalar,
     Set,
     Static,
-    Stream,
     Struct,
     Text,
     Tuple,
@@ -117,7 +117,7 @@ def rep(kind: Type) -> str:
             return f"A{kind.ndim}{kind.dtype}"
         case Text():
             return "S"
-        case Stream():
+        case RandomStream():
             return "A1uint64"
         case Tuple() | Struct():
             return f"T{len(kind.items)}_{'_'.join(map(rep, kind.items))}_"
@@ -145,7 +145,7 @@ def dummy(kind: Type) -> str:
             return f"np.empty(({'0, ' * kind.ndim}), np.{kind.dtype})"
         case Text():
             return "np.empty(0, np.int32)"
-        case Stream():
+        case RandomStream():
             return "np.zeros(6, np.uint64)"
         case Tuple() | Struct():
             return f"({''.join(dummy(item) + ', ' for item in kind.items)})"

@@ -12,8 +12,8 @@ from autobatch.compiled.reading.exact_types import (
     Dict,
     List,
     MakingPlace,
+    RandomStream,
     Set,
-    Stream,
     Struct,
     Tuple,
     Type,
@@ -128,8 +128,8 @@ class SourceProgram:
 
     def changes_what(self, kind: Type) -> bool:
         """Whether arguments like this one may be changed: arrays of its dtype, containers of its place."""
-        if isinstance(kind, Stream):
-            return any(isinstance(each, Stream) for each in self.writes)
+        if isinstance(kind, RandomStream):
+            return any(isinstance(each, RandomStream) for each in self.writes)
         if isinstance(kind, Array):
             return any(isinstance(each, Array) and each.dtype == kind.dtype for each in self.writes)
         return kind in self.writes

@@ -747,10 +747,17 @@ class StatementReader:
             self.lines.append(FAIL)
         body = _spread(self.lines)
         if instance.recursive:
-            body = ["depth -= 1", "if depth < 0:", [FAIL], *body]
+            body = [f"depth -= {self._frames()}", "if depth < 0:", [FAIL], *body]
         head = f"def {instance.name}({', '.join(['table', 'depth', *texts])}@extra@):"
         text = "\n".join(flat(["@jit", head, body])) + "\n"
         instance.text = text.replace("@dummy@", dummy(result))
+
+    def _frames(self) -> int:
+        """How much of Python's limit a call takes, at the most: a memo and a generator have frames of their own."""
+        memos = [wrapper.__wrapped__ for wrapper, _ in self.program.memos.values()]
+        is_memoised = self.function in memos or (self.instance.local is not None and bool(self.instance.local.memo))
+        frames = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp | ast.Lambda
+        return 3 if is_memoised or any(isinstance(x, frames) for x in ast.walk(self.tree)) else 1
 
 
 def _spread(lines: Lines) -> Lines:

@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.blocks.kernel_cache import kernel_of
 from autobatch.compiled.compiled_call import CompiledCall, packed_arguments
-from autobatch.compiled.compiled_map import WORTH, CompiledForm, Form, open_calls
+from autobatch.compiled.compiled_map import WORTH, CompiledForm, KernelForm, open_calls
 from autobatch.compiled.reading.exact_types import Array, List, Scalar, Struct, Text, Tuple, Type
 from autobatch.compiled.reading.source_program import Unreadable
 from autobatch.compiled.taping.taped_module import TapedModule, write_taped
@@ -27,7 +27,7 @@ _MOST_NODES = 1 << 23  # 470 MB: an example that needs more is Python's
 
 
 @dataclasses.dataclass(eq=False)
-class TapedForm(Form):
+class TapedForm(KernelForm):
     """What a form was compiled to for the gradients of some of its arguments."""
 
     module: TapedModule | None = None

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autobatch.kernels import random_streams as streams
+from autobatch.compiled import random_streams as streams
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31, 2**32 - 1, 2**32, 2**40 + 3, 2**62])

@@ -13,14 +13,25 @@ import numpy as np
 
 from autobatch.compiled.compiled_call import ColumnPlace, CompiledCall, NotCompiled, is_own
 from autobatch.compiled.data import leaves, set_words
-from autobatch.compiled.reading.exact_types import OWN, Array, Dict, List, Mismatch, Set, Stream, Struct, Tuple, Type
+from autobatch.compiled.reading.exact_types import (
+    OWN,
+    Array,
+    Dict,
+    List,
+    Mismatch,
+    RandomStream,
+    Set,
+    Struct,
+    Tuple,
+    Type,
+)
 from autobatch.compiled.reading.source_program import SourceProgram
 
-__all__ = ["Changes", "changed_containers", "demand_separate", "returned", "returned_arguments", "write_back"]
+__all__ = ["KernelChanges", "changed_containers", "demand_separate", "returned", "returned_arguments", "write_back"]
 
 
 @dataclasses.dataclass
-class Changes:
+class KernelChanges:
     """What a kernel gives beside the results: places of arguments that are returned, and contents of containers.
 
     Attributes:
@@ -73,7 +84,7 @@ def changed_containers(program: SourceProgram, kinds: Sequence[Type], own: Seque
 
 
 def _can_change(kind: Type) -> bool:
-    return any(isinstance(each, Array | List | Set | Dict | Stream | Struct) for each in _parts(kind))
+    return any(isinstance(each, Array | List | Set | Dict | RandomStream | Struct) for each in _parts(kind))
 
 
 def _parts(kind: Type) -> Iterator[Type]:
@@ -128,7 +139,7 @@ def _objects(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Any, Type]]:
     match kind:
         case Array():
             yield from ((value, kind) for value in values)
-        case Stream():
+        case RandomStream():
             yield from ((value.bit_generator, kind) for value in values)
         case List() | Set() | Dict():
             yield from ((value, kind) for value in values)
@@ -160,7 +171,7 @@ def write_back(
             for value, (first, last), is_wanted in zip(values, itertools.pairwise(ends), wanted, strict=True):
                 if is_wanted and program.changes_what(kind):
                     value[...] = flat[first:last].reshape(value.shape)
-        case Stream():
+        case RandomStream():
             words = next(arrays).reshape(-1, 6)
             for value, state, is_wanted in zip(values, words, wanted, strict=True):
                 if is_wanted and program.changes_what(kind):
@@ -177,7 +188,7 @@ def write_back(
                 next(arrays)
 
 
-def returned(kind: Type, changes: Changes, arguments: Sequence[Any], result: Any, places: Sequence[int]) -> Any:
+def returned(kind: Type, changes: KernelChanges, arguments: Sequence[Any], result: Any, places: Sequence[int]) -> Any:
     """A result, in which arguments, and views of them, stand in the places of their copies.
 
     Raises:
