@@ -4,6 +4,7 @@ Importing it imports nothing; the first name that is asked for does, and brings 
 program that may need it, and a tool that looks at it, starts at once.
 """
 
+import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,22 @@ if TYPE_CHECKING:
     from autobatch.tables.segments import *  # noqa: F403
 else:
 
+    def _import_public() -> Any:
+        """All of it. Without the collector: what modules make stays, and to look through it again and again, Numba's
+        part included, was a third of the time."""
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return importlib.import_module("autobatch.public")
+        finally:
+            if collecting:
+                gc.enable()
+
     def __getattr__(name: str) -> Any:
         """A public name, or a sub-package; from then on all of them are here."""
         if name[:2] == "__" and name != "__all__":
             raise AttributeError(f"module 'autobatch' has no attribute {name!r}")
-        public = importlib.import_module("autobatch.public")
+        public = _import_public()
         here = globals()
         here["__all__"] = public.__all__
         here |= {each: vars(public)[each] for each in public.__all__ if each in vars(public)}

@@ -71,7 +71,7 @@ class OverloadedError(RuntimeError):
 
 
 class ClosedError(RuntimeError):
-    """A request to what takes none any more, since it is being shut down."""
+    """A request to a batcher that takes none any more, since it is being shut down."""
 
 
 class NeedsLoop(UnsupportedError):  # noqa: N818  # a signal, not a failure

@@ -3,12 +3,10 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-import autobatch.nn as nn
-import autobatch.optim as optim
 from autobatch.api import extend
 from autobatch.api.batch import batch
 from autobatch.api.transforms import grad, jvp, map, shared, value_and_grad
-from autobatch.autodiff.stop_gradient import stop_gradient
+from autobatch.autodiff.grad import stop_gradient
 from autobatch.batches.data.collate import collate
 from autobatch.batches.data.concat import concat
 from autobatch.batches.data.example_sequence import Examples
@@ -17,16 +15,11 @@ from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.over_examples import count, max, mean, min, sum
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
-from autobatch.bridges.jax_functions import jax_function
-from autobatch.bridges.torch_functions import torch_function
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables import representations, segments
 from autobatch.tables.embedding_bag import embedding_bag
-from autobatch.tables.keyed import admission
-from autobatch.tables.keyed.features import Vocabulary, hash_keys, multi_hash
-from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.lookup import lookup, maplookup
 from autobatch.tables.protocol import Context, Table
 from autobatch.tables.representations import *  # noqa: F403
@@ -36,26 +29,42 @@ from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
 if TYPE_CHECKING:
+    import autobatch.nn as nn
+    import autobatch.optim as optim
     import autobatch.ray as ray
     import autobatch.testing as testing
+    from autobatch.bridges.jax_functions import jax_function
+    from autobatch.bridges.torch_functions import torch_function
     from autobatch.checkpoint.checkpoints import Checkpoints
     from autobatch.checkpoint.single_file import load, save
     from autobatch.report.explain import explain
     from autobatch.report.marked_source import source
     from autobatch.serving.app import serve
     from autobatch.serving.batcher import Batcher
+    from autobatch.tables.keyed import admission
+    from autobatch.tables.keyed.features import Vocabulary, hash_keys, multi_hash
+    from autobatch.tables.keyed.variable import EmbeddingVariable
 
-# Of these the modules are imported when they are asked for: servers, files, proofs and reports, which few calls need.
+# Of these the modules are imported when they are asked for: none of them is what a call needs.
 _LATER = {
     "Batcher": ("autobatch.serving.batcher", "Batcher"),
     "Checkpoints": ("autobatch.checkpoint.checkpoints", "Checkpoints"),
+    "EmbeddingVariable": ("autobatch.tables.keyed.variable", "EmbeddingVariable"),
+    "Vocabulary": ("autobatch.tables.keyed.features", "Vocabulary"),
+    "admission": ("autobatch.tables.keyed.admission", None),
     "explain": ("autobatch.report.explain", "explain"),
+    "hash_keys": ("autobatch.tables.keyed.features", "hash_keys"),
+    "jax_function": ("autobatch.bridges.jax_functions", "jax_function"),
     "load": ("autobatch.checkpoint.single_file", "load"),
+    "multi_hash": ("autobatch.tables.keyed.features", "multi_hash"),
+    "nn": ("autobatch.nn", None),
+    "optim": ("autobatch.optim", None),
     "ray": ("autobatch.ray", None),
     "save": ("autobatch.checkpoint.single_file", "save"),
     "serve": ("autobatch.serving.app", "serve"),
     "source": ("autobatch.report.marked_source", "source"),
     "testing": ("autobatch.testing", None),
+    "torch_function": ("autobatch.bridges.torch_functions", "torch_function"),
 }
 
 __all__ = [

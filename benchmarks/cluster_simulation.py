@@ -18,8 +18,8 @@ import numpy as np
 
 import autobatch as ab
 from autobatch.ray import training
+from autobatch.ray.hosts import LocalTraining
 from autobatch.ray.local_communicator import LocalCommunicator
-from autobatch.ray.local_training import LocalTraining
 from autobatch.ray.messages import Reply, ShardRequest, nbytes
 
 __all__ = ["Network", "Result", "Shape", "simulate"]

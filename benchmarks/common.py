@@ -8,7 +8,6 @@ import numpy as np
 
 import autobatch as ab
 from autobatch.core.config import WayName
-from autobatch.rewrite.structural import forget_recordings
 from benchmarks.declare import Case, Runner
 
 __all__ = ["BATCH", "Data", "Model", "on_a_line", "pinned", "sizes", "training", "weights"]
@@ -60,16 +59,6 @@ class Model:
             return Runner(pinned("fly", lambda: ab.map(self.forward, *data.columns, params=params)), list)
         step = ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(self.loss, *data.columns, params=p))))
         return Runner(pinned("fly", lambda: step(params)), training)
-
-    def new_examples(self, case: Case) -> Runner:
-        """`ab.map` over examples that never came before, so that the Python of each runs."""
-        runner = self.on_the_fly(case)
-
-        def run() -> Any:
-            forget_recordings()
-            return runner.run()
-
-        return dataclasses.replace(runner, run=run)
 
     def lock_step(self, case: Case) -> Runner:
         """A call of the `ab.batch` functions on padded batches, which are made of the examples each time."""

@@ -131,7 +131,7 @@ def measure(name: str, batch: int, cell: int) -> dict[WayName, float]:
         return sum(each.sum() for each in results(way, params))
 
     def call(way: WayName) -> Any:
-        with ab.options(way=way, replay=False):
+        with ab.options(way=way):
             return ab.value_and_grad(total)(params, way) if work.trains else results(way, params)
 
     expected = call("loop")

@@ -15,10 +15,9 @@ from typing import Any
 
 from benchmarks import workloads
 
-__all__ = ["LOOP", "NEW", "OURS", "Bar", "Case", "Runner", "ShareBar", "Way", "Workload", "load", "names"]
+__all__ = ["LOOP", "OURS", "Bar", "Case", "Runner", "ShareBar", "Way", "Workload", "load", "names"]
 
 OURS = "autobatch"
-NEW = "new examples"
 LOOP = "loop"
 
 

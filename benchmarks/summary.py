@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.declare import NEW, OURS
+from benchmarks.declare import OURS
 from benchmarks.startup import BAR
 
 __all__ = ["MARKERS", "MEASURED", "PAGE", "README", "between", "main", "short_table", "table"]
@@ -24,9 +24,8 @@ MEASURED = Path(__file__).resolve().parent / "measured.json"
 MARKERS = ("<!-- figures: python -m benchmarks.summary --write -->\n", "<!-- end of figures -->\n")
 
 _SIZE = re.compile(r"(?: of | )?(?:H=|10\^)?\d+(?![\d.^])")
-_OWN = ("new", "loop")
+_OWN = ("loop",)
 _PEERS = {
-    "new": (NEW,),
     "loop": ("loop",),
     "NumPy": ("NumPy", "reduceat", "SciPy", "trusted"),
     "torch": ("torch",),
@@ -80,7 +79,7 @@ def table(measured: dict[str, Any]) -> str:
 
 
 def short_table(measured: dict[str, Any]) -> str:
-    """Ten kinds of work on one core: our time on examples that are new, the loop's, the best of other libraries."""
+    """Ten kinds of work on one core: our time, the loop's, the best of other libraries."""
     rows = {(row["workload"], row["case"]): row["timings"] for row in measured["rows"] if row["cores"] == 1}
     lines = [_line(["work", "autobatch", "the loop", "the fastest other"]), _line(["---", *["---:"] * 3])]
     for name, place in _SHORT.items():
@@ -88,7 +87,7 @@ def short_table(measured: dict[str, Any]) -> str:
         others = tuple(prefix for peer, ways in _PEERS.items() if peer not in _OWN for prefix in ways)
         best = min((way for way in times if way.startswith(others)), key=times.__getitem__)
         loop = _seconds(times["loop"]) if "loop" in times else ""
-        own = _seconds(times.get(NEW, times[OURS]))
+        own = _seconds(times[OURS])
         lines.append(
             _line(
                 [

@@ -1,9 +1,15 @@
 """What runs: the tests are of the ways themselves, so each call runs by the way that it names."""
 
+import hypothesis
 import pytest
 
 import autobatch as ab
 from autobatch.testing import compared_ways
+
+hypothesis.settings.register_profile(  # the same examples in each run, however busy the machine; fuzzers draw others
+    "same", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("same")
 
 
 @pytest.fixture(autouse=True)

@@ -1,17 +1,21 @@
 """Faults that tests plant in a call: an exception at a line that Python runs, an allocation that fails."""
 
 import contextlib
+import pathlib
 import sys
 from collections.abc import Callable
 
 import numpy as np
 
+import autobatch
 from autobatch.core import diagnostics
+from autobatch.core.memory import collector_paused
 from autobatch.errors import UnsupportedError
 from autobatch.syntax.source import PARSING
 
 __all__ = ["Left", "left_at", "without_memory_at"]
 
+_PACKAGE = str(pathlib.Path(autobatch.__file__).parent)
 _ALLOCATORS = ("array", "ascontiguousarray", "concatenate", "empty", "empty_like", "full", "stack", "zeros")
 
 
@@ -19,8 +23,11 @@ class Left(BaseException):
     """What `left_at` raises."""
 
 
-def left_at(event_number: int, call: Callable[[], object], where: str = "autobatch") -> bool:
-    """Run `call` and raise at the so-manieth line that Python runs in files of that name; whether it came to that.
+def left_at(event_number: int, call: Callable[[], object], where: str = "") -> bool:
+    """Run `call` and raise at the so-manieth line that Python runs in the package; whether it came to that.
+
+    Args:
+        where: only in files whose path in the package has this in it.
 
     Not where locks are held: a trace, other than a signal, can leave a `with` before its lock is let go of. For two of
     the library's, which are held almost anywhere, that is made good.
@@ -29,7 +36,8 @@ def left_at(event_number: int, call: Callable[[], object], where: str = "autobat
 
     def trace(frame, event, arg):
         nonlocal count
-        if where not in frame.f_code.co_filename:
+        file = frame.f_code.co_filename
+        if not file.startswith(_PACKAGE) or where not in file[len(_PACKAGE) :]:
             return None
         if event == "line":
             count += 1
@@ -38,9 +46,10 @@ def left_at(event_number: int, call: Callable[[], object], where: str = "autobat
         return trace
 
     before = sys.gettrace()
-    sys.settrace(trace)
     try:
-        call()
+        with collector_paused():  # else it may be a finaliser of another test's that is left
+            sys.settrace(trace)
+            call()
     except Left:
         return True
     finally:
@@ -57,7 +66,7 @@ def without_memory_at(number: int, call: Callable[[], object]) -> bool:
 
     def failing(make, *args, **kwargs):
         nonlocal left
-        if "autobatch" in sys._getframe(2).f_code.co_filename:
+        if sys._getframe(2).f_code.co_filename.startswith(_PACKAGE):
             left -= 1
             if left == 0:
                 raise MemoryError

@@ -17,6 +17,7 @@ they need be); examples by `ragged`, `normal`, `vectors`. Sizes to try: B = 0, B
 """
 
 import dataclasses
+import gc
 import warnings
 
 import numpy as np
@@ -25,6 +26,7 @@ import autobatch as ab
 from autobatch import MaskedBatch, PackedBatch, batch
 from autobatch.api.extend import Batched, Lengths
 from autobatch.batches.examples import stack_results
+from autobatch.core.memory import collector_paused
 from autobatch.errors import FallbackWarning
 from autobatch.testing.inspect import Tape, forget_warnings, map_with_stats
 
@@ -169,6 +171,18 @@ def assert_same_classes(found, expected, where, loose=False):
     np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(expected[zero]), f"{where}: signed zeros")
     close = absolute if loose else 8 * float(info.smallest_subnormal)
     np.testing.assert_allclose(found[known], expected[known], relative, close, err_msg=where)
+
+
+def garbage_of(call):
+    """How many objects in cycles each call leaves. What a cache lets go of, or another thread leaves, comes once."""
+    call()
+    left = []
+    with collector_paused():
+        for _ in range(4):
+            gc.collect()
+            call()
+            left.append(gc.collect())
+    return min(left)
 
 
 # Whole functions.

@@ -127,7 +127,7 @@ def test_an_exception_at_any_line(name):
     found = set()
     for line in itertools.count(1, 3):  # each third line, by time
         mine = copy.deepcopy(arrays)
-        where = "autobatch/tables" if "Parallel" in name else "autobatch/"  # not where threads hold locks
+        where = "tables" if "Parallel" in name else ""  # not where threads hold locks
         reached = left_at(line, lambda: call(*mine), where)  # noqa: B023
         assert seen(mine) in states, f"between, at line event {line}"
         found.add(states.index(seen(mine)))
@@ -165,7 +165,7 @@ def test_containers_that_a_map_changes():
     for line in itertools.count(1, 3):  # each third line, by time
         mine = copy.deepcopy(xs)
         log.clear()
-        reached = left_at(line, lambda: ab.map(counted, mine, log=log, scale=2.0), "autobatch/lazy/fibers")  # noqa: B023
+        reached = left_at(line, lambda: ab.map(counted, mine, log=log, scale=2.0), "lazy/fibers")  # noqa: B023
         assert log in ([], [12.0, 8.0]), f"between, at line event {line}: {log}"
         assert (log == []) == (mine[0][0] == 1.0)
         if not reached:

@@ -7,7 +7,11 @@ batch, unless it is annotated as `ArrayLike`.
 """
 
 import functools
+import linecache
+import os
 import sys
+import types
+import weakref
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
@@ -15,8 +19,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.api.call_ways import run_batch
-from autobatch.api.other_processes import itself, made_of
+from autobatch.api.call_ways import NOT_SETTLED, run_batch, settled_call
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
@@ -29,7 +32,86 @@ from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.run import has_batch
 from autobatch.rewrite.convert import convert
 
-__all__ = ["BatchFunction", "batch"]
+_NAME = "_ab_itself"
+_owners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def made_of(decorated: Any) -> tuple[Any, ...]:
+    """The value of `__reduce__` of a decorated function."""
+    function = decorated.__wrapped__
+    module, name = decorated.__module__, getattr(function, "__qualname__", "")
+    found = _looked_up(module, name)
+    if found is decorated and module != "__main__":
+        return by_name, (module, name)
+    if type(function) is not types.FunctionType:
+        return (by_name, (module, name)) if found is decorated else (type(decorated), (function, decorated.strict))
+    own = getattr(decorated, _NAME) if found is decorated else function
+    return revived, (type(decorated), own, decorated.strict, _sources(function))
+
+
+def by_name(module: str, name: str) -> Any:
+    """The object that a module holds under this name."""
+    out: Any = sys.modules.get(module) or __import__(module, fromlist=["_"])
+    for part in name.split("."):
+        out = getattr(out, part)
+    return out
+
+
+def _looked_up(module: str, name: str) -> Any:
+    try:
+        return by_name(module, name)
+    except (AttributeError, ImportError):
+        return None
+
+
+def itself(decorated: Any) -> Any:
+    """The undecorated function, which knows the name it is found by; the same object each time."""
+    kept = decorated.__dict__.get("_ab_kept")
+    if kept is not None:
+        return kept
+    f = decorated.__wrapped__
+    out = types.FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
+    out.__kwdefaults__, out.__annotations__, out.__doc__ = f.__kwdefaults__, f.__annotations__, f.__doc__
+    out.__module__, out.__qualname__ = f.__module__, f"{f.__qualname__}.{_NAME}"
+    out.__dict__.update(f.__dict__)
+    decorated.__dict__["_ab_kept"] = out
+    _owners[out] = weakref.ref(decorated)
+    return out
+
+
+def revived(kind: type, function: Any, strict: bool, sources: dict[str, list[str]]) -> Any:
+    """The decorated function: the one of this name here, or one made anew."""
+    owner = _owners.get(function)
+    if owner is not None and owner() is not None:
+        return owner()
+    function.__qualname__ = function.__qualname__.removesuffix(f".{_NAME}")
+    for filename, lines in sources.items():
+        linecache.cache.setdefault(filename, (sum(map(len, lines)), None, lines, filename))
+    return kind(function, strict)
+
+
+def _sources(function: Any) -> dict[str, list[str]]:
+    """The source lines of a function, and of those that it names, that are in no file."""
+    out: dict[str, list[str]] = {}
+    functions, seen = [function], {id(function)}
+    for each in functions:  # which grows on the way
+        filename = each.__code__.co_filename
+        if filename not in out and not os.path.exists(filename) and (lines := linecache.getlines(filename)):
+            out[filename] = lines
+        cells = [_content(cell) for cell in each.__closure__ or ()]
+        for value in (*map(each.__globals__.get, each.__code__.co_names), *cells):
+            value = getattr(value, "__wrapped__", value)
+            if type(value) is types.FunctionType and id(value) not in seen:
+                seen.add(id(value))
+                functions.append(value)
+    return out
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # of a name that has no value yet
+        return None
 
 
 P = ParamSpec("P")
@@ -40,7 +122,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class _Nothing:
-    """What no function returns, so that to a type checker only a result of `Any` is one."""
+    """A type that no function returns: to a type checker only a result of type `Any` is one."""
 
 
 class BatchFunction(Generic[P, R_co]):
@@ -87,6 +169,10 @@ class BatchFunction(Generic[P, R_co]):
             return call(function, *args, **kwargs)
         refuse_foreign(args, kwargs)
         try:
+            if not (kwargs or self.strict):
+                out = settled_call(function, args)
+                if out is not NOT_SETTLED:
+                    return out
             if self.strict:
                 with options(strict=True):
                     return run_batch(function, args, kwargs, _convert, is_local)
@@ -128,7 +214,7 @@ Functions and classes it knows by itself."""
 
 
 def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None:
-    """Say of a call that failed that a list of arrays among its arguments was one example."""
+    """Add a note to a failed call's error if a list of arrays among its arguments was taken for one example."""
     sizes = [len(arg) for arg in given if type(arg) is list and arg and all(isinstance(x, np.ndarray) for x in arg)]
     if sizes and not any(_ONE_EXAMPLE in note for note in getattr(error, "__notes__", ())):
         name = getattr(function, "__name__", "")

@@ -9,19 +9,28 @@ out between ways, in their order, and no example's effects are seen twice.
 
 import contextlib
 import dataclasses
-import dis
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
-from types import CodeType, FunctionType, MethodType
+from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
-from autobatch.api.chooser import LOOP, Expectation, History, Portion
+from autobatch.api.chooser import LOOP, History, Portion
+from autobatch.api.known_costs import (
+    code_of,
+    costs_of,
+    functions,
+    gradient_of,
+    map_key,
+    pauses,
+    read_call,
+    set_up,
+    settled,
+)
 from autobatch.api.ran import COMPILED, FLY, LOCKSTEP, note, watched
-from autobatch.autodiff.grad import Gradient
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import stack_results
@@ -33,12 +42,10 @@ from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wai
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
 from autobatch.core.config import config, current
-from autobatch.core.current import current_region, in_example
+from autobatch.core.current import current_region, in_example, within
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import is_boxed
-from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime, forget_example, is_noted
-from autobatch.facts.python_functions import PAUSES
 from autobatch.lazy import fibers
 from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import active_trace, common_length, examples_in
@@ -47,130 +54,70 @@ from autobatch.lockstep.example_columns import ExampleColumns, joined, lanes_bet
 from autobatch.lockstep.run import NoLockStep, batch_size_of_call, in_lock_step, run
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.recorders.generated import recorders_of
-from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
 __all__ = [
     "NOT_NEEDED",
-    "forget_costs",
+    "NOT_SETTLED",
     "run_batch",
     "run_gradient",
     "run_map",
+    "settled_call",
     "why_not_compiled",
 ]
 
 NOT_NEEDED = "lock-step has a form for it"  # as why a batch does not run on the fly
 
 
-# What is known, by function.
-
-
-class _Function:
-    """What is known of one function: its kinds of inputs, the latest last, and what holds for all of them."""
-
-    __slots__ = ("array_code", "code", "kinds", "pauses")
-
-    def __init__(self, code: Any) -> None:
-        self.code = code  # so that its id stays its own
-        self.pauses = _pauses(code)
-        self.kinds: dict[Any, History] = {}
-        self.array_code: bool | None = None
-
-
-_MOST_FUNCTIONS, _MOST_KINDS = 512, 64
-_functions: dict[int, _Function] = {}
-_ready: set[str] = set()  # ways that have been set up for any function
-
-
-def forget_costs() -> None:
-    """Start anew: nothing is known of any function."""
-    _functions.clear()
-    _never.clear()
-
-
-def _code_of(function: Any) -> Any:
-    """What stands for a function, however often it is made anew: its code."""
-    while True:
-        if isinstance(function, FunctionType):
-            return function.__code__
-        if isinstance(function, MethodType):
-            function = function.__func__
-        elif isinstance(function, functools.partial):
-            function = function.func
-        elif hasattr(type(function), "_ab_batch"):
-            function = function.__wrapped__
-        else:
-            call = getattr(type(function), "__call__", None)  # noqa: B004  (not whether: which)
-            return call.__code__ if isinstance(call, FunctionType) else function
-
-
-def _pauses(code: Any) -> bool:
-    """Whether a function stops for a debugger: then it runs in frames of the user's, and nothing is tried."""
-    return isinstance(code, CodeType) and not PAUSES.isdisjoint(code.co_names)
-
-
-def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History | None:
-    """What is known of a function on inputs of one kind; None if it stops for a debugger."""
-    gradient = gradient_of(function)
-    if gradient is not None:
-        function, key = gradient.function, (*key, gradient.positions, gradient.has_aux, gradient.with_value)
-    code = function.__code__ if type(function) is FunctionType else _code_of(function)
-    known = _functions.get(id(code))
-    if known is None:
-        if len(_functions) >= _MOST_FUNCTIONS:
-            _functions.pop(next(iter(_functions)), None)
-        known = _functions[id(code)] = _Function(code)
-    if known.pauses:
-        return None
-    kind = known.kinds.get(key)
-    if kind is None:
-        if len(known.kinds) >= _MOST_KINDS:
-            known.kinds.pop(next(iter(known.kinds)), None)
-        taped = gradient is not None or active_tape() is not None
-        kind = known.kinds[key] = History(ways, functools.partial(_expected, known, taped))
-    return kind
-
-
-def _expected(known: _Function, taped: bool, way: str) -> Expectation:
-    """What a way is expected to cost: guesses from timing many functions on one machine, with the loop as the unit."""
-    ready = any(kind.costs[way].runs for kind in list(known.kinds.values()) if way in kind.costs)
-    price = 0.005 if ready else 0.04
-    if known.array_code is None:
-        known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
-    if way == COMPILED:
-        loading = 0.01 if ready else 0.05 if way in _ready else 0.5
-        price = 0.03 + loading  # it may be on disk, and then is loaded at once
-        return Expectation(price, loading, call=1e-4, example=2e-6, share=0.02, sure=True, certain=True)
-    if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
-        if taped:  # where the loop records each operation of each example
-            steps = 2.0 if known.array_code else 20.0
-            return Expectation(price, call=5e-4, steps=steps, share=0.05, sure=True, certain=known.array_code)
-        if known.array_code:
-            return Expectation(price, call=2e-4, steps=15.0, share=0.1, sure=True)
-        return Expectation(price, call=1e-3, steps=500.0, share=0.2)
-    if taped:
-        return Expectation(price, call=1e-3, share=0.4, sure=known.array_code, divides=True)
-    return Expectation(price, call=1e-3, example=1e-4, share=0.5 if known.array_code else 5.0, divides=True)
-
-
-def _is_array_code(code: CodeType) -> bool:
-    """Whether what a function does most often is calls, products and attributes, not arithmetic on single numbers."""
-    found = list(dis.get_instructions(code))
-    back = [(each.argval, each.offset) for each in found if "JUMP_BACKWARD" in each.opname]
-    calls = numbers = 0.0
-    for each in found:
-        times = 8.0 ** sum(start <= each.offset <= end for start, end in back)
-        if each.opname.startswith("CALL"):
-            calls += times
-        elif each.opname in ("BINARY_OP", "COMPARE_OP", "BINARY_SUBSCR", "STORE_SUBSCR"):
-            numbers += times
-            if each.argrepr in ("@", "@="):
-                calls += 2 * times
-    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
-    return 3 * calls >= numbers and not (back and any(not _is_array_code(each) for each in inner))
-
-
 # Calls on batches.
+
+
+NOT_SETTLED: Any = object()
+
+
+def settled_call(function: Any, args: tuple[Any, ...]) -> Any:
+    """The result of a call on batches that is settled to run as the loop; else NOT_SETTLED, and nothing has happened.
+
+    It is `run_batch` for the commonest of cheap calls, for which that does too much.
+    """
+    options = current()
+    if type(function) is not FunctionType or id(function.__code__) not in functions:
+        return NOT_SETTLED
+    if options.way != "auto" or options.strict or not _is_outermost():
+        return NOT_SETTLED
+    key: list[Any] = [LOCKSTEP, False]
+    batches = read_call(args, {}, key)
+    kind = settled(function, tuple(key))
+    if kind is None:
+        return NOT_SETTLED
+    count, taken = batches[0].batch_size, 0
+    begun = time.perf_counter()
+    columns: list[Any] = []
+    for arg in args:
+        if not isinstance(arg, Batch):
+            columns.append(itertools.repeat(arg, count))
+        elif arg is batches[taken] and _is_simple(arg) and arg.batch_size == count:
+            taken += 1
+            columns.append(arg.examples())
+        else:
+            return NOT_SETTLED
+    if taken < len(batches) or len(batches) > len(set(map(id, batches))):
+        return NOT_SETTLED
+    results = fibers.run_loop(function, columns, {})
+    kind.took(LOOP, count, time.perf_counter() - begun)
+    return in_form(stack_results(results), count, batches)
+
+
+def _is_simple(batch: Any) -> bool:
+    """Whether its examples are views of its data without gaps."""
+    if type(batch) is MaskedBatch:
+        return len(batch.sizes) < 2 or (not batch.is_ragged and batch.data.flags.c_contiguous)
+    return type(batch) is PackedBatch and type(batch.values) is np.ndarray and batch.values.flags.c_contiguous
+
+
+def _is_outermost() -> bool:
+    """Whether a call is of no other run of the library's, and nobody looks at it."""
+    return active_tape() is current_region() is active_trace() is watched.get() is None
 
 
 def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], convert: Any, is_local: Any) -> Any:
@@ -184,7 +131,7 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
     if way == LOCKSTEP or options.strict or current_region() is not None or active_trace() is not None:
         return _named(function, args, kwargs, convert, is_local)
     key: list[Any] = [LOCKSTEP, active_tape() is not None]
-    batches = _read(args, kwargs, key)
+    batches = read_call(args, kwargs, key)
     size = batch_size_of_call(function, args, kwargs) if len(batches) > 1 else batches[0].batch_size
     if not size:
         return _named(function, args, kwargs, convert, is_local)
@@ -194,7 +141,7 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
         if reason:
             return _named(function, args, kwargs, convert, is_local, reason)
     if way != "auto":
-        if way == FLY and _pauses(_code_of(function)):
+        if way == FLY and pauses(code_of(function)):
             way = LOOP
         try:
             piece = call.run(Portion(way, size), 0)
@@ -202,7 +149,7 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
             return _named(function, args, kwargs, convert, is_local, refused.reason)
         note(way, f"way={way!r}", function, call.stats)
         return call.result([piece], [size])
-    kind = _kind(function, tuple(key), (LOCKSTEP, FLY, COMPILED))
+    kind = costs_of(function, tuple(key), (LOCKSTEP, FLY, COMPILED))
     if kind is None:
         return _named(function, args, kwargs, convert, is_local)
     if watched.get() is not None:
@@ -267,11 +214,6 @@ def why_not_compiled(
     return ""
 
 
-def gradient_of(function: Any) -> Gradient | None:
-    """What is differentiated, of a function that `ab.grad` made."""
-    return getattr(function, "_ab_differentiated", None)
-
-
 def _compiled(
     function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any, start: int, stacked: bool = False
 ) -> Any:
@@ -308,47 +250,6 @@ def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, w
     return out
 
 
-def _read(args: tuple[Any, ...], kwargs: dict[str, Any], key: list[Any]) -> list[Any]:
-    """The batches of a call; to `key` goes its kind: types, ranks, dtypes, and sizes by powers of two."""
-    batches: list[Any] = []
-    for arg in (*args, *kwargs.values()) if kwargs else args:
-        if isinstance(arg, Batch):
-            batches.append(arg)
-            key.append(_kind_of_batch(arg))
-        elif type(arg) is np.ndarray:
-            key.append(arg.size.bit_length())
-        elif isinstance(arg, dict | list | tuple) or hasattr(arg, "__dict__"):
-            total = 0
-            for leaf in leaves(arg):
-                if isinstance(leaf, Batch):
-                    batches.append(leaf)
-                    key.append(_kind_of_batch(leaf))
-                elif type(leaf) is np.ndarray:
-                    total += leaf.size
-            key.append(total.bit_length())
-        else:
-            key.append(type(arg))
-    return batches
-
-
-def _kind_of_batch(batch: Any) -> tuple[Any, ...]:
-    if isinstance(batch, MaskedBatch):
-        data = batch.data  # which is guarded, so that reading it takes time
-        return data.dtype.num, data.ndim, data.shape[0].bit_length(), _size(data).bit_length(), batch.scalar
-    if isinstance(batch, PackedBatch):
-        values = batch.values
-        size = 0 if isinstance(values, PackedBatch) else _size(values).bit_length()
-        return PackedBatch, batch.ndim, batch.batch_size.bit_length(), size
-    return type(batch), batch.batch_size.bit_length()
-
-
-def _size(data: Any) -> int:
-    out = 1
-    for length in data.shape:
-        out *= length
-    return out
-
-
 class _BatchCall:
     """One call on batches, whose examples may be shared out between ways.
 
@@ -381,7 +282,7 @@ class _BatchCall:
         try:
             if step.way == LOOP:
                 return self._loop(self._columns, columns, start)
-            given = columns, self._columns.recorded(), self._columns.arguments_of, start, step.limit
+            given = columns, self._columns.shared, self._columns.arguments_of, start, step.limit
             results, self.stats = _on_the_fly(self._function, *given)
         finally:
             self._columns.give_back()
@@ -407,9 +308,9 @@ class _BatchCall:
             kwargs = {
                 name: map_batches(lambda batch: lanes_between(batch, start, stop), arg) for name, arg in kwargs.items()
             }
-        deadline = None if limit is None else time.perf_counter() + limit
-        count = stop - start
-        return _Tree(in_lock_step(self._function, args, kwargs, count, self._convert, self._is_local, start, deadline))
+        given = self._function, args, kwargs, stop - start, self._convert, self._is_local, start
+        with within(limit):
+            return _Tree(in_lock_step(*given))
 
     def result(self, pieces: list[Any], counts: list[int]) -> Any:
         """The result of the call, from those of its parts."""
@@ -456,7 +357,7 @@ def run_map(
     way: str = options.way
     call = _MapCall(function, shared, fixed or {}, joining)
     inner = current_region() is not None or active_trace() is not None
-    if way not in ("auto", LOOP) and not inner and _pauses(_code_of(function)):
+    if way not in ("auto", LOOP) and not inner and pauses(code_of(function)):
         way = LOOP
     if way in (LOCKSTEP, FLY) or options.strict or inner:
         return call.named(sequences), call.stats
@@ -472,7 +373,7 @@ def run_map(
             return call.named(columns, refused.reason), call.stats
         note(way, f"way={way!r}", function, call.stats)
         return results, call.stats
-    kind = _kind(function, _map_key(columns, count, (*shared.values(), *call.fixed.values())), (FLY, COMPILED))
+    kind = costs_of(function, map_key(columns, count, (*shared.values(), *call.fixed.values())), (FLY, COMPILED))
     if kind is None:
         return call.run(Portion(LOOP, count), 0), call.stats
     if watched.get() is not None:
@@ -505,17 +406,14 @@ def _settled_map(
     options = current()
     if type(function) is not FunctionType or options.way != "auto" or options.strict:
         return None
-    known = _functions.get(id(function.__code__))
-    if known is None or gradient_of(function) is not None:
-        return None
-    if not (active_tape() is current_region() is active_trace() is watched.get() is None):
+    if id(function.__code__) not in functions or gradient_of(function) is not None or not _is_outermost():
         return None
     count = len(sequences[0]) if sequences and type(sequences[0]) is list else 0
     if not count or any(type(each) is not list or len(each) != count for each in sequences[1:]):
         return None
     given = shared.values() if fixed is None else (*shared.values(), *fixed.values())
-    kind = known.kinds.get(_map_key(sequences, count, given))
-    if kind is None or kind.usual() is None:
+    kind = settled(function, map_key(sequences, count, given))
+    if kind is None:
         return None
     begun = time.perf_counter()
     columns: list[Any] = [each.copy() for each in sequences]
@@ -588,25 +486,6 @@ class _MapCall:
         return fibers.run_loop(per_example_form(self._function), columns, self._shared, None, start)
 
 
-def _map_key(columns: Sequence[list[Any]], count: int, shared: Iterable[Any]) -> tuple[Any, ...]:
-    """The kind of a map: of four of its examples the types and sizes, by powers of two."""
-    key: list[Any] = [FLY, active_tape() is not None, count.bit_length()]
-    places = (0,) if count == 1 else (0, count // 3, 2 * count // 3, count - 1)
-    for column in columns:
-        total = 0
-        for place in places:
-            value = column[place]
-            kind = type(value)
-            if kind is np.ndarray:
-                total += value.size
-            elif kind in (list, tuple, str, dict, set):
-                total += len(value)
-        key += (kind, total.bit_length())
-    for value in shared:
-        key.append(value.size.bit_length() if type(value) is np.ndarray else type(value))
-    return tuple(key)
-
-
 # Gradients of one call.
 
 
@@ -620,11 +499,12 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     options = current()
     if what is None or options.way not in ("auto", COMPILED) or options.strict or _runs_inside():
         return gradient(*args, **kwargs)
-    code = _code_of(what.function)
-    if id(code) in _never or refusal(what.function) is not None:
+    code = code_of(what.function)
+    known = functions.get(id(code))
+    if (known is not None and not known.has_compiled_gradient) or refusal(what.function) is not None:
         return gradient(*args, **kwargs)
     key: list[Any] = ["gradient"]
-    if _read((*args, *kwargs.values()), {}, key) or any(map(is_boxed, (*args, *kwargs.values()))):
+    if read_call((*args, *kwargs.values()), {}, key) or any(map(is_boxed, (*args, *kwargs.values()))):
         return gradient(*args, **kwargs)
     columns = [[arg] for arg in args]
 
@@ -641,7 +521,7 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
         with contextlib.suppress(NotCompiled):
             return run(Portion(LOOP if why_not_compiled(gradient, columns, kwargs) else COMPILED, 1), 0)
         return gradient(*args, **kwargs)
-    kind = _kind(gradient, tuple(key), (COMPILED,))
+    kind = costs_of(gradient, tuple(key), (COMPILED,))
     if kind is None:
         return gradient(*args, **kwargs)
     if kind.usual() is not None:
@@ -651,13 +531,10 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
         return out
     (out,), _ = _carry_out(kind, 1, run)
     if kind.costs[COMPILED].refused:
-        known = _functions.get(id(code))
+        known = functions.get(id(code))
         if known is not None and sum(bool(each.costs[COMPILED].refused) for each in known.kinds.values()) > 1:
-            _never[id(code)] = code
+            known.has_compiled_gradient = False
     return out
-
-
-_never: dict[int, Any] = {}  # functions whose gradients are not compiled, for several kinds of arguments
 
 
 def _runs_inside() -> bool:
@@ -702,7 +579,7 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
         turn.ran(step.way, step.count, took)
         _time_the_walk_back(kind, step.way, step.count, first)
         if step.way != LOOP:
-            _ready.add(step.way)
+            set_up.add(step.way)
         pieces.append(piece)
         counts.append(step.count)
         start += step.count
@@ -743,13 +620,10 @@ def _on_the_fly(
     joining: fibers.Joining | None = None,
 ) -> tuple[list[Any], Stats]:
     plain = per_example_form(function)
-    deadline = None if limit is None else time.perf_counter() + limit
     form = block_form(function) if config.blocks else plain
-    memory = memory_of(function) if active_trace() is None else None  # it would keep a closure of the outer map
     recorders = functools.partial(_recorders, function, arguments_of)
-    return fibers.map_with_stats(
-        plain, form, columns, shared, memory, arguments_of, _forget, first, deadline, joining, recorders
-    )
+    with within(limit):
+        return fibers.map_with_stats(plain, form, columns, shared, arguments_of, _forget, first, joining, recorders)
 
 
 def _recorders(function: Any, arguments_of: fibers.Arguments | None, shared: dict[str, Any]) -> Recorders | None:

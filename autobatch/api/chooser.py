@@ -7,22 +7,23 @@ can drive it with a clock of its own.
 The rule
 - Costs are seconds per example: the median of the last few. Of the ways that have run, the cheapest one runs.
 - The loop runs the first examples of the first call, so that its own cost is known before anything else is.
-- Another way is tried where the loss is affordable, should it turn out useless. What the loop would have taken for all
-  calls so far earns an allowance (`_EARLY` of it up to the ninth call, `_LATE` after that), and what tries have cost
-  beyond the loop is taken from it. A try is stopped (`Portion.limit`) when the allowance is spent.
-- Setting a way up (rewriting, tracing, compiling) is part of the first try. It is worth more than the allowance after
-  many calls if the way is expected to gain: as in the ski-rental problem, when what it would have saved so far, had it
-  been there from the start, is half of its price.
+- One account per kind of input: the loop's seconds for all examples so far, and what was lost on other ways (`lost`;
+  what they saved is taken from it). A try is affordable where it would leave the account within the promise even if it
+  is stopped, all of its time lost; it is stopped (`Portion.limit`) when what is left of that is spent.
+- A guess is tried for what the calls so far have earned, `_EARLY` of the loop's time; what is expected to gain, for
+  what `_HORIZON` calls will have earned: most of what there is to find is found in the first calls. From the tenth
+  call on a try may take `_LATE` of the time since then, after thirty calls again what all of them have earned.
+- Setting a way up (rewriting, tracing, compiling) is part of the first try.
 - What is expected to cost many times as much as the way in use is not tried.
 - A way gets three tries, since what it sets up in the first ones the later ones have; then its cost counts, and it is
   tried again each time that the work of all calls has doubled, if that is affordable.
 
-What is promised (`tests/api/test_chooser.py`): whatever the costs are, as long as a try ends at its limit and the ways
-cost what they did before, any number of calls up to thirty takes at most 1.2 times the loop's time, and those from the
-tenth on at most 1.04 times; with the tries that expect to gain the loss is that of their price, once.
+What is promised (`tests/api/test_chooser.py`): whatever the costs are, as long as a try ends at its limit and a way
+that is used costs what it did before, thirty calls or more take at most 1.2 times the loop's time, and those from the
+tenth to the thirtieth at most 1.04 times.
 
-Source: Karlin, Manasse, Rudolph and Sleator, Competitive snoopy caching (1988), for what a price is worth when nobody
-knows how long one goes on.
+Source: Karlin, Manasse, Rudolph and Sleator, Competitive snoopy caching (1988): what may be paid when nobody knows how
+long one goes on is a part of what has been spent so far.
 """
 
 import collections
@@ -36,9 +37,10 @@ __all__ = ["LOOP", "Cost", "Expectation", "History", "Portion", "Turn"]
 LOOP: Final = "loop"
 
 _KEPT = 5  # costs, of which the median counts
-_FEW_CALLS = 9  # in which a loss is best made: "from the tenth call on" it hardly shows
-_MANY_CALLS = 30  # after which a way that is expected to gain may cost more than the allowance
-_EARLY, _LATE = 0.4, 0.03
+_FEW_CALLS, _HORIZON = 9, 30  # the calls in which to find out, and those that pay for it
+_PART = 0.18  # of the loop's time of so many calls, and of all calls after them, that may be lost
+_EARLY, _LATE = 0.6, 0.03  # the same of the first few calls alone, which is as much, and of those after them
+_FIRST = 1.5  # calls' time that may be lost in the first call, twice as much in the first two
 _TRIES = 3  # of a way, since what it sets up in the first ones the later ones have
 _BETTER = 0.95  # of the cost of the way in use, what another one has to be below
 _GUARD, _TRUST = 8.0, 0.5  # times what the loop takes, after which a way that was the cheapest is stopped: the first
@@ -57,8 +59,7 @@ class Expectation:
         price: seconds, once, for setting it up; loading: once more, to take over what was made behind the work.
         call: seconds of a call, whatever it does; steps: the cost of a call in the loop's seconds of one example.
         example: seconds of an example; share: the same in the loop's seconds of one example.
-        sure: this is more than a guess, so that an expected gain may be paid for.
-        certain: the gain is, too, so that the price may be paid at once where the first thirty calls earn it twice.
+        sure: this is more than a guess, so that it may be paid for before that is earned.
         divides: a try may take some of the examples only, and says what all of them cost.
     """
 
@@ -69,7 +70,6 @@ class Expectation:
     example: float = 0.0
     share: float = 1.0
     sure: bool = False
-    certain: bool = False
     divides: bool = False
 
     def seconds(self, count: int, loop: float) -> float:
@@ -128,9 +128,10 @@ class History:
     Attributes:
         calls: how many there were.
         costs: by way.
-        work: seconds that the loop would have taken for all of them; lost: of tries, beyond what it would have taken.
-        looks: the number of the call in which other ways are thought of again; sleeps: of the first calls, the work up
-            to which none of them can be affordable.
+        work: seconds that the loop would have taken for all of them; lost: more than that, which other ways took, less
+            what they have saved since.
+        looks: the number of the call in which other ways are thought of again; sleeps: the work up to which none of
+            them can be affordable.
         last: the way of the last call's last examples.
     """
 
@@ -154,12 +155,12 @@ class History:
         """The loop, where a call is to run so and nothing else is thought of; None where `turn` decides."""
         if self.last != LOOP or not self.calls:
             return None
-        sleeps = self.work < self.sleeps and self.calls < _MANY_CALLS
-        return LOOP if sleeps or self.calls < self.looks else None
+        return LOOP if self.work < self.sleeps or self.calls < self.looks else None
 
     def sleep(self, needs: float) -> None:
         """Nothing is to be tried that may lose less than so much; half of it, since inputs of one kind differ."""
-        self.sleeps = (0.5 * max(needs, _LEAST) + self.lost) / _EARLY
+        part = _FIRST if self.calls < 4 else _EARLY if self.calls < _FEW_CALLS else _PART
+        self.sleeps = 0.0 if needs == math.inf else (0.5 * max(needs, _LEAST) + self.lost) / part
 
     def took(self, way: str, count: int, seconds: float) -> None:
         """A call ran by the way that `usual` said."""
@@ -180,6 +181,8 @@ class History:
             cost.recent[-1 - place] += seconds / count
         if way == LOOP:
             self.did(seconds)
+        else:
+            self.lose(seconds)
 
     def expected(self, way: str) -> Expectation:
         return self._expected(way)
@@ -200,10 +203,10 @@ class History:
         return "it has cost least" if self.costs[best].runs else "nothing else was worth a try"
 
     def lose(self, seconds: float) -> None:
-        """A try has cost so much more than the loop."""
+        """Another way took so much more than the loop; so much less, where that is negative."""
         if self.calls > _FEW_CALLS:
-            self._later_lost += seconds
-        self.lost += seconds
+            self._later_lost = max(0.0, self._later_lost + seconds)
+        self.lost = max(0.0, self.lost + seconds)
 
     def did(self, seconds: float) -> None:
         """Examples have run that the loop takes so many seconds for."""
@@ -211,11 +214,20 @@ class History:
         if self.calls > _FEW_CALLS:
             self._later_work += seconds
 
-    def allowance(self, now: float) -> float:
-        """Seconds that may be lost, with examples at hand that the loop takes `now` seconds for."""
-        if self.calls <= _FEW_CALLS:
-            return _EARLY * (self.work + now) - self.lost
-        return _LATE * (self._later_work + now) - self._later_lost
+    def allowance(self, now: float, sure: bool) -> float:
+        """Seconds that may be lost, with examples at hand that the loop takes `now` seconds for.
+
+        Args:
+            sure: on what is expected to gain.
+        """
+        work, calls = self.work + now, self.calls
+        if calls > _HORIZON:
+            return _PART * work - self.lost
+        if calls > _FEW_CALLS:
+            return _LATE * (self._later_work + now) - self._later_lost
+        if sure:
+            return min(_FIRST * calls, _PART * _HORIZON) * work / calls - self.lost
+        return _EARLY * work - self.lost
 
 
 class Turn:
@@ -225,14 +237,14 @@ class Turn:
         left: how many examples have not run.
     """
 
-    __slots__ = ("_failed", "_kind", "_least", "_limit", "_loop", "_tried", "_trying", "left")
+    __slots__ = ("_failed", "_kind", "_least", "_loop", "_surprised", "_tried", "_trying", "left")
 
     def __init__(self, kind: History, count: int) -> None:
         self._kind = kind
         self._trying = False
         self._tried: set[str] = set()
         self._failed: set[str] = set()
-        self._limit = 0.0
+        self._surprised = False  # the cheapest way has not come to its end: what is known is of another time
         self._least = math.inf  # seconds that the cheapest of the tries needs that were not affordable
         self._loop = kind.costs[LOOP].seconds
         self.left = count
@@ -248,16 +260,14 @@ class Turn:
         found = self._trial(self._loop)
         if found is not None:
             self._trying = True
-            self._limit = found.limit or 0.0
             self._tried.add(found.way)
             return found
-        best = kind.best(self._failed)
+        best = LOOP if self._surprised else kind.best(self._failed)
         if best == LOOP:
             kind.looks = kind.calls + kind.calls // 8
             return Portion(LOOP, left)
         guard = min(_GUARD, 1.0 + _TRUST * kind.costs[best].runs)
-        self._limit = max(guard * self._loop * left, _LEAST)
-        return Portion(best, left, self._limit)
+        return Portion(best, left, max(guard * self._loop * left, _LEAST))
 
     def ran(self, way: str, count: int, seconds: float) -> None:
         """So many examples ran to their end."""
@@ -267,10 +277,10 @@ class Turn:
         if way == LOOP:
             self._loop = cost.seconds
         loop = self._loop or 0.0
-        if self._trying:
-            kind.lose(max(0.0, seconds - count * loop))
-            if cost.runs >= _TRIES and seconds > count * loop:
-                cost.waits = 2.0 * (kind.work + count * loop)
+        if way != LOOP:
+            kind.lose(seconds - count * loop)
+        if self._trying and cost.runs >= _TRIES and seconds > count * loop:
+            cost.waits = 2.0 * (kind.work + count * loop)
         kind.did(count * loop)
         kind.last = way
         self.left -= count
@@ -279,12 +289,13 @@ class Turn:
         """A way was stopped at its limit, or failed, and nothing it did is left."""
         cost = self._kind.costs[way]
         self._failed.add(way)
-        self._kind.lose(min(seconds, self._limit))  # what more it took was to set it up, and that is done
+        self._kind.lose(seconds)
         cost.stopped = seconds
         cost.stops += 1
         if cost.runs + cost.stops >= _TRIES:
             cost.waits = 2.0 * self._kind.work
-        if not self._trying:  # it had been the cheapest: what is known of it is of another time
+        if not self._trying:
+            self._surprised = True
             cost.recent.clear()
             cost.runs = _TRIES
 
@@ -339,29 +350,20 @@ class Turn:
         now = loop * left
         if seconds is not None and seconds <= loop and not cost.stopped:
             return None  # or it is used anyway
-        allowed = kind.allowance(now)
         expected = kind.expected(way)
+        allowed = kind.allowance(now, expected.sure)
         count = min(left, max(_SHARE, left // 8)) if expected.divides and cost.runs < _TRIES else left
         warm = expected.seconds(count, loop)
         if seconds is None and warm > _HOPELESS * count * self._in_use(loop, count):
             return None
         if cost.stops and cost.runs + cost.stops >= _TRIES:
             needs = 2.0 * cost.stopped
-        elif cost.stops:  # it was set up, for all that is known
-            needs = warm
-        elif seconds is None:
-            needs = warm + (expected.loading if cost.pending else expected.price)
-            gain = 0.5 * max(0.0, 1.0 - warm / (loop * count))
-            if kind.calls > _MANY_CALLS and expected.sure:
-                allowed += gain * (kind.work + now)
-            elif expected.certain:
-                allowed = max(allowed, gain * now * (_MANY_CALLS - kind.calls))
-        elif cost.runs < _TRIES:  # what it has cost was for setting up, for all that is known
-            needs = min(warm, now)
-            if not _FEW_CALLS < kind.calls <= _MANY_CALLS:
-                allowed = max(allowed, now)
-        else:
+        elif seconds is not None and cost.runs >= _TRIES:
             needs = warm = seconds * left
+        else:  # what it has cost was for setting up, for all that is known
+            needs = min(warm, now)
+            if seconds is None and not cost.stops:  # and once more, to see what it costs then
+                needs += warm + (expected.loading if cost.pending else expected.price)
         if needs > allowed or allowed <= _LEAST:
             self._least = min(self._least, needs)
             return None

@@ -9,8 +9,6 @@ from typing import Any
 from autobatch.api.chooser import LOOP, Cost
 from autobatch.lazy.launching import Stats
 
-__all__ = ["COMPILED", "FLY", "LOCKSTEP", "NAMES", "Ran", "note", "ran_ways", "watched"]
-
 LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
 NAMES: dict[Any, str] = {
     LOOP: "the loop over the examples",

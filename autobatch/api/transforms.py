@@ -8,7 +8,6 @@ import numpy as np
 
 from autobatch.api.call_ways import run_gradient, run_map
 from autobatch.autodiff import grad as plain
-from autobatch.autodiff import jvp as forward
 from autobatch.autodiff import tape as tapes
 from autobatch.core.diagnostics import fell_back, hide_frames, warn_user
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
@@ -16,18 +15,6 @@ from autobatch.core.other_arrays import note_foreign
 from autobatch.lazy.launching import Stats
 from autobatch.rewrite.taped_forms import taped_form
 from autobatch.tables.protocol import Table
-
-__all__ = [
-    "Shared",
-    "grad",
-    "jvp",
-    "map",
-    "map_with_stats",
-    "shared",
-    "taped",
-    "undecorated",
-    "value_and_grad",
-]
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -97,7 +84,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
-    """As `map`, and what was launched."""
+    """`map`, and statistics of what was launched."""
     function = undecorated(f)
     if Shared not in [type(each) for each in example_sequences]:
         if len(example_sequences) > 1:
@@ -117,7 +104,7 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
 
 
 class Shared:
-    """What `shared` gives: a value that stands for itself in every example.
+    """The result of `shared`: a value that is the same in every example.
 
     Attributes:
         value: it.
@@ -149,7 +136,7 @@ def shared(x: Any) -> Any:
 
 
 def _warn_of_arrays(sequences: Sequence[Any]) -> None:
-    """An array beside lists of examples is zipped with them: were its rows meant, or was it all of it?"""
+    """Warn of an array beside lists of examples: it is zipped with them, which may not be meant."""
     if len(sequences) < 2 or not any(isinstance(each, list | tuple) for each in sequences):
         return
     for at, each in enumerate(sequences):
@@ -213,7 +200,7 @@ def value_and_grad(
 def value_and_grad(
     f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[P, tuple[Any, Any]]:
-    """As `grad`, and the value too.
+    """The gradient, as `grad` gives it, and the value.
 
     Args:
         f, argnums, has_aux: as for `grad`.
@@ -257,14 +244,14 @@ def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) ->
     array([2., 2.])
     """
     try:
-        return _forgetting(forward.jvp)(taped(f), primals, tangents)
+        return _forgetting(plain.jvp)(taped(f), primals, tangents)
     except Exception as error:
         hide_frames(error)
         raise
 
 
 def taped(f: Any) -> Any:
-    """What calls `f` in its form for gradients; anything that cannot be called as it is."""
+    """The form of `f` for gradients; `f` itself where it cannot be called."""
     if not callable(f):
         return f
 
@@ -277,7 +264,7 @@ def taped(f: Any) -> Any:
 
 
 def _chosen(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool) -> Callable[..., Any]:
-    """The gradient, of which it is known what it is: so it can be compiled, and a map of it."""
+    """A gradient function that is known as one, so that it, and a map of it, can be compiled."""
     gradient._ab_differentiated = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
 
     @functools.wraps(gradient)

@@ -1,4 +1,4 @@
-"""`grad` and `value_and_grad`: reverse-mode gradients of a scalar function over pytrees of parameters."""
+"""Derivatives of functions over pytrees: `grad`, `value_and_grad`, `vjp` and `jvp`; and `stop_gradient`."""
 
 import contextlib
 import copy
@@ -20,24 +20,15 @@ from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.current import current_region
 from autobatch.core.memory import collector_paused, keep_freed_memory
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.core.pytree import map_tree
 from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.indexing import zero_d_p
-
-__all__ = [
-    "DifferentiatedInput",
-    "Gradient",
-    "batch_data",
-    "grad",
-    "settled",
-    "unboxed",
-    "value_and_grad",
-    "with_data",
-]
+from autobatch.ops.rules.kinds import elementwise
 
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """What a function that `grad` or `value_and_grad` made gives.
+    """How a function made by `grad` or `value_and_grad` was made.
 
     Attributes:
         function: the function that is differentiated.
@@ -54,18 +45,18 @@ class Gradient:
 
     @classmethod
     def of(cls, f: Callable[..., Any], argnums: Any, has_aux: bool, with_value: bool) -> "Gradient":
-        """That of a call of `grad` or `value_and_grad`."""
+        """A `Gradient` from the arguments of `grad` or `value_and_grad`."""
         return cls(f, *_positions(argnums), bool(has_aux), with_value)
 
     def result(self, value: Any, gradient: Any) -> Any:
-        """What is given for a value of the function and a gradient."""
+        """The return value, from the function's value and its gradient."""
         if self.with_value:
             return value, gradient
         return (gradient, value[1]) if self.has_aux else gradient
 
 
 def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """The gradient of a function that returns one real scalar; what `ab.grad` says, but for arrays that `f` makes."""
+    """The gradient of a function that returns one real scalar: `ab.grad`, but for arrays that `f` creates."""
     both = value_and_grad(f, argnums, has_aux)
 
     @functools.wraps(f)
@@ -79,7 +70,7 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """As `grad`, and the value too: (value, gradient), or with `has_aux` ((value, aux), gradient).
+    """(value, gradient), or with `has_aux` ((value, aux), gradient); otherwise as `grad`.
 
     Arguments, gradients and errors are those of `grad`; the value has the dtype that `f` gives it.
 
@@ -151,7 +142,7 @@ def _call(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) ->
 
 
 class DifferentiatedInput:
-    """One leaf of the differentiated arguments: what stands for it inside the function, and how its gradient ends."""
+    """One leaf of the differentiated arguments: its stand-in inside the function, and how its gradient ends."""
 
     __slots__ = ("boxed", "error", "leaf", "value")
 
@@ -321,7 +312,7 @@ def _backward(tape: Tape, result: Any, inputs: Sequence[DifferentiatedInput]) ->
 
 
 def unboxed(leaf: Any, tape: Tape) -> Any:
-    """What a value on this tape holds; anything else as it is."""
+    """The data of a value on this tape; any other value unchanged."""
     if type(leaf) is TapeArray:
         return leaf.value if leaf.tape is tape else leaf
     if rank_of(leaf) == BATCH_RANK and (isinstance(leaf, Batched) or hasattr(leaf, "values")):
@@ -329,3 +320,166 @@ def unboxed(leaf: Any, tape: Tape) -> Any:
         inner = unboxed(data, tape)
         return leaf if inner is data else with_data(leaf, inner)
     return leaf
+
+
+# From one cotangent for each leaf of the result, None for a leaf without one, to one gradient for each input.
+Back = Callable[[Sequence[Any]], list[Any]]
+
+
+def vjp(f: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> tuple[Any, Back]:
+    """The value of a function of a list of float arrays and batches, and what gives gradients from cotangents.
+
+    Args:
+        f: takes as many values as there are inputs; returns a tree of arrays, batches and anything else.
+        inputs: float arrays, and batches of them.
+
+    Returns:
+        (value, back). Cotangents and gradients of a batch are arrays like its `data` or `values`. `back` may be called
+        again, until nobody holds it.
+
+    Source: JAX's `jax.vjp`.
+
+    >>> import numpy as np
+    >>> value, back = vjp(lambda xs: {"y": xs[0] * xs[0], "n": 2}, [np.array([1.0, 2.0])])
+    >>> value["y"], back([np.array([1.0, 10.0]), None])
+    (array([1., 4.]), [array([ 2., 40.])])
+    """
+    keep_freed_memory()
+    tape = Tape()
+    slots = [DifferentiatedInput.of(tape, x) for x in inputs]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(collector_paused())
+        stack.callback(tapes.set_active, tapes.active_tape())
+        tapes.set_active(tape)
+        found, structure = pytree.flatten(f([slot.boxed for slot in slots]))
+        found = [settled(leaf, tape) for leaf in found]
+    recorded = [_recorded(leaf, tape) for leaf in found]
+
+    def back(cotangents: Sequence[Any]) -> list[Any]:
+        pairs = [(top, ct) for top, ct in zip(recorded, cotangents, strict=True) if top is not None and ct is not None]
+        leaves: list[Any] = [slot.leaf for slot in slots]
+        grads: Sequence[Any] = [None] * len(slots)
+        if pairs and slots:
+            outputs, cts = zip(*pairs, strict=True)
+            grads = tape.backward_from(outputs, cts, leaves)
+        taken: set[int] = set()
+        finished = [slot.finish(g, taken) for slot, g in zip(slots, grads, strict=True)]
+        return [batch_data(g) if rank_of(g) == BATCH_RANK else g for g in finished]
+
+    return pytree.unflatten(structure, [unboxed(leaf, tape) for leaf in found]), back
+
+
+def _recorded(leaf: Any, tape: Tape) -> TapeArray | None:
+    """The array on the tape that a leaf of a result is or holds."""
+    inner = batch_data(leaf) if rank_of(leaf) == BATCH_RANK and type(leaf).__name__ != "ObjectBatch" else leaf
+    return inner if type(inner) is TapeArray and inner.tape is tape and inner.index >= 0 else None
+
+
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """`ab.jvp`, without support for arrays that `f` itself creates."""
+    if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list) or len(primals) != len(tangents):
+        raise UnsupportedError(
+            "primals and tangents are a tuple each, with as many tangents as arguments: write ab.jvp(f, (x,), (v,))"
+        )
+    directions = [_directions(f"tangents[{i}]", x, v) for i, (x, v) in enumerate(zip(primals, tangents, strict=True))]
+    moved = [i for i, own in enumerate(directions) if any(v is not None for v in own)]
+    value = f(*primals)
+    outputs, structure = pytree.flatten(value)
+    wanted = [i for i, out in enumerate(outputs) if _is_float(out)]
+    if any(rank_of(out) == BATCH_RANK for out in outputs):
+        raise UnsupportedError(
+            "the function returned a batch; reduce it (`ab.sum(out)`), or take each example's derivative in ab.map"
+        )
+    results: list[Any] = [None] * len(outputs)
+
+    def along(cotangents: list[Any]) -> Any:
+        def weighted(*args: Any) -> Any:
+            found = pytree.leaves(f(*args))
+            return sum(np.sum(found[i] * ct) for i, ct in zip(wanted, cotangents, strict=True))
+
+        total: Any = 0.0
+        for i, gradient in zip(moved, grad(weighted, argnums=moved)(*primals), strict=True):
+            for g, v in zip(_leaves_like(primals[i], gradient), directions[i], strict=True):
+                total = total if g is None or v is None else total + _inner(g, v)
+        return total
+
+    zeros = [np.zeros(shape_of(outputs[i]), dtype_of(outputs[i])) for i in wanted]
+    for i, tangent in zip(wanted, grad(along)(zeros) if moved and wanted else zeros, strict=True):
+        results[i] = _as(outputs[i], tangent)
+    return value, pytree.unflatten(structure, results)
+
+
+def _directions(where: str, primal: Any, tangent: Any) -> list[Any]:
+    """The tangent of each parameter of an argument, checked; None of what has none."""
+    values, structure = models.flatten(primal)
+    if tangent is None:
+        return [None] * len(values)
+    parts = models.like_leaves(structure, tangent, where)
+    out: list[Any] = []
+    for path, value, part in zip(pytree.paths(structure), values, parts, strict=True):
+        if part is None or not _is_float(value):
+            out.append(None)
+            continue
+        if shape_of(part) != shape_of(value):
+            raise ShapeError(
+                f"{where}{path} has shape {shape_of(part)}; expected that of the argument, {shape_of(value)}"
+            )
+        if dtype_of(part).kind not in "fiu":
+            raise DTypeError(f"{where}{path} is of {dtype_of(part)}; expected floats")
+        out.append(part)
+    return out
+
+
+def _leaves_like(given: Any, gradient: Any) -> list[Any]:
+    structure = models.flatten(given)[1]
+    return list(models.like_leaves(structure, gradient, "gradient"))
+
+
+def _inner(gradient: Any, direction: Any) -> Any:
+    """The inner product of a gradient and a direction; of a table's gradient, over the rows that were read."""
+    if isinstance(gradient, SparseCotangent) or hasattr(gradient, "rows"):
+        return (gradient.rows * np.asarray(direction)[gradient.ids]).sum()
+    return np.sum(gradient * direction)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float) or (models.is_array_like(value) and dtype_of(value).kind == "f")
+
+
+def _as(output: Any, tangent: Any) -> Any:
+    """The tangent of an output, a Python number or NumPy scalar where the output is."""
+    if type(output) is float:
+        return float(tangent)
+    return dtype_of(output).type(tangent) if isinstance(output, np.generic) else tangent
+
+
+def _copied(x: Any) -> Any:
+    return x.copy() if isinstance(x, np.ndarray) else x
+
+
+stop_gradient_p = elementwise(_copied, name="stop_gradient")
+
+
+def stop_gradient(x: Any) -> Any:
+    """x, which counts as a constant where something is differentiated.
+
+    Args:
+        x: an array, a number, a batch, or a tree of them.
+
+    Returns:
+        The same values, arrays in memory of their own; a leaf that is no array is the same object.
+
+    Source: JAX's `jax.lax.stop_gradient`.
+
+    >>> from autobatch.autodiff.grad import grad
+    >>> grad(lambda x: x * stop_gradient(x))(3.0)
+    3.0
+    """
+    return map_tree(_stopped, x)
+
+
+def _stopped(leaf: Any) -> Any:
+    while type(leaf) is TapeArray:
+        leaf = leaf.value
+    is_table = hasattr(leaf, "_ab_gradient")  # what it gives to read is its own
+    return leaf if is_table or not (isinstance(leaf, np.ndarray) or is_boxed(leaf)) else stop_gradient_p(leaf)

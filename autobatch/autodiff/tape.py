@@ -23,8 +23,6 @@ from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.rules.aliasing import stand_in
 from autobatch.ops.rules.dispatch import CONSTANT, name_of
 
-__all__ = ["Tape", "TapeArray", "active_tape", "set_active"]
-
 # What NumPy computes for an operator between Python numbers is a NumPy scalar; Python's own result is weak again.
 _PYTHON_OPERATORS: dict[Any, Callable[..., Any]] = {
     np.add: operator.add,
@@ -103,11 +101,11 @@ class Tape:
         return TapeArray(self, len(self.nodes) - 1, value)
 
     def constant(self, value: Any) -> "TapeArray":
-        """An array that carries no gradient until some value that does is written into it."""
+        """An array without a gradient, until a value with one is written into it."""
         return TapeArray(self, -1, value)
 
     def close(self) -> None:
-        """Drop what was recorded. Values that are still held keep their data and refuse further ops."""
+        """Drop the recording. Values that are still held keep their data and refuse further ops."""
         self.nodes.clear()
         self.timed.clear()
         self.asked_later.clear()
@@ -188,7 +186,7 @@ def _contribute(pending: list[Any], index: int, contribution: Any) -> None:
 
 
 def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
-    """The step back over an op with several outputs, which are the nodes that follow it."""
+    """Walk back over an op with several outputs, which are the nodes that follow it."""
     op, outs, args, params, parents = node
     ahead = pending[index + 1 : index + 1 + len(outs)]
     cts = [part.to_dense() if isinstance(part, SparseCotangent) else part for part in ahead]
@@ -265,7 +263,7 @@ class TapeArray(RecordedArray, ArrayFace):
     def _with_outputs(
         self, op: Op, outs: tuple[Any, ...], args: list[Any], params: dict[str, Any], parents: list[tuple[int, int]]
     ) -> tuple[Any, ...]:
-        """Record an op with several outputs: its node, and one that looks like a leaf for each of them."""
+        """Record an op with several outputs: its node, and a leaf-like node for each output."""
         tape = self.tape
         tape.nodes.append((op, outs, args, params, parents))
         leaves = [tape.leaf(out) for out in outs]
@@ -306,7 +304,7 @@ class TapeArray(RecordedArray, ArrayFace):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """What `isinstance` sees: the class of what NumPy would have here."""
+        """The class that `isinstance` sees: that of the NumPy value in its place."""
         return self.value.__class__
 
     @property

@@ -19,28 +19,6 @@ from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.facts import operators
 
-__all__ = [
-    "BINARY_OPERATORS",
-    "COMPARISONS",
-    "FORMS",
-    "UNARY_OPERATORS",
-    "Batch",
-    "agreed_size",
-    "batch_size_of",
-    "batches_in",
-    "differ",
-    "form",
-    "is_batched",
-    "lane",
-    "name_lane",
-    "narrow_tree",
-    "narrowed",
-    "per_lane",
-    "per_narrowed_lane",
-    "refuse",
-]
-
-
 Form = TypeVar("Form")
 
 
@@ -129,7 +107,7 @@ class Batch:
         return self._lane(at + count if at < 0 else at)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the first examples, without padding."""
+        """HTML for notebooks: the first examples, without padding."""
         count = self.batch_size
         rows = []
         for at in range(min(count, _SHOWN_EXAMPLES)):
@@ -292,7 +270,7 @@ def narrowed(leaf: Any) -> Any:
 
 
 def agreed_size(batches: Any) -> int:
-    """The batch size that all of these batches have.
+    """The common batch size of these batches.
 
     Raises:
         ShapeError: two of them differ.
@@ -309,7 +287,7 @@ def agreed_size(batches: Any) -> int:
 
 
 def refuse(message: str, inside: str | None = None) -> UnsupportedError:
-    """The error for what one Python value cannot say about all lanes: in lock-step it asks for the loop.
+    """The error where one Python value cannot speak for all lanes: in lock-step it asks for the loop.
 
     `inside` is what it says in lock-step, where `message` has advice for code outside of `@ab.batch`.
     """
@@ -373,7 +351,7 @@ def per_lane(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str
 def per_narrowed_lane(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], batch_size: int
 ) -> list[Any]:
-    """As `per_lane`, where the batches are of the current region already and have so many lanes."""
+    """`per_lane` for batches that are of the current region already and have this many lanes."""
     out = []
     for i in range(batch_size):
         try:

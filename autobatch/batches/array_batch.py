@@ -46,8 +46,6 @@ if TYPE_CHECKING:  # a type checker sees what a batch shows: the face of an arra
 else:
     from autobatch.ops.array_protocols import ArrayFace as _Face
 
-__all__ = ["ArrayBatch", "as_masked"]
-
 
 def as_masked(value: Any) -> Any:
     """A packed batch padded; anything else as it is."""

@@ -10,7 +10,6 @@ from autobatch.batches.any_batch import (
     FORMS,
     Batch,
     batch_size_of,
-    is_batched,
     narrow_tree,
     per_lane,
     per_narrowed_lane,
@@ -25,20 +24,6 @@ from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, u
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.call_effects import effect_of
 from autobatch.ops.rules.aliasing import set_order, unclear_view, zero_d
-
-__all__ = [
-    "broadcast",
-    "examples",
-    "following_views",
-    "is_batched",
-    "lanes_of",
-    "loop_over_examples",
-    "map_lanes",
-    "prefix_lanes",
-    "stack_results",
-    "take_lanes",
-    "weak_lanes",
-]
 
 Tree = TypeVar("Tree")
 _NUMBERS = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdFD")  # the scalars that say all of their dtype

@@ -35,16 +35,6 @@ from autobatch.ops.rules.row_gather import rows_between
 
 _SHOWN = 4  # examples in a repr
 
-__all__ = [
-    "MaskedBatch",
-    "as_data",
-    "pad_stack",
-    "read_dims",
-    "sizes_from_lengths",
-    "sizes_from_mask",
-    "sizes_static",
-]
-
 
 @form("masked")
 class MaskedBatch(Batched, ArrayBatch):
@@ -114,12 +104,12 @@ class MaskedBatch(Batched, ArrayBatch):
 
     @classmethod
     def in_region(cls, batched: Batched, region: Any) -> "MaskedBatch":
-        """A batch whose lanes are those of this region."""
+        """A batch over the lanes of this region."""
         return cls.of_data(batched.data, batched.sizes, region, batched.scalar)
 
     @classmethod
     def of_data(cls, data: Any, sizes: tuple[Size, ...], region: Any, scalar: type | None = None) -> "MaskedBatch":
-        """A batch whose lanes are those of this region, from what it consists of."""
+        """A batch over the lanes of this region, from its fields."""
         self = object.__new__(cls)
         self.data, self.sizes, self.scalar, self.region = data, sizes, scalar, region
         self._view = self._views = None  # set, so that looking for them never reaches __getattr__
@@ -191,7 +181,7 @@ class MaskedBatch(Batched, ArrayBatch):
 
     @property
     def dims(self) -> tuple[bool, ...]:
-        """For each example dimension, whether it varies."""
+        """(ndim,) bool: whether each dimension of the example varies."""
         return tuple(isinstance(size, Lengths) for size in self.sizes)
 
     @property
@@ -202,6 +192,10 @@ class MaskedBatch(Batched, ArrayBatch):
             return varying[0]
         return np.stack(varying, axis=1) if varying else np.zeros((self.batch_size, 0), np.int64)
 
+    def unguarded(self) -> Any:
+        """The data, read by who knows what is padding."""
+        return self._outside if self.region is None and Lengths in map(type, self.sizes) else self.data
+
     def examples(self) -> list[Any]:
         """The data of each example without its padding.
 
@@ -210,6 +204,12 @@ class MaskedBatch(Batched, ArrayBatch):
         """
         if self.scalar is not None:
             return self.data.tolist()
+        data = self.unguarded()
+        if len(self.sizes) == 1 and type(data) is np.ndarray:
+            size = self.sizes[0]
+            if type(size) is Lengths:
+                return [row[:length] for row, length in zip(data, size.values.tolist(), strict=True)]
+            return list(data)
         if is_boxed(self.data) or any(self.dims[1:]) or not (self.sizes or is_scalar(self)):
             return super().examples()
         if not self.is_ragged:

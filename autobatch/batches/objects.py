@@ -22,8 +22,6 @@ from autobatch.core.current import current_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import leaves
 
-__all__ = ["ObjectBatch"]
-
 _SEQUENCES = (tuple, list, str, range, np.ndarray)
 
 

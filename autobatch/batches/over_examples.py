@@ -24,8 +24,6 @@ from autobatch.errors import UnsupportedError
 from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.rules.row_gather import rows_p
 
-__all__ = ["PaddedArray", "PaddedRecorded", "count", "max", "mean", "min", "plain_data", "shown_data", "sum"]
-
 
 def sum(x: Any, by: str = "element") -> Any:  # called as ab.sum
     """The sum of all elements of all examples, as a number; padding is not counted.
@@ -110,7 +108,7 @@ def min(x: Any, by: str = "element") -> Any:
 
 
 def count(x: Any, by: str = "element") -> Any:
-    """How many elements, or examples, a batch has: what `mean` divides by.
+    """The number of elements, or of examples, of a batch: the divisor of `mean`.
 
     Args:
         x: as for `sum`.

@@ -32,20 +32,6 @@ from autobatch.ops.rules.ragged_checks import (
     read_csr,
 )
 
-__all__ = [
-    "CSR",
-    "PackedBatch",
-    "counted",
-    "maps_to_packed",
-    "offsets_of",
-    "own_offsets",
-    "pack_rows",
-    "packed_to_maps",
-    "ragged_rows",
-    "rows_of",
-    "segment_order",
-]
-
 
 class CSR(NamedTuple):
     """A sparse matrix by rows, in SciPy's terms: `scipy.sparse.csr_matrix((data, indices, indptr), shape)`.
@@ -466,7 +452,7 @@ def _check_packed(name: str, given: Any) -> None:
 
 
 def as_rows(values: Any) -> Any:
-    """An array, or a batch as it is; what carries a gradient stays what it is."""
+    """The values as an array or a batch; values with a gradient keep it."""
     if is_boxed(values):
         return plain_data(values)
     check_plain(values, "the values")
@@ -529,7 +515,7 @@ def offsets_of(lengths: Any, count: int) -> np.ndarray:
 
 
 def segment_order(ids: Any, count: int, num_segments: int | None) -> tuple[np.ndarray | None, np.ndarray]:
-    """How values sort by segment id (None: they are sorted), stably, and the length of each segment.
+    """The stable order that sorts values by segment id (None: they are sorted), and the length of each segment.
 
     Raises:
         ShapeError: not one id per value. BadIdError: an id that is negative or not below `num_segments`.
@@ -568,7 +554,7 @@ def pack_rows(data: Any, lengths: Lengths) -> Any:
 
 
 def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each column as often as its entry says, and the row that it stands in."""
+    """Each column repeated as often as its entry says, and the row that it stands in."""
     counts = data.astype(np.int64)
     if (counts != data).any() or (counts < 0).any():
         raise DTypeError("entries that are no counts; weights=True returns them as a batch beside the ids")

@@ -10,8 +10,6 @@ from autobatch.core.abstract_eval import check_plain
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError
 
-__all__ = ["KINDS", "SCALAR_DTYPES", "as_arrays", "flat_numbers", "plain_array"]
-
 KINDS = "biufcmM"  # of the dtypes that a padded array holds
 SCALAR_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 _FLOAT64 = np.dtype(np.float64)
@@ -50,7 +48,7 @@ def as_arrays(examples: Sequence[Any], path: str = "") -> list[Any]:
 
 
 def _give_dtype(examples: Sequence[Any], arrays: list[Any]) -> None:
-    """Have what is empty, and a float only because NumPy makes it one, take the dtype of the others, in place."""
+    """Give empty arrays, and floats that NumPy only defaulted to, the dtype of the others, in place."""
     bare = [
         i
         for i, x in enumerate(arrays)
@@ -83,7 +81,7 @@ def _refuse(arrays: Sequence[Any], path: str) -> None:
 
 
 def at(index: int, path: str) -> str:
-    """How a message names an example, or a part of it.
+    """The name of an example, or of a part of it, in messages.
 
     >>> at(3, ""), at(3, "['ids']")
     ('example 3', "example 3 at ['ids']")

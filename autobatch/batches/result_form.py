@@ -9,6 +9,7 @@ gets follows from the results alone, and from the batches that went in:
 - As long as a packed argument, and of fixed trailing dimensions, it is packed; else padded.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,8 +24,6 @@ from autobatch.batches.packing import SCALAR_DTYPES
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.pytree import flatten, unflatten
 
-__all__ = ["in_form"]
-
 _Entry = tuple[Lengths, int, Any]  # the lengths of a dimension, how far it is padded, and offsets if it is packed
 
 
@@ -38,6 +37,8 @@ def in_form(tree: Any, size: int, batches: Sequence[Any]) -> Any:
     known: _Dimensions | None = None
     if isinstance(tree, Batch):
         return tree if _is_settled(tree, batches) else _Dimensions(batches).formed(tree)
+    if type(tree) is tuple and tree and all(map(_is_settled, tree, itertools.repeat(batches))):
+        return tree
     values, structure = flatten(tree)
     for place, value in enumerate(values):
         if isinstance(value, Batch):

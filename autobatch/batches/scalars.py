@@ -23,23 +23,6 @@ from autobatch.core.batched import Lengths
 from autobatch.core.op import is_boxed
 from autobatch.ops.numpy.math_functions import OF_NUMBERS, of_number
 
-__all__ = [
-    "BINARY",
-    "LANE_FUNCTIONS",
-    "UNARY",
-    "is_weak",
-    "lane_bool",
-    "lane_float",
-    "lane_int",
-    "lane_len",
-    "lane_max",
-    "lane_min",
-    "lane_pow",
-    "lane_round",
-    "lane_sum",
-    "reflected",
-]
-
 _INT64 = np.iinfo(np.int64)
 _EXACT = 1 << 53  # below, an int is exact as a float64
 _SAFE = float(1 << 62)  # a float64 estimate below this bounds an int64 away from overflow
@@ -114,7 +97,7 @@ def _float_div(x: Any, y: Any) -> Any:
 
 
 def _finite(ufunc: Any) -> Callable[..., Any]:
-    """For ufuncs that are Python's on finite operands only."""
+    """Ufuncs that agree with Python's operators on finite operands only."""
 
     def divide(x: Any, y: Any) -> Any:
         finite = not _has_zero(y) and np.isfinite(x).all() and np.isfinite(y).all()

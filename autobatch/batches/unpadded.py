@@ -23,15 +23,13 @@ from autobatch.ops.rules.kinds import values_of
 from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
-__all__ = ["Unpadded", "layout_of", "padded", "segment_sums", "stacked_rows", "unpadded"]
-
 _LEAST_ELEMENTS = 1 << 13
 _WIDE_ROWS = 64  # elements of a row, beyond which `reduceat` walks memory in strides
 _MOST_FILLED = 0.9  # of the padded positions; where more are filled, the copies cost more than they save
 
 
 class _Layout:
-    """Where the positions inside the examples are in (lanes, width), row by row.
+    """Positions of the examples' elements in a (lanes, width) array, row by row.
 
     Attributes:
         shape: (lanes, width); offsets: (lanes + 1,) int64, where each lane's positions begin among all of them.
@@ -168,7 +166,7 @@ def _pays(shape: Sequence[int], lengths: Lengths) -> bool:
 
 
 def layout_of(lengths: Lengths, width: int) -> _Layout:
-    """Where the positions inside of lanes of these lengths are, in data of this width."""
+    """The `_Layout` of lanes of these lengths in data of this width."""
     layout = lengths.derived.get(width)
     if layout is None:
         layout = lengths.derived[width] = _Layout(lengths, width)
@@ -193,7 +191,7 @@ def _elementwise(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Fo
 
 
 def _lined_up(x: Unpadded, arg: Any) -> Any:
-    """An operand of an element-wise op, lined up with the values; None if it has no place beside them."""
+    """An operand of an element-wise op, aligned with the values; None if it cannot be."""
     layout = x.layout
     if type(arg) is Unpadded:
         return arg.values if arg.layout is layout and arg.ndim == x.ndim and arg.pad == 0 else None
@@ -220,7 +218,7 @@ def _product(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
 
 
 def _along(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
-    """An op along axes that are not the batch's nor the one that varies."""
+    """An op along axes other than the batch's and the varying one."""
     axis = params.get("axis")
     axes = axis if isinstance(axis, tuple) else (axis,)
     if args[0] is not x or any(type(a) is not int or a < 2 for a in axes):
@@ -272,7 +270,7 @@ def _segments(values: Any, *, ufunc: np.ufunc, layout: _Layout, dtype: np.dtype,
 
 
 def _segments_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """Of a sum to all elements, of an extremum to the first one of each lane."""
+    """The vjp: of a sum to all elements, of an extremum to the first one of each lane."""
     ufunc, layout, (values,) = params["ufunc"], params["layout"], args
     spread = rows_p(ct, layout.lanes)
     if ufunc is np.add:
@@ -303,7 +301,7 @@ def _reduced_dtype(ufunc: np.ufunc, dtype: np.dtype) -> np.dtype:
 
 
 def _over_lanes(x: Unpadded, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """A reduction along the axis that varies; None where it is made of the padded array."""
+    """A reduction along the varying axis; None where it is done on the padded array."""
     axes = params.get("axis")
     op_and_ufunc = _OVER_LANES.get(op.name)
     if op_and_ufunc is None or len(args) > 1 or type(axes) is not tuple or 1 not in axes or 0 in axes:

@@ -23,8 +23,6 @@ from autobatch.errors import UnsupportedError
 from autobatch.ops.numpy.indexing import getitem_p, scatter_p
 from autobatch.ops.rules.index_rule import FULL
 
-__all__ = ["Affine", "Flat", "Kind", "by_rule_p", "flatten", "rows_of", "run_op", "step_by_step", "walked_back"]
-
 
 class Affine:
     """a * B + b, where B is the number of examples."""
@@ -189,7 +187,7 @@ def _walk_back(out: _Traced, tape: Tape, data: Sequence[Any], cts: Sequence[Any]
 
 
 def _apply(tracer: Tracer, step: Step, operands: Sequence[Any], aval: Any, n: int) -> Any:
-    """One step by its batching rule, traced; the rule as it is where it reads values or gives something else."""
+    """One step by its batching rule, traced; untraced where the rule reads values or gives something else."""
     op: Op = step.op
     if not any(isinstance(x, Batched) for x in operands):
         return op(*operands, **step.params)

@@ -25,8 +25,6 @@ from autobatch.ops import nn
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS
 from autobatch.syntax.scopes import binds, is_dotted, is_slicing, path_of, target_names
 
-__all__ = ["LOCKSTEP", "METHODS", "NUMBERS", "RECORDED", "BlockForm", "Names", "Policy", "Refused", "Scope", "is_pure"]
-
 _OPERATORS = tuple(each.syntax for each in COMPARISONS)
 METHODS = SHAPED_METHODS - {"conj"}  # which may give the array itself
 _BAGS = frozenset(("max", "mean", "min", "sum"))  # over the rows of a look-up: a launch of its own
@@ -43,7 +41,7 @@ Names = frozenset[str]
 
 
 class Policy:
-    """What differs between the two ways in which blocks run.
+    """The differences between blocks in lock-step and blocks on the fly.
 
     Attributes:
         reads: a block reads paths and rows of tables itself, by its recorder; else whoever calls it does so.
@@ -80,7 +78,7 @@ def is_pure(function: Any) -> bool:
 
 
 class Scope:
-    """What names mean where an expression stands.
+    """The meaning of names where an expression stands.
 
     Attributes:
         globals: of the function; own: names that are the function's, or those around it.
@@ -109,7 +107,7 @@ class Scope:
         return Scope(self.globals, own, sure, shifting, self.helper)
 
     def binding(self, name: str) -> Any:
-        """What a global name is bound to now."""
+        """The object that a global name is bound to now."""
         found = self.globals.get(name, _MISSING)
         return vars(builtins).get(name, _MISSING) if found is _MISSING else found
 
@@ -119,7 +117,7 @@ class Refused(Exception):  # noqa: N818  (a signal between the passes for blocks
 
 
 class BlockForm:
-    """A block in the making: its body, its inputs, what it relies on.
+    """A block in the making: its body, its inputs, and its guards.
 
     Args:
         scope: what names mean where it stands; policy: what runs it.
@@ -155,7 +153,7 @@ class BlockForm:
         self._known: dict[Any, BlockInput] = {}
 
     def slots(self) -> tuple[list[ast.expr], list[Slot]]:
-        """What the recorder is passed, and how it reads each input from that."""
+        """The arguments of the recorder, and how it reads each input from them."""
         if self._slots is not None:
             return self._slots
         arguments: list[ast.expr] = []
@@ -192,7 +190,7 @@ class BlockForm:
         return self._slots
 
     def names(self) -> list[str | None]:
-        """For each input the name that it is, or an item of which it is; None for any other input."""
+        """For each input its name, or the name of which it is an item; None for any other input."""
         return [
             None if each.temporary or each.path[2] or any(how != "key" for how, _ in each.path[1]) else each.path[0]
             for each in self.inputs
@@ -274,7 +272,7 @@ class BlockForm:
         return type(node)(element, [ast.comprehension(each.target, over, [], 0)])
 
     def _several(self, node: ast.expr) -> ast.expr:
-        """What the block goes through item by item."""
+        """The iterable that the block goes through item by item."""
         if isinstance(node, ast.Call) and self._is_zip(node):
             lists = [self._several(arg) for arg in node.args]
             return ast.Call(node.func, lists, self._keywords(node))
@@ -300,7 +298,7 @@ class BlockForm:
         return made
 
     def _leaf(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
-        """What is read without running code: a name, or a path from one."""
+        """An input that is read without running code: a name, or a path from one."""
         found = path_of(node)
         if found is None:
             return self._opaque(node, static, operand)
@@ -316,7 +314,7 @@ class BlockForm:
         return self._input(node, (root, steps, None), static, operand)
 
     def _global(self, root: str, attributes: list[str]) -> Any:
-        """What a dotted global name means now; the block then relies on it if it is a function or a type."""
+        """The value of a dotted global name; the block then relies on it if it is a function or a type."""
         value = base = self.scope.binding(root)
         for name in attributes:
             value = vars(value).get(name, _MISSING) if isinstance(value, types.ModuleType) else _MISSING
@@ -415,7 +413,7 @@ class BlockForm:
         return self._several(node)
 
     def _rely(self, function: Any, more: list[Guard]) -> None:
-        """Rely on a helper: on what it is, and on what it relies on itself."""
+        """Rely on a helper, and on all that it relies on itself."""
         own = getattr(function, "__wrapped__", function) if hasattr(type(function), "_ab_batch") else function
         named = own.__kwdefaults__ or {}
         more = [

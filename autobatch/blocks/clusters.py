@@ -24,8 +24,6 @@ from autobatch.ops.numpy.reductions import sum_p
 from autobatch.ops.numpy.selecting import where_p
 from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
 
-__all__ = ["Cluster", "Plan", "Read", "Rule", "leads", "rule_of", "width_of"]
-
 _NARROW = 4  # rows of fewer elements leave most lanes of a vector empty
 _SAMPLE = 3  # examples in the array of positions that shows what a view reads
 
@@ -38,7 +36,7 @@ def leads(kind: Kind) -> bool:
 
 
 def width_of(kind: Kind) -> int:
-    """How many elements each example has."""
+    """The number of elements per example."""
     return int(np.prod(kind.shape[1:], dtype=np.int64))
 
 
@@ -196,7 +194,7 @@ class Plan:
         return Read(slot, "shared") if kind.shape == rest else None
 
     def _find_inlined(self) -> None:
-        """Cheap results of which only ranges are read, no element twice, by steps that kernels can do."""
+        """Cheap results that are read by range only, no element twice, by steps that kernels can do."""
         for step in reversed(self.code.steps):
             slot = step.out
             if slot not in self.rules or slot in self.returned or not self.rules[slot].exact:
@@ -209,7 +207,7 @@ class Plan:
                 self.inlined.add(slot)
 
     def _range_read(self, reader: Step, slot: int) -> tuple[int, int] | None:
-        """What a step reads of each row, if it can be computed there."""
+        """The range that a step reads of each row, if it can be computed there."""
         if reader.out in self.inlined:
             reads = [read for read in self.reads[reader.out] if read.slot == slot]
             width = width_of(self.code.kinds[slot])
@@ -346,7 +344,7 @@ class Plan:
         self.written.add(step.out)
 
     def _take_assembled(self, step: Step) -> None:
-        """Let clusters write what they make where it belongs in an array put together of several."""
+        """Let clusters write their results straight into an array put together of several."""
         parts = self._ranges(step)
         if parts is None or all(reader.out in self.written for reader in self.readers[step.out]):
             if step.out not in self.returned and parts is not None:
@@ -378,7 +376,7 @@ def _at(value: Any, n: int) -> Any:
 
 
 class Rule:
-    """How one op is written in a kernel.
+    """The kernel source of one op.
 
     Attributes:
         text: from the names of the operands, and that of the lanes, an expression.

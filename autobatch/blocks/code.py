@@ -24,21 +24,6 @@ from autobatch.ops.numpy.shaping import reshape_p, transpose_p
 from autobatch.ops.rules.index_rule import FULL, build
 from autobatch.ops.rules.row_gather import Scatter
 
-__all__ = [
-    "Code",
-    "GradientPart",
-    "Writer",
-    "assemble_p",
-    "backward_code",
-    "contributions",
-    "emit",
-    "executed",
-    "forward_code",
-    "is_covered",
-    "shape_text",
-    "take_parts",
-]
-
 _add: Any = UFUNCS[np.add]
 
 
@@ -75,7 +60,7 @@ class Code:
         return slot
 
     def uses(self) -> dict[int, int]:
-        """How often each slot is read, outputs included."""
+        """The number of reads of each slot, outputs included."""
         out: dict[int, int] = dict.fromkeys(self.kinds, 0)
         for step in self.steps:
             for slot in step.args:
@@ -294,7 +279,7 @@ class Writer:
         return self.finish(), self.names
 
     def start(self) -> None:
-        """What comes before the steps."""
+        """The source before the steps."""
         for slot, value in self.code.constants.items():
             self.names[f"v{slot}"] = value
         counted = next((slot for slot in self.code.inputs if _leads(self.code.kinds[slot])), None)
@@ -302,14 +287,14 @@ class Writer:
             self.lines.append(f"n = v{counted}.shape[0]")
 
     def finish(self) -> str:
-        """What comes after them; the whole source."""
+        """The source after the steps; returns all of it."""
         results = "".join("None, " if slot is None else f"v{slot}, " for slot in self.code.outputs)
         self.lines.append(f"return ({results})")
         head = f"def block({', '.join(f'v{slot}' for slot in self.code.inputs)}):"
         return "\n    ".join([head, *self.lines]) + "\n"
 
     def _follow_memory(self) -> None:
-        """Which slots may share memory, and when each was last read, under any name."""
+        """Find which slots may share memory, and when each was last read, under any name."""
         for at, step in enumerate(self.code.steps):
             if _makes_new(step):
                 self.owned.add(step.out)
@@ -323,7 +308,7 @@ class Writer:
                 self.kept |= self.roots[result]
 
     def _dying(self) -> list[list[int]]:
-        """For each step the results that nothing reads after it, so that their memory goes early."""
+        """For each step the results that nothing reads after it, whose memory can be freed there."""
         out: list[list[int]] = [[] for _ in self.code.steps]
         made = {step.out for step in self.code.steps}
         returned = set(self.code.outputs)
@@ -378,7 +363,7 @@ class Writer:
         return f"v{slot} = {make}({shape_text(kind.shape)}, {self.name('dtype', kind.dtype)})"
 
     def _reusable(self, at: int, step: Step) -> int | None:
-        """An operand that is read for the last time here, and whose memory fits the result."""
+        """An operand that is read here for the last time, and whose memory fits the result."""
         kind = self._kind(step.out)
         if not kind.shape or kind.scalar:
             return None
@@ -496,7 +481,7 @@ def _parts(code: Code, made: dict[int, Step], slot: int) -> list[tuple[GradientP
 
 
 def contributions(parts: Sequence[Sequence[GradientPart]], values: Sequence[Any]) -> list[Any]:
-    """What is added to the cotangent of each operand: None, one contribution, or a list of several."""
+    """The contributions to each operand's cotangent: None, one, or a list of several."""
     found = iter(values)
     out: list[Any] = []
     for own in parts:

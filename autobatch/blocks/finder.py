@@ -40,18 +40,6 @@ from autobatch.blocks.inputs import Guard
 from autobatch.syntax.quote import located, placed, substituted
 from autobatch.syntax.scopes import binds, bound_names, captured, parameters, path_of, reads, target_names
 
-__all__ = [
-    "COMPUTED",
-    "LEAST",
-    "FoundBlock",
-    "body_function",
-    "longest_block",
-    "relies_on",
-    "scope_in",
-    "set_tests_apart",
-    "sink",
-]
-
 LEAST = 2  # operations; fewer are as quick on their own, and group with their like anywhere
 COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Subscript, ast.Attribute)
 MakeForm = Callable[[Names], BlockForm]
@@ -73,7 +61,7 @@ def longest_block(statements: Sequence[ast.stmt], make: MakeForm, assignable: Na
 
 
 def scope_in(tree: ast.FunctionDef, outer: Scope) -> tuple[Scope, Names]:
-    """What names mean in a function, and which of them a block may assign."""
+    """The scope of a function, and the names that a block may assign in it."""
     own = parameters(tree) | bound_names(tree.body)
     declared = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
     elsewhere = {name for node in ast.walk(tree) if isinstance(node, ast.Nonlocal) for name in node.names}
@@ -83,7 +71,7 @@ def scope_in(tree: ast.FunctionDef, outer: Scope) -> tuple[Scope, Names]:
 
 
 def relies_on(tree: ast.FunctionDef, outer: Scope) -> list[Guard] | None:
-    """What a function relies on that does nothing but compute with its parameters; None for any other function."""
+    """The guards of a function that only computes with its parameters; None for any other function."""
     args, names = tree.args, parameters(tree)
     if args.vararg or args.kwarg or not tree.body or not isinstance(tree.body[-1], ast.Return):
         return None
@@ -178,7 +166,7 @@ class FoundBlock:
         return [*self.body, ast.Return(values[0] if len(values) == 1 else ast.Tuple(values, ast.Load()))]
 
     def otherwise(self) -> list[Any]:
-        """Its statements, for where it does not run: what was evaluated before it is read from names."""
+        """The block's statements for where it does not run; parts evaluated before it are read from names."""
         return [substituted(each, self.form.replaced) for each in self.statements]
 
     def _add(self, node: ast.stmt) -> None:
@@ -216,7 +204,7 @@ class FoundBlock:
         form.bound |= names
 
     def _value(self, node: ast.expr) -> ast.expr:
-        """What is assigned; a part that is only a name would be a second name of one array."""
+        """The assigned value; a part that is only a name would be a second name of one array."""
         parts = node.elts if isinstance(node, ast.Tuple) else [node]
         if not isinstance(node, ast.ListComp) and not all(isinstance(part, COMPUTED) for part in parts):
             raise Refused
@@ -339,7 +327,7 @@ class _Apart:
         return not node.keywords and name not in self.own and self.scope.binding(name) in _CONVERSIONS
 
     def _apart(self, where: Any) -> list[ast.stmt]:
-        """The statement that binds what is at a place, which then is a name."""
+        """A statement that binds the expression at a place to a name."""
         if where is None:
             return []
         holder, key = where

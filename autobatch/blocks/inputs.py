@@ -9,8 +9,6 @@ import numpy as np
 
 from autobatch.syntax.scopes import path_of
 
-__all__ = ["CONTAINERS", "FAULTS", "KEYS", "BlockInput", "Guard", "Key", "Slot", "key_of", "roots", "scalar"]
-
 _KNOWN = (types.ModuleType, types.FunctionType)
 _MISSING = object()
 Path = tuple[Any, tuple[tuple[str, Any], ...]]
@@ -23,7 +21,7 @@ FAULTS = (LookupError, AttributeError, NameError, TypeError, ValueError, Arithme
 
 
 class Key:
-    """A key and what it is computed of.
+    """A key, and the inputs that it is computed from.
 
     Attributes:
         paths: (root, steps) of each part; items: for each whether it is a container of which an item is read.
@@ -67,7 +65,7 @@ def scalar(value: Any) -> Any:
 
 
 class Guard:
-    """A global name that must still mean what it meant when the block was made: `np.tanh`, say.
+    """A global name that must keep its meaning from when the block was made: `np.tanh`, say.
 
     Attributes:
         scope: the globals; name, attributes: ("np", ("tanh",)); root: what `np` meant; value: what `np.tanh` meant.
@@ -155,7 +153,7 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 
 
 class _NoKey(Exception):  # noqa: N818  (a signal inside of this file)
-    """It may run code of the user's."""
+    """A key whose evaluation may run code of the user's."""
 
 
 def key_of(node: ast.expr) -> Key | None:

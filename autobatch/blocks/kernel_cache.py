@@ -12,63 +12,37 @@ import atexit
 import collections
 import contextlib
 import faulthandler
-import functools
 import hashlib
-import importlib.util
 import json
 import os
 import pathlib
 import pickle
-import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import types
-import warnings
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite
 import numba
-import numpy as np
-from numba.core import compiler, config, registry, serialize
+from numba.core import compiler, config, serialize
 
+from autobatch.core.current import check_time
 from autobatch.kernels import jit
+from autobatch.kernels.kept_code import SUFFIX, is_own, keep, read_own, ready_to_load, say_once, sealed, stamp, unsealed
 
 try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-__all__ = [
-    "SUFFIX",
-    "CachedKernel",
-    "cache_folder",
-    "forget_on_disk",
-    "kernel_of",
-    "main",
-    "usable_folder",
-    "wait_for_kernels",
-]
-
-SUFFIX = ".kernel"
 _INTERVAL = 0.05  # seconds between two looks at what the other process has compiled
 _RETRY = 0.5  # seconds before a kernel is asked for again whose process has died
 _TRIES = 3
 _SECONDS = 120  # that a kernel may take to compile, and that the process waits for another one
 _BYTES = 8 << 30  # of memory that the process may map
 _AHEAD = 32 << 10  # bytes that are sent before they are answered: less than any pipe holds, so that nobody waits
-_SOURCES = (
-    "jit",
-    "vectors",
-    "vector_math",
-    "guarded",
-    "guarded_arrays",
-    "taped",
-)  # of autobatch.kernels: what the kernels are written in
-_DIGEST = hashlib.sha256().digest_size
 
 
 def cache_folder() -> pathlib.Path:
@@ -86,20 +60,9 @@ def cache_folder() -> pathlib.Path:
     return base / "autobatch"
 
 
-@functools.cache
-def _stamp() -> str:
-    """What, beside its own text, decides what a kernel is compiled to."""
-    cpu = registry.cpu_target.target_context.codegen().magic_tuple()
-    digest = hashlib.sha256(repr((sys.version, np.__version__, numba.__version__, llvmlite.__version__, cpu)).encode())
-    for name in _SOURCES:
-        spec: Any = importlib.util.find_spec(f"autobatch.kernels.{name}")
-        digest.update(spec.loader.get_data(spec.origin))
-    return digest.hexdigest()
-
-
 def name_of(text: str) -> str:
     """The name of a kernel: two that are compiled differently have two."""
-    return "kernel_" + hashlib.sha256((_stamp() + text).encode()).hexdigest()[:32]
+    return "kernel_" + hashlib.sha256((stamp() + text).encode()).hexdigest()[:32]
 
 
 class CachedKernel:
@@ -133,17 +96,21 @@ class CachedKernel:
         self._next_look = now + _INTERVAL
         if self._asked:
             return False
+        check_time()
         try:
             name = name_of(self.text)
             found = self._made or _read(name)
             self._made = None
             if found is not None:
                 with contextlib.suppress(Exception):  # whatever is wrong with it, it is compiled again
-                    self.lanes, self.entry = _load(name, self.text, found)
+                    self.lanes, self.entry = jit.uninterrupted(_load, name, self.text, found)
             if self.entry is None:
                 self._tries += 1
                 self._asked = True
-                self.failed = self._tries > _TRIES or not _compiler.ask(self)
+                self.failed = self._tries > _TRIES or not jit.uninterrupted(_compiler.ask, self)
+        except KeyboardInterrupt:  # asked for or not: it is asked for again
+            self._asked = False
+            raise
         except Exception:  # no process, no source of what it is written in: no kernel
             self.failed = True
         return self.entry is not None
@@ -162,12 +129,12 @@ _lock = threading.Lock()
 
 
 def kernel_of(text: str) -> CachedKernel:
-    """The kernel of this text: one for all programs that share it."""
+    """The kernel for this source, shared by all programs that have it."""
     with _lock:
         return _known.setdefault(text, CachedKernel(text))
 
 
-def wait_for_kernels(seconds: float = 60.0) -> bool:
+def wait_for_kernels(seconds: float = 240.0) -> bool:
     """Wait until every kernel that has a use is there or failed, for tests and benchmarks; whether that is so."""
     end = time.monotonic() + seconds
     while True:
@@ -181,30 +148,16 @@ def wait_for_kernels(seconds: float = 60.0) -> bool:
 # --- on disk
 
 
-_said: set[str] = set()
-
-
-def _say_once(message: str) -> None:
-    if message not in _said:
-        _said.add(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
-
-
-def _is_own(status: os.stat_result) -> bool:
-    """Whether nobody but this user (and root) could have put there what is there."""
-    return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)
-
-
 def usable_folder() -> pathlib.Path | None:
     """The cache folder; None if there is none that may be trusted."""
     try:
         folder = cache_folder().absolute()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        own = _is_own(folder.stat())
+        own = is_own(folder.stat())
     except (OSError, RuntimeError):  # nothing can be written there; no home
         return None
     if not own:
-        _say_once(
+        say_once(
             f"{folder} is not used for compiled kernels: other users can write to it, and what is there is run. "
             f"Expected a folder of your own: chmod 700 it, or name another one in AUTOBATCH_CACHE_DIR"
         )
@@ -215,37 +168,7 @@ def usable_folder() -> pathlib.Path | None:
 def _read(name: str) -> bytes | None:
     """What is kept under a name, unless it is not this user's."""
     folder = usable_folder()
-    if folder is None:
-        return None
-    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    try:
-        descriptor = os.open(folder / (name + SUFFIX), flags)
-    except OSError:
-        return None
-    try:
-        status = os.fstat(descriptor)
-        if not (stat.S_ISREG(status.st_mode) and _is_own(status)):
-            _say_once(f"{folder / name}{SUFFIX} is not read: it is no file that only you can write to. Delete it")
-            return None
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read()
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-
-
-def _keep(folder: pathlib.Path, name: str, made: bytes) -> None:
-    """Keep it for other processes: whole, or not at all."""
-    with contextlib.suppress(OSError):
-        descriptor, temporary = tempfile.mkstemp(dir=folder)  # a random name that did not exist, for this user only
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(made)
-            os.replace(temporary, folder / (name + SUFFIX))
-        except OSError:
-            os.unlink(temporary)
-            raise
+    return None if folder is None else read_own(folder / (name + SUFFIX))
 
 
 def forget_on_disk(kernel: CachedKernel) -> None:
@@ -266,20 +189,15 @@ def _module(name: str, text: str) -> Any:
     return module
 
 
-def _digest(name: str, content: bytes) -> bytes:
-    return hashlib.sha256(name.encode() + content).digest()
-
-
 def _compile(name: str, text: str) -> bytes:
-    """A kernel as it is kept: a checksum, and what Numba makes of it."""
+    """The kernel as it is kept: a checksum, and Numba's compiled code."""
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
     dispatcher.compile(module.SIGNATURE)
     made = dispatcher.overloads[module.SIGNATURE.args]
     if made.library.has_dynamic_globals:
         raise TypeError("it holds addresses of this process")
-    content = serialize.dumps(made._reduce())
-    return _digest(name, content) + content
+    return sealed(name, serialize.dumps(made._reduce()))
 
 
 def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[..., Any]]:
@@ -288,12 +206,10 @@ def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[
     Raises:
         ValueError: it is not what was kept under this name.
     """
-    content = kept[_DIGEST:]
-    if kept[:_DIGEST] != _digest(name, content):
-        raise ValueError(f"{name} is damaged: its checksum is another")
+    content = unsealed(name, kept)
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
-    dispatcher.targetctx.refresh()  # else there are no helpers of Numba's for it to be linked with
+    ready_to_load(dispatcher.targetctx)
     dispatcher.add_overload(compiler.CompileResult._rebuild(dispatcher.targetctx, *pickle.loads(content)))
     return module.LANES, dispatcher.overloads[module.SIGNATURE.args].entry_point
 
@@ -425,7 +341,7 @@ _compiler = _Compiler()
 
 
 def main(requests: int, answers: int) -> None:
-    """Compile what is asked for, behind everything else that runs on the machine.
+    """Compile requested kernels, at a low priority.
 
     Args:
         requests, answers: file descriptors. An answer is what is kept, or empty for what does not compile.
@@ -449,6 +365,6 @@ def main(requests: int, answers: int) -> None:
         except Exception:
             made = b""
         if made and folder:
-            _keep(pathlib.Path(folder), name, made)
+            keep(pathlib.Path(folder, name + SUFFIX), made)
         with contextlib.suppress(OSError):  # who asked has ended
             _send(answers, made)

@@ -11,8 +11,6 @@ from autobatch.blocks.clusters import Cluster, Plan, Read, width_of
 from autobatch.blocks.code import Code, Writer, assemble_p, executed, is_covered
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
 
-__all__ = ["Fused", "KernelSource", "fuse"]
-
 _LANES = {"f4": 16, "f8": 8}
 _HEAD = '''"""One pass over the examples, for each of them one over its row."""
 
@@ -29,7 +27,7 @@ from autobatch.kernels.vectors import VectorLayout, add, greater, lesser, load, 
 
 
 class KernelSource:
-    """The text of a kernel, and what it is called with.
+    """The source of a kernel, and its arguments.
 
     Args:
         checked: the kernel returns 1 if a computation gave infinity or NaN, of which NumPy might have complained.
@@ -260,7 +258,7 @@ def fuse(code: Code, *, checked: bool) -> Fused | None:
 
 
 class _FusedWriter(Writer):
-    """Writes what the outputs need, each step or kernel when it is first needed."""
+    """Writes the code for the outputs, each step or kernel when it is first needed."""
 
     def __init__(self, code: Code, plan: Plan, checked: bool) -> None:
         super().__init__(code)
@@ -281,7 +279,7 @@ class _FusedWriter(Writer):
         return Fused(self.finish(), self.names, self.kernels)
 
     def _let_go(self) -> None:
-        """Drop what no later line reads, so that its memory serves again."""
+        """Drop results that no later line reads, so that their memory is reused."""
         returned = {f"v{slot}" for slot in self.code.outputs}
         last: dict[str, int] = {}
         for at, line in enumerate(self.lines):
@@ -299,7 +297,7 @@ class _FusedWriter(Writer):
         self.lines = lines
 
     def _need(self, slot: int) -> None:
-        """Write what makes a slot, unless it is there."""
+        """Write the code that makes a slot, unless it is there."""
         if slot in self.there:
             return
         plan = self.plan
@@ -335,7 +333,7 @@ class _FusedWriter(Writer):
             self.contiguous.add(slot)
 
     def _run(self, cluster: Cluster) -> None:
-        """Write the call of a cluster's kernel, and before it what its operands need."""
+        """Write the call of a cluster's kernel, after the code of its operands."""
         if id(cluster) in self.done:
             return
         self.done.add(id(cluster))

@@ -19,11 +19,10 @@ from autobatch.blocks.kernel_codegen import Fused, fuse
 from autobatch.blocks.program import Program, lookups_apart
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
+from autobatch.core.current import check_time
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import Op, is_boxed
-
-__all__ = ["Form", "form_of", "launch", "launch_rows"]
 
 _ndarray = np.ndarray
 _PLAIN = frozenset((np.ndarray, int, float, bool, complex))
@@ -107,7 +106,7 @@ class Form:
         return result
 
     def backward(self, operands: Sequence[Any], cts: Sequence[Any], saved: Sequence[Any]) -> list[Any]:
-        """What is added to the cotangent of each wanted operand: None, one contribution, or a list."""
+        """The contributions to the cotangent of each wanted operand: None, one, or a list."""
         if self._backward is None:
             code = backward_code(self._flat, self._saved)
             self._parts = take_parts(code)
@@ -125,6 +124,7 @@ def form_of(program: Program, batched: tuple[bool, ...], wanted: tuple[int, ...]
     if found < RUNS_BEFORE_A_FORM:
         program.forms[key] = found + 1
         return None
+    check_time()
     given = [bool(wanted) and aval.dtype.kind in "fc" for aval in program.results]
     flat = flatten(program, batched, wanted, given)
     form = program.forms[key] = None if flat is None else Form(flat, batched, wanted)

@@ -8,19 +8,6 @@ from autobatch.core.op import Op
 from autobatch.ops.numpy.contractions import blocked_matmul_p, column_blocks_p, has_blocks, matmul_p
 from autobatch.tables.lookup import lookup_p
 
-__all__ = [
-    "Apart",
-    "Program",
-    "Split",
-    "Step",
-    "interned",
-    "is_served",
-    "lookups_apart",
-    "renumbered",
-    "split",
-    "without_sizes",
-]
-
 
 class Step:
     """One call: `slots[out] = op(*[slots[i] for i in args], **params)`."""
@@ -75,11 +62,11 @@ class Program:
         self.avals = tuple(avals)
         self.forms: dict[Any, Any] = {}
         self.apart: Any = False
-        self.parts: dict[tuple[bool, ...], Any] = {}
+        self.parts: dict[tuple[Any, ...], Any] = {}
         self._skeleton: Any = False
 
     def skeleton(self) -> Any:
-        """What programs share that differ in the sizes of their values only; None where a step has no rule for that."""
+        """A key of programs that differ in the sizes of their values only; None where a step has no rule for that."""
         if self._skeleton is False:
             self._skeleton = _skeleton(self)
         return self._skeleton
@@ -90,7 +77,7 @@ class Program:
         return tuple(self.avals[slot] for slot in self.outputs)
 
     def varying(self, batched: Sequence[bool]) -> list[bool]:
-        """Which outputs differ between the examples, given which inputs do."""
+        """Whether each output differs between the examples, given which inputs do."""
         known = [*batched, *(False for _ in self.constants)]
         for step in self.steps:
             known.append(any(known[slot] for slot in step.args))
@@ -149,7 +136,7 @@ _skeletons: dict[Any, object] = {}
 
 
 def interned(program: Program) -> Program:
-    """The program that stands for all that do the same, so that calls from several places go together."""
+    """One program for all that do the same, so that calls from several places share launches."""
     constants = tuple([(kind, repr(value) if isinstance(kind, Weak) else value.tobytes()) for kind, value in zip(
         program.avals[len(program.inputs) :], program.constants, strict=False)])  # fmt: skip
     key = (program.inputs, constants, *_steps_key(program, lambda op, params: freeze_params(params)))
@@ -173,7 +160,7 @@ def is_served(op: Op) -> bool:
 
 
 def without_sizes(op: Op, params: dict[str, Any]) -> Any:
-    """The attributes of a call in a form that is the same for calls that differ in sizes only."""
+    """The attributes of a call, equal for calls that differ in sizes only."""
     if op.name in _SHAPED:
         return tuple([size if size is None or size < 0 else 0 for size in params["shape"]]), len(params)
     return freeze_params(params)
@@ -210,7 +197,7 @@ class Split:
 
 
 def split(program: Program, items: Collection[int], fixed: Collection[int]) -> Split | None:
-    """What of a program can be computed before a loop, or None where that is nothing.
+    """The `Split` of a program: what can be computed before a loop; None if nothing can.
 
     Args:
         items: the inputs that are the loop's own items, known for all of its steps.

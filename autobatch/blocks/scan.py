@@ -21,11 +21,9 @@ from autobatch.core.cotangent import SparseCotangent, total
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.row_gather import rows_between
 
-__all__ = ["Scan", "Stepped", "Test"]
-
 
 class Test:
-    """What says which lanes go on: a program with one boolean result, and what it reads.
+    """The condition by which lanes go on: a program with one boolean result, and the operands that it reads.
 
     Args:
         operands: for each the number of a state, or None for one of `data`, which stays.
@@ -271,7 +269,7 @@ class Scan:
 
 
 def _prefixes(steps: Stepped, buffers: Sequence[tuple[int, Any]], args: list[Any]) -> Any:
-    """For each step the lanes that stay, None where none leaves before it; sets its own rows."""
+    """For each step the lanes that stay, None where none leaves before it; sets the rows of each step."""
     now = None
     for step, count in enumerate(steps.counts):
         for i, buffer in buffers:

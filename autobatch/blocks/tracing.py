@@ -25,18 +25,16 @@ from autobatch.core.recorded import AbstractArray
 from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.rules.aliasing import is_unclear, record_of
 
-__all__ = ["NotABlock", "Traced", "Tracer", "trace"]
-
 _LARGE = 1 << 16  # bytes; a larger constant is rather an operand
 _MOST_STEPS = 512  # of a body that goes through the rows of an array, for each number of rows
 
 
 class NotABlock(Exception):  # noqa: N818  (a signal inside of this folder)
-    """What is traced needs something that only a value has."""
+    """Raised where traced code needs the data of an array."""
 
 
 class Tracer:
-    """What has been recorded: a slot for each input, constant and result, numbered as they come.
+    """The recording of a trace: a numbered slot for each input, constant and result.
 
     Attributes:
         avals: what is known of each slot.
@@ -123,11 +121,11 @@ class Tracer:
         return Traced(self, slot, self.avals[slot])
 
     def mark(self) -> tuple[int, int]:
-        """Where the trace stands."""
+        """The current end of the trace, for `back_to`."""
         return len(self.avals), len(self.steps)
 
     def back_to(self, mark: tuple[int, int]) -> None:
-        """Forget what was recorded since, and that it failed."""
+        """Forget what was recorded since a mark, and any failure since."""
         slots, steps = mark
         del self.avals[slots:]
         del self.steps[steps:]
@@ -136,7 +134,7 @@ class Tracer:
         self.failed = None
 
     def program(self, outputs: Sequence[int], views: dict[int, Any]) -> Program:
-        """What leads to these slots, renumbered."""
+        """The program that computes these slots, renumbered."""
         needed = set(outputs)
         kept = []
         for step in reversed(self.steps):
@@ -247,7 +245,7 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
 
 
 def _views(outputs: Sequence[Any]) -> dict[int, tuple[Any, ...]]:
-    """The outputs that are views of others, and how they follow from them."""
+    """The outputs that are views of others, and how they follow from these."""
     out: dict[int, tuple[Any, ...]] = {}
     places = {id(each): at for at, each in enumerate(outputs)}
     for at, each in enumerate(outputs):
@@ -288,7 +286,7 @@ def _apart(outputs: Sequence[Any], tracer: Tracer) -> bool:
 
 
 def _positions(out: Any) -> np.ndarray:
-    """Which elements of its root, in C order, an array is."""
+    """The positions of an array's elements in its root, in C order."""
     record = record_of(out)
     if record is None:
         return np.arange(out.size).reshape(out.shape)
@@ -302,7 +300,7 @@ def _is_read_only(out: Any) -> bool:
 
 
 def _root(out: Any) -> Any:
-    """The array that this one is a view of in the end; itself if it is none."""
+    """The array at the root of a chain of views; itself if it is no view."""
     record = record_of(out)
     while record is not None:
         out = record.base

@@ -18,8 +18,6 @@ from autobatch.core.pytree import PLAIN, leaves
 from autobatch.errors import OptionError, UnsupportedError
 from autobatch.rewrite.taped_forms import per_example_form
 
-__all__ = ["FRAMEWORKS", "Framework", "JaxFramework", "TorchFramework", "framework_of", "imported", "reachable"]
-
 # From (float arrays) to (what a caller keeps, the float leaves to contract with cotangents).
 Run = Callable[[list[Any]], tuple[Any, list[Any]]]
 
@@ -51,7 +49,7 @@ class Framework:
             return f(*args, **kwargs)
 
     def differentiable(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        """What to call instead of a user's function where gradients are taken."""
+        """The form of a user's function that is called where gradients are taken."""
         form: Callable[..., Any] = per_example_form(f)
         return form
 
@@ -225,7 +223,7 @@ _LIBRARIES = {"autobatch", "jax", "jaxlib", "numba", "numpy", "torch"}  # into w
 
 
 def reachable(f: Any) -> Iterator[Any]:
-    """What a function is and names: itself, its globals, closure and object, and so on through functions of Python's.
+    """A function and all that it names: its globals, closure and object, and so on through Python functions.
 
     >>> any(x is framework_of for x in reachable([framework_of]))
     True

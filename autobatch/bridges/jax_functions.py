@@ -8,15 +8,13 @@ import numpy as np
 
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.transforms import taped
-from autobatch.autodiff.vjp import vjp
+from autobatch.autodiff.grad import vjp
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.bridges.frameworks import imported
 from autobatch.core.batched import Batched
 from autobatch.core.pytree import TreeDef, flatten, unflatten
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
-
-__all__ = ["jax_function"]
 
 
 def jax_function(f: Callable[..., Any], *, in_axes: Any = None, result: Any = None) -> Callable[..., Any]:
@@ -42,6 +40,9 @@ def jax_function(f: Callable[..., Any], *, in_axes: Any = None, result: Any = No
         UnsupportedError: a gradient that is itself differentiated, or forward mode (`jax.jvp`). DTypeError: arrays of a
             dtype that NumPy does not have, such as bfloat16. ShapeError: a result of another form than it was said to
             have; examples of a batch that give results of different shapes.
+
+    JAX has no ragged array. Examples of different lengths are a padded array and their lengths, of which the function
+    takes its part: `jax_function(lambda x, n, w: f(x[:n], w), in_axes=(0, 0, None))(padded, lengths, w)`.
 
     Without x64 JAX has no float64: results and gradients are of the dtype that it has.
 
@@ -126,7 +127,7 @@ class _HostCall:
 
     @property
     def key(self) -> Any:
-        """What the form of the result follows from."""
+        """A key that determines the form of the result."""
         shapes = tuple((x.shape, x.dtype) for x in self.arrays)
         return repr((shapes, self.counted, self._structures, self._static))
 
@@ -155,7 +156,7 @@ class _HostCall:
 
     @property
     def form(self) -> Any:
-        """What a later call of the same key need not find out again."""
+        """The form of the result, kept for later calls with the same key."""
         return self._tree, self._others, self.shapes
 
     @form.setter
@@ -179,7 +180,7 @@ class _HostCall:
         return [np.asarray(x) for x in self.read(self.run(self._boxed(arrays, self.counted)))]
 
     def differentiated(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], Callable[..., list[Any]]]:
-        """As `forward`, and what gives gradients of `floats` from cotangents of the float results."""
+        """`forward`, and a function from cotangents of the float results to gradients of `floats`."""
         return self._vjp(self._boxed(arrays, self.counted))
 
     def _boxed(self, arrays: Sequence[np.ndarray], counted: Sequence[bool]) -> list[Any]:
@@ -342,7 +343,7 @@ def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any
 
 
 class _Kept:
-    """What the way back needs, which is no array of JAX's: a node without leaves."""
+    """The state for the way back, which is no JAX array: a pytree node without leaves."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

@@ -1,5 +1,6 @@
 """`ab.torch_function`: a function of one example, in NumPy, as one of torch's tensors, within torch's autograd."""
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.transforms import taped
-from autobatch.autodiff.vjp import vjp
+from autobatch.autodiff.grad import vjp
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -17,8 +18,6 @@ from autobatch.bridges.frameworks import FRAMEWORKS, imported
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.pytree import flatten, map_tree, unflatten
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
-
-__all__ = ["torch_function"]
 
 
 def torch_function(f: Callable[..., Any], *, in_dims: Any = None) -> Callable[..., Any]:
@@ -41,10 +40,12 @@ def torch_function(f: Callable[..., Any], *, in_dims: Any = None) -> Callable[..
 
     Raises:
         UnsupportedError: a tensor that is not dense and on the CPU; a module in place of its parameters; a gradient
-            that is itself differentiated. DTypeError: a tensor of a dtype that NumPy does not have, such as bfloat16.
-        ShapeError: batches of different sizes.
+            that is itself differentiated; forward mode (`torch.func.jvp`).
+        DTypeError: a tensor of a dtype that NumPy does not have, such as bfloat16.
+        ShapeError: batches of different sizes; examples of a `vmap` that give results of different shapes.
 
-    Tensors are read where they lie, so `f` must not write into them. Gradients are those of `ab.grad`.
+    Tensors are read where they lie, so `f` must not write into them. Gradients are those of `ab.grad`. Calls go through
+    `torch.func.grad`, `vjp`, `jacrev` and `vmap`, in any order: the examples of a `vmap` run together.
 
     >>> import pytest
     >>> torch = pytest.importorskip("torch")
@@ -70,8 +71,10 @@ class _Call:
     """One call: its tensors as arrays, and its result as tensors.
 
     Attributes:
-        tensors: what torch differentiates: the tensors of floats among the arguments, of a jagged one its values.
-        back: gives the gradients of `tensors` from cotangents of the result.
+        tensors: those among the arguments, of a jagged one its values.
+        is_batched: whether a batch is among them.
+        is_differentiated: whether gradients may be asked for.
+        back: gives the gradients of the tensors of floats from cotangents of the result, once it has run so.
     """
 
     def __init__(self, decorated: Any, plain: Any, in_dims: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -88,9 +91,11 @@ class _Call:
         self._structures = structures
         self.tensors: list[Any] = []
         self._as_inputs: list[Callable[[np.ndarray], Any]] = []  # what makes arrays or batches of their arrays
-        self._is_batched = False
+        self.is_batched = False
         self._boxes: list[tuple[bool, Any]] = [self._box(value, counts) for value, counts in self._tree_leaves]
-        self._function = decorated if self._is_batched else plain
+        self._functions = plain, decorated
+        self._floats = [i for i, x in enumerate(self.tensors) if x.dtype.is_floating_point]
+        self.is_differentiated = False
         self.back: Any = None
 
     def _opened(self, tree: Any) -> Any:
@@ -129,19 +134,13 @@ class _Call:
             offsets = leaf.offsets().numpy()
             leaf = leaf.values()
         is_batch = offsets is not None or counts
-        self._is_batched |= is_batch
+        self.is_batched |= is_batch
         if is_batch and not leaf.ndim:
             raise ShapeError("a tensor without dimensions, where in_dims says that its first axis counts examples")
 
-        def boxed(array: np.ndarray) -> Any:
-            if offsets is not None:
-                return PackedBatch(array, offsets)
-            return MaskedBatch.of(Batched(array, array.shape[1:])) if is_batch else array
-
-        if not leaf.dtype.is_floating_point or not leaf.requires_grad:
-            return False, boxed(FRAMEWORKS["torch"].numpy(leaf))
         self.tensors.append(leaf)
-        self._as_inputs.append(boxed)
+        packed = None if offsets is None else lambda array: PackedBatch(array, offsets)
+        self._as_inputs.append(packed or (_counted if is_batch else np.asarray))
         return True, len(self.tensors) - 1
 
     def _run(self, inputs: Sequence[Any]) -> Any:
@@ -149,14 +148,29 @@ class _Call:
         *args, kwargs = [
             unflatten(structure, [next(values) for _ in range(structure.num_leaves)]) for structure in self._structures
         ]
-        return self._function(*args, **kwargs)
+        return self._functions[self.is_batched](*args, **kwargs)
 
-    def forward(self, tensors: Sequence[Any], is_differentiated: bool) -> list[Any]:
+    def part(self, is_mapped: Sequence[bool]) -> "_Call":
+        """The call below a `vmap`: of all examples, which those tensors have in front, or of one."""
+        new = copy.copy(self)
+        new.back = None
+        new.is_batched |= any(is_mapped)
+        new._as_inputs = [_counted if own else each for own, each in zip(is_mapped, self._as_inputs, strict=True)]
+        return new
+
+    def forward(self, tensors: Sequence[Any]) -> list[Any]:
         """Run the function on these tensors; gives the tensors of the result."""
         arrays = [FRAMEWORKS["torch"].numpy(x) for x in tensors]
         inputs = [boxed(array) for boxed, array in zip(self._as_inputs, arrays, strict=True)]
-        if is_differentiated:
-            result, self.back = vjp(self._run, inputs)
+        if self.is_differentiated:
+
+            def run(floats: Sequence[Any]) -> Any:
+                given = list(inputs)
+                for i, x in zip(self._floats, floats, strict=True):
+                    given[i] = x
+                return self._run(given)
+
+            result, self.back = vjp(run, [inputs[i] for i in self._floats])
         else:
             result = self._run(inputs)
         self._result, self._result_tree = flatten(result)
@@ -164,18 +178,33 @@ class _Call:
         return [self.torch.from_numpy(_owned(x)) for x in outputs]
 
     def backward(self, cotangents: Sequence[Any]) -> list[Any]:
-        """The gradients of the tensors."""
+        """The gradients of the tensors, None of those that have none."""
         cts = iter(cotangents)
         found = [next(cts) if _data_of(leaf) is not None else None for leaf in self._result]
         grads = self.back([None if ct is None else ct.detach().numpy() for ct in found])
-        return [self.torch.from_numpy(np.asarray(g)) for g in grads]
+        own = dict(zip(self._floats, (self.torch.from_numpy(np.asarray(g)) for g in grads), strict=True))
+        return [own.get(i) for i in range(len(self.tensors))]
+
+    def applied(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """The tensors of the result, within torch's autograd."""
+        self.is_differentiated = self.torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        return tuple(_function_of(self.torch).apply(self, *tensors)) if tensors else tuple(self.forward(()))
+
+    def over(self, size: int, is_mapped: Sequence[bool], tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """As `applied`, of a `vmap` over `size` examples; a call that is of a batch is made once for each of them."""
+        if self.is_batched:
+            parts = [self.part([False] * len(tensors)) for _ in range(size)]
+            rows = [part.applied(_row(i, is_mapped, tensors)) for i, part in enumerate(parts)]
+            out = tuple(self.torch.stack(each) for each in zip(*rows, strict=True))
+        else:
+            parts = [self.part(is_mapped)]
+            out = parts[0].applied(tensors)
+        self._result, self._result_tree = [_whole(leaf) for leaf in parts[0]._result], parts[0]._result_tree
+        return out
 
     def result(self) -> Any:
         """The result, with tensors."""
-        if self.tensors and self.torch.is_grad_enabled():
-            tensors = iter(_function_of(self.torch).apply(self, *self.tensors))
-        else:
-            tensors = iter(self.forward(self.tensors, False))
+        tensors = iter(self.applied(self.tensors))
         made = [leaf if _data_of(leaf) is None else self._shaped(leaf, next(tensors)) for leaf in self._result]
         return unflatten(self._result_tree, [x.examples() if isinstance(x, ObjectBatch) else x for x in made])
 
@@ -192,6 +221,31 @@ class _Call:
             values = tensor[torch.from_numpy(np.array(first.mask(tensor.shape[1])))]
             return torch.nested.nested_tensor_from_jagged(values, torch.from_numpy(offsets))
         return [tensor[(i, *map(slice, np.shape(x)))] for i, x in enumerate(leaf.examples())]
+
+
+def _counted(array: np.ndarray) -> Any:
+    return MaskedBatch.of(Batched(array, array.shape[1:]))
+
+
+def _row(i: int, is_mapped: Sequence[bool], tensors: Sequence[Any]) -> list[Any]:
+    return [x[i] if own else x for own, x in zip(is_mapped, tensors, strict=True)]
+
+
+def _in_front(tensors: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+    """Tensors with the axis of a `vmap` as their first."""
+    return [x if dim is None else x.movedim(dim, 0) for x, dim in zip(tensors, dims, strict=True)]
+
+
+def _whole(leaf: Any) -> Any:
+    """What stands for a leaf of a result where torch has all examples of a `vmap` in one tensor."""
+    if _data_of(leaf) is None:
+        return leaf
+    if isinstance(leaf, PackedBatch) or (isinstance(leaf, MaskedBatch) and leaf.is_ragged):
+        raise ShapeError(
+            "the examples give results of different shapes, which torch.func.vmap has no tensor for; pad them to one, "
+            "or give a jagged tensor, without vmap"
+        )
+    return np.empty(0)
 
 
 def _data_of(leaf: Any) -> np.ndarray | None:
@@ -217,7 +271,7 @@ def _function_of(torch: Any) -> Any:
     class Ours(torch.autograd.Function):
         @staticmethod
         def forward(call: _Call, *tensors: Any) -> Any:
-            return tuple(call.forward(tensors, True))
+            return tuple(call.forward(tensors))
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -227,25 +281,56 @@ def _function_of(torch: Any) -> Any:
             ctx.set_materialize_grads(False)
 
         @staticmethod
+        def vmap(info: Any, in_dims: Any, call: _Call, *tensors: Any) -> Any:
+            is_mapped = [dim is not None for dim in in_dims[1:]]
+            out = call.over(info.batch_size, is_mapped, _in_front(tensors, in_dims[1:]))
+            return out, (0,) * len(out)
+
+        @staticmethod
         def backward(ctx: Any, *cotangents: Any) -> Any:
-            _ = ctx.saved_tensors  # torch raises here if one was written into since
-            if not torch.is_grad_enabled():
+            saved = ctx.saved_tensors  # torch raises here if one was written into since
+            if ctx.call.back is not None and not torch.is_grad_enabled():
                 return None, *ctx.call.backward(cotangents)
             present = [ct is not None for ct in cotangents]  # create_graph=True, or torch.func
             given = [ct for ct in cotangents if ct is not None]
-            return None, *FirstGradients.apply(ctx.call, present, *given, *ctx.saved_tensors)
+            return None, *FirstGradients.apply(ctx.call, present, *given, *saved)
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            raise UnsupportedError(
+                "ab.torch_function has no forward mode (torch.func.jvp, jacfwd); write torch.func.jacrev, or ab.jvp of "
+                "the function in NumPy"
+            )
 
     class FirstGradients(torch.autograd.Function):
         """Gradients that have none themselves."""
 
         @staticmethod
         def forward(call: _Call, present: Sequence[bool], *tensors: Any) -> Any:
-            given = iter(tensors)
+            given = iter(tensors[: sum(present)])
+            if call.back is None:  # below a `vmap`, where it ran as another's part
+                call.is_differentiated = True
+                call.forward(tensors[sum(present) :])
             return tuple(call.backward([next(given) if each else None for each in present]))
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
             """Nothing is kept."""
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, call: _Call, present: Sequence[bool], *tensors: Any) -> Any:
+            size, count, is_mapped = info.batch_size, sum(present), [dim is not None for dim in in_dims[2:]]
+            given = _in_front(tensors, in_dims[2:])
+            if call.is_batched or not any(is_mapped[count:]):
+                rows = []
+                for i in range(size):
+                    one = call.part([False] * len(call.tensors)) if any(is_mapped[count:]) else call
+                    rows.append(FirstGradients.apply(one, present, *_row(i, is_mapped, given)))
+                found = [None if each[0] is None else torch.stack(each) for each in zip(*rows, strict=True)]
+            else:  # each example has its own gradient of what is the same for all
+                every = [x if own else x.expand(size, *x.shape) for own, x in zip(is_mapped, given, strict=True)]
+                found = FirstGradients.apply(call.part([True] * len(call.tensors)), present, *every)
+            return tuple(found), tuple(None if g is None else 0 for g in found)
 
         @staticmethod
         def backward(ctx: Any, *cotangents: Any) -> Any:

@@ -1,7 +1,7 @@
 """What changed in an array since it was saved: digests of its units are compared, and the units that differ are stored.
 
 Anyone may write into an array, so nothing that is told of writes would be sure to know of all; the array is read once,
-at the speed of memory, and no write is missed (`kernels/digests.py` says how surely). A unit is some elements in a row:
+at the speed of memory, and no write is missed (`kernels/hashes.py` says how surely). A unit is some elements in a row:
 whole rows of a table where they are short, at least 256 bytes. The last unit may be in part beyond the end: zeros.
 """
 
@@ -15,9 +15,7 @@ from autobatch.checkpoint.streams import Piece, Stream
 from autobatch.checkpoint.tensor_files import BLOCK, Tensor, TensorReader, stored_dtype
 from autobatch.core.threads import run_parts, split_work
 from autobatch.errors import CheckpointError
-from autobatch.kernels.digests import digest_units
-
-__all__ = ["Digester", "apply_units", "changes_stream", "is_tracked"]
+from autobatch.kernels.hashes import digest_units
 
 _LEAST = 1 << 14  # bytes of an array for which finding its changes pays
 _SHORT_ROW = 1 << 12  # bytes of a row that is not cut
@@ -30,7 +28,7 @@ def is_tracked(array: np.ndarray) -> bool:
 
 
 def unit_of(array: np.ndarray) -> int:
-    """How many elements are stored together.
+    """The number of elements in one unit, which are stored together.
 
     >>> unit_of(np.zeros((1000, 16), np.float32)), unit_of(np.zeros((100, 100), np.float32)), unit_of(np.zeros(5))
     (64, 100, 32)

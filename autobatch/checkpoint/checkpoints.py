@@ -28,8 +28,6 @@ from autobatch.core.config import config
 from autobatch.errors import CheckpointError, CheckpointWarning, OptionError
 from autobatch.tables.stored import StoredTable
 
-__all__ = ["Checkpoints", "Restored"]
-
 
 class _Restored(NamedTuple):
     params: Any
@@ -38,7 +36,7 @@ class _Restored(NamedTuple):
 
 
 class Restored(_Restored):
-    """What `Checkpoints.restore` gives: (params, state, step), and beside these three what else there is.
+    """The result of `Checkpoints.restore`: (params, state, step), and beside these what else was saved.
 
     Attributes:
         params, state: the trees that were saved, or those of the structure that was asked for. step: of the training.
@@ -52,7 +50,7 @@ class Restored(_Restored):
 
 @dataclasses.dataclass(slots=True)
 class _Base:
-    """What was committed last: what the next increment is told apart from.
+    """The last committed checkpoint, to which the next increment is compared.
 
     Attributes:
         digests: for each entry that is an array its shape, dtype and digests. marks: for each table of keys the table,
@@ -67,7 +65,7 @@ class _Base:
 
 @dataclasses.dataclass(slots=True)
 class _Save:
-    """A save that is being made: what is to be written, and what the base will be."""
+    """A save in the making: what to write, and the next base."""
 
     sequence: int
     step: int
@@ -82,7 +80,7 @@ class _Save:
         return f"{self.sequence:08d}.safetensors"
 
     def add(self, name: str, before: list[dict[str, Any]], stream: Stream, said: dict[str, Any]) -> None:
-        """An entry that is what it was before and what is written now."""
+        """Add an entry that consists of an older part and a part that is written now."""
         self.streams.append(stream)
         self.entries[name] = [*before, {"file": self.file, **said}]
 
@@ -195,7 +193,7 @@ class Checkpoints:
         self._write(save, base)
 
     def _add_array(self, save: _Save, base: _Base | None, name: str, array: np.ndarray) -> None:
-        """Plan what is written of an array: all of it, what changed, or nothing."""
+        """Plan the writing of an array: all of it, what changed, or nothing."""
         if self.full_every > 1 and is_tracked(array):
             kind = (array.shape, array.dtype)
             digests = self._digest(array)
@@ -275,7 +273,7 @@ class Checkpoints:
             self._error = error
 
     def _behind_the_work(self, sequence: int) -> None:
-        """What follows a save, and does not undo it when it fails: the next one tries again."""
+        """Tidy up after a save; if that fails the save stands, and the next one tries again."""
         try:
             if self.background and self._base is not None and self._base.increments >= self.full_every:
                 sequence = self._compact()
@@ -392,7 +390,7 @@ class Checkpoints:
         return out
 
     def _last_good(self, sequence: int) -> str:
-        """Which checkpoint before a damaged one can be restored, for people."""
+        """The checkpoint before a damaged one that can be restored, for messages."""
         for own, step, name in reversed(self._folder.listed()):
             if own < sequence:
                 with contextlib.suppress(CheckpointError):
@@ -477,7 +475,7 @@ def _is_mortal(table: Any) -> bool:
 
 
 def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -> None:
-    """Plan what is written of a table of keys: all of it, or what it says has changed."""
+    """Plan the writing of a table of keys: all of it, or what it says has changed."""
     mark = table.mark()
     save.marks[name] = table, mark
     known = base.marks.get(name) if base is not None else None

@@ -18,8 +18,6 @@ try:
 except ImportError:  # no POSIX
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Files", "read_all", "write_all"]
-
 
 class Files:
     """The operating system's files. A class with the same methods may stand in for it."""
@@ -103,7 +101,7 @@ class Files:
 
 
 class Lock:
-    """A lock of the operating system (`flock`) on a file that stays where it is; a child process does not have it."""
+    """A lock of the operating system (`flock`) on a file that is never removed; a child process does not have it."""
 
     def __init__(self, path: str) -> None:
         if fcntl is None:

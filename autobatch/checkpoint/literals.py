@@ -15,19 +15,6 @@ import numpy as np
 from autobatch.checkpoint.tensor_files import numpy_dtype
 from autobatch.errors import CheckpointError
 
-__all__ = [
-    "dtype_name",
-    "dtype_of_name",
-    "from_literal",
-    "is_by_name",
-    "is_literal",
-    "key_from_json",
-    "key_to_json",
-    "name_of",
-    "named",
-    "to_literal",
-]
-
 _BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, np.ufunc)
 _GENERATORS = {"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"}
 
@@ -143,7 +130,7 @@ def name_of(value: Any) -> str:
 
 
 def named(name: str) -> Any:
-    """What `name_of` names, in a module that is imported already: reading a file imports nothing.
+    """The object that `name_of` names, in a module that is imported already: reading a file imports nothing.
 
     Raises:
         CheckpointError: the module is not imported, or has no such name.

@@ -18,8 +18,6 @@ from autobatch.checkpoint.files import Files, read_all, write_all
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.errors import CheckpointError
 
-__all__ = ["Folder", "Manifest"]
-
 _MANIFEST = re.compile(r"(\d{8,})-step-(\d+)\.json")
 _OURS = re.compile(r"(\d{8,})(-step-\d+\.json(\.part)?|\.safetensors)")
 _VERSION = 1
@@ -124,7 +122,7 @@ class Folder:
         return found
 
     def commit(self, manifest: Manifest) -> None:
-        """Make a checkpoint of files that are there and flushed; when this returns, it survives a power cut."""
+        """Make a checkpoint of flushed files; when this returns, it survives a power cut."""
         path = self.join(manifest.name)
         handle = self.files.create(path + ".part")
         try:
@@ -137,7 +135,7 @@ class Folder:
         self.files.flush_folder(self.path)
 
     def clean(self, keep: int, sequence: int) -> None:
-        """Remove all but the last `keep` checkpoints, and files that none of those needs.
+        """Remove all but the last `keep` checkpoints, and files that none of these needs.
 
         Args:
             sequence: files of later saves are left alone, and nothing is removed that a damaged manifest may need.

@@ -25,8 +25,6 @@ from autobatch.tables.keyed.mapped import mapped_variable
 from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredBlock
 
-__all__ = ["Entries"]
-
 
 class Entries(contextlib.ExitStack):
     """The entries of one checkpoint, whose files are open until this is left."""

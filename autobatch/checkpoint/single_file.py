@@ -15,8 +15,6 @@ from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
 from autobatch.errors import CheckpointError
 from autobatch.tables.keyed.variable import SlotOf
 
-__all__ = ["load", "save"]
-
 
 def save(path: Any, tree: Any) -> None:
     """Write a tree into one file in the safetensors format; nothing in it is pickled.

@@ -10,12 +10,10 @@ from autobatch.tables.keyed.features import Vocabulary
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
-__all__ = ["KINDS", "StoredKind", "declare", "kind_of"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredKind:
-    """How objects of a class are stored.
+    """How objects of one class are stored and made again.
 
     Attributes:
         name: stands in files, so it stays; cls: the class, not its subclasses.

@@ -17,21 +17,6 @@ from autobatch.errors import CheckpointError
 from autobatch.tables.keyed.variable import EmbeddingVariable, SlotOf
 from autobatch.tables.stored import StoredBlock
 
-__all__ = [
-    "ROWS_AT_ONCE",
-    "TABLES",
-    "Piece",
-    "Stream",
-    "array_stream",
-    "as_stored",
-    "block_of",
-    "blocks_of",
-    "columns",
-    "table_stream",
-    "whole_table",
-    "write_streams",
-]
-
 Piece = tuple[str, np.ndarray]  # the name of a tensor, and its next elements
 TABLES: dict[str, type] = {"EmbeddingVariable": EmbeddingVariable}  # kinds of tables of keys, by their names in files
 _SLOT = "slot/"

@@ -25,8 +25,6 @@ from autobatch.checkpoint.files import Files, read_all, write_all
 from autobatch.core.threads import run_parts, run_together, split_work
 from autobatch.errors import CheckpointError
 
-__all__ = ["BLOCK", "Tensor", "TensorReader", "TensorWriter", "numpy_dtype", "pieces", "raw", "stored_dtype"]
-
 BLOCK = 1 << 20  # bytes that have one checksum
 _GROUP = 8 << 20  # bytes that are written while their checksums are computed
 _FORMAT = "autobatch 1"

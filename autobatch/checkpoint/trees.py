@@ -26,15 +26,13 @@ from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredTable
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = ["ANY", "Contents", "EntryReader", "describe", "rebuild"]
-
 _HEAP_TYPE = 1 << 9  # the flag of a class that a class statement made
 ANY: Any = object()  # no tree to restore into: whatever was saved
 
 
 @dataclasses.dataclass(slots=True)
 class Contents:
-    """What a tree holds beside its description.
+    """The arrays and tables of a tree, beside its description.
 
     Attributes:
         arrays: by the name of the entry.
@@ -68,7 +66,7 @@ class Contents:
         return node
 
     def share_memory(self) -> None:
-        """Arrays that overlap become views of one entry, the array that all are views of.
+        """Turn overlapping arrays into views of one entry, the array that all are views of.
 
         Raises:
             UnsupportedError: arrays that overlap, and of which that is not known.
@@ -97,7 +95,7 @@ class Contents:
 
 
 def _memory_of(array: np.ndarray) -> Any:
-    """What two arrays have in common that are one."""
+    """A key that two arrays have in common if they are the same memory."""
     if not array.size:
         return None
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
@@ -110,7 +108,7 @@ def _root(array: np.ndarray) -> np.ndarray:
 
 
 def _overlapping(arrays: dict[str, np.ndarray]) -> Iterator[list[str]]:
-    """The names of arrays that share memory with another, by the memory that they share."""
+    """The names of arrays that share memory with another, grouped by that memory."""
     bounds = sorted((*np.lib.array_utils.byte_bounds(x), name) for name, x in arrays.items() if x.nbytes)
     group: list[str] = []
     end = 0
@@ -175,7 +173,7 @@ def _describe(
 
 
 def _branch(value: Any) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
-    """What a container or object is (dict, list, tuple or object), its keys, parts and default; None for a leaf."""
+    """The kind of a container or object (dict, list, tuple or object), its keys, parts and default; None for a leaf."""
     if pytree.is_node(value):
         kind = next((each for each in (dict, list, tuple) if isinstance(value, each)), object)
         return (kind, *pytree.children_of(value), getattr(value, "default_factory", None) if kind is dict else None)
@@ -253,7 +251,7 @@ def _check_dtype(dtype: np.dtype, place: str) -> None:
 
 
 class EntryReader(Protocol):
-    """What reads entries: of one file, or of the files of a checkpoint."""
+    """A reader of entries: of one file, or of the files of a checkpoint."""
 
     slots: dict[int, SlotOf]  # of the tables that are restored, by the number that the saved one has
 
@@ -265,7 +263,7 @@ class EntryReader(Protocol):
 
 
 class Rebuilding:
-    """The making of a tree from its description, with what was made so far: what is one object stays one."""
+    """Makes a tree from its description; an object that occurs several times is made once."""
 
     def __init__(self, entries: EntryReader, initialised: list[str] | None) -> None:
         self._entries = entries

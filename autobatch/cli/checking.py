@@ -8,8 +8,6 @@ from autobatch.cli.users_code import add_arguments, examples, from_here, named, 
 from autobatch.testing.equivalence import assert_equivalent
 from autobatch.testing.sameness import assert_same
 
-__all__ = ["add_check", "run_check"]
-
 _DESCRIPTION = """Prove that batching a function changes nothing: every way that autobatch runs it, or with --batched
 your own batched function, against the function of one example. Exit status 0 if all agree, 1 if not, 2 if it could not
 be asked.

@@ -16,8 +16,6 @@ from autobatch.cli.explaining import add_commands, errors_of_one_line
 from autobatch.core.config import Config
 from autobatch.errors import ShapeError
 
-__all__ = ["main", "run"]
-
 _WAYS = """\
 f(x)                                       one example: plain NumPy
 f(ab.MaskedBatch.from_examples(xs))        lock-step: f decorated with @ab.batch, one pass for the whole batch

@@ -23,8 +23,6 @@ from autobatch.cli.way_timing import least_seconds
 from autobatch.core.config import options
 from autobatch.core.threads import thread_count
 
-__all__ = ["EXTRAS", "REQUIRED", "Finding", "findings", "version_of"]
-
 REQUIRED = ("numpy", "numba", "llvmlite", "networkx", "greenlet")
 EXTRAS = (
     "pyarrow", "awkward", "polars", "pandas", "torch", "jax", "scikit-learn", "scipy", "rich", "tqdm", "safetensors",
@@ -192,7 +190,7 @@ def _calls() -> Iterator[Finding]:
             x = np.tanh(x)
         return x
 
-    with options(way="fly", replay=False, warn=False):
+    with options(way="fly", warn=False):
         each = least_seconds(lambda: map_examples(chain, xs * 8)) / (100 * len(xs) * 8)
     slow = each > _SLOW["record"]
     yield Finding("on the fly", f"{each * 1e6:.1f} µs for an operation", *(("slow", advice) if slow else ()))

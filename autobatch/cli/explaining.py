@@ -12,8 +12,6 @@ from autobatch.core.diagnostics import hide_frames
 from autobatch.report.explain import explain
 from autobatch.report.marked_source import source
 
-__all__ = ["add_commands", "errors_of_one_line"]
-
 _EXPLAIN = """\
 Run a function of one example on some examples, and say of each of its lines what became of it and what it took.
 

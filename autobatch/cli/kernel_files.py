@@ -7,8 +7,6 @@ import time
 
 from autobatch.blocks.kernel_cache import SUFFIX, cache_folder
 
-__all__ = ["KernelFile", "clear", "kernel_files", "size_in_words"]
-
 _NAME = re.compile(r"kernel_[0-9a-f]{32}")
 
 
@@ -22,7 +20,7 @@ class KernelFile:
 
     @property
     def days(self) -> float:
-        """How old it is."""
+        """Its age in days."""
         return (time.time() - self.made) / 86400
 
 

@@ -17,8 +17,6 @@ from autobatch.core.config import options
 from autobatch.tables.table import EmbeddingTable
 from autobatch.testing.equivalence import assert_equivalent
 
-__all__ = ["run"]
-
 
 def logits(words: Any, params: Any) -> Any:
     """ONE sentence: (T,) ids of words, any T -> one score for each class."""

@@ -15,14 +15,12 @@ import numpy as np
 from autobatch.checkpoint.single_file import load
 from autobatch.errors import OptionError
 
-__all__ = ["VALUE", "add_arguments", "examples", "from_here", "named", "shared"]
-
 VALUE = "MODULE:NAME (a function without arguments is called), or a file: .npy, .npz, .json, .jsonl, .safetensors"
 _FILES = (".npy", ".npz", ".json", ".jsonl", ".safetensors")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of a command on a function: it, its examples, what they share."""
+    """Add the arguments of a command on a function: its name, its examples, what they share."""
     parser.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
     parser.add_argument(
         "--examples",

@@ -17,8 +17,6 @@ from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.testing.compare import compare
 
-__all__ = ["Timing", "Work", "least_seconds", "timings"]
-
 _WARM = 4  # calls after which a way's kernels have been asked for
 _WAYS: tuple[WayName, ...] = ("lockstep", "fly", "compiled")
 
@@ -115,5 +113,5 @@ def _fastest(call: Callable[[], Any], seconds: float) -> float:
 
 
 def least_seconds(call: Callable[[], Any], times: int = 5) -> float:
-    """The least time that a call took, of so many."""
+    """The least time of so many calls."""
     return min(_seconds_of(call) for _ in range(times))

@@ -12,30 +12,6 @@ from autobatch.core.diagnostics import silence
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
 
-__all__ = [
-    "WEAK",
-    "Aval",
-    "Weak",
-    "abstract_eval",
-    "aval_of",
-    "check_operands",
-    "check_plain",
-    "dtype_of",
-    "freeze",
-    "freeze_params",
-    "is_derived",
-    "is_non_c_order",
-    "known_aval",
-    "may_leave_c_order",
-    "ndim_of",
-    "shape_of",
-    "shared_aval",
-    "type_of",
-    "with_length",
-    "with_order",
-    "without_length",
-]
-
 
 def shape_of(x: Any) -> Any:
     """The shape of an array of any interpreter, or of a Python scalar or sequence.
@@ -59,7 +35,7 @@ def dtype_of(x: Any) -> np.dtype:
 
 
 def type_of(x: Any, *more: Any) -> Any:
-    """What `type` says; of an array of ours the class of what NumPy would have in its place."""
+    """`type`, but for an array of ours the class of the NumPy value in its place."""
     return x.__class__ if hasattr(x, "_ab_rank") and not more else type(x, *more)
 
 
@@ -121,7 +97,7 @@ class Aval:
         self._text = ""
 
     def dummy(self, regular: bool = False) -> Any:
-        """A value of this kind that takes no memory: zeros for ids, ones elsewhere.
+        """A value of this shape and dtype that takes no memory: zeros for ids, ones elsewhere.
 
         Args:
             regular: square matrices become the identity, of which there is an inverse.
@@ -182,7 +158,7 @@ def with_order(aval: Aval, non_c_order: bool) -> Aval:
 
 
 def freeze(value: Any) -> Any:
-    """A hashable stand-in for a static attribute that tells apart what `==` does not: 1, 1.0 and True; 0.0 and -0.0."""
+    """A hashable stand-in for a static attribute that distinguishes values equal by `==`: 1, 1.0, True; 0.0, -0.0."""
     kind = type(value)
     if kind is int or kind is str or value is None:
         return value

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Batched", "Lengths", "Packed", "Size", "padding_mask", "same_size"]
-
 
 class Lengths:
     """The length of one dimension in each example: (B,) int64, read-only; masks are cached per padded width.

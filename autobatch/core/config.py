@@ -13,9 +13,6 @@ from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
 from autobatch.errors import UnsupportedError
 
-__all__ = ["Config", "OptionValues", "Scheduler", "Traceback", "WayName", "config", "current", "options", "seeded"]
-
-
 Scheduler = Literal["depth", "agenda", "frontier", "auto"]
 Traceback = Literal["user", "full"]
 WayName = Literal["auto", "loop", "lockstep", "fly", "compiled"]
@@ -29,7 +26,6 @@ class Config:
         blocks: straight-line runs of array expressions are recorded or launched as one; False: each op on its own.
         kernels: blocks, and softmax over many rows, may use compiled kernels.
         memory_budget: bytes of recorded results after which a lazy graph is launched as one segment.
-        replay: what `ab.map` records for an example may be kept, and used again where an equal example comes.
         scheduler: how recorded ops are grouped: "depth", "agenda", "frontier" or "auto".
         seed: key of the per-example random streams (`ab.nn.dropout`); None: every run draws other numbers.
         strict: a fallback to the loop is an error instead of a warning.
@@ -45,7 +41,6 @@ class Config:
     blocks: bool = True
     kernels: bool = True
     memory_budget: int = 1 << 30
-    replay: bool = True
     scheduler: Scheduler = "auto"
     seed: int | None = None
     strict: bool = False
@@ -61,7 +56,6 @@ class OptionValues(TypedDict, total=False):
     blocks: bool
     kernels: bool
     memory_budget: int
-    replay: bool
     scheduler: Scheduler
     seed: int | None
     strict: bool
@@ -152,7 +146,7 @@ def seeded() -> Iterator[None]:
 
 
 def _expected(name: str, value: Any) -> str:
-    """What an option takes, where `value` is nothing of the kind."""
+    """The values that an option takes, for an error message; "" where `value` is one of them."""
     if name in _CHOICES:
         return "" if value in _CHOICES[name] else f"one of {', '.join(_CHOICES[name])}"
     if isinstance(getattr(Config, name), bool):

@@ -12,8 +12,6 @@ import numpy as np
 
 from autobatch.core.op import is_boxed
 
-__all__ = ["Contributions", "Product", "SparseCotangent", "total"]
-
 _TALL = 1024  # rows from which one product is as fast per row as any
 
 
@@ -62,7 +60,7 @@ class SparseCotangent:
 
     @staticmethod
     def gathered(parts: Sequence[Any]) -> Sequence[Any]:
-        """Parts of this one class, as fewer of them where that adds up faster."""
+        """Parts of one class, merged into fewer where that adds up faster."""
         return parts
 
 

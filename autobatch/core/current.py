@@ -2,33 +2,21 @@
 
 A region is a set of lanes that run the same statements. A `MaskedBatch` remembers the region it was made in; an op in
 a narrower region narrows it first (`Region.narrow`). Outside lock-step there is no region: batches must agree in size.
+
+And when what runs is to be given up: what takes long asks `check_time` between its steps. `OverTime` is no `Exception`,
+so no handler holds it up; what a step has made and keeps (code that is rewritten) serves the next try.
 """
 
 import contextlib
 import contextvars
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = [
-    "Example",
-    "Region",
-    "as_first_example",
-    "current_example",
-    "current_region",
-    "example",
-    "in_example",
-    "is_changing",
-    "let_go",
-    "random_key",
-    "region",
-    "reset_example",
-    "set_example",
-    "set_region",
-]
-
+from autobatch.errors import OverTime
 
 _ALL_BITS = (1 << 64) - 1
 
@@ -104,7 +92,7 @@ def is_changing(value: Any) -> bool:
 
 
 def let_go(tree: Any) -> None:
-    """Let nothing be written any more into the dicts of a tree that a lock-step run has made, since it is copied."""
+    """Forbid further writes into the dicts of a tree that a lock-step run has made, since it is copied."""
     here: Any = _region.get()
     if here is None:
         return
@@ -154,3 +142,35 @@ def example(entered: Example) -> Iterator[None]:
         yield
     finally:
         _example.reset(token)
+
+
+_deadline: contextvars.ContextVar[float | None] = contextvars.ContextVar("autobatch_deadline", default=None)
+
+
+@contextlib.contextmanager
+def within(seconds: float | None) -> Iterator[None]:
+    """Give up what runs inside when it has taken so long; never, if that is None."""
+    token = _deadline.set(None if seconds is None else time.perf_counter() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def has_deadline() -> bool:
+    """Whether what runs may be given up."""
+    return _deadline.get() is not None
+
+
+def check_time() -> None:
+    """Go on, if there is time left.
+
+    Raises:
+        OverTime: there is none.
+
+    >>> with within(60.0):
+    ...     check_time()
+    """
+    deadline = _deadline.get()
+    if deadline is not None and time.perf_counter() > deadline:
+        raise OverTime

@@ -27,28 +27,9 @@ import numpy as np
 from autobatch.core.config import config
 from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
 
-__all__ = [
-    "Fallback",
-    "catches_warnings",
-    "fell_back",
-    "forget_warnings",
-    "handling",
-    "hide_frames",
-    "is_library_file",
-    "is_own_file",
-    "noted_fallbacks",
-    "raised_at",
-    "remedy",
-    "silence",
-    "underflow_is_ignored",
-    "user_line",
-    "users_filters",
-    "warn_user",
-]
-
 
 class Fallback(str):
-    """What falls back, as "file:line: reason".
+    """The warning for code that falls back, as "file:line: reason".
 
     Attributes:
         where: the file and the line; reason: why.
@@ -312,7 +293,7 @@ def remedy(reason: str) -> str:
 
 
 def hide_frames(error: BaseException) -> None:
-    """Take the library's frames out of the traceback of an error, and of those that it came from.
+    """Remove the library's frames from the traceback of an error and of its causes.
 
     A public function that runs the user's code does so with what it raises, and raises it again by a bare `raise`: that
     goes on with the traceback that the error has then, and adds no entry for the frame that it is in. What is left is

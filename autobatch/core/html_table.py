@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["html_table", "shown_value"]
-
 _CELL = "padding:1px 10px;text-align:left;vertical-align:top;font-family:monospace;white-space:pre"
 
 

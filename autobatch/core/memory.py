@@ -28,17 +28,6 @@ import numpy as np
 
 from autobatch.core.current import current_region
 
-__all__ = [
-    "KeptArrays",
-    "collector_paused",
-    "complete",
-    "keep_freed_memory",
-    "library_code",
-    "transposed",
-    "walking",
-    "write_all",
-]
-
 _KEPT = 1 << 30  # bytes: a training step of middle size frees hundreds of MiB at its end
 _TRIM_THRESHOLD = -1  # its number in glibc's malloc.h
 
@@ -157,7 +146,7 @@ def write_all(writes: Iterator[tuple[Any, Any, Any]]) -> None:
 
 
 def complete(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of calls that write, and may be made twice; an interrupt between them is raised after the last."""
+    """The results of repeatable writing calls; an interrupt between them is raised after the last."""
     results: list[Any] = []
     try:
         for call in calls:

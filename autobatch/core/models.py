@@ -19,8 +19,6 @@ from autobatch.core.other_arrays import advice, library_of
 from autobatch.core.pytree import PLAIN, TreeDef, children_of, is_container, is_node, leaf_def, node_def, paths
 from autobatch.errors import StructureError, UnsupportedError
 
-__all__ = ["as_dicts", "flatten", "is_array_like", "like_leaves"]
-
 _NO_MODELS = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
 _CLOSED = frozenset(("deque", "set", "frozenset", "mappingproxy"))  # they hold objects, and cannot be made anew
 
@@ -59,7 +57,7 @@ def flatten(tree: Any, name: Callable[[], str] = lambda: "params") -> tuple[list
 
 
 def as_dicts(structure: TreeDef) -> TreeDef:
-    """The same structure with a dict for each object that is no dataclass, and None for what is static."""
+    """The same structure with a dict for each object that is no dataclass, and None for static values."""
     if structure.kind is None:
         return structure
     if structure.kind is _Static:
@@ -148,7 +146,7 @@ class _Static:
 
 
 def new_object(kind: type, parts: dict[str, Any]) -> Any:
-    """An object of this class with these attributes. No `__init__`: what it computes and checks is done."""
+    """An object of this class with these attributes; `__init__` is not called again."""
     make: Any = kind.__new__
     try:
         out: Any = object.__new__(kind)
@@ -160,7 +158,7 @@ def new_object(kind: type, parts: dict[str, Any]) -> Any:
 
 
 def _registered(kind: type) -> Any:
-    """How `optree` takes an object of this class apart, if its user has it and registered the class there."""
+    """The way that `optree` takes an object of this class apart, if its user registered the class there."""
     optree: Any = sys.modules.get("optree")
     if optree is None or is_container(kind) or not hasattr(optree, "PyTreeKind"):  # it is being imported
         return None
@@ -207,7 +205,7 @@ def holds_floats(part: Any) -> bool:
 
 
 def parts_of(tree: Any) -> dict[Any, Any]:
-    """What any container or object holds, by its keys or names; nothing of a class, function or module.
+    """The parts of any container or object, by keys or names; nothing of a class, function or module.
 
     >>> import collections
     >>> parts_of(collections.deque([3, 4]))
@@ -261,7 +259,7 @@ def like_leaves(structure: TreeDef, tree: Any, what: str, path: str = "") -> Ite
 
 
 def _parts_like(structure: TreeDef, tree: Any) -> list[Any] | None:
-    """The children of a node that should be as that of the structure; None if it is not."""
+    """The children of a node expected to be like the structure's; None if it is not."""
     kind: Any = structure.kind
     keys = structure.keys
     entry = _registered(kind)

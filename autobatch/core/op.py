@@ -12,8 +12,6 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["BATCH_RANK", "Op", "is_boxed", "next_level", "rank_of"]
-
 BATCH_RANK = 1 << 60
 
 _levels = itertools.count(1)

@@ -10,8 +10,6 @@ import numpy as np
 from autobatch.core.pytree import flatten, leaves, paths
 from autobatch.errors import UnsupportedError
 
-__all__ = ["advice", "library_of", "note_foreign", "refuse_foreign"]
-
 
 @functools.lru_cache(maxsize=256)
 def _library(kind: type) -> str:
@@ -35,7 +33,7 @@ def library_of(x: Any) -> str:
 
 
 def advice(name: str, library: str) -> str:
-    """What is wrong with an array of this library, and what to write."""
+    """The message for an array of this library: what is wrong, and what to write."""
     own = name if name.partition("[")[0].partition(".")[0].isidentifier() else "x"
     if library == "torch":
         return (
@@ -53,21 +51,21 @@ def _any_library() -> bool:
 
 
 def refuse_foreign(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise where an argument of a call on batches is an array of torch or JAX: ways would differ in what it gives."""
+    """Raise for an argument of torch's or JAX's in a call on batches: ways would differ in their results."""
     found = _any_library() and _foreign(args, kwargs)
     if found:
         raise UnsupportedError(found)
 
 
 def note_foreign(error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Say of a call that failed that one of its arguments is an array of torch or JAX."""
+    """Add a note to a failed call's error if one of its arguments is an array of torch or JAX."""
     found = _any_library() and _foreign(args, kwargs)
     if found and found not in getattr(error, "__notes__", ()):
         error.add_note(found)
 
 
 def _foreign(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    """What is to be said of the first array of another library among the arguments; "" if there is none."""
+    """The message for the first array of another library among the arguments; "" if there is none."""
     for name, arg in [*((f"argument {i + 1}", arg) for i, arg in enumerate(args)), *kwargs.items()]:
         for place, leaf in enumerate(leaves(arg)):
             if type(leaf) is not np.ndarray and (library := library_of(leaf)):

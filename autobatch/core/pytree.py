@@ -16,24 +16,6 @@ import numpy as np
 from autobatch.core.current import is_changing
 from autobatch.errors import StructureError
 
-__all__ = [
-    "PLAIN",
-    "TreeDef",
-    "attributes",
-    "children_of",
-    "flatten",
-    "in_dataclass",
-    "is_container",
-    "is_node",
-    "leaf_def",
-    "leaves",
-    "map_tree",
-    "node_def",
-    "paths",
-    "replace_leaves",
-    "unflatten",
-]
-
 PLAIN = frozenset(
     (int, float, bool, complex, str, bytes, type(None), np.int64, np.int32, np.float64, np.float32, np.bool_)
 )
@@ -88,7 +70,7 @@ def _kind_of(cls: type) -> str:
 
 
 def children_of(tree: Any) -> tuple[tuple[Any, ...], list[Any]]:
-    """The keys or names of what a node holds, and that."""
+    """The keys or names of a node's children, and the children."""
     if isinstance(tree, dict):
         return tuple(tree), list(tree.values())
     if isinstance(tree, list | tuple):
@@ -98,7 +80,7 @@ def children_of(tree: Any) -> tuple[tuple[Any, ...], list[Any]]:
 
 
 def attributes(tree: Any) -> tuple[str, ...]:
-    """The names of what an object of a dataclass holds: its fields, and what else was set on it.
+    """The names of a dataclass object's fields, and of other attributes that were set on it.
 
     >>> attributes(TreeDef(None))
     ('kind', 'keys', 'children', 'factory', 'build')
@@ -199,7 +181,7 @@ def _collect(tree: Any, out: list[Any]) -> None:
 
 
 def paths(structure: TreeDef) -> Iterator[str]:
-    """How the source would name each leaf, left to right.
+    """The path of each leaf as source code would write it, left to right.
 
     >>> list(paths(flatten({"w": [1, 2]})[1]))
     ["['w'][0]", "['w'][1]"]

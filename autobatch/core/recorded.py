@@ -13,8 +13,6 @@ import numpy as np
 
 from autobatch.core.abstract_eval import with_order
 
-__all__ = ["AbstractArray", "RecordedArray", "is_recorded"]
-
 
 def is_recorded(x: np.ndarray) -> bool:
     """Whether a map records what an example does with an array of its own; any other is seen as it is.
@@ -91,7 +89,7 @@ class RecordedArray:
 
 
 class AbstractArray(RecordedArray):
-    """A recorded array that says what it is by its `aval`."""
+    """A recorded array with an `aval`."""
 
     __slots__ = ("aval",)
 
@@ -111,7 +109,7 @@ class AbstractArray(RecordedArray):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """What `isinstance` sees: the class of what NumPy would have here."""
+        """The class that `isinstance` sees: that of the NumPy value in its place."""
         aval = self.aval
         return aval.weak or (aval.dtype.type if aval.scalar else np.ndarray)
 
@@ -123,5 +121,5 @@ class AbstractArray(RecordedArray):
         self.aval = with_order(self.aval, non_c_order)
 
     def copy(self, order: Any = "C") -> Any:
-        """As `np.ndarray.copy`; a scalar, which nothing changes, is its own."""
+        """A copy, as `np.ndarray.copy` gives it; a scalar, which nothing changes, is its own."""
         return self if self.aval.scalar else super().copy(order)  # type: ignore[misc]

@@ -18,8 +18,6 @@ from numpy.typing import DTypeLike
 
 from autobatch.errors import UnsupportedError
 
-__all__ = ["Reserved", "memory_of_machine"]
-
 _NORESERVE = {"linux": 0x4000, "darwin": 0x40}.get(sys.platform, 0)
 _MAP_SHARED, _MAP_FIXED, _READ_WRITE = 0x1, 0x10, 0x3
 _STEP = 1 << 22  # bytes by which a file grows at first; then by an eighth of what it is
@@ -84,7 +82,7 @@ class Reserved:
             self._map(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
 
     def _map(self, size: int) -> None:
-        """Let the file be of that size, and map what is new of it behind the rest."""
+        """Grow the file to this size, and map the new part behind the rest."""
         size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         if size <= self._mapped or self._file is None:
             return

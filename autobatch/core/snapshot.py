@@ -18,8 +18,6 @@ import numpy as np
 
 from autobatch.core.recorded import is_recorded
 
-__all__ = ["Kept", "Snapshot", "keep"]
-
 _MOST = 20_000  # entries
 _SMALL, _LARGE = 1 << 12, 1 << 20  # bytes of an array
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), ModuleType})
@@ -41,7 +39,7 @@ class Kept(NamedTuple):
 
 
 def keep(value: Any) -> list[Kept]:
-    """The state of one object, not of what is in it; nothing for an object that has none that could be put back.
+    """The `Kept` state of one object, not of its parts; nothing for an object whose state cannot be put back.
 
     >>> items = [1, 2]
     >>> (kept,) = keep(items)
@@ -180,7 +178,7 @@ class Snapshot:
                     kept.write(now)
 
     def _visit(self, value: Any, held: bool) -> None:
-        """Keep one value, and have what is in it visited; held by an object, its arrays are not wrapped."""
+        """Keep one value, and visit its parts; where an object holds it, its arrays are not wrapped."""
         kind = type(value)
         if kind in _ATOMS or id(value) in self._seen:
             return
@@ -267,7 +265,7 @@ class Snapshot:
             self._wait((getattr(function, "__wrapped__", None),), held=True)
 
     def _visit_surroundings(self, function: FunctionType) -> None:
-        """What a function has beside its arguments."""
+        """Visit a function's globals, closure and attributes."""
         for kept in self._keep(function):
             self._wait(_values(kept.was), held=True)
         self._wait((function.__defaults__, function.__kwdefaults__), held=True)
@@ -297,12 +295,12 @@ class Snapshot:
 
 
 def _values(entries: Any) -> list[Any]:
-    """What an object's attributes hold, of (name, value) pairs or of values."""
+    """The values of an object's attributes, given (name, value) pairs or values."""
     return [each[1] if type(each) is tuple and len(each) == 2 else each for each in entries]
 
 
 def _settled(value: Any, finished: Callable[[Any], Any]) -> Any:
-    """What `finished` makes of a value; of what cannot change, of its parts."""
+    """`finished(value)`; of a value that cannot change, the same of its parts."""
     if not isinstance(value, tuple | frozenset):
         return finished(value)
     was = list(value)

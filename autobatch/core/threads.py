@@ -11,15 +11,14 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from autobatch.core.config import config
-
-__all__ = ["fits_one_thread", "run_parts", "run_together", "split_work", "thread_count"]
 
 _MINIMUM = 1 << 23  # bytes that one thread reads from its cache sooner than a second one is woken
 
 _own = threading.local()
+T = TypeVar("T")
 
 
 class _Pool:
@@ -59,7 +58,7 @@ def _inside(call: Callable[[], Any]) -> Any:
 
 
 def thread_count() -> int:
-    """How many threads may work: `config.threads`, by default every core that this process may use; 1 in the pool."""
+    """The number of threads to use: `config.threads`, by default the cores of this process; 1 in the pool."""
     if getattr(_own, "busy", False):
         return 1
     return config.threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
@@ -79,6 +78,14 @@ def split_work(count: int, nbytes: int) -> list[tuple[int, int]]:
     parts = max(1, min(count, nbytes // _MINIMUM, 1 if fits_one_thread(nbytes) else thread_count()))
     bounds = [count * i // parts for i in range(parts + 1)]
     return list(itertools.pairwise(bounds))
+
+
+def holding(locks: Sequence[Any], call: Callable[[], T]) -> T:
+    """`call()` with all of the locks held, and let go of whatever happens."""
+    if not locks:
+        return call()
+    with locks[0]:
+        return holding(locks[1:], call)
 
 
 def run_parts(work: Callable[[tuple[int, int]], Any], parts: Sequence[tuple[int, int]]) -> None:

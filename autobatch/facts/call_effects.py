@@ -25,20 +25,6 @@ import numpy as np
 
 from autobatch.facts import methods, numpy_functions, python_functions
 
-__all__ = [
-    "ARRAY_SHARERS",
-    "CREATORS",
-    "SEQUENCE_FUNCTIONS",
-    "SHAPED_METHODS",
-    "Effect",
-    "effect_of",
-    "effects_of_method",
-    "method_effect",
-    "method_names",
-    "mutators",
-    "reads_only",
-]
-
 T = TypeVar("T")
 _ENTRY = re.compile(r"([!&]*)([\w.]+)(?:\(([^)]*)\))?")
 _SAFE = {"copy": True}  # switches that are safe when true; all others are safe when false
@@ -46,7 +32,7 @@ _SAFE = {"copy": True}  # switches that are safe when true; all others are safe 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a call does to what it is given.
+    """The effects of a call on its arguments and on the world outside.
 
     Attributes:
         name: of the function or method.
@@ -85,7 +71,7 @@ class Effect:
         return bool(self.parameters) and self.parameters[0] in self.writes
 
     def bind(self, args: Sequence[T], kwargs: Mapping[str, T]) -> Iterator[tuple[str, T]]:
-        """The arguments by the names that the table has for them, in the order given; "" for one that it leaves out."""
+        """The arguments by the table's names for them, in the order given; "" for one that it leaves out."""
         last = len(self.parameters) - 1
         for place, arg in enumerate(args):
             if place <= last:
@@ -110,7 +96,7 @@ class Effect:
     def shared(
         self, args: Sequence[T], kwargs: Mapping[str, T], literal: Callable[[T], Any] = lambda value: value
     ) -> list[T]:
-        """The arguments that the result may be, share memory with, or be a part of: also those that it writes."""
+        """The arguments that the result may be, share memory with or hold; written arguments included."""
         bound = list(self.bind(args, kwargs))
         targets = self.shares | self.writes | {target for _, _, target in self._switched(bound, literal)}
         return [arg for name, arg in bound if name in targets and literal(arg) is not None]
@@ -127,7 +113,7 @@ _Entry = tuple[str, str, str, str, bool]  # section, marks, name, arguments; whe
 
 @functools.cache
 def _effect(entry: _Entry) -> Effect:
-    """What an entry says. Read when it is first asked for, since there are a thousand of them."""
+    """The `Effect` of an entry, parsed on first use, since there are a thousand entries."""
     section, marks, name, arguments, method = entry
     parameters: list[str] = ["self"] if method else []
     found: dict[str, set[str]] = {"!": set(), "&": set(), "@": set()}
@@ -181,7 +167,7 @@ _OF_UFUNCS = {entry[1]: ("computes", *entry, False) for entry in _ENTRY.findall(
 
 
 def effect_of(function: Any) -> Effect | None:
-    """What a call of this does; None if it is not known.
+    """The `Effect` of calling this object; None if it is not known.
 
     >>> effect_of(np.cumsum).written(["x", 0, None, "y"], {})
     ['y']
@@ -217,7 +203,7 @@ def _of_class(kind: Any) -> Effect | None:
 
 @functools.lru_cache(maxsize=4096)
 def method_effect(kind: type, name: str) -> Effect | None:
-    """What a method of this class's objects does, with the object as its first argument; None if it is not known.
+    """The `Effect` of a method of this class, with the object as its first argument; None if it is not known.
 
     A class that inherits a method has it as the table says; one that has its own of that name is not known.
 
@@ -237,27 +223,27 @@ def method_effect(kind: type, name: str) -> Effect | None:
 
 @functools.cache
 def effects_of_method(name: str) -> tuple[Effect, ...]:
-    """What methods of this name do, of whichever of the known classes the object is."""
+    """The `Effect`s of methods of this name, one for each of the known classes that has it."""
     return tuple(dict.fromkeys(_effect(table[name]) for table in _METHODS.values() if name in table))
 
 
 @functools.cache
 def reads_only(function: Any) -> int:
-    """How many positional arguments a function may take that surely writes none, as long as it has no others."""
+    """The number of positional arguments that a function may take and surely writes none of, if it has no others."""
     effect = effect_of(function)
     return 0 if effect is None else effect.reads_only
 
 
 @functools.cache
 def method_names(*kinds: type) -> frozenset[str]:
-    """The methods of these classes that do not change the object they are of, and touch nothing else but arguments."""
+    """The methods of these classes that change neither their object nor anything but arguments."""
     entries = [entry for kind in kinds for entry in _METHODS[kind].values()]
     return frozenset([name for section, marks, name, *_ in entries if section != "outside" and "!" not in marks])
 
 
 @functools.cache
 def mutators(*kinds: type) -> frozenset[str]:
-    """The methods of these classes that change the object they are of; of all classes without any given.
+    """The methods of these classes that change their object; by default of all classes.
 
     >>> sorted(mutators(list) - mutators(set) - mutators(dict))
     ['__iadd__', '__imul__', 'append', 'extend', 'insert', 'reverse', 'sort']

@@ -8,8 +8,6 @@ import numpy as np
 
 from autobatch.facts.operators import ARITHMETIC, BINARY, UNARY
 
-__all__ = ["OF_UFUNCS", "TABLES"]
-
 _READS = """
     __contains__ __len__ __hash__ __repr__ __str__ __format__ __bool__ __int__ __float__ __index__ __complex__
     __sizeof__ __abs__ __round__ __divmod__ __rdivmod__

@@ -6,8 +6,6 @@ Every public function is in it; ufuncs need no entry, for what they write follow
 import numpy as np
 from numpy.lib import array_utils, scimath, stride_tricks
 
-__all__ = ["TABLES"]
-
 _FIRST = """
     all(a,axis,!out) any(a,axis,!out) max(a,axis,!out) min(a,axis,!out) amax(a,axis,!out) amin(a,axis,!out)
     argmax(a,axis,!out) argmin(a,axis,!out) sum(a,axis,dtype,!out) prod(a,axis,dtype,!out) mean(a,axis,dtype,!out)

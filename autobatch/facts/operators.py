@@ -8,15 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "ARITHMETIC",
-    "BINARY",
-    "COMPARISONS",
-    "UNARY",
-    "Binary",
-    "Unary",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Binary:

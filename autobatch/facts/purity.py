@@ -21,8 +21,6 @@ from autobatch.facts.reader import UNKNOWN, Reader, unpacks
 from autobatch.syntax.scopes import parameters
 from autobatch.syntax.source import NoSourceError, find, is_library
 
-__all__ = ["is_local", "may_change"]
-
 _REFUSED = (
     ast.ClassDef, ast.AsyncFunctionDef, ast.Await, ast.Import, ast.ImportFrom, ast.AsyncFor, ast.AsyncWith, ast.Yield,
     ast.YieldFrom, ast.With,
@@ -31,7 +29,7 @@ _REFUSED = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Summary:
-    """What one function changes and calls.
+    """The changes and the calls of one function.
 
     Attributes:
         changes: it may change what it has not made, whatever it calls. acts: it does more than compute: it draws,
@@ -133,7 +131,7 @@ def _read_function(function: FunctionType, of_new: bool) -> _Summary:
 
 
 def _meaning(function: FunctionType, name: str) -> Any:
-    """What a name that a function does not bind stands for."""
+    """The object that a free name of a function stands for."""
     if name in function.__code__.co_freevars:
         try:
             return (function.__closure__ or ())[function.__code__.co_freevars.index(name)].cell_contents

@@ -21,8 +21,6 @@ from typing import Any
 
 from autobatch.facts.operators import ARITHMETIC
 
-__all__ = ["ACTING_MODULES", "FRAME_READERS", "NEW_CONTAINERS", "PAUSES", "TABLES"]
-
 _BUILTINS = """
     abs all any ascii bin bool bytearray bytes callable chr complex dict dict.fromkeys dir divmod enumerate(&iterable)
     filter(@function,&iterable) float format frozenset getattr(&object,name,&default) hasattr hash hex id int

@@ -19,8 +19,6 @@ from autobatch.facts.call_effects import Effect, effect_of, effects_of_method, m
 from autobatch.facts.python_functions import NEW_CONTAINERS
 from autobatch.syntax.scopes import parameters
 
-__all__ = ["ARRAY_METHODS", "UNKNOWN", "Reader", "keywords", "literal", "unpacks", "usual_meaning"]
-
 UNKNOWN = object()
 _MODULES = {"np": np, "numpy": np, "math": math}
 _ALL = 1 << 10  # deeper than any value
@@ -47,12 +45,12 @@ def unpacks(call: ast.Call) -> bool:
 
 
 def usual_meaning(name: str) -> Any:
-    """What a name is taken for where a piece of syntax is read without the function that it is of."""
+    """The meaning of a name in syntax that is read without its function."""
     return _MODULES.get(name, vars(builtins).get(name, UNKNOWN))
 
 
 class Reader:
-    """A piece of syntax, with the functions in it, and what its free names mean.
+    """A reader of a piece of syntax, its nested functions included, that knows what free names mean.
 
     Args:
         body: what to read; given: names that are bound to what the caller knows, such as parameters.
@@ -103,7 +101,7 @@ class Reader:
         return [None if level else value for value, level in self._bindings.get(name, [])]
 
     def effects(self, call: ast.Call) -> list[tuple[Effect, list[ast.expr]]]:
-        """What a call may do, each with its arguments; several where a method's name is one of several classes'.
+        """The possible effects of a call, each with its arguments; several where several classes have the method.
 
         Without any, nothing is known of it.
         """
@@ -179,7 +177,7 @@ class Reader:
                 self._bind(target, (iterable, 1))
 
     def _put(self, target: ast.expr, binding: _Binding) -> None:
-        """Note that a value is stored in what a name holds, and how deep in it."""
+        """Note that a value is stored in the object of a name, and how deep in it."""
         level = 0
         while isinstance(target, ast.Subscript | ast.Attribute):
             target, level = target.value, level + 1
@@ -308,7 +306,7 @@ class Reader:
                         yield from self._targets(written)
 
     def _targets(self, written: ast.expr) -> Iterator[ast.expr | None]:
-        """What is written where this is given: `out` may be a tuple of arrays."""
+        """The arrays that an argument stands for if it is written: `out` may be a tuple of arrays."""
         if isinstance(written, ast.Tuple):
             yield from written.elts
         elif isinstance(written, ast.Name) and any(isinstance(each, ast.Tuple) for each in self.values(written.id)):

@@ -6,20 +6,6 @@ import types
 
 import numpy as np
 
-__all__ = [
-    "COMPARISON_METHODS",
-    "CONTAINERS",
-    "GENERATORS",
-    "IMMUTABLE",
-    "NUMBERS",
-    "SCALARS",
-    "SILENT_ATTRIBUTES",
-    "VALUES",
-    "forget_classes",
-    "is_stored",
-    "stored_in",
-]
-
 NUMBERS = (int, float, bool, complex)
 """Python's numbers."""
 SCALARS = (*NUMBERS, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
@@ -38,7 +24,7 @@ _known: dict[str, dict[type, bool]] = {}
 
 
 def stored_in(name: str) -> dict[type, bool]:
-    """What is known so far of classes: whether reading this attribute of their objects runs no code."""
+    """For the classes seen so far, whether reading this attribute of their objects runs no code."""
     return _known.setdefault(name, {})
 
 

@@ -17,19 +17,6 @@ from numpy import int64, uint64
 from autobatch.kernels.jit import jit
 from autobatch.kernels.vectors import add, greater, held, lesser, load, prefetch, put, scaled, store, width, zeros
 
-__all__ = [
-    "MEAN",
-    "SQRTN",
-    "SUM",
-    "checked_sum",
-    "pool_all",
-    "pool_max",
-    "pool_min",
-    "pool_sum",
-    "put_rows",
-    "unpack_rows",
-]
-
 SUM, MEAN, SQRTN = range(3)
 _FEW = 16  # bags that take their passes together
 _ANY = uint64(2**64 - 1)  # rows of a table whose ids are trusted: more than an id or an address can name

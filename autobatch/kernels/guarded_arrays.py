@@ -7,33 +7,6 @@ from numba.extending import intrinsic
 
 from autobatch.kernels.jit import jit
 
-__all__ = [
-    "address",
-    "chosen",
-    "counted",
-    "crossing",
-    "even",
-    "even_arrays",
-    "extent",
-    "fill_rows",
-    "has_ties",
-    "lowest",
-    "overlap",
-    "place_in",
-    "place_of_max",
-    "place_of_min",
-    "places_in",
-    "places_of_1",
-    "places_of_2",
-    "running_sum",
-    "same_memory",
-    "stacked_arrays",
-    "steps_between",
-    "triangle",
-    "weighed",
-    "within",
-]
-
 
 @jit
 def within(x, low, high):

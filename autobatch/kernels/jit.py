@@ -1,22 +1,49 @@
 """The one way a kernel is compiled.
 
-A kernel is compiled for a set of argument types when it is first called with them, never at import, and kept in the
-disk cache beside its module. It runs without the GIL. `NUMBA_DISABLE_JIT=1` leaves it the plain Python function, so
-coverage and the debugger reach inside.
+A kernel is compiled for a set of argument types when it is first called with them, never at import, and kept in a file
+beside its module (`kept_code.py`). It runs without the GIL. `NUMBA_DISABLE_JIT=1` leaves it the plain Python function,
+so coverage and the debugger reach inside.
 """
 
+import contextlib
 import functools
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numba.core.compiler_lock import global_compiler_lock
 
-__all__ = ["OPTIONS", "jit"]
+from autobatch.kernels.kept_code import NumbaFiles
 
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def uninterrupted(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`call(*args)`, which goes on to its end even where an interrupt ends the waiting for it.
+
+    For what changes the state of Numba, which cannot be used any more where a Ctrl-C comes in between: interrupts are
+    for the main thread, so another one calls it.
+    """
+    if threading.current_thread() is not threading.main_thread() or global_compiler_lock.is_locked():
+        return call(*args, **kwargs)
+    done: Future[Any] = Future()
+    threading.Thread(target=_finish, args=(done, call, args, kwargs), name="autobatch compiles", daemon=True).start()
+    try:
+        return done.result()
+    finally:
+        del done  # whose exception holds this frame
+
+
+def _finish(done: "Future[Any]", call: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    try:
+        done.set_result(call(*args, **kwargs))
+    except BaseException as error:
+        done.set_exception(error)
 
 
 class Kernel:
@@ -30,10 +57,12 @@ class Kernel:
     @functools.cached_property
     def dispatcher(self) -> Any:
         """What Numba makes of it; a package and a user cache that are both read-only leave it uncached on disk."""
-        try:
-            return numba.njit(cache=True, **OPTIONS)(self.py_func)
-        except RuntimeError:  # Numba found no directory that it may write its cache to
-            return numba.njit(**OPTIONS)(self.py_func)
+        made: Any = numba.njit(**OPTIONS)(self.py_func)
+        made._compile_for_args = functools.partial(uninterrupted, made._compile_for_args)
+        with contextlib.suppress(RuntimeError, OSError):  # Numba found no directory that it may write its cache to
+            made._cache = NumbaFiles(self.py_func)
+            made._compilation_chain_init_hook = lambda: None  # it would read in what compiles; compiling does so itself
+        return made
 
     @property
     def _numba_type_(self) -> Any:
@@ -41,7 +70,7 @@ class Kernel:
 
     @property
     def signatures(self) -> list[Any]:
-        """The argument types that it is compiled for by now."""
+        """The argument types that are compiled by now."""
         return self.dispatcher.signatures if "dispatcher" in vars(self) else []
 
     def __call__(self, *args: Any) -> Any:

@@ -9,36 +9,14 @@ What belongs to each row lies in arrays of one length: its key, the step of its 
 key has), the number of its updates and the mark in which its change was noted.
 """
 
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
 from numpy import int64, uint32, uint64
 
 from autobatch.kernels.jit import jit
-from autobatch.kernels.vectors import prefetch_source
-
-__all__ = [
-    "DEAD",
-    "EMPTY_KEY",
-    "FREE",
-    "HIGH",
-    "LIVE",
-    "LOGGED",
-    "NOTES",
-    "REMOVED",
-    "SPECIAL",
-    "TICKET",
-    "VERSION",
-    "coded",
-    "commit_rows",
-    "find_others",
-    "find_rows",
-    "least_counter",
-    "mixed",
-    "move_slots",
-    "part_of",
-    "pick_smallest",
-    "raise_counters",
-    "set_counts",
-    "threshold_of",
-]
+from autobatch.kernels.vectors import either, prefetch_number, prefetch_source
 
 # Places in the notes of a table of keys, int64: how many changes were begun or ended; how many rows are alive; how many
 # were ever used; how many of those are free; how many are noted as changed; the row of the key whose code is 0, or -1;
@@ -49,7 +27,7 @@ DEAD = uint32(2**32 - 1)
 _MOST = uint32(2**32 - 2)
 _CODE = uint64(0xB5297A4D3F84D5B5)
 EMPTY_KEY = -(2**64 - 0xB5297A4D3F84D5B5)  # the key whose code is 0, as int64
-_AHEAD = 32  # keys
+_AHEAD = 64  # keys
 
 
 @jit
@@ -62,13 +40,13 @@ def mixed(key):
 
 
 def coded(codes):
-    """The keys, int64, of which an index holds these codes, (n,) uint64."""
+    """The int64 keys of these (n,) uint64 codes of an index."""
     return (codes ^ _CODE).view(int64)
 
 
 @jit
 def part_of(keys, parts, out):
-    """out[i]: the part of so many that a key belongs to, by bits of its hash that no index looks at first."""
+    """out[i]: the number of the part of key i, from bits of its hash that no index looks at first."""
     for i in range(keys.shape[0]):
         out[i] = int64((mixed(keys[i]) >> uint64(40)) % uint64(parts))
 
@@ -83,22 +61,30 @@ def _home(key, slots):
 def find_rows(keys, index, special, out, lo, hi):
     """out[i] = the row of keys[i], -1 for a key that is not there; returns how many are not.
 
+    Keys are hashed some at a time, which the compiler does by vectors, and asked for while others are probed for.
+
     Args:
         special: the row of the key whose code is 0.
     """
-    slots = index.shape[0]
     missing = 0
-    for i in range(lo, min(lo + _AHEAD, hi)):
-        out[i] = int64(_home(keys[i], slots))
-        prefetch_source(index, out[i])
-    for i in range(lo, hi):
-        if i + _AHEAD < hi:
-            out[i + _AHEAD] = int64(_home(keys[i + _AHEAD], slots))
-            prefetch_source(index, out[i + _AHEAD])
-        found = _probed(keys[i], index, uint64(out[i]), special)
-        out[i] = found
-        missing += found < 0
+    _ask_for_homes(keys, index, out, lo, min(lo + _AHEAD, hi))
+    for first in range(lo, hi, _AHEAD):
+        last = min(first + _AHEAD, hi)
+        _ask_for_homes(keys, index, out, last, min(last + _AHEAD, hi))
+        for i in range(uint64(first), uint64(last)):
+            found = _probed(keys[i], index, uint64(out[i]), special)
+            out[i] = found
+            missing += found < 0
     return missing
+
+
+@jit
+def _ask_for_homes(keys, index, out, lo, hi):
+    """out[i]: where the probing for keys[i] begins."""
+    for i in range(uint64(lo), uint64(hi)):
+        out[i] = int64(_home(keys[i], index.shape[0]))
+    for i in range(uint64(lo), uint64(hi)):
+        prefetch_source(index, out[i])
 
 
 @jit
@@ -131,25 +117,48 @@ def _after(slot, slots):
     return following if following < slots else uint64(0)
 
 
+def _plain_slot_of(index: Any, slot: Any, code: Any) -> uint64:
+    for k in range(4):
+        if index[slot + uint64(k), 0] == code:
+            return uint64(k)
+    return uint64(4)
+
+
+@either(_plain_slot_of)
+def _slot_of(typingctx: Any, index: Any, slot: Any, code: Any) -> Any:
+    """Which of the four slots of the line that begins at a slot holds a code, 4 for none: by one comparison of all."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        word, byte = ir.IntType(64), ir.IntType(8)
+        line = ir.VectorType(word, 8)
+        first = builder.gep(array.data, [builder.mul(args[1], word(2))])
+        held = builder.load(builder.bitcast(first, line.as_pointer()))
+        held.align = 8
+        lone = builder.insert_element(ir.Constant(line, ir.Undefined), args[2], ir.IntType(32)(0))
+        zero = ir.Constant(ir.VectorType(ir.IntType(32), 8), None)
+        equal = builder.icmp_unsigned("==", held, builder.shuffle_vector(lone, ir.Constant(line, ir.Undefined), zero))
+        codes = builder.and_(builder.bitcast(equal, byte), byte(0b01010101))  # between them are rows
+        place = builder.cttz(builder.or_(builder.zext(codes, word), word(256)), ir.IntType(1)(1))
+        return builder.lshr(place, word(1))
+
+    return types.uint64(index, types.uint64, types.uint64), codegen
+
+
 @jit
 def _probed(key, index, slot, special):
-    """The row of a key, -1 if it is not there, by the four slots of a line at once: a guess less that may be wrong."""
+    """The row of a key, -1 if it is not there; `slot` is where a line begins."""
     code = uint64(key) ^ _CODE
     if code == 0:
         return int64(special)
     slots = uint64(index.shape[0])
     while True:
-        second, third, last = slot + uint64(1), slot + uint64(2), slot + uint64(3)
-        row = index[slot, 1]
-        row = index[second, 1] if index[second, 0] == code else row
-        row = index[third, 1] if index[third, 0] == code else row
-        row = index[last, 1] if index[last, 0] == code else row
-        there = (index[slot, 0] == code) | (index[second, 0] == code)
-        if there | (index[third, 0] == code) | (index[last, 0] == code):
-            return int64(row)
-        if index[last, 0] == 0:
+        place = _slot_of(index, slot, code)
+        if place < uint64(4):
+            return int64(index[slot + place, 1])
+        if index[slot + uint64(3), 0] == 0:
             return int64(-1)
-        slot = _after(last, slots)
+        slot = _after(slot + uint64(3), slots)
 
 
 @jit
@@ -175,7 +184,7 @@ def move_slots(old, new, lo, hi):
 
 @jit
 def _remove(key, index):
-    """Take a key out of the index, if it is there; what was probed for past it is moved back to where it was."""
+    """Take a key out of the index, if it is there, and move back the keys that were probed past it."""
     slots = uint64(index.shape[0])
     code = uint64(key) ^ _CODE
     hole = _home(key, slots)
@@ -204,7 +213,8 @@ def commit_rows(ticket, index, notes, gone, born, from_free, named, step, counte
         named: rows that are changed, those that come to life among them; step: what becomes their version, if >= 0.
         counted: whether that is an update, or leaves the counts as they are.
         mark: the mark in which changes are noted, 0 for none.
-        facts: (versions, counts, marks) of each row. free: the free rows, a stack. log: the rows that changed.
+        facts: (versions, counts, marks) of each row, which lie beside each other.
+        free: the free rows, a stack. log: the rows that changed.
     """
     if notes[TICKET] == ticket:
         return
@@ -228,6 +238,8 @@ def commit_rows(ticket, index, notes, gone, born, from_free, named, step, counte
     notes[HIGH] += keys.shape[0] - from_free
     notes[LIVE] += keys.shape[0] - gone.shape[0]
     for i in range(named.shape[0]):
+        if i + _AHEAD < named.shape[0]:
+            prefetch_number(versions, named[i + _AHEAD])
         row = named[i]
         if step >= 0:
             versions[row] = min(uint32(step), _MOST)
@@ -252,7 +264,7 @@ def commit_rows(ticket, index, notes, gone, born, from_free, named, step, counte
 
 @jit
 def set_counts(keys, counts, enough, index):
-    """Put the number of each key beside it, or take the key out where that is enough; the same if it is done again.
+    """Set the count of each key, or remove the key where the count is enough; repeating it changes nothing.
 
     The key whose code is 0 is left out.
     """
@@ -289,7 +301,7 @@ def threshold_of(scores, versions, kept, high, wanted):
 
 @jit
 def pick_smallest(scores, versions, kept, high, limit, out):
-    """out: the rows of a score below the limit, then those that have it; how many are below, and in all."""
+    """out: the rows with a score below the limit, then those at it; returns how many are below, and in all."""
     below = 0
     for row in range(high):
         if versions[row] != DEAD and not kept[row] and scores[row] < limit:
@@ -323,7 +335,7 @@ def least_counter(keys, counters, hashes, out):
 
 @jit
 def raise_counters(keys, counters, hashes, seen):
-    """Of the counters of each key raise those that are least, `seen[i]`, by 1, in any order; at 255 they stay."""
+    """Raise the least counters of each key, those equal to `seen[i]`, by 1, in any order; at 255 they stay."""
     for i in range(keys.shape[0]):
         z = mixed(keys[i])
         for k in range(hashes):

@@ -12,17 +12,6 @@ from autobatch.kernels.jit import jit
 from autobatch.kernels.sparse_gradients import row_gradient
 from autobatch.kernels.vectors import AHEAD, add, load, prefetch_row, put_past_cache, scaled, width
 
-__all__ = [
-    "adagrad_rows",
-    "adam_rows",
-    "ftrl_rows",
-    "momentum_rows",
-    "rms_rows",
-    "row_adagrad_rows",
-    "sgd_rows",
-    "sgd_rows_past_cache",
-]
-
 
 @jit
 def sgd_rows(weights, ids, lo, hi, acc, g, lr, decay):

@@ -12,8 +12,6 @@ from numpy import float64, int64, uint64
 
 from autobatch.kernels.jit import jit
 
-__all__ = ["normal_rows", "uniform_rows"]
-
 _FAR = 1.3887943864964021e-11  # exp(-25), from where on the tail has a formula of its own
 
 

@@ -13,27 +13,6 @@ from numba.extending import intrinsic
 
 from autobatch.kernels.jit import jit
 
-__all__ = [
-    "CONSECUTIVE",
-    "MISSING",
-    "ONE_BUFFER",
-    "SAME",
-    "SEVERAL",
-    "add_picked",
-    "copy_spans",
-    "first_bad_id",
-    "first_bad_offset",
-    "gather",
-    "gather_buffers",
-    "gather_where",
-    "locate",
-    "locate_operands",
-    "place_results",
-    "scatter_add",
-    "split_addresses",
-    "unique_first_seen",
-]
-
 
 @jit
 def first_bad_id(ids, num_rows):

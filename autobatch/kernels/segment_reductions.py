@@ -28,23 +28,6 @@ from autobatch.kernels.vectors import (
     zeros,
 )
 
-__all__ = [
-    "are_bounds",
-    "first_equal",
-    "pick_rows",
-    "row_dots",
-    "run_bounds",
-    "segment_cumsum",
-    "segment_extremum",
-    "segment_position",
-    "segment_prod",
-    "segment_prod_others",
-    "segment_squares",
-    "segment_sum",
-    "sum_rows",
-    "sum_runs",
-]
-
 
 @jit
 def segment_sum(x, ids, weights, segments, out):

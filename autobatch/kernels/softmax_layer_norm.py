@@ -24,8 +24,6 @@ from autobatch.kernels.vector_math import (
 )
 from autobatch.kernels.vectors import add, greater, lesser, load, put, scaled, zeros
 
-__all__ = ["layer_norm_gradient", "layer_norm_rows", "softmax_gradient", "softmax_rows"]
-
 _LARGEST = 3.4028234663852886e38
 _INFINITE = float("inf")
 

@@ -8,8 +8,6 @@ Ids are trusted. Sums run in the order of the positions, so equal input gives bi
 from autobatch.kernels.jit import jit
 from autobatch.kernels.vectors import AHEAD, prefetch_source
 
-__all__ = ["add_spread", "coalesce_rows", "expand_rows", "group_positions", "row_gradient", "row_squares"]
-
 
 @jit
 def group_positions(inverse, starts, positions):

@@ -27,33 +27,6 @@ from autobatch.kernels.vectors import (
     vector_of,
 )
 
-__all__ = [
-    "absolute",
-    "choose",
-    "divide",
-    "equal",
-    "exp",
-    "fill",
-    "highest",
-    "inverse",
-    "less",
-    "less_equal",
-    "load_first",
-    "logical_and",
-    "logical_or",
-    "lowest",
-    "multiply",
-    "negative",
-    "normal_cdf",
-    "not_equal",
-    "sigmoid",
-    "sqrt",
-    "subtract",
-    "tanh",
-    "total",
-    "unbounded",
-]
-
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     def plain(*args: Any) -> Any:

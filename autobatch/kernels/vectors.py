@@ -25,47 +25,12 @@ from numba.extending import intrinsic, models, register_model
 
 from autobatch.kernels.jit import jit
 
-__all__ = [
-    "AHEAD",
-    "FORMATS",
-    "LINE",
-    "REGISTER",
-    "VectorLayout",
-    "VectorType",
-    "add",
-    "ask_for",
-    "by_pieces",
-    "computed_dtype",
-    "either",
-    "element",
-    "from_half",
-    "greater",
-    "held",
-    "lesser",
-    "load",
-    "nibbles",
-    "pieces",
-    "plain_load",
-    "prefetch",
-    "prefetch_row",
-    "prefetch_source",
-    "put",
-    "put_past_cache",
-    "read",
-    "scaled",
-    "spread_over",
-    "store",
-    "vector_of",
-    "width",
-    "zeros",
-]
-
 AHEAD = 8  # rows
 LINE = 64  # bytes of the cache
 
 
 def ask_for(builder: Any, address: Any, to_write: bool) -> None:
-    """Code that has the machine fetch the cache line at an integer address; it never faults."""
+    """Emit a prefetch of the cache line at an integer address; it never faults."""
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
@@ -106,6 +71,10 @@ def _prefetch_source(array, row):
         _to_read(start + byte)
 
 
+def _prefetch_number(array, place):
+    _to_write(array.ctypes.data + place * array.strides[0])
+
+
 def _nothing(array: Any, row: Any) -> None:
     """Without compilation there is nothing to ask for."""
 
@@ -113,6 +82,7 @@ def _nothing(array: Any, row: Any) -> None:
 _compiled = not getattr(config, "DISABLE_JIT", 0)
 prefetch_row = jit(_prefetch_row if _compiled else _nothing)  # a row that is to be updated
 prefetch_source = jit(_prefetch_source if _compiled else _nothing)  # a row that is to be read
+prefetch_number = jit(_prefetch_number if _compiled else _nothing)  # an element that is to be updated
 
 
 def read(builder: Any, address: Any, kind: ir.Type) -> Any:
@@ -187,7 +157,7 @@ class VectorLayout:
 
 
 def computed_dtype(format: str) -> np.dtype:
-    """What the elements are computed in."""
+    """The dtype in which elements are computed."""
     return np.dtype(np.float32) if format in ("f2", "q8", "q4") else np.dtype(format)
 
 
@@ -269,7 +239,7 @@ def _bytes_at(address: int, count: int) -> np.ndarray:
 
 
 def plain_load(lanes: VectorLayout, address: int, column: int, dim: int) -> np.ndarray:
-    """What `load` gives."""
+    """`load` without compilation."""
     if lanes.format not in ("q8", "q4"):
         dtype = np.dtype(lanes.format)
         data = _bytes_at(address + column * dtype.itemsize, lanes.n * dtype.itemsize)
@@ -330,7 +300,7 @@ def zeros(typingctx: Any, lanes: Any) -> Any:
 
 @either(lambda lanes: lanes.n)
 def width(typingctx: Any, lanes: Any) -> Any:
-    """How many elements the lanes are."""
+    """The number of elements in the lanes."""
     return types.intp(lanes), lambda context, builder, signature, args: ir.IntType(64)(lanes.n)
 
 

@@ -18,7 +18,7 @@ from autobatch.core.recorded import AbstractArray
 from autobatch.errors import NeedsLoop
 from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.numpy.elementwise import UFUNCS
-from autobatch.ops.numpy.indexing import _derive, _restore
+from autobatch.ops.numpy.indexing import view_of, write_view
 from autobatch.ops.rules.aliasing import is_contiguous, stand_in
 from autobatch.ops.rules.index_rule import FULL, Spec, parse
 
@@ -288,7 +288,7 @@ class LazyArray(AbstractArray, ArrayFace):
         else:
             spec, operands = parse(self, index)
             args = spec, tuple(operands)
-        return _link_view(self.trace.known(part), self, (None, _derive, _restore, args, part.flags.c_contiguous))
+        return _link_view(self.trace.known(part), self, (None, view_of, write_view, args, part.flags.c_contiguous))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if self.aval.scalar:

@@ -105,10 +105,6 @@ class ExampleRecorder:
         self.count += 1
         return result
 
-    def skip(self) -> None:
-        """An example runs that was not looked at: it may change what the function relies on."""
-        self._doubt = True
-
     def close(self) -> None:
         """Let go of everything."""
         if self._bound is not None:

@@ -7,7 +7,6 @@ import contextvars
 import functools
 import gc
 import operator
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, Protocol
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 import greenlet
 import numpy as np
 
-from autobatch.core.current import Example, current_region, example, reset_example, set_example
+from autobatch.core.current import Example, check_time, current_region, example, reset_example, set_example
 from autobatch.core.diagnostics import fell_back, raised_at, users_filters
 from autobatch.core.memory import collector_paused, write_all
 from autobatch.core.op import BATCH_RANK, rank_of
@@ -27,7 +26,6 @@ from autobatch.lazy.array import LazyArray
 from autobatch.lazy.example_recorder import NOT_RECORDED, ExampleRecorder, Recorders
 from autobatch.lazy.example_state import ExampleState, shows_order
 from autobatch.lazy.launching import Stats
-from autobatch.lazy.replay import Memory
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
 from autobatch.syntax.source import is_rewritten
 
@@ -84,11 +82,9 @@ class Fibers:
     Args:
         call: runs example i.
         settle: turns the result of a finished example, all of whose values are there, into what is kept.
-        known: the results of examples that need not run, by their number.
         is_changing: whether what the examples share is not as it was, when one of them stops: what it puts back later
             others may have seen.
         first: the place of the first example in its batch.
-        deadline: when to give up, by `time.perf_counter`; None for never.
         joining: who is told of each example, if they stand for themselves; admit: takes in one that joins.
         record: gives what example i gives without running it, or `NOT_RECORDED`.
 
@@ -105,15 +101,13 @@ class Fibers:
         call: Callable[[int], Any],
         count: int,
         settle: Callable[[Any], Any],
-        known: Mapping[int, Any],
         is_changing: Callable[[int], bool],
         first: int = 0,
-        deadline: float | None = None,
         joining: Joining | None = None,
         admit: Callable[[Sequence[Any]], None] | None = None,
         record: Callable[[int], Any] | None = None,
     ) -> None:
-        self.results: list[Any] = [known.get(index) for index in range(count)]
+        self.results: list[Any] = [None] * count
         self.failed = count
         self.error: BaseException | None = None
         self.changed = False
@@ -121,14 +115,13 @@ class Fibers:
         self._call = call
         self._is_changing = is_changing
         self._first = first
-        self._deadline = deadline
         self._joining = joining
         self._admit = admit
         self._record = record
         self._settle = settle
         self._fibers: dict[int, Any] = {}
-        self._waiting = [index for index in range(count) if index not in known]
-        self._finished: list[int] = list(known)
+        self._waiting = list(range(count))
+        self._finished: list[int] = []
         self._me = greenlet.getcurrent()
         self._closing = False
 
@@ -185,7 +178,7 @@ class Fibers:
 
     def _is_recorded(self, record: Callable[[int], Any], index: int) -> bool:
         """Whether an example has been recorded without running."""
-        self._check_time()
+        check_time()
         result = record(index)
         if result is NOT_RECORDED:
             return False
@@ -195,10 +188,6 @@ class Fibers:
             self._launch()
         return True
 
-    def _check_time(self) -> None:
-        if self._deadline is not None and time.perf_counter() > self._deadline:
-            raise OverTime
-
     def _body(self, index: int) -> Any:
         _active.set(self._trace)  # in the context of this fiber alone, so nothing has to be set back
         set_example(Example(self._first + index))
@@ -206,7 +195,7 @@ class Fibers:
 
     def _step(self, index: int, fiber: Any) -> None:
         """Run one fiber until it is done, parks or raises."""
-        self._check_time()
+        check_time()
         self._trace.example = index
         filters = users_filters()
         try:
@@ -279,11 +268,9 @@ def map_with_stats(
     form: Callable[..., Any],
     example_sequences: Sequence[Any],
     shared: dict[str, Any],
-    memory: Memory | None = None,
     arguments_of: Arguments | None = None,
     forget: Callable[[], Any] = bool,
     first: int = 0,
-    deadline: float | None = None,
     joining: Joining | None = None,
     recorders_of: Callable[[dict[str, Any]], Recorders | None] = _none,
 ) -> tuple[list[Any], Stats]:
@@ -291,12 +278,10 @@ def map_with_stats(
 
     Args:
         form: what is called while examples are recorded: `function`, or its block form.
-        memory: where recordings of it are kept, if they may be.
         arguments_of: from the values of an example and what is shared to the arguments of its call; by default the
             values by position, what is shared by keyword.
         forget: lets go of the functions that were met on the way; called when the outermost map has run.
         first: the place of the first example in its batch.
-        deadline: when to give up, by `time.perf_counter`.
         joining: gives more examples while these run, if the function changes nothing; their results follow those of
             the examples. None stands where it was told that one `raised`.
         recorders_of: the generated recorders of the function, given what is shared as the examples see it.
@@ -318,10 +303,7 @@ def map_with_stats(
     alone = trace.references()
     copies: list[Any] = []
     arguments = {name: wrap_shared(trace, value, copies) for name, value in shared.items()}
-    replay = None if memory is None or outer is not None else memory.opened(trace, columns, arguments)
-    known = {} if replay is None else replay.play(columns)
-    stores = replay is None or not replay.sees_all  # else nothing that the Python changes is there afterwards
-    own = ExampleState(columns if stores else [], Snapshot([function, shared] if stores else [], bounded=True), copies)
+    own = ExampleState(columns, Snapshot([function, shared], bounded=True), copies)
     before = own.shared
     if own.may_change:
         joining = None
@@ -338,45 +320,26 @@ def map_with_stats(
             fell_back(why, where)
         return results, trace.stats
 
-    if stores and shows_order(before, own.kinds, batches=arguments_of is not None):
+    if shows_order(before, own.kinds, batches=arguments_of is not None):
         trace.close()
         return looped("NeedsLoop: the order of the examples shows in what they print, draw or read", early=True)
 
     recorders = recorders_of(arguments)
     recorder = None if recorders is None else ExampleRecorder(trace, recorders, columns)
-    begun: dict[int, Any] = {}  # how far the trace was before examples that are to run
-
-    def record(index: int) -> Any:
-        assert recorder is not None
-        begun[index] = None if replay is None else replay.before(index)
-        if begun[index] is not None:  # what it records is to be kept, with where each value comes from
-            recorder.skip()
-            return NOT_RECORDED
-        result = recorder.record(index)
-        if result is not NOT_RECORDED:
-            del begun[index]
-        return result
 
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
-        if index in begun:
-            before = begun.pop(index)
-        else:
-            before = None if replay is None or index >= count else replay.before(index)  # not of one that joined
         values = wrap_example(trace, given, own.copies)
         positional, named = (values, arguments) if arguments_of is None else arguments_of(values, arguments)
-        result = settled(trace, (form if trace.inputs.in_order else function)(*positional, **named))
-        if replay is not None and before is not None:
-            replay.after(index, given, result, before)
-        return result
+        return settled(trace, (form if trace.inputs.in_order else function)(*positional, **named))
 
     def admit(values: Sequence[Any]) -> None:
         for column, value in zip(columns, values, strict=True):
             column.append(value)
 
     finished = functools.partial(finish, trace)
-    kept = None if recorder is None else record
-    fibers = Fibers(trace, call, count, finished, known, own.is_changing, first, deadline, joining, admit, kept)
+    record = None if recorder is None else recorder.record
+    fibers = Fibers(trace, call, count, finished, own.is_changing, first, joining, admit, record)
     waits: tuple[str, int] | None = None  # the line at which the first one does
     waiting: Any = None
     ended = False  # all examples have
@@ -408,8 +371,7 @@ def map_with_stats(
             arguments.clear()
             copies.clear()
             trace.inputs.forget_writes()
-            del fibers, call, record, kept, known, finished, recorder, recorders
-            replay = None
+            del fibers, call, record, finished, recorder, recorders
             if trace.references() > alone:  # by recorded arrays
                 gc.collect(0)  # most often garbage: a function that calls itself by a name it closes over, say
             if trace.references() > alone:

@@ -19,6 +19,7 @@ from autobatch.blocks.launch import launch, launch_rows
 from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import Aval, Weak
 from autobatch.core.batched import Batched, Lengths, Packed, Size
+from autobatch.core.current import check_time
 from autobatch.core.memory import library_code
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
@@ -64,8 +65,7 @@ class Stats:
         rounds: times that everything recorded was launched together.
         reads: how often an example saw the value of an array, or what was computed from shared ones.
         looped: why the examples ran in a loop after all; None where they did not.
-        replayed: examples whose Python did not run, since what an equal one recorded was kept; recorded: since a
-            generated recorder did.
+        recorded: examples whose Python did not run, since a generated recorder did.
         by_signature: {(op, signature): [calls, launches, seconds]}.
         forced: {(file, line): times} a value was needed at once.
         fallbacks: {reason: times} what ran call by call, or as a loop.
@@ -78,7 +78,6 @@ class Stats:
     rounds: int = 0
     looped: str | None = None
     reads: int = 0
-    replayed: int = 0
     recorded: int = 0
     by_signature: dict[tuple[str, str], list[Any]] = dataclasses.field(default_factory=dict)
     forced: Counter[tuple[str, int]] = dataclasses.field(default_factory=Counter)
@@ -221,7 +220,7 @@ class GraphSegment:
 
     Attributes:
         sigs: the signature number of each node, -1 for a further output of the node before; refs: the operands of
-            each node, one after the other. Lists, which are quicker to append to, or where all is known arrays.
+            each node, one after the other.
         sources, rows: the external values; row -1 is the whole value.
         large: large constants, by their references.
         keep: objects whose id is in use; entered: handles of values from outside, which let go of the segment after it.
@@ -294,6 +293,7 @@ def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: 
     clock = time.perf_counter
     before = clock()
     for k, sig in enumerate(each):
+        check_time()
         if sig.errors == errors:
             count = launches.run(k, sig, stats)
         else:
@@ -332,12 +332,12 @@ class Launches:
     ) -> None:
         self._groups = groups
         self._known: dict[bytes, Lengths] = {}
-        self.sources = segment.sources
+        self.sources = [*segment.sources, *graph.extras] if graph.extras else segment.sources
         self._refs = refs = graph.refs
         self._offsets = graph.offsets
         self._order = plan.order
         self._starts = plan.starts.tolist()
-        self._buffer_of = np.full(graph.count + len(segment.rows), -1, np.int64)
+        self._buffer_of = np.full(graph.count + len(self.sources), -1, np.int64)
         self._row_of = np.zeros(len(self._buffer_of), np.int64)
         held = self._hold(segment.rows)
         outputs = np.array([1 if sig.block is None else len(sig.block.outs) for sig in sigs], np.int64)

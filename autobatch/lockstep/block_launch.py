@@ -26,8 +26,6 @@ from autobatch.lockstep.lookahead import Ahead, Chunk, in_silence, rows_of
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
 from autobatch.ops.rules.row_gather import rows_between
 
-__all__ = ["BlockRun", "NextSteps", "Site", "batch_of", "is_new", "kind_of"]
-
 _NUMERIC = frozenset("biufc")
 _INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type, np.dtype)
 
@@ -38,7 +36,7 @@ def is_new(out: Any) -> bool:
 
 
 def kind_of(value: Any, static: bool) -> tuple[Any, Any] | None:
-    """A hashable key for the kind of an input, and what it is traced as (None: a constant); None if it has none."""
+    """A hashable key for the kind of an input, and its aval for tracing (None: a constant); None without a kind."""
     kind: Any = type(value)
     if kind is MaskedBatch:
         data = value.data
@@ -160,7 +158,7 @@ def _promotes(own: Any, known: Any) -> bool:
 
 
 class BlockRun:
-    """A block in one lock-step call: the operands it last had, and what was computed ahead for them."""
+    """A block in one lock-step call: its last operands, and the results computed ahead for them."""
 
     __slots__ = (
         "ahead", "batches", "buffers", "calls", "constants", "failures", "fixed", "items", "numbers", "once",
@@ -260,7 +258,7 @@ class BlockRun:
                 ahead.rows = first
 
     def _split(self) -> None:
-        """Part the program by what its operands are; what is computed once comes with its first use."""
+        """Split the program by its operands: parts computed once, ahead, and in each step."""
         place = {i: at for at, i in enumerate(self.operands)}
         items = tuple(place[i] for i, _ in self.items)
         key = (self.program, items)
@@ -284,7 +282,7 @@ class BlockRun:
         return data
 
     def next_steps(self, values: Sequence[Any], region: Any, chunk: Chunk | None) -> "NextSteps | None":
-        """What the steps of a chunk run, of which the first is the next one; None if they cannot be known.
+        """The `NextSteps` of a chunk that begins with the next step; None if they cannot be known.
 
         Args:
             values: the inputs as the last step left them.
@@ -351,7 +349,7 @@ class BlockRun:
         return tuple([batch_of(rows, kind, region) for rows, kind in zip(results, self.outputs, strict=True)])
 
     def _from_fixed(self, data: Sequence[Any]) -> list[Any] | None:
-        """Compute what the fixed operands alone make, unless that is there; None if there is something to complain of.
+        """Compute, once, what depends on the fixed operands alone; None if NumPy would warn of it.
 
         Returns:
             what comes ahead of the step beside it: nothing.
@@ -368,7 +366,7 @@ class BlockRun:
         return []
 
     def _early(self, data: Sequence[Any], region: Any) -> list[Any] | None:
-        """What was computed ahead for the current step; None if nothing can be."""
+        """The result that was computed ahead for the current step; None if there is none."""
         chunk = self.ahead.reach(region, lambda chunk: self._fill(chunk, data))
         if chunk is None:
             return None
@@ -396,7 +394,7 @@ class BlockRun:
 
 
 class NextSteps:
-    """What a block runs in steps that are to come.
+    """The launches of a block for steps to come.
 
     Attributes:
         program: what is left of the block's.

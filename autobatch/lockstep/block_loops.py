@@ -22,15 +22,13 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import RowSequence, Trees
 from autobatch.ops.rules.row_gather import rows_between
 
-__all__ = ["ScanSite", "scanned"]
-
 _FEWEST = 3  # steps that are worth it
 _MOST_TRIES = 6  # in one loop
 _MOST_ROWS = 1 << 16
 
 
 class ScanSite:
-    """One loop in the code of one function whose body is one block, and lists that what it makes is appended to.
+    """One loop whose body is one block, and the lists that its results are appended to.
 
     Args:
         body: the block.
@@ -75,7 +73,7 @@ class ScanSite:
         bases: Sequence[Any],
         lists: Sequence[Any],
     ) -> tuple[Any, ...] | None:
-        """BlockRun the steps that are left, or some of them.
+        """Run the remaining steps, or some of them.
 
         Args:
             loop: the loop object, of which a step has just ended.
@@ -187,11 +185,11 @@ class ScanSite:
 
 
 def scanned(*args: Any) -> None:
-    """A site in code that is watched: it does nothing."""
+    """A `ScanSite` in code that is only watched: it does nothing."""
 
 
 def _items(kind: tuple[Any, bool, bool], rows: Any, steps: Stepped, regions: Sequence[Any]) -> list[Any]:
-    """What each step appends to a list."""
+    """The values that each step appends to a list."""
     out = []
     for step, region in enumerate(regions):
         batch = batch_of(rows_between(rows, steps.offsets[step], steps.offsets[step + 1]), kind, region)
@@ -215,7 +213,7 @@ def _is_of_rows(sequence: Any) -> bool:
 
 
 def _run(scan: Scan, states: Sequence[Any], ahead: NextSteps) -> tuple[list[Any], list[Any]] | None:
-    """What a scan gives; None as long as it is not compiled."""
+    """The results of a scan; None as long as it is not compiled."""
     data = [x.data for x in states]
     return scan(data, ahead.data) if scan.is_ready(data, ahead.data) else None
 

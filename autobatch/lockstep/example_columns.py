@@ -17,8 +17,6 @@ from autobatch.core.pytree import TreeDef, attributes, flatten, is_node, leaves,
 from autobatch.facts.purity import may_change
 from autobatch.lockstep.values.merging import concatenated, stackable
 
-__all__ = ["ExampleColumns", "joined", "lanes_between", "map_batches"]
-
 
 class ExampleColumns:
     """The arguments of a call on batches as one column of values for each batch, and what all examples share.
@@ -76,13 +74,13 @@ class ExampleColumns:
         return out
 
     def give_back(self) -> None:
-        """Put what the function may have written into copies where they were copied from, and forget these."""
+        """Write what the function changed in copies back to the originals, and forget the copies."""
         copies, self._copies = self._copies, []
         if copies and may_change([self._function], []):
             write_all((value, ..., copy) for value, copy in copies)
 
     def in_order(self, columns: list[list[Any]]) -> tuple[list[Any], dict[str, Any]] | None:
-        """What stands at each place of the call, example by example, and what is given by name to all of them.
+        """The positional arguments of the call, example by example, and the keywords that all examples share.
 
         None where a batch is given by name or inside of a container: `arguments_of` says more.
         """
@@ -95,10 +93,6 @@ class ExampleColumns:
             if type(key) is int
         ]
         return positional, {key: self.shared[key] for key, _ in self._takes[len(positional) :]}
-
-    def recorded(self) -> dict[str, Any]:
-        """`shared`, and what tells this call from others whose recordings are kept."""
-        return {**self.shared, "in columns": f"{self._takes}"}
 
     def arguments_of(self, values: Sequence[Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of the call of one example, from its values and `shared`, in whatever form that is given."""

@@ -21,8 +21,6 @@ from autobatch.lockstep.values.sequences import RowSequence
 from autobatch.ops.rules.row_gather import rows_between
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = ["Ahead", "Chunk", "in_silence", "looked_up", "rows_of"]
-
 _FIRST_STEPS = 8
 _MOST_ROWS = 4096
 _NARROW = 512  # bytes of a row
@@ -46,7 +44,7 @@ class Chunk:
 
     @classmethod
     def at(cls, rows: Any, earlier: "Chunk | None", whole: bool = False) -> "Chunk | None":
-        """The chunk that starts at the current step; None where steps are too tall or too few to gain by it.
+        """The chunk that starts at the current step; None where steps are too tall or too few to gain.
 
         Args:
             whole: no step is left out, so that the chunk may be as long as it can; of wide rows what is computed from
@@ -72,7 +70,7 @@ class Chunk:
 
 
 class Ahead:
-    """What one reader of a loop's items has computed for steps to come: the current chunk, and whether it pays.
+    """Results computed ahead for one reader of a loop's items: the current chunk, and whether it pays.
 
     Attributes:
         rows: the items; None where nothing is computed ahead.
@@ -127,7 +125,7 @@ def in_silence(fill: Callable[[], Any]) -> bool:
 
 
 class Looked:
-    """Rows of a table, looked up by a loop's items: items themselves, for what is computed of them.
+    """Rows of a table that were looked up by a loop's items, themselves items for what is computed from them.
 
     Attributes:
         last: the rows of the current step.
@@ -205,7 +203,7 @@ def looked_up(table: Any, index: Any) -> Any:
 
 
 def rows_of(batch: Any, root: Any) -> Any:
-    """The `RowSequence`, or rows looked up by them, that a batch is the current item of, if it is one."""
+    """The `RowSequence` or `Looked` of which a batch is the current item; None for any other batch."""
     found = root.items.get(id(batch))
     if found is None:
         return None

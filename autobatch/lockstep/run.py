@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, MappingView
+from collections.abc import Callable, Iterable, MappingView
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -16,6 +16,7 @@ from autobatch.batches.any_batch import Batch, batches_in, lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.packed import PackedBatch
 from autobatch.batches.result_form import in_form
 from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
@@ -23,9 +24,9 @@ from autobatch.core.config import config
 from autobatch.core.current import example, region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.memory import keep_freed_memory, write_all
+from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
-from autobatch.lockstep.argument_writes import apart_from, argument_writes
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.calls.functions import captures_lanes
 from autobatch.lockstep.example_columns import ExampleColumns, map_batches
@@ -38,8 +39,6 @@ from autobatch.tables.lookup import PendingRows
 
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 """Functions that have changed something outside of a call: they are watched at once."""
-
-__all__ = ["NoLockStep", "batch_size_of_call", "has_batch", "in_lock_step", "instead", "run"]
 
 MapColumns = Callable[..., tuple[list[Any], bool]]
 
@@ -118,7 +117,6 @@ def in_lock_step(
     convert: Any,
     is_local: Any,
     first: int = 0,
-    deadline: float | None = None,
 ) -> Any:
     """Call a function of one example on batches of `size` examples, all lanes at once.
 
@@ -127,7 +125,7 @@ def in_lock_step(
         convert: gives the lock-step form of a Python function; None for one that is not the user's. It raises NeedsLoop
             where a function has no lock-step form.
         is_local: whether a function changes nothing but its own variables.
-        first: the place of the first example in its batch; deadline: when to give up, by `time.perf_counter`.
+        first: the place of the first example in its batch.
 
     Raises:
         NoLockStep: it has no result in lock-step.
@@ -137,9 +135,7 @@ def in_lock_step(
     keep_freed_memory()
 
     def root(convert: Any) -> Root:
-        made = Root(size, call, convert, is_local)
-        made.deadline = deadline
-        return made
+        return Root(size, call, convert, is_local)
 
     try:
         try:
@@ -173,7 +169,7 @@ def instead(
     columns = ExampleColumns(function, args, kwargs)
     try:
         with region(None):
-            results, together = map_columns(function, columns.values(), columns.recorded(), columns.arguments_of)
+            results, together = map_columns(function, columns.values(), columns.shared, columns.arguments_of)
         way = _NEXT_WAY if together else _LAST_WAY
     except Exception:
         if not refused.failed:
@@ -346,7 +342,7 @@ def _is_made_of_lanes(value: Any) -> bool:
 
 
 def _show(prints: list[Any], size: int) -> None:
-    """What the lanes printed, in the order of the loop over the examples."""
+    """Print the lanes' output in the order of the loop over the examples."""
     if not prints:
         return
     places = [{int(owner): place for place, owner in enumerate(lanes)} for lanes, _, _ in prints]
@@ -361,7 +357,7 @@ def _lanes_of_keys(keys: np.ndarray) -> MaskedBatch:
 
 
 def _line_of(error: BaseException, function: Any) -> tuple[str, int]:
-    """The user's innermost line in the traceback of an error; the function's first, if it did not come that far."""
+    """The user's innermost line in an error's traceback; the function's first if it did not get that far."""
     if isinstance(error, NeedsLoop) and error.where is not None:
         return error.where
     code = getattr(function, "__code__", None)
@@ -375,3 +371,87 @@ def _line_of(error: BaseException, function: Any) -> tuple[str, int]:
             where = (filename, trace.tb_lineno)
         trace = trace.tb_next
     return where
+
+
+def argument_writes(entered: Iterable[tuple[Any, Any]], arguments: Any) -> list[tuple[Any, Any, Any]]:
+    """(array, where, value) for each array that was written to; its padding stays as it is.
+
+    Args:
+        entered: the batches among the arguments, each with what it is inside of the call.
+        arguments: all of the call.
+
+    Raises:
+        NeedsLoop: what is written shares memory with another argument, or cannot be written to.
+    """
+    found = []
+    for given, inside in entered:
+        write = _write(given, inside)
+        if write is not None:
+            found.append(write)
+    if found:
+        _require_apart([target for target, _, _ in found], arguments)
+    return found
+
+
+def apart_from(writes: list[tuple[Any, Any, Any]], result: Any) -> Any:
+    """The result, with copies of arrays that share memory with what is about to be written to.
+
+    Args:
+        writes: as `argument_writes` gives them.
+    """
+    targets = [target for target, _, _ in writes if isinstance(target, np.ndarray)]
+
+    def own(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return value.copy() if any(np.may_share_memory(value, each) for each in targets) else value
+        if isinstance(value, MaskedBatch):
+            value.data = own(value.data)
+            value.guard_data()
+        elif isinstance(value, PackedBatch):
+            value.values = own(value.values)
+        elif isinstance(value, ObjectBatch):
+            value.values = [map_tree(own, each) for each in value.values]
+        return value
+
+    return map_tree(own, result) if targets else result
+
+
+def _write(given: Any, inside: Any) -> tuple[Any, Any, Any] | None:
+    if isinstance(given, MaskedBatch):
+        if not getattr(inside, "_written", False):
+            return None  # its rows may be held in another way, though
+        old, new = given.data, inside.data
+    elif isinstance(given, PackedBatch):
+        old, new = given.values, inside.values
+    else:
+        return None  # lanes of objects: each write is refused
+    if new is old:
+        return None
+    new = new._ab_force() if hasattr(new, "_ab_force") else new
+    if is_boxed(new) and not is_boxed(old):
+        return None  # an array cannot hold a gradient
+    if np.shape(new) != np.shape(old) or isinstance(new, Batch):
+        raise NeedsLoop("a write into an argument whose data lies in another way")
+    if isinstance(given, MaskedBatch) and any(given.dims):
+        new = np.where(given.mask, new, old)
+    return old, ..., new
+
+
+def _require_apart(written: list[Any], arguments: Any) -> None:
+    """Raise NeedsLoop if a write could not be made, or would be one into another argument too."""
+    others = {id(leaf): leaf for leaf in leaves(arguments)}
+    arrays = [array for array in map(_memory, others.values()) if array is not None]
+    for target in written:
+        if not isinstance(target, np.ndarray):
+            continue
+        if not target.flags.writeable:
+            raise NeedsLoop("a write into an argument that is read-only")
+        if sum(np.may_share_memory(target, array) for array in arrays) > 1:  # itself, and another
+            raise NeedsLoop("a write into an argument that shares memory with another")
+
+
+def _memory(leaf: Any) -> np.ndarray | None:
+    """The array that an argument is, or lies in."""
+    if isinstance(leaf, MaskedBatch | PackedBatch):
+        leaf = leaf.data if isinstance(leaf, MaskedBatch) else leaf.values
+    return leaf if isinstance(leaf, np.ndarray) and leaf.size else None

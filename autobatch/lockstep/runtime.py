@@ -24,8 +24,6 @@ from autobatch.lockstep.values import items
 from autobatch.lockstep.values.lane_operators import BINARY, UNARY, getattribute, refuse_hooks
 from autobatch.lockstep.values.merging import UNBOUND
 
-__all__ = ["NAMES"]
-
 
 def refuse(what: str) -> Any:
     """Syntax that lanes cannot run together."""
@@ -120,7 +118,7 @@ _MANAGERS = (np.errstate, type(np.printoptions()), contextlib.nullcontext)
 
 
 def unpack(item: Any) -> Any:
-    """What a tuple target unpacks."""
+    """The values that a tuple target is unpacked from."""
     if isinstance(item, Batch) and not hasattr(item, "shape"):
         raise NeedsLoop("objects that differ by example are unpacked")
     return item
@@ -141,7 +139,7 @@ def all_of(function: Any, iterable: Any, step: Any) -> Any:
 
 
 def spread(iterable: Any) -> Any:
-    """What Python itself unpacks, to targets or as arguments."""
+    """A value in the form that Python itself unpacks, to targets or as arguments."""
     return iterable
 
 

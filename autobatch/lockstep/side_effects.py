@@ -32,8 +32,6 @@ from autobatch.lockstep.values.items import getitem, setattribute, setitem, upda
 from autobatch.lockstep.values.lane_operators import PLAIN, convertible, found, getattribute, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList
 
-__all__ = ["WATCHING", "Outside", "noting"]
-
 _DICTS = (dict, Counter, defaultdict)
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _NUMBERS = (int, float, complex, bool, str, bytes, np.generic, type(None))
@@ -77,7 +75,7 @@ class SideEffect:
 
 
 class Outside:
-    """What a call reads and changes outside of it.
+    """The reads and changes that a call makes outside of it.
 
     Attributes:
         effects: what is to be done at the end.
@@ -203,7 +201,7 @@ def _own(value: Any, source: Any, index: int, copies: dict[tuple[int, int], Any]
 
 
 def _now(effect: SideEffect, key: Any) -> Any:
-    """What an effect changes, as it was before the call."""
+    """The target of an effect, as it was before the call."""
     target = effect.target
     if effect.kind is _APPEND:
         return []
@@ -306,7 +304,7 @@ def _is_own(f: Any) -> bool:
 
 
 def noting(function: Callable[..., Any], deep: bool = True, count: int | None = None) -> Callable[..., Any]:
-    """A function that reads what it is given.
+    """A wrapper of a function that reads all of its arguments.
 
     Args:
         deep: whether it reads what is in that as well; count: how many of its arguments it reads.

@@ -5,9 +5,7 @@ class of one example whose float arrays are its parameters: whatever trains a di
 """
 
 import autobatch.ops.nn as _functions
-from autobatch.nn.attention import MultiHeadAttention
-from autobatch.nn.layers import Conv1d, Dropout, Embedding, LayerNorm, Linear
-from autobatch.nn.recurrent import GRU, LSTM
+from autobatch.nn.layers import GRU, LSTM, Conv1d, Dropout, Embedding, LayerNorm, Linear, MultiHeadAttention
 from autobatch.ops.nn import *  # noqa: F403
 
 __all__ = [

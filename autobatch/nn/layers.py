@@ -1,25 +1,24 @@
-"""Layers without a loop: Linear, Embedding, LayerNorm, Dropout, Conv1d; each a few lines of NumPy of one example."""
+"""The layers: each a class of one example, in a few lines of NumPy, whose float arrays are its parameters."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from autobatch.api.batch import batch
 from autobatch.errors import OptionError
-from autobatch.ops.nn.activations import dropout
-from autobatch.ops.nn.init import Initializer, normal, uniform, xavier_uniform
-from autobatch.ops.nn.normalisation import layer_norm
+from autobatch.ops.nn.activations import dropout, sigmoid
+from autobatch.ops.nn.init import Initializer, normal, orthogonal, uniform, xavier_uniform
+from autobatch.ops.nn.losses import causal_mask
+from autobatch.ops.nn.normalisation import layer_norm, softmax
 from autobatch.tables.table import EmbeddingTable
-
-__all__ = ["Conv1d", "Dropout", "Embedding", "LayerNorm", "Linear", "check_sizes", "seeds_from"]
 
 Seed = int | np.random.Generator | None
 
 
 def seeds_from(seed: Any, count: int) -> list[int]:
-    """As many seeds, from an integer, a generator that the layers of a model share, or NumPy's global generator."""
+    """`count` seeds, from an integer, a generator that the layers of a model share, or NumPy's global generator."""
     if seed is None:
         seed = int(np.random.randint(2**31))
     if not isinstance(seed, np.random.Generator):
@@ -228,3 +227,171 @@ class Conv1d:
         for k in range(1, width):
             out = out + y[k : k + count, k * outputs : (k + 1) * outputs]
         return out if self.bias is None else out + self.bias
+
+
+class MultiHeadAttention:
+    """Each row's mixture of all rows, for several heads (Vaswani et al. 2017).
+
+    Args:
+        size: of a row, before and after.
+        heads: into how many parts it is cut; a divisor of the size.
+        init, seed, dtype: as for `Linear`.
+
+    Attributes:
+        query, key, value, out: (size, size).
+        heads: how many.
+
+    Raises:
+        OptionError: a size that is no positive integer, or heads that do not divide it.
+
+    A call takes (t, size), and optionally `context`, (s, size), the rows to mix instead of the own ones; `causal=True`,
+    which lets a row look at those up to itself only; and `mask`, (t, s) bool, True where a row may look.
+
+    >>> MultiHeadAttention(8, heads=2, seed=0)(np.ones((5, 8), np.float32)).shape
+    (5, 8)
+    """
+
+    def __init__(
+        self,
+        size: int,
+        heads: int,
+        *,
+        init: Initializer | None = None,
+        seed: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        check_sizes(size=size, heads=heads)
+        if size % heads:
+            raise OptionError(f"heads={heads} for a size of {size}; expected a divisor of it")
+        init = init or xavier_uniform()
+        self.query, self.key, self.value, self.out = (init((size, size), own, dtype) for own in seeds_from(seed, 4))
+        self.heads = heads
+
+    @batch
+    def __call__(self, x: NDArray[Any], context: Any = None, mask: Any = None, causal: bool = False) -> NDArray[Any]:
+        rows = x if context is None else context
+        heads, size = self.heads, self.query.shape[0]
+        dim = size // heads
+        q = (x @ self.query).reshape(x.shape[0], heads, dim).transpose(1, 0, 2)
+        k = (rows @ self.key).reshape(rows.shape[0], heads, dim).transpose(1, 2, 0)
+        v = (rows @ self.value).reshape(rows.shape[0], heads, dim).transpose(1, 0, 2)
+        scores = q @ k * x.dtype.type(dim**-0.5)
+        if causal:
+            scores = causal_mask(scores)
+        if mask is not None:
+            scores = np.where(mask, scores, x.dtype.type(-np.inf))
+        return (softmax(scores) @ v).transpose(1, 0, 2).reshape(x.shape[0], size) @ self.out
+
+
+class Recurrent:
+    """The base of the recurrent layers: weights of `gates` gates, side by side."""
+
+    gates: ClassVar[int]
+
+    def __init__(
+        self,
+        inputs: int,
+        size: int,
+        *,
+        init: Initializer | None = None,
+        seed: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        check_sizes(inputs=inputs, size=size)
+        first, second = seeds_from(seed, 2)
+        self.w = (init or xavier_uniform())((inputs, self.gates * size), first, dtype)
+        self.u = orthogonal()((size, self.gates * size), second, dtype)
+        self.b = np.zeros(self.gates * size, dtype)
+        self.start_biases()
+
+    def start_biases(self) -> None:
+        """Set the biases that do not start at zero, and make those that only this layer has."""
+
+
+class LSTM(Recurrent):
+    """A long short-term memory over the rows of (t, inputs) (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
+
+    The gates are torch's, in its order (input, forget, cell, output), so that its weights fit, transposed.
+
+    Args:
+        inputs, size: of a row, and of the state.
+        init: of the weights for a row, by default `ab.nn.init.xavier_uniform()`; those for the state are orthogonal.
+            The bias of the forget gate starts at one, the others at zero (Jozefowicz et al. 2015).
+        seed, dtype: as for `Linear`.
+
+    Attributes:
+        w: (inputs, 4 · size). u: (size, 4 · size). b: (4 · size,).
+
+    Raises:
+        OptionError: a size that is no positive integer.
+
+    A call gives (states, (h, c)): the state after each row, (t, size), and the last one; `state=(h, c)` starts from
+    another than zeros.
+
+    >>> states, (h, c) = LSTM(3, 4, seed=0)(np.ones((5, 3), np.float32))
+    >>> states.shape, bool((states[-1] == h).all())
+    ((5, 4), True)
+    """
+
+    gates = 4
+
+    def start_biases(self) -> None:
+        """The forget gate's at one."""
+        self.b.reshape(self.gates, -1)[1] = 1
+
+    @batch
+    def __call__(self, xs: NDArray[Any], state: Any = None) -> Any:
+        w, u, b, size = self.w, self.u, self.b, self.u.shape[0]
+        h, c = (np.zeros(size, w.dtype), np.zeros(size, w.dtype)) if state is None else state
+        states = []
+        for x in xs:
+            z = x @ w + h @ u + b
+            i, f, g, o = z[:size], z[size : 2 * size], z[2 * size : 3 * size], z[3 * size :]
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            h = sigmoid(o) * np.tanh(c)
+            states.append(h)
+        return np.stack(states) if states else np.zeros((0, size), w.dtype), (h, c)
+
+
+class GRU(Recurrent):
+    """Gated recurrent units over the rows of (t, inputs) (Cho et al. 2014).
+
+    The gates are torch's, in its order (reset, update, new), with the reset gate after the product, so that its weights
+    fit, transposed.
+
+    Args:
+        inputs, size, init, seed, dtype: as for `LSTM`.
+
+    Attributes:
+        w: (inputs, 3 · size). u: (size, 3 · size). b: (3 · size,), for a row. d: (3 · size,), for the state.
+
+    Raises:
+        OptionError: a size that is no positive integer.
+
+    A call gives (states, h): the state after each row, (t, size), and the last one; `state=h` starts from another than
+    zeros.
+
+    >>> states, h = GRU(3, 4, seed=0)(np.ones((5, 3), np.float32))
+    >>> states.shape, h.shape
+    ((5, 4), (4,))
+    """
+
+    gates = 3
+
+    def start_biases(self) -> None:
+        """The initial biases of the state's product, beside those of the row's."""
+        self.d = np.zeros_like(self.b)
+
+    @batch
+    def __call__(self, xs: NDArray[Any], state: Any = None) -> Any:
+        w, u, b, d, size = self.w, self.u, self.b, self.d, self.u.shape[0]
+        h = np.zeros(size, w.dtype) if state is None else state
+        states = []
+        for x in xs:
+            y, z = x @ w + b, h @ u + d
+            r = sigmoid(y[:size] + z[:size])
+            keep = sigmoid(y[size : 2 * size] + z[size : 2 * size])
+            n = np.tanh(y[2 * size :] + r * z[2 * size :])
+            h = (1 - keep) * n + keep * h
+            states.append(h)
+        return np.stack(states) if states else np.zeros((0, size), w.dtype), h

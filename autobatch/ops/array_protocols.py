@@ -33,8 +33,6 @@ from autobatch.ops.rules.dispatch import (
     top_box,
 )
 
-__all__ = ["ArrayFace", "StandIn", "call_ufunc", "iterate"]
-
 _REDUCE = {
     np.add: np.sum,
     np.multiply: np.prod,
@@ -49,7 +47,7 @@ _NO_OPTION = {"where": True, "casting": "same_kind", "order": "K", "subok": True
 
 
 def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `__array_ufunc__` returns for operands of which some are ours.
+    """The result of `__array_ufunc__` for operands of which some are ours.
 
     Raises:
         Declined: a method, an option or a ufunc that has no rule.
@@ -96,7 +94,7 @@ def _of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _method(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The method of ndarray whose arguments are those of a NumPy function behind its first."""
+    """The ndarray method that takes the arguments of a NumPy function after its first."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return FUNCTIONS.get(function, function)(self, *args, **kwargs)

@@ -15,15 +15,12 @@ from numpy.typing import DTypeLike
 from autobatch.core import models, pytree
 from autobatch.core.abstract_eval import check_plain, dtype_of, shape_of
 from autobatch.core.op import is_boxed
-from autobatch.core.threads import thread_count
+from autobatch.core.threads import holding, thread_count
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_number
-from autobatch.optim.keyed_steps import keyed_steps
-from autobatch.optim.row_threads import RowStep, Running, call_each, make_step, run_steps, squares
+from autobatch.optim.row_threads import RowStep, Running, call_each, keyed_steps, make_step, run_steps, squares
 from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
-
-__all__ = ["Leaf", "Optimizer", "Schedule", "check", "is_parameter", "paired", "state_like", "step_of"]
 
 
 @dataclasses.dataclass(slots=True)
@@ -134,7 +131,7 @@ def _check(leaf: Leaf, by_row: bool) -> None:
 
 
 def _check_keyed(leaf: Leaf, by_row: bool) -> None:
-    """As `_check`, of a table of keys, whose state lies in it."""
+    """`_check` for a table of keys, which holds its state itself."""
     value, grad, path = leaf.value, leaf.grad, leaf.path
     if not isinstance(grad, SparseRows) or grad.num_rows is not None:
         raise ShapeError(
@@ -151,7 +148,7 @@ def _check_keyed(leaf: Leaf, by_row: bool) -> None:
 
 
 def _memory_of(value: Any) -> Any:
-    """What two parameters have in common that are one: the table, or where an array lies; None for numbers."""
+    """A key that two parameters have in common if they are the same table or memory; None for numbers."""
     weights = value.weights if isinstance(value, EmbeddingTable) else value
     if isinstance(weights, np.ndarray):
         return (weights.__array_interface__["data"][0], weights.shape, weights.strides) if weights.size else None
@@ -179,7 +176,7 @@ def _described(value: Any) -> str:
 
 
 def step_of(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep | None, Callable[[], Any]]:
-    """What a kernel has to do for one leaf, and what then gives the updated leaf.
+    """The kernel steps for one leaf, and a function that gives the updated leaf.
 
     Arrays and tables are written in place; a number is returned anew.
     """
@@ -221,7 +218,7 @@ def check(name: str, value: Any, *, below: float = math.inf) -> None:
 
 @dataclasses.dataclass(kw_only=True)
 class Optimizer(abc.ABC):
-    """What the optimisers share: state of the parameters' structure, and an update in place.
+    """The base of the optimisers: state in the structure of the parameters, and updates in place.
 
     Parameters are a tree (dict, list, tuple, namedtuple, dataclass) of float arrays, `EmbeddingTable`s and float
     numbers; other leaves are left alone. A gradient is dense, `SparseRows` or None (no update). Of a table only the
@@ -254,7 +251,7 @@ class Optimizer(abc.ABC):
     state_dtype: DTypeLike | None = None
 
     def __post_init__(self) -> None:
-        """For what fields have to be together; each by itself is checked when it is set."""
+        """Check fields that have to fit together; each by itself is checked when it is set."""
         return
 
     def __setattr__(self, name: str, value: Any) -> None:  # by __init__, and where a training loop sets lr
@@ -322,7 +319,7 @@ class Optimizer(abc.ABC):
         return pytree.unflatten(models.as_dicts(structure), out)
 
     def _fill(self, slot: str) -> float:
-        """What a slot starts from."""
+        """The initial value of a slot."""
         return 0.0
 
     def update(
@@ -386,7 +383,7 @@ class Optimizer(abc.ABC):
         before = whole_number(state["step"], "state['step']")
         tables = {id(leaf.value): leaf.value for leaf in leaves if leaf.grad is not None and is_keyed(leaf.value)}
         step = functools.partial(self._take_step, leaves, structure, memory, before, how, params, state)
-        return _holding([lock for key in sorted(tables) for lock in tables[key].locks], step)
+        return holding([lock for key in sorted(tables) for lock in tables[key].locks], step)
 
     def _take_step(
         self,
@@ -483,14 +480,6 @@ class Optimizer(abc.ABC):
     @abc.abstractmethod
     def _step(self, step: int, lr: float) -> tuple[Callable[..., None], Callable[[Any], Sequence[Any]]]:
         """The kernel of the step number `step` (from 1), and its numbers, made with a dtype's constructor."""
-
-
-def _holding(locks: Sequence[Any], call: Callable[[], T]) -> T:
-    """`call()` with all of the locks held, and let go of whatever happens."""
-    if not locks:
-        return call()
-    with locks[0]:
-        return _holding(locks[1:], call)
 
 
 def _check_state_dtype(given: Any) -> None:

@@ -24,9 +24,9 @@ from autobatch.kernels.jit import Kernel
 from autobatch.kernels.segment_reductions import segment_sum
 from autobatch.kernels.sparse_gradients import add_spread, row_squares
 from autobatch.kernels.vectors import VectorLayout
+from autobatch.tables.keyed.partitioned import PartitionedVariable
+from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.sparse import Indexer, SparseRows
-
-__all__ = ["RowStep", "Running", "call_each", "make_step", "run_steps", "squares"]
 
 _CHUNK = 1 << 16  # elements that one task updates
 _CACHED = 1 << 22  # bytes of sums that are kept for a whole step
@@ -159,7 +159,7 @@ def squares(step: RowStep) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Running:
-    """How steps are run, which changes nothing in what they give.
+    """How steps are run; it changes no result.
 
     Attributes:
         threads: how many at most; None: as many as there are cores, where there is enough to do.
@@ -259,3 +259,34 @@ def _lanes_past_cache(step: RowStep) -> VectorLayout | None:
     if (address | stride | step.width * weights.itemsize) % size:
         return None
     return VectorLayout(weights.dtype.str[1:], size // weights.itemsize)
+
+
+def keyed_steps(
+    table: EmbeddingVariable | PartitionedVariable,
+    state: Sequence[Any],
+    grad: SparseRows,
+    by_row: bool,
+    indexer: Indexer | None,
+) -> tuple[list[RowStep], list[Callable[[], None]]]:
+    """The kernel steps for the parts of a table of keys, and functions that end the parts without a key.
+
+    The table's locks are held until all of it is done, or given up.
+    """
+    steps, ends = [], []
+    for part, own in table.split(grad):
+        update = part.start_update(own)
+        arrays = [part.slot_array(slot, by_row) for slot in state]
+        memory = indexer if part is table else None
+        step = make_step(part.row_array, arrays, update.grad, by_row, memory, update.rows_of)
+        if step is None:
+            ends.append(update.finish)
+        else:
+            step.finish = functools.partial(_finish, step.finish, update.finish)
+            steps.append(step)
+    return steps, ends
+
+
+def _finish(write_back: Callable[[], None] | None, seen: Callable[[], None]) -> None:
+    if write_back is not None:
+        write_back()
+    seen()

@@ -12,8 +12,6 @@ from autobatch.ray.messages import Failed, Pull, Push, Reply, ShardRequest, Sum,
 from autobatch.ray.tree_sums import Block, Values
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["Communicator", "owners_of"]
-
 
 class Communicator(abc.ABC):
     """The other workers and the owners of the variables' shards, as one worker sees them.

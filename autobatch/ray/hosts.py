@@ -1,13 +1,16 @@
-"""Where the workers and shards of a training are, as what leads it sees them: `Training`, `Start`, `Lost`."""
+"""Where the workers and shards of a training are, as what leads it sees them; `LocalTraining`: in this process."""
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from autobatch.ray.training_worker import TrainingPlan
+from autobatch.checkpoint.checkpoints import Checkpoints
+from autobatch.ray.local_communicator import LocalCommunicator
+from autobatch.ray.shard import Shard
+from autobatch.ray.sharded_checkpoints import restored_shard, shard_folder
+from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
 from autobatch.tables.keyed.partitioned import PartitionedVariable
-
-__all__ = ["Lost", "Start", "Training"]
 
 
 class Lost(Exception):  # noqa: N818  # what happened, to be mended
@@ -16,7 +19,7 @@ class Lost(Exception):  # noqa: N818  # what happened, to be mended
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What a training begins from, or goes on from.
+    """The state from which a training begins, or goes on.
 
     Attributes:
         step: the next. dense, state: of what is no variable.
@@ -35,25 +38,91 @@ class Start:
 
 
 class Training(Protocol):
-    """Where workers and shards are."""
+    """The workers and shards of a training."""
 
     workers: int
     shards: int
 
     def start(self, plan: TrainingPlan, start: Start) -> None:
-        """Make workers and shards, in place of those that are there."""
+        """Make workers and shards, replacing any there are."""
 
     def run(self, first: int, last: int) -> list[float]:
         """Have the workers take steps; the losses. Raises `Lost`."""
 
     def save(self, folder: str, committed: Sequence[int], keep: int) -> None:
-        """Have every shard save what it has. Raises `Lost`."""
+        """Let every shard save its part. Raises `Lost`."""
 
     def dense(self) -> tuple[list[Any], Any]:
-        """What every worker has: the leaves that are no variables, and their state. Raises `Lost`."""
+        """The leaves that are no variables, and their state, equal on every worker. Raises `Lost`."""
 
     def variables(self) -> tuple[dict[str, list[Any]], Any]:
         """The shards' parts of each variable, and the state of one of them. Raises `Lost`."""
 
     def stop(self) -> None:
         """End all of it."""
+
+
+def shard_of(plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any = None) -> Shard:
+    """A shard as a training starts it.
+
+    Args:
+        start: what it begins from. parts: the shard's part of each variable, by name; None: they are in the checkpoint.
+    """
+    slots = start.slots
+    if parts is None:
+        assert start.folder is not None
+        tables, slots = restored_shard(start.folder, start.step, start.saved_in, index, shards)
+        parts = dict(zip(plan.variables, tables, strict=True))
+    return Shard(workers, parts, plan.optimizer, copy.deepcopy(slots), start.step, plan.staleness)
+
+
+class LocalTraining:
+    """A training in this process.
+
+    Args:
+        group: what its messages go through.
+    """
+
+    def __init__(self, group: LocalCommunicator) -> None:
+        self.group = group
+        self.workers, self.shards = group.workers, group.shards
+        self._workers: list[TrainingWorker] = []
+        self._savers: list[Checkpoints] = []
+
+    def start(self, plan: TrainingPlan, start: Start) -> None:
+        """Make workers and shards."""
+        self.stop()
+        shards = []
+        for i in range(self.shards):
+            parts = None if start.variables is None else {name: x.parts[i] for name, x in start.variables.items()}
+            shards.append(shard_of(plan, start, i, self.shards, self.workers, parts))
+        self.group.begin(shards)
+        self._workers = [
+            TrainingWorker(plan, member, *copy.deepcopy((start.dense, start.state))) for member in self.group.members
+        ]
+
+    def run(self, first: int, last: int) -> list[float]:
+        """Take steps."""
+        return self.group.run(lambda member: self._workers[member.rank].run(first, last))[0]
+
+    def save(self, folder: str, committed: Sequence[int], keep: int) -> None:
+        """Have every shard save."""
+        if not self._savers:
+            self._savers = [Checkpoints(shard_folder(folder, self.shards, i)) for i in range(self.shards)]
+        for shard, saver in zip(self.group.shard_objects, self._savers, strict=True):
+            shard.save(saver, committed, keep)
+
+    def dense(self) -> tuple[list[Any], Any]:
+        """The first worker's dense leaves, and their state."""
+        return self._workers[0].dense, self._workers[0].state
+
+    def variables(self) -> tuple[dict[str, list[Any]], Any]:
+        """The shards' parts of each variable, and the state of one of them."""
+        shards = self.group.shard_objects
+        return {name: [shard.tables[name] for shard in shards] for name in shards[0].tables}, shards[0].state
+
+    def stop(self) -> None:
+        """Let go of the folders, and of the memory of variables, which no collection of garbage has to find."""
+        for saver in self._savers:
+            saver.close()
+        self._savers, self._workers, self.group.shard_objects = [], [], []

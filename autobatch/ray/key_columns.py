@@ -1,5 +1,6 @@
 """Which keys a batch will look up: what its user says, or what was seen to be looked up in earlier batches."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,8 +13,6 @@ from autobatch.core.pytree import flatten, paths
 from autobatch.errors import OptionError
 from autobatch.ray.shard import is_among
 from autobatch.tables.sparse import first_seen
-
-__all__ = ["KeyColumns"]
 
 
 class KeyColumns:
@@ -52,7 +51,7 @@ class KeyColumns:
         }
 
     def learn(self, name: str, batch: Any, asked: list[np.ndarray]) -> None:
-        """Note what was looked up in a variable for a batch, of which not all was foreseen."""
+        """Note the look-ups of a batch in a variable, of which not all were foreseen."""
         if self._given is not None:
             return
         columns = self._columns.setdefault(name, {})
@@ -98,3 +97,18 @@ def _numbers(leaf: Any) -> np.ndarray | None:
     if not isinstance(leaf, np.ndarray | np.integer) or leaf.dtype.kind not in "iu":
         return None
     return np.asarray(leaf).reshape(-1)
+
+
+_STEP = re.compile(r"\['?(.*?)'?\]|\.(\w+)")
+
+
+def place_name(path: str, between: str, whole: str) -> str:
+    """The name of a place, as `pytree.paths` says it.
+
+    Args:
+        between: what stands between a key and the next. whole: the name of the tree itself.
+
+    >>> place_name("['tables'][0].users", "/", "params"), place_name("", ".", "result")
+    ('tables/0/users', 'result')
+    """
+    return between.join(key or attribute for key, attribute in _STEP.findall(path)) or whole

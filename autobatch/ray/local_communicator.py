@@ -16,8 +16,6 @@ from autobatch.ray.communicator import Communicator
 from autobatch.ray.messages import Reply, ShardRequest
 from autobatch.ray.shard import Shard
 
-__all__ = ["LocalCommunicator"]
-
 
 class _Stopped(BaseException):
     """A worker is ended because another one failed."""

@@ -8,8 +8,6 @@ import numpy as np
 from autobatch.ray.tree_sums import Block, Values
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["Done", "Failed", "Pull", "PulledRows", "Push", "Reply", "ShardRequest", "Sum", "nbytes"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pull:
@@ -27,7 +25,7 @@ class Pull:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Push:
-    """A worker's part of the gradients of a step: what is left of its blocks of parts, this shard's share of it."""
+    """A worker's share of a step's gradients for one shard: its unmerged blocks of parts."""
 
     step: int
     blocks: list[Block]
@@ -43,7 +41,7 @@ class Sum:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardRequest:
-    """What is sent to a shard, perhaps more than once.
+    """A message to a shard, perhaps sent more than once.
 
     Attributes:
         sender: the worker's rank. number: counts its requests. answered: it has the answers to all before this one.
@@ -87,7 +85,7 @@ class Failed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reply:
-    """What comes back to a worker."""
+    """A message back to a worker."""
 
     sender: int
     number: int

@@ -11,11 +11,9 @@ from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows, first_seen
 
-__all__ = ["PulledTable"]
-
 
 class PulledTable(KeyedTable):
-    """Rows that were pulled for a step, by their keys. A key that is looked up and not there is pulled then.
+    """A table of rows that were pulled for a step; a key that is looked up and missing is pulled then.
 
     Args:
         like: a variable of the same dim, dtype and key dtype. pull: `pull(keys)` gives the rows of distinct keys.
@@ -82,6 +80,8 @@ class PulledTable(KeyedTable):
         )
 
     row_addresses = keys = contains = assign = write = __array__ = __len__ = _no
+    _inserting = _assigning = _removing = _shrinking = insert = remove = shrink = _no
+    locks = property(_no)
 
     def __repr__(self) -> str:
         return f"PulledTable({self.shape[0]} rows, dim={self.dim}, dtype={self.dtype})"

@@ -10,8 +10,6 @@ from typing import Any
 from autobatch.errors import UnsupportedError
 from autobatch.ray.hosts import Lost
 
-__all__ = ["losses_of_processes", "ray_session"]
-
 _DEFAULTS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 
 
@@ -55,7 +53,7 @@ def ray_session(workers: int | None = None) -> Any:
 
 @contextlib.contextmanager
 def losses_of_processes() -> Iterator[None]:
-    """Turn what Ray raises into `Lost` where processes are gone, and into what the user's code raised where it did.
+    """Turn Ray's errors into `Lost` where processes are gone, and into the user's error where his code raised.
 
     Raises:
         Lost: an actor, its machine, or an object that one held is gone.

@@ -13,16 +13,13 @@ from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.core.config import options
 from autobatch.errors import OptionError
 from autobatch.ray.communicator import Communicator
-from autobatch.ray.hosts import Start
-from autobatch.ray.local_training import shard_of
+from autobatch.ray.hosts import Start, shard_of
 from autobatch.ray.messages import Reply, ShardRequest
 from autobatch.ray.ray_session import losses_of_processes, ray_session
 from autobatch.ray.shard import Shard
 from autobatch.ray.sharded_checkpoints import shard_folder
 from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
 from autobatch.tables.sparse import SparseRows
-
-__all__ = ["RayTraining", "owned"]
 
 _AT_ONCE = 100_000  # requests that wait in a shard
 
@@ -95,7 +92,7 @@ class WorkerActor:
         return self._worker.run(first, last)
 
     def dense(self) -> tuple[list[Any], Any]:
-        """What every worker has."""
+        """The leaves that are no variables, and their state."""
         return self._worker.dense, self._worker.state
 
     def traffic(self) -> dict[str, int]:
@@ -144,7 +141,7 @@ class RayTraining:
             self._get([actor.process.remote() for actor in (*self._shards, *self._workers)])
 
     def _get(self, results: Any) -> Any:
-        """What actors return; the first that fails counts, for the others may wait for it."""
+        """The results of actor calls; the first failure is raised, since the others may wait for it."""
         import ray  # noqa: PLC0415
 
         with losses_of_processes():
@@ -163,16 +160,16 @@ class RayTraining:
         self._get([shard.save.remote(folder, list(committed), keep) for shard in self._shards])
 
     def dense(self) -> tuple[list[Any], Any]:
-        """What the first worker has."""
+        """The first worker's dense leaves, and their state."""
         return owned(self._get([self._workers[0].dense.remote()])[0])
 
     def variables(self) -> tuple[dict[str, list[Any]], Any]:
-        """What the shards have."""
+        """The shards' parts of each variable, and the state of one of them."""
         found = self._get([shard.variables.remote() for shard in self._shards])
         return {name: [tables[name] for tables, _ in found] for name in found[0][0]}, found[0][1]
 
     def traffic(self) -> list[dict[str, int]]:
-        """What each worker has sent and received."""
+        """Messages and bytes that each worker has sent and received."""
         return self._get([worker.traffic.remote() for worker in self._workers])
 
     def stop(self) -> None:
@@ -188,7 +185,7 @@ class RayTraining:
 
 
 def owned(message: Any) -> Any:
-    """The same with arrays that can be written to; those that Ray gives lie in memory that all processes read."""
+    """The same tree with writable copies of arrays: Ray's lie in memory that all processes read."""
     if isinstance(message, np.ndarray):
         return message if message.flags.writeable else message.copy()
     if isinstance(message, SparseRows):

@@ -17,12 +17,10 @@ from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, 
 from autobatch.ray.tree_sums import Block, TreeSum, Values
 from autobatch.tables.sparse import SparseRows, first_seen
 
-__all__ = ["Shard", "is_among"]
-
 
 @dataclasses.dataclass(slots=True)
 class _Early:
-    """PulledRows that were pulled before the last update that they should have seen.
+    """A pull that came before the last update that it should have seen.
 
     Attributes:
         fresh: which of the keys have been answered, and not been updated since.
@@ -37,7 +35,7 @@ class _Early:
 
 
 class Shard:
-    """A part of the variables of a training, and the sums of the other gradients that it is asked for.
+    """One part of a training's variables, and the sums of the dense gradients that it is asked for.
 
     Args:
         workers: how many there are. tables: the shard's part of each variable, by name.
@@ -69,7 +67,7 @@ class Shard:
         self._before: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=history)
 
     def receive(self, request: ShardRequest) -> list[Reply]:
-        """What is to be sent now: the answer, and the answers that waited for this."""
+        """The replies to send now: the answer to this request, and those that waited for it."""
         sender, number = request.sender, request.number
         answers = self._answers[sender]
         if number < self._forgotten[sender]:
@@ -151,7 +149,7 @@ class Shard:
         return rows
 
     def _being_read(self, name: str, first: int, last: int) -> list[np.ndarray]:
-        """The keys that steps read whose gradients have not come: those are what updates will change."""
+        """The keys read by steps whose gradients have not come yet: the next updates change these."""
         return [keys for step in range(first, last) for keys in self._read.get(step, {}).get(name, ())]
 
     def _update(self, total: Values) -> None:
@@ -174,7 +172,7 @@ class Shard:
                 early.fresh &= ~is_among(early.keys, [grad.ids])
 
     def _late(self, senders: Iterable[int]) -> dict[int, dict[int, Any]]:
-        """For each worker what it pulled too early, and is as it wanted it now."""
+        """For each worker the rows that it pulled too early."""
         out: dict[int, dict[int, Any]] = {sender: {} for sender in senders}
         for early in self._early:
             if early.version == self.step:
@@ -187,7 +185,7 @@ class Shard:
     # Saving, while no request is on its way.
 
     def save(self, saver: Any, committed: Sequence[int], keep: int) -> None:
-        """Save the shard's part; checkpoints that are no one's yet do not push out those that are.
+        """Save the shard's part; uncommitted checkpoints do not push out committed ones.
 
         Args:
             saver: the shard's own `ab.Checkpoints`. committed: the steps of the training that can be restored.
@@ -197,7 +195,7 @@ class Shard:
 
 
 def is_among(keys: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
-    """Which of the keys are among other keys; int64 and uint64 of the same bits are one.
+    """Whether each key is among other keys; int64 and uint64 of the same bits are one.
 
     >>> is_among(np.array([4, 8, 5]), [np.array([5, 4]), np.array([9])])
     array([ True, False,  True])

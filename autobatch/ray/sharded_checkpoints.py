@@ -22,11 +22,9 @@ from autobatch.errors import CheckpointError, OptionError
 from autobatch.ray.communicator import owners_of
 from autobatch.tables.stored import StoredBlock
 
-__all__ = ["ShardedCheckpoints", "restored_shard", "shard_folder"]
-
 
 class ShardedCheckpoints:
-    """What the process that leads a training has of its checkpoints.
+    """The checkpoints of a training, for the process that leads it.
 
     Args:
         given: an `ab.Checkpoints`, or the folder of one; None: nothing is saved.
@@ -44,16 +42,16 @@ class ShardedCheckpoints:
 
     @property
     def folder(self) -> str | None:
-        """Where they are."""
+        """The folder of the checkpoints."""
         return None if self._saver is None else self._saver.folder
 
     @property
     def keep(self) -> int:
-        """How many stay."""
+        """The number of checkpoints to keep."""
         return 0 if self._saver is None else self._saver.keep
 
     def steps(self) -> list[int]:
-        """Those that can be restored."""
+        """The steps that can be restored."""
         return [] if self._saver is None else self._saver.steps()
 
     def restore(self) -> Any:
@@ -86,7 +84,7 @@ class ShardedCheckpoints:
 
 
 def shard_folder(folder: str, shards: int, index: int) -> str:
-    """Where a shard saves.
+    """The folder in which a shard saves.
 
     >>> shard_folder("run", 4, 1)
     'run/shards-4/1'
@@ -138,7 +136,7 @@ def _empty_like(table: Any, before: int, now: int) -> Any:
 
 
 def _mine(blocks: Iterator[StoredBlock], index: int, shards: int) -> Iterator[StoredBlock]:
-    """What of the blocks belongs to a shard."""
+    """The rows of the blocks that belong to a shard."""
     for block in blocks:
         at = np.flatnonzero(owners_of(block.keys, shards) == index)
         slots = {name: rows[at] for name, rows in block.slots.items()}

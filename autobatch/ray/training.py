@@ -15,17 +15,14 @@ from autobatch.core import models, pytree
 from autobatch.core.config import current
 from autobatch.errors import CheckpointError, OptionError, UnsupportedError
 from autobatch.optim.base import Optimizer
-from autobatch.ray.hosts import Lost, Start, Training
+from autobatch.ray.hosts import LocalTraining, Lost, Start, Training
+from autobatch.ray.key_columns import place_name
 from autobatch.ray.local_communicator import LocalCommunicator
-from autobatch.ray.local_training import LocalTraining
-from autobatch.ray.place_names import place_name
 from autobatch.ray.ray_training import RayTraining
 from autobatch.ray.sharded_checkpoints import ShardedCheckpoints
 from autobatch.ray.training_worker import TrainingPlan
 from autobatch.tables.keyed.face import KeyedTable
 from autobatch.tables.keyed.partitioned import PartitionedVariable
-
-__all__ = ["batches_of", "train"]
 
 
 def train(

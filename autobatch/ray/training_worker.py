@@ -24,14 +24,12 @@ from autobatch.ray.pulled_table import PulledTable
 from autobatch.ray.tree_sums import Block, TreeSum, Values, share, without_negative_zeros
 from autobatch.tables.sparse import SparseRows, first_seen
 
-__all__ = ["TrainingPlan", "TrainingWorker"]
-
 _WORTH_CUTTING = 1 << 16  # bytes of a gradient from which on all shards add up a part of it
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPlan:
-    """What all workers of a training know.
+    """The plan of a training, equal on all workers.
 
     Attributes:
         loss: `loss(params, batch)`. data: `data(step)` gives the batch of a step, all of it.
@@ -72,7 +70,7 @@ class _Rows:
 
 @dataclasses.dataclass(slots=True)
 class _Reading:
-    """Where a worker is: the step that it computes, and after how many updates that reads rows."""
+    """A worker's position: the step that it computes, and after how many updates that reads rows."""
 
     step: int = 0
     version: int = 0
@@ -181,7 +179,7 @@ class TrainingWorker:
         self._coming[step] = coming
 
     def _receive(self, step: int) -> None:
-        """Put the rows of a step where they belong; those that are being updated come with the update."""
+        """Store the rows of a step; rows that are being updated come with the update."""
         coming = self._coming[step]
         if not coming.numbers:
             return
@@ -256,7 +254,7 @@ class TrainingWorker:
         self._pushed[step] = [self.communicator.post(shard, Push(step, shares[shard])) for shard in range(shards)]
 
     def _split(self, values: Values) -> list[Values]:
-        """What each shard adds up: rows of its keys, and of the other leaves whole ones or equal pieces."""
+        """The parts that each shard adds up: rows of its keys, and of the other leaves whole ones or equal pieces."""
         shards = self.communicator.shards
         out: list[Values] = [{} for _ in range(shards)]
         for name, value in values.items():

@@ -11,8 +11,6 @@ import numpy as np
 
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["Block", "TreeSum", "Values", "add", "share"]
-
 Values = dict[Any, Any]  # by name: an array, or SparseRows of distinct ids
 Block = tuple[int, int, Values]  # the sum of the parts place * 2**level to (place + 1) * 2**level - 1
 
@@ -33,7 +31,7 @@ class TreeSum:
         self._blocks: dict[tuple[int, int], Values] = {}
 
     def add(self, level: int, place: int, values: Values) -> None:
-        """Take in a block, and put it together with the one beside it where that is there."""
+        """Add a block, and merge it with its sibling where that is there."""
         while (beside := self._blocks.pop((level, place ^ 1), None)) is not None:
             values = _merged(beside, values) if place & 1 else _merged(values, beside)
             level, place = level + 1, place >> 1
@@ -44,7 +42,7 @@ class TreeSum:
         return ((level, place, values) for (level, place), values in sorted(self._blocks.items()))
 
     def whole(self) -> Values:
-        """The sum of all parts: what has nothing beside it goes up the tree as it is."""
+        """The sum of all parts; a block without a sibling goes up the tree unchanged."""
         while len(self._blocks) > 1:
             level, place = min(self._blocks)
             self.add(level + 1, place >> 1, self._blocks.pop((level, place)))
@@ -67,7 +65,7 @@ def add(x: Any, y: Any) -> Any:
 
 
 def share(count: int, parts: int, part: int) -> slice:
-    """Which of so many things belong to a part, all of them in order and as equally as can be.
+    """One of `parts` consecutive slices of `range(count)`, as equal as can be.
 
     >>> [share(10, 4, part) for part in range(4)]
     [slice(0, 2, None), slice(2, 5, None), slice(5, 7, None), slice(7, 10, None)]

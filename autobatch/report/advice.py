@@ -8,8 +8,6 @@ from autobatch.core.diagnostics import remedy
 from autobatch.report.line_profile import Figures
 from autobatch.report.source_lines import Source, enclosing_loops, names_read, names_set
 
-__all__ = ["Facts", "advice"]
-
 Advice = tuple[str, str]
 _MANY_STEPS = 8  # launches of one line, from which on it is worth a thought
 _FEW = 16  # examples, below which there is little to gain from running them together
@@ -17,7 +15,7 @@ _FEW = 16  # examples, below which there is little to gain from running them tog
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What is known of the whole call: its way, in words, how many examples it had, {way: why it is not possible}."""
+    """Facts about the whole call: its way, in words, its number of examples, {way: why it is not possible}."""
 
     way: str
     examples: int

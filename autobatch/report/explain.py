@@ -20,8 +20,6 @@ from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures,
 from autobatch.report.source_lines import Section, source_of
 from autobatch.report.summary import Forced, Launch, Line, Report
 
-__all__ = ["WatchedCalls", "explain", "watching"]
-
 _PARTS = ("_ab_body", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # of functions, which are shown whole
 _WORTH = 0.04  # of the time, from which on a line's steps are worth a word
 _FLY, _LOOP, _COMPILED, _LOCKSTEP = NAMES["fly"], NAMES["loop"], NAMES["compiled"], NAMES["lockstep"]
@@ -75,7 +73,7 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
 
 
 class WatchedCalls:
-    """What is seen of the calls in a block of code.
+    """The observations of the calls in a block of code.
 
     Attributes:
         ran: how calls ran, in the order of their ends; notes: what fell back; profile: where the time went.
@@ -87,7 +85,7 @@ class WatchedCalls:
         self.examples: int | None = None
 
     def report(self, f: Any = None) -> Report:
-        """All of it as one report, of the function that was called last where none is given."""
+        """All observations as one report, by default of the function that was called last."""
         last = self.ran[-1] if self.ran else Ran("fly", "", f, Stats(), {})
         stats = _together([each.stats for each in self.ran]) if len(self.ran) > 1 else last.stats
         way, profile = NAMES[last.way], self.profile
@@ -105,7 +103,6 @@ class WatchedCalls:
             forced=tuple(forced),
             fallbacks=fallbacks,
             bound=stats.bound,
-            replayed=stats.replayed,
             way=way,
             why=last.why,
             costs={NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None},
@@ -159,10 +156,10 @@ def _untried(ran: Ran) -> tuple[str, ...]:
 
 
 def _together(found: Sequence[Stats]) -> Stats:
-    """What several calls launched."""
+    """The launches of several calls, added up."""
     out = Stats()
     for stats in {id(each): each for each in found}.values():
-        for name in ("launches", "bound", "calls", "rounds", "reads", "replayed"):
+        for name in ("launches", "bound", "calls", "rounds", "reads"):
             setattr(out, name, getattr(out, name) + getattr(stats, name))
         for key, (calls, launches, seconds) in stats.by_signature.items():
             row = out.by_signature.setdefault(key, [0, 0, 0.0])
@@ -192,7 +189,7 @@ def _code(function: Any) -> Any:
 
 
 def _sections(watched: WatchedCalls, code: Any) -> list[Section]:
-    """The functions to show: the one that was called, then those that took most; none that is inside of another."""
+    """The functions to show: the called one, then those that took most; none inside of another."""
     found = [each for each in watched.profile.codes.values() if each.co_name not in _PARTS]
     own: Section | None = None
     if code is not None and is_users_code(code):
@@ -277,7 +274,7 @@ def _by_statement(lines: dict[Place, Figures]) -> dict[Place, Figures]:
 
 
 def _how(figures: Figures, way: str, notes: Sequence[str]) -> str:
-    """What became of a line, in two words."""
+    """The `how` of a line: two words on what became of it."""
     if figures.compiled or way == _COMPILED:  # of which some examples run in Python too, to compare
         return "compiled"
     if way == _LOOP:

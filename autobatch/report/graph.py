@@ -10,8 +10,6 @@ from autobatch.report.source_lines import enclosing_loops, names_read, names_set
 if TYPE_CHECKING:
     from autobatch.report.summary import Report
 
-__all__ = ["svg_graph", "to_networkx"]
-
 _MOST_DRAWN = 60  # nodes; of more launches those of one line are drawn as one
 
 
@@ -43,7 +41,7 @@ def to_networkx(report: "Report", by_line: bool = False) -> Any:
 
 
 def _of_lines(report: "Report", graph: Any) -> Any:
-    """Lines that ran, with an edge from each that binds a name to those that read it."""
+    """A graph of the lines that ran, with an edge from each that binds a name to those that read it."""
     bound: dict[tuple[str, str, str], list[int]] = {}
     ran = [line for line in report.lines if line.how and line.seconds > 0.0]
     reads: list[tuple[int, tuple[str, str, str], bool]] = []
@@ -75,7 +73,7 @@ def _of_lines(report: "Report", graph: Any) -> Any:
 
 
 def svg_graph(report: "Report", width: int = 1100) -> str:
-    """The graph as an SVG picture, in layers: what reads a value stands below what makes it."""
+    """The graph as an SVG picture in layers, readers below makers."""
     graph = to_networkx(report, by_line=len(report.nodes) > _MOST_DRAWN)
     dear = sorted(graph, key=lambda node: -graph.nodes[node]["seconds"])[:_MOST_DRAWN]
     order = {node: at for at, node in enumerate(graph) if node in set(dear)}
@@ -123,7 +121,7 @@ def svg_graph(report: "Report", width: int = 1100) -> str:
 
 
 def _layers(graph: Any, order: dict[Any, int]) -> dict[int, list[Any]]:
-    """Nodes by the length of the longest way that leads to them; edges back, to the next step of a loop, are left out.
+    """Nodes by the length of the longest path to them; edges back, to a loop's next step, are left out.
 
     Args:
         order: in which they ran first.

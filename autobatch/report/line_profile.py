@@ -32,8 +32,6 @@ from autobatch.lockstep.block_launch import BlockRun
 from autobatch.rewrite import block_forms, convert, taped_forms
 from autobatch.syntax.source import is_library, written_lines
 
-__all__ = ["BACKWARD", "LIBRARY", "PREPARING", "Figures", "LaunchNode", "LineProfile", "Place", "Span", "is_users_code"]
-
 Place = tuple[str, int]
 """A file and a line of it."""
 
@@ -51,7 +49,7 @@ _LINES = re.compile(r":(\d+)(?:-(\d+))?$")
 
 @dataclasses.dataclass(slots=True)
 class Figures:
-    """What one line took.
+    """The cost of one line.
 
     Attributes:
         runs: how often it began; seconds: in it, its launches included.
@@ -83,7 +81,7 @@ class Span:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LaunchNode:
-    """A launch in the graph: its op, its line, how many calls it served, and the nodes whose results it reads."""
+    """A launch in the graph: its op, its line, its number of calls, and the nodes whose results it reads."""
 
     op: str
     place: Place
@@ -153,7 +151,7 @@ class LineProfile:
         return found
 
     def _charge(self, now: float, kind: str = "", name: str = "") -> None:
-        """What has passed since the last event was spent at the place that runs."""
+        """Charge the time since the last event to the line that runs."""
         seconds, place = now - self._last, self._place
         self._last = now
         self.of(place).seconds += seconds
@@ -169,7 +167,7 @@ class LineProfile:
             spans.append(Span(name or _NAMES.get(place, ""), kind, start, seconds, place))
 
     def _resume(self) -> None:
-        """What was spent in here is not part of the call."""
+        """Leave the time spent in here out of the call."""
         now = time.perf_counter()
         self._start += now - self._last
         self._last = now
@@ -220,7 +218,7 @@ class LineProfile:
         return LIBRARY
 
     def _until_return(self, then: Then, place: Place | None = None, quiet: int = 1) -> Any:
-        """A trace function of a library's frame: what runs until it returns belongs to a place."""
+        """A trace function for a library frame: its time until it returns belongs to a place."""
         before, self._place = self._place, self._place if place is None else place
         self._quiet += quiet
         began = self._last
@@ -245,7 +243,7 @@ _NAMES = {LIBRARY: "recording, scheduling, packing", PREPARING: "preparing code"
 
 
 def _launch(profile: LineProfile, frame: FrameType) -> Any:
-    """A group of recorded calls, and the buffers that it reads and makes."""
+    """Observe the launch of a group of recorded calls, and the buffers that it reads and makes."""
     sig, launches = frame.f_locals["sig"], frame.f_locals["self"]
     place: Place = getattr(sig, "where", LIBRARY)  # calls that lead to each other, as one, may be of several lines
     at, made = launches._at, launches._number
@@ -275,19 +273,19 @@ def _calls(count: int) -> str:
 
 
 def _segment(profile: LineProfile, frame: FrameType) -> Any:
-    """All that was recorded since the last launch, whose buffers are numbered anew."""
+    """Observe the start of a graph segment, whose buffers are numbered anew."""
     profile._makers = {}
     return profile._until_return(lambda *_: None, LIBRARY, quiet=0)
 
 
 def _step(profile: LineProfile, frame: FrameType) -> Any:
-    """An example that goes on where it waited."""
+    """Observe that an example goes on where it waited."""
     waiting = getattr(frame.f_locals["fiber"], "gr_frame", None)
     return profile._until_return(lambda *_: None, profile._line_around(waiting), quiet=0)
 
 
 def _block(profile: LineProfile, frame: FrameType) -> Any:
-    """A block in lock-step, in the line that it begins with."""
+    """Observe a block in lock-step, at its first line."""
     body = frame.f_locals["self"].site.body.__code__
     lines = [line for _, _, line in body.co_lines() if line is not None]
     place = (body.co_filename, min(lines))
@@ -354,7 +352,7 @@ def _walks_back(profile: LineProfile, frame: FrameType) -> Any:
 
 
 def _how_to_watch(code: CodeType) -> Any:
-    """True for the user's lines, what watches a function of the library, None for what is not looked at."""
+    """True for the user's lines, the watcher of a library function, None for code that is not looked at."""
     file = code.co_filename
     if f"{os.sep}numba{os.sep}" in file or file.startswith("<frozen importlib"):
         return _prepares  # it compiles, or loads what was compiled: to call it needs no Python

@@ -14,8 +14,6 @@ from autobatch.rewrite.block_forms import block_source
 from autobatch.rewrite.convert import block_lines
 from autobatch.rewrite.convert import source as lock_step_source
 
-__all__ = ["source"]
-
 _WIDTH = 100
 
 
@@ -119,7 +117,7 @@ def _marked(function: FunctionType) -> list[str]:
 
 
 def _mark(written: Source, line: int) -> str:
-    """What the head of a statement does to the examples."""
+    """The effect of a statement's head on the examples."""
     node = written.statement(line)
     if node is None or node.lineno != line:
         return ""

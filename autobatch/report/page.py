@@ -10,8 +10,6 @@ from autobatch.report.timeline import svg_timeline
 if TYPE_CHECKING:
     from autobatch.report.summary import Line, Report
 
-__all__ = ["notebook_table", "page"]
-
 _COLOURS = {
     "one launch": "#e3f2e1", "launches": "#fdf0dd", "block": "#e3f2e1", "compiled": "#d9ecd6", "all lanes": "#eef4fb",
     "lane by lane": "#fbdcd7", "loop": "#fbdcd7", "Python": "#fdf0dd",

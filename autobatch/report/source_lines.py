@@ -9,8 +9,6 @@ from types import CodeType
 from autobatch.report.line_profile import Place
 from autobatch.syntax.source import written_lines
 
-__all__ = ["Section", "Source", "enclosing_loops", "names_read", "names_set", "source_of"]
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
@@ -56,7 +54,7 @@ class Source:
         return self.lines[line - 1] if 0 < line <= len(self.lines) else ""
 
     def statement(self, line: int) -> ast.stmt | None:
-        """The innermost statement that a line is part of; of a compound one, that is its head."""
+        """The innermost statement of a line; of a compound one, its head."""
         return self._statements.get(line)
 
     def start(self, line: int) -> int:
@@ -65,13 +63,13 @@ class Source:
         return line if found is None else found.lineno
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What a node is in, from the inside outwards."""
+        """The nodes around a node, from the inside outwards."""
         while node in self._parents:
             node = self._parents[node]
             yield node
 
     def section(self, first: int, name: str) -> Section:
-        """The lines of the function of this name that begins at a line; just that line where there is none."""
+        """The lines of the function of this name that begins here; just this line where there is none."""
         for node in ast.walk(self._tree):
             if isinstance(node, Function) and (name == "<lambda>") == isinstance(node, ast.Lambda):
                 start = min([node.lineno, *[each.lineno for each in getattr(node, "decorator_list", ())]])

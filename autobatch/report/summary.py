@@ -13,8 +13,6 @@ from autobatch.report.line_profile import LaunchNode, Span
 from autobatch.report.page import notebook_table, page
 from autobatch.report.timeline import trace_events
 
-__all__ = ["Forced", "Launch", "Line", "Report"]
-
 _WIDTH = 100  # columns of a printed report
 _LONGEST_PLACE = 80
 _SHOWN = 30  # rows of the table of operations
@@ -26,7 +24,7 @@ _SIZE = re.compile(r"\d+(?:\.\.\d+)?")  # or the range of a launch of several
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """What the recorded calls of one signature took.
+    """The cost of all recorded calls of one signature.
 
     Attributes:
         op: the operation; signature: the kinds of its operands and its attributes ("s": shared by all examples).
@@ -56,7 +54,7 @@ class Forced:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of the user's source, and what became of the statement that begins there.
+    """A line of the user's source, and the fate of the statement that begins there.
 
     Attributes:
         file, line, text: where and what it is.
@@ -84,7 +82,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Report:
-    """What a call did with some examples: print it, look at it in a notebook, or `save` it as a page.
+    """The report of a call with some examples: print it, look at it in a notebook, or `save` it as a page.
 
     Attributes:
         way: how they ran: "on the fly", "lock-step", "compiled", or "the loop over the examples".
@@ -92,7 +90,6 @@ class Report:
         bound: the fewest launches that any schedule of what was recorded takes; 0 where that was not computed.
         rows: on the fly, one `Launch` per signature, the most expensive first.
         forced: where a value was needed; fallbacks: {what ran call by call, and why: how often}.
-        replayed: examples whose Python did not run, since what an equal one recorded was kept.
         why: what decided about the way.
         costs: {way: seconds per example} of those that have run on inputs of this kind; refusals: {way: why not}.
         untried: the ways that have not run on such inputs yet.
@@ -110,7 +107,6 @@ class Report:
     forced: tuple[Forced, ...]
     fallbacks: dict[str, int]
     bound: int = 0
-    replayed: int = 0
     way: str = "on the fly"
     why: str = ""
     costs: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -147,14 +143,14 @@ class Report:
         return f"<Report of {self.name}: {self.head()}>"
 
     def summary(self) -> str:
-        """What ran by which way, and the lines that took most."""
+        """The ways that ran, and the lines that took most, as text."""
         return "\n".join([*_wrapped(self.head(), "  "), *self._ways(), *self._first()])
 
     def __str__(self) -> str:
         return "\n".join([self.summary(), *self._source(), *self._operations(), *self._others()])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for notebooks."""
         return notebook_table(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -186,15 +182,14 @@ class Report:
     # As text.
 
     def head(self) -> str:
-        """What ran, in one line."""
+        """One line of text: examples, way, launches and time."""
         if self.examples is None or sum(self.called.values()) > 1:
             text = ", ".join(f"{_many(count, 'call')} {way}" for way, count in self.called.items())
         else:
             text = f"{_many(self.examples, 'example')}: {self.way}"
         if self.rows:
             least = f" (at least {self.bound})" if self.bound else ""
-            of = f" (of which {self.replayed} came before)" if self.replayed else ""
-            text += f"{of}; {_many(self.calls, 'call')} in {_many(self.launches, 'launch')}{least}"
+            text += f"; {_many(self.calls, 'call')} in {_many(self.launches, 'launch')}{least}"
             text += f" and {_many(self.rounds, 'round')}"
         elif self.launches:
             text += f"; {_many(self.launches, 'launch')}"
@@ -204,7 +199,7 @@ class Report:
         return text + (f"; {_bytes(self.nbytes)}" if self.nbytes else "")
 
     def _ways(self) -> list[str]:
-        """Why it ran so, and what is known of the other ways."""
+        """Why it ran by this way, and what is known of the others."""
         out = [f"{self.way}, since {self.why}"] if self.why else []
         for way, seconds in self.costs.items():
             out.append(f"  {way}: {seconds * 1e6:.1f} µs an example{' (taken)' if way == self.way else ''}")
@@ -302,7 +297,7 @@ def _bytes(count: float) -> str:
 
 
 def _where(file: str, line: int) -> str:
-    """A place, of which the end is what tells."""
+    """file:line, shortened from the left."""
     text = f"{file}:{line}"
     return text if len(text) <= _LONGEST_PLACE else f"…{text[1 - _LONGEST_PLACE :]}"
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from autobatch.report.line_profile import Span
 
-__all__ = ["svg_timeline", "trace_events"]
-
 _ROWS = ("python", "launch", "compiled", "library")
 _COLOURS = {"python": "#4c78a8", "launch": "#f58518", "compiled": "#54a24b", "library": "#b8b8b8"}
 _MOST_DRAWN = 4_000
@@ -24,7 +22,7 @@ def _label(span: Span) -> str:
 
 
 def trace_events(spans: Sequence[Span], name: str) -> dict[str, Any]:
-    """The timeline in Chrome's format: what runs in Python, and what is launched, each on a track of its own.
+    """The timeline in Chrome's format, with a track for Python and one for launches.
 
     Args:
         name: of the function, which the process is called.

@@ -25,6 +25,7 @@ from typing import Any
 from autobatch.batches.any_batch import Batch
 from autobatch.blocks.block_expressions import RECORDED, BlockForm, Names, Refused, Scope
 from autobatch.blocks.finder import COMPUTED, LEAST, FoundBlock, body_function, longest_block, scope_in, set_tests_apart
+from autobatch.core.current import check_time
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.python_functions import PAUSES
 from autobatch.facts.types import forget_classes
@@ -37,8 +38,6 @@ from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import placed, statements, substituted
 from autobatch.syntax.scopes import parameters, target_names
 from autobatch.syntax.source import NoSourceError, as_function, find, inner_codes, is_library, own_tree, remember
-
-__all__ = ["Blocks", "block_form", "block_source", "block_tree", "forget_forms"]
 
 _GENERATOR = 0x20
 _BATCHED = "_ab_batched"
@@ -82,7 +81,7 @@ def forget_forms() -> None:
 
 
 def block_source(function: Any) -> str:
-    """The rewritten source of a function, for reading; its own where it stays as it is.
+    """The rewritten source of a function, for reading; its own where nothing was rewritten.
 
     Raises:
         UnsupportedError: no function written in Python, or one without source.
@@ -183,6 +182,7 @@ def _make(function: FunctionType) -> _Made:
     if code.co_flags & _PLAIN_CODE or (LOOKS_AT_NAMES | PAUSES) & set(code.co_names):
         return made
     try:
+        check_time()
         tree = own_tree(function)
         around = frozenset(code.co_freevars)
         scope = Scope(function.__globals__, around, around, around, helper)
@@ -298,7 +298,7 @@ class Blocks:
 
     @contextlib.contextmanager
     def otherwise(self, form: BlockForm, lists: bool = False) -> Iterator[None]:
-        """What runs where a block does not: it may read what was evaluated before, and goes through no list again."""
+        """The code where a block does not run: it reads what was evaluated before, and iterates over no list again."""
         outer = self.temporaries, self.lists
         self.temporaries = self.temporaries | set(form.replaced.values())
         self.lists = self.lists and (lists or not form.goes_through)
@@ -386,7 +386,7 @@ class Blocks:
         return part
 
     def expression(self, node: ast.expr, sure: frozenset[str], whole: bool = True) -> ast.expr:
-        """An expression outside of such statements: a block if it can be one, else its parts."""
+        """An expression outside of block statements: a block if it can be one, else its parts."""
         if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
             return node
         made = self._block(node, sure) if whole else None
@@ -442,7 +442,7 @@ class Blocks:
         return self.expression(part, sure) if isinstance(part, ast.expr) else part
 
     def _comprehension(self, node: Any, sure: frozenset[str]) -> ast.expr:
-        """The element only: what it runs over may hold no `:=`."""
+        """Rewrite the element only: the iterables may hold no `:=`."""
         names = frozenset(name for each in node.generators for name in target_names(each.target))
         outer = self.scope
         self.scope = outer.with_names(outer.own | names, outer.sure | names, outer.shifting)

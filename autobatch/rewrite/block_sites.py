@@ -18,8 +18,6 @@ from autobatch.lockstep.block_loops import ScanSite
 from autobatch.syntax.quote import expression, name, statements
 from autobatch.syntax.scopes import bound_names
 
-__all__ = ["BlockSites", "scan_lines"]
-
 _LEAST_IN_A_VALUE = 3  # ops, below which a launch of an expression alone is no faster than they are
 
 
@@ -41,7 +39,7 @@ class BlockSites:
         self._reads = 0
 
     def gathered(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """The statements, each block of them as a call of its site; they are the alternative to it."""
+        """The statements with each block replaced by a call of its site, its own statements as the alternative."""
         out: list[ast.stmt] = []
         at = 0
         while at < len(body):
@@ -63,7 +61,7 @@ class BlockSites:
 
     @property
     def number(self) -> int:
-        """That of the next site."""
+        """The number of the next site."""
         return len(self.sites) + 1
 
     def _form(self, _: Names) -> BlockForm:
@@ -197,7 +195,7 @@ class _Scan:
         return ast.copy_location(ast.Tuple([name(each, self.at) for each in names], ast.Load()), self.at)
 
     def _carried(self, block: Any, of_test: bool) -> list[int | None]:
-        """For each input of a block the state that it is, or None for one that stays or is an item."""
+        """For each input of a block the index of the state that it is; None for a constant or an item."""
         out: list[int | None] = []
         for place, (key, node) in enumerate(block.inputs):
             out.append(None)
@@ -211,7 +209,7 @@ class _Scan:
         return out
 
     def _path(self, node: ast.expr) -> tuple[int, tuple[tuple[str, Any], ...]]:
-        """What a path starts from, by its number, and its keys."""
+        """The number of a path's start, and its keys."""
         keys: list[tuple[str, Any]] = []
         while not isinstance(node, ast.Name):
             if isinstance(node, ast.Attribute):

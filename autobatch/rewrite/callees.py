@@ -22,8 +22,6 @@ from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import path_of
 from autobatch.syntax.source import PARSING, NoSourceError, as_function, find, is_library
 
-__all__ = ["FORM", "ID", "KNOWN", "LOOKS_AT_NAMES", "Forms", "function_of", "helper", "is_users", "through_form"]
-
 FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # what makes a form; the forms by the ids of their functions
 _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "values"})  # called in every loop
 _MISSING = object()
@@ -34,7 +32,7 @@ _ARRAY_FUNCTIONS = (np.ufunc, type(np.sum))
 
 
 def through_form(function: ast.expr, scope: Scope, classes: bool = False) -> ast.expr:
-    """What is called instead: the form of what may be a function of the user's, or with `classes` a class."""
+    """The callee of a call: the form of a function that may be the user's, or with `classes` a class."""
     found = path_of(function)
     if found is not None and found[0] not in scope.own:
         value = scope.binding(found[0])
@@ -79,7 +77,7 @@ def is_users(value: Any) -> bool:
 
 
 def helper(function: Any) -> list[Guard] | None:
-    """What a function relies on that a block may call as if it were an operation; None if it may not."""
+    """The guards of a function that a block may call like an operation; None if it may not."""
     if hasattr(type(function), "_ab_batch"):
         function = function.__wrapped__
     if type(function) is not types.FunctionType or is_library(function.__code__.co_filename):
@@ -141,12 +139,12 @@ class Forms:
         self._of_class = of_class
 
     def __reduce__(self) -> Any:
-        """That of this name in another process, which has forms of its own."""
+        """Pickle by name; the other process has forms of its own."""
         module = self._of_function.__module__
         return _forms_of, (module, next(name for name, value in vars(sys.modules[module]).items() if value is self))
 
     def __call__(self, function: Any) -> Any:
-        """What to call instead of `function`; itself if it is not the user's own code."""
+        """The form of `function` to call; `function` itself if it is not the user's own code."""
         found = self.known.get(id(function))
         if found is not None:
             return found

@@ -10,13 +10,11 @@ from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression, name, statements
 from autobatch.syntax.scopes import bound_names, local_nodes, target_names
 
-__all__ = ["Control", "item_loop", "takes_item"]
-
 _TEMPORARY = frozenset({"range", "zip", "enumerate", "reversed", "map", "list", "tuple", "sorted"})
 
 
 class Control(ast.NodeTransformer):
-    """Reads statements that choose or jump; leaves native loops over what the runtime says, one per arm or step.
+    """Reads statements that branch or jump; leaves native loops over runtime objects, one per arm or step.
 
     ```
     _ab_if_1 = _ab_if(TEST, (x,), True, False)              # names bound in an arm and read later; has it an else;
@@ -228,7 +226,7 @@ class Control(ast.NodeTransformer):
         return [*out, *rebind(names, after, bound, at)] if names else out
 
     def _value(self, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
-        """An expression that a statement ends with, and what comes before the statement."""
+        """The value of a statement's last expression, and the statements that come before it."""
         return ([], node) if self.blocks is None else self.blocks.value(node)
 
     def _number(self) -> int:
@@ -342,7 +340,7 @@ def _let_go(names: set[str], at: ast.AST) -> list[ast.stmt]:
 
 
 def takes_item(node: ast.For, item: str, carried: set[str], body: list[ast.stmt]) -> tuple[ast.expr, list[ast.stmt]]:
-    """The target of the native loop, and the body that starts by binding the user's target where that must wait."""
+    """The native loop's target, and a body that first binds the user's target where that must wait."""
     plain = all(isinstance(part, ast.Name | ast.Tuple | ast.List | ast.expr_context) for part in ast.walk(node.target))
     if plain and not target_names(node.target) & carried:
         return node.target, body
@@ -354,7 +352,7 @@ def takes_item(node: ast.For, item: str, carried: set[str], body: list[ast.stmt]
 
 
 def places(names: list[str], own: set[str]) -> str:
-    """Where in `names` those are that no other name knows, as source of an argument; empty without any."""
+    """The indices in `names` of those without another name, as source of an argument; empty without any."""
     found = tuple(place for place, each in enumerate(names) if each in own)
     return f", own={found}" if found else ""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from autobatch.blocks.block_expressions import Names, Scope
 from autobatch.blocks.inputs import Guard
+from autobatch.core.current import check_time
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.block_launch import Site
 from autobatch.lockstep.block_loops import ScanSite, scanned
@@ -19,9 +20,8 @@ from autobatch.lockstep.runtime import NAMES
 from autobatch.lockstep.side_effects import WATCHING, noting
 from autobatch.rewrite.block_sites import BlockSites
 from autobatch.rewrite.callees import helper
-from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
-from autobatch.rewrite.expressions import Calls, Choices, Displays, Guards, Operators, Reads, is_pause
+from autobatch.rewrite.expressions import Calls, Choices, Comprehensions, Displays, Guards, Operators, Reads, is_pause
 from autobatch.rewrite.stores import Ownership, Stores
 from autobatch.syntax.quote import located
 from autobatch.syntax.scopes import bound_names, parameters
@@ -35,8 +35,6 @@ from autobatch.syntax.source import (
     inner_codes,
     is_library,
 )
-
-__all__ = ["PASSES", "block_lines", "compiled", "convert", "source"]
 
 PASSES: list[Any] = [
     Control,
@@ -180,6 +178,7 @@ def _convert(function: FunctionType) -> _Converted:
                 continue  # someone looks at the variables, and a block binds only those that are read after it
             part.blocks = BlockSites(part, scope, code.co_filename, sites)  # type: ignore[attr-defined]
         for each in PASSES:
+            check_time()
             _apply(each, tree)
         made = compiled(tree, code, [*NAMES, *sites])
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError) as error:
@@ -197,7 +196,7 @@ def _convert(function: FunctionType) -> _Converted:
 
 
 def _helper(function: Any) -> list[Guard] | None:
-    """What a helper relies on that a block may call; no helper that reads numbers from global names, unnoted."""
+    """The guards of a helper that a block may call; None for one that reads numbers from globals unnoted."""
     found = helper(function)
     return None if found is None or any(type(each.value) in (int, float, bool) for each in found) else found
 
@@ -214,7 +213,7 @@ def _check(tree: ast.FunctionDef) -> None:
 
 
 def _apply(each: Any, tree: ast.FunctionDef) -> None:
-    """Run one pass, and check that the syntax it removes is gone."""
+    """Run one pass, and check that it removed its syntax."""
     rewriter = each(tree) if "__init__" in vars(each) else each()
     if hasattr(rewriter, "body_of"):
         tree.body = rewriter.body_of(tree)
@@ -236,7 +235,7 @@ def _in_functions(tree: ast.FunctionDef) -> Any:
 
 
 def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> CodeType:
-    """Compile inside a function whose parameters are what the code captures, so that those become its free names.
+    """Compile inside a function whose parameters are the captured names, so that these are free names.
 
     Args:
         given: names that the rewriter has added to what the user's code captures.
@@ -260,6 +259,6 @@ def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> Cod
 
 
 def _named(code: CodeType, own: str, name: str) -> CodeType:
-    """Code of which the qualified name, and those of the functions in it, begin with another name than their own."""
+    """The code with another qualified name, its nested functions' names included."""
     consts = tuple([_named(each, own, name) if isinstance(each, CodeType) else each for each in code.co_consts])
     return code.replace(co_consts=consts, co_qualname=name + code.co_qualname.removeprefix(own))

@@ -11,8 +11,6 @@ from autobatch.facts.reader import ARRAY_METHODS, UNKNOWN, Reader, usual_meaning
 from autobatch.syntax.quote import expression, is_generated, name, statements
 from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters
 
-__all__ = ["Ownership", "Stores", "is_fresh", "is_maker", "stored_names"]
-
 
 def stored_names(body: Any) -> set[str]:
     """Names of arrays that are written: items assigned (`name[a][b] = value`), or by NumPy (`np.add.at(name, ...)`)."""
@@ -40,7 +38,7 @@ def _is_numpys(reader: Reader, call: ast.Call) -> bool:
 
 
 class Ownership:
-    """Which names hold arrays that the function made itself and writes into, and which of them may have aliases.
+    """The names whose arrays the function made itself and writes into, and which of them may have aliases.
 
     Calls that make an array which a container, an object or the caller is going to hold are marked (`owned`): whoever
     writes into it finds one for each lane.
@@ -90,7 +88,7 @@ _KEEPERS = mutators(list, collections.deque, dict) & {"append", "appendleft", "i
 
 
 def _exchanges(nodes: list[ast.AST]) -> Iterator[ast.Assign]:
-    """`a, b = b, a`: names that hold one another's values, of which each still has one name."""
+    """`a, b = b, a`: names that exchange values, so that each array still has one name."""
     for node in nodes:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Tuple):
             continue
@@ -126,7 +124,7 @@ def _viewed(nodes: list[ast.AST]) -> set[str]:
 
 
 def _kept_elsewhere(nodes: list[ast.AST], aliased: set[str], in_containers: bool) -> Iterator[ast.Call]:
-    """Calls that make an array for an attribute; for a container, and for a name that has others, if asked for."""
+    """Calls that make an array for an attribute; if asked for, also for a container or a name with aliases."""
     for node in nodes:
         parts: list[ast.AST] = []
         if isinstance(node, ast.Assign):
@@ -154,7 +152,7 @@ def is_maker(call: ast.Call) -> bool:
 
 
 def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
-    """Names that are bound to what may be a view of, or another name for, an array that exists already."""
+    """Names that may be bound to a view of an existing array, or to the array itself."""
     fresh: set[int] = set()
     for node in nodes:
         if isinstance(node, ast.AugAssign):
@@ -174,7 +172,7 @@ def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
 
 
 def _renewed(body: list[ast.stmt]) -> set[str]:
-    """Names that every call binds to a fresh array (`x = x.copy()`) before it may write into what they held."""
+    """Names that every call binds to a fresh array (`x = x.copy()`) before a write can reach the old one."""
     out: set[str] = set()
     touched: set[str] = set()
     for node in body:
@@ -204,7 +202,7 @@ def _may_not_copy(call: ast.Call) -> bool:
 
 
 def _aliased(nodes: list[ast.AST]) -> set[str]:
-    """Names whose value may also be reached by another way: any mention but as an operand or as what is indexed."""
+    """Names with possible aliases: any mention other than as an operand or as an indexed array."""
     harmless: set[int] = set()
     for node in nodes:
         parts: list[ast.AST] = []

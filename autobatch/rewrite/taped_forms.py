@@ -38,14 +38,12 @@ from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import bound_names, local_nodes, parameters
 from autobatch.syntax.source import NoSourceError, inner_codes, is_library, own_tree, remember
 
-__all__ = ["CELLS", "mark", "per_example_form", "taped_form"]
-
 _TAKING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "full"})
 _NO_LISTS = (ast.Constant, ast.Compare, ast.UnaryOp, ast.JoinedStr, ast.Lambda, ast.Dict, ast.DictComp)
 
 
 def mark(tree: ast.FunctionDef) -> None:
-    """Mark, in a function and those in it, values that are made to be written into, and calls that may get a list.
+    """Mark, in a function and those in it, arrays that are made to be written into, and calls that may get a list.
 
     A value is marked `made`; the function of a call `maker` or `listed`.
     """
@@ -67,7 +65,7 @@ def mark(tree: ast.FunctionDef) -> None:
 
 
 def _written(body: list[ast.stmt]) -> set[str]:
-    """Names of arrays that statements write into, or into parts of which."""
+    """Names of arrays that statements write into, directly or in part."""
     reader = Reader([], (), usual_meaning)
     changed = [each for node in local_nodes(body) for each in reader.changed(node)]
     return stored_names(body) | {each.id for each in changed if isinstance(each, ast.Name)}
@@ -109,7 +107,7 @@ def _may_be_list(arg: ast.expr) -> bool:
 
 
 def made(value: Any) -> Any:
-    """An array that the function has just made; under a gradient one that takes values with a gradient."""
+    """A new array of the function's; under a gradient one that takes values with a gradient."""
     tape = active_tape()
     if tape is None or type(value) is not np.ndarray or value.dtype.kind not in "fc" or value.base is not None:
         return value
@@ -126,7 +124,7 @@ def maker(function: Any) -> Callable[..., Any]:
 
 @functools.cache
 def listed(function: Any) -> Callable[..., Any]:
-    """A NumPy function that takes lists of arrays of ours where it takes an array."""
+    """A NumPy function that takes lists of our arrays in place of an array."""
     ours = CREATION.get(function)
 
     def create(*args: Any, **kwargs: Any) -> Any:
@@ -147,7 +145,7 @@ def listed(function: Any) -> Callable[..., Any]:
 
 
 def of_tape(function: Any) -> Any:
-    """A function of numbers; under a gradient one that takes numbers that have one."""
+    """A function of numbers; under a gradient one that takes numbers with a gradient."""
     return function if active_tape() is None else number(function)
 
 
@@ -155,7 +153,7 @@ _JOINING = {np.stack, np.concatenate, np.hstack, np.vstack, np.dstack, np.column
 
 
 def _as_array(arg: Any, place: int) -> Any:
-    """A list, or a tuple that is the first argument, as an array if it holds any of ours."""
+    """A list (or tuple, as first argument) that holds arrays of ours, stacked; anything else as it is."""
     is_list = type(arg) is list or (type(arg) is tuple and not place)
     return array(arg) if is_list and top_box(arg) is not None else arg
 
@@ -220,7 +218,7 @@ taped_form = Forms(_form, _decorated, _class, {each: number(each) for each in OF
 
 
 def per_example_form(function: Any) -> Any:
-    """What to call for one example in a loop over the examples: under a gradient the function's form."""
+    """The function to call for one example in a loop: under a gradient the form for gradients."""
     return function if active_tape() is None else taped_form(function)
 
 

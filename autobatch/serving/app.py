@@ -15,10 +15,8 @@ from autobatch.errors import BadIdError, ClosedError, OptionError, OverloadedErr
 from autobatch.serving.batcher import Batcher
 from autobatch.serving.bodies import JSON, NPY, SAFETENSORS, UnsuitedResultError, decode, encode
 from autobatch.serving.hot_swap import CheckpointWatch
-from autobatch.serving.requests import Answer
+from autobatch.serving.rounds import Answer
 from autobatch.serving.typed_values import BadValueError, Read, reader
-
-__all__ = ["App", "serve"]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -85,7 +83,7 @@ def serve(
 
 
 class App:
-    """What `serve` gives: an ASGI application.
+    """The ASGI application that `serve` gives.
 
     Attributes:
         batcher: what runs the requests; watch: what takes its parameters from checkpoints, or None.
@@ -250,7 +248,7 @@ class _Disconnected(Exception):  # noqa: N818 - a signal
 
 
 class _OtherReply(Exception):  # noqa: N818 - a signal
-    """What is answered instead of a result."""
+    """Raised to answer with a reply that is no result."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply[0])
@@ -284,7 +282,7 @@ def _kind_of(headers: dict[str, str]) -> str:
 
 
 def _form_of(headers: dict[str, str], kind: str, value: Any) -> str:
-    """The form of an answer: that which is asked for, else that of the request where the result has it."""
+    """The media type of an answer: the requested one, else the request's own where the result has it."""
     for wanted in headers.get("accept", "").split(","):
         name = wanted.partition(";")[0].strip().lower()
         if name in _KINDS and name:
@@ -333,7 +331,7 @@ async def _left(receive: Receive) -> None:
 
 
 def _reads_of(batcher: Batcher) -> dict[str, Read]:
-    """For each parameter that a request gives, in their order, what reads it: those without a default."""
+    """For each parameter without a default, in order, the reader of its value from a request."""
     try:
         parameters = inspect.signature(batcher.function).parameters
     except (TypeError, ValueError):  # of a built-in function, which says nothing of itself

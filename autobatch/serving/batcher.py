@@ -17,10 +17,7 @@ from autobatch.core.config import config, options
 from autobatch.errors import ClosedError, OptionError, OverloadedError, UnsupportedError
 from autobatch.lazy.example_state import changes_nothing
 from autobatch.serving.metrics import Metrics
-from autobatch.serving.requests import Answer, Request, deliver
-from autobatch.serving.rounds import Costs, Model, Round
-
-__all__ = ["Batcher"]
+from autobatch.serving.rounds import Answer, Costs, Model, Request, Round, deliver
 
 _IDLE = 1.0  # seconds without a request after which the thread ends; the next request starts one
 _TURN = 0.01  # seconds that a turn of an event loop may take until its requests are waited for no longer
@@ -134,7 +131,7 @@ class Batcher:
         return request.answer
 
     def submit(self, *example: Any) -> "concurrent.futures.Future[Any]":
-        """As calling it, for threads: a future of the result, which may be cancelled.
+        """A future of the result, for threads; it may be cancelled.
 
         Args:
             example: the positional arguments of `f`.
@@ -189,7 +186,7 @@ class Batcher:
 
     @property
     def version(self) -> int:
-        """Of the shared values that requests are begun with now: 1 at first."""
+        """The version of the shared values that requests begin with now: 1 at first."""
         return self._model.version
 
     @property
@@ -204,11 +201,11 @@ class Batcher:
 
     @property
     def queue_length(self) -> int:
-        """How many requests wait."""
+        """The number of waiting requests."""
         return len(self._queue)
 
     def swap(self, value: Any = _UNNAMED, /, *, version: int | None = None, **shared: Any) -> int:
-        """Replace shared values, between requests: each answer is computed with those before or those after.
+        """Replace shared values between requests: each answer is computed with the old or the new ones throughout.
 
         Requests that run go on with the old ones; no request is lost, and none waits for more than that.
 
@@ -296,7 +293,7 @@ class Batcher:
                 self._changed.wait(wait)
 
     def _patience(self) -> float | None:
-        """How many seconds more to wait for others; None: for any request at all."""
+        """The seconds to wait for more requests; None: until there is one."""
         if not self._queue:
             return None
         if self._closed or len(self._queue) >= self.max_batch:

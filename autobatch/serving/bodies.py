@@ -19,13 +19,11 @@ from autobatch.core.pytree import attributes
 from autobatch.errors import CheckpointError
 from autobatch.serving.typed_values import BadValueError, json_path
 
-__all__ = ["JSON", "NPY", "SAFETENSORS", "UnsuitedResultError", "decode", "encode"]
-
 JSON, NPY, SAFETENSORS = "application/json", "application/x-npy", "application/safetensors"
 
 
 class UnsuitedResultError(TypeError):
-    """A result that has no form of the kind that was asked for."""
+    """A result that cannot be encoded in the requested media type."""
 
 
 def decode(kind: str, body: bytes) -> Any:

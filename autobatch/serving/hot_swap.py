@@ -8,8 +8,6 @@ from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.errors import OptionError
 from autobatch.serving.batcher import Batcher
 
-__all__ = ["CheckpointWatch"]
-
 _log = logging.getLogger("autobatch.serving")
 
 

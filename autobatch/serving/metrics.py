@@ -4,14 +4,12 @@ import bisect
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Histogram", "Metrics"]
-
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Histogram:
-    """How many values were at most so large, for a few bounds; their sum and number.
+    """Cumulative counts of values up to each of a few bounds; their sum and number.
 
     >>> sizes = Histogram((1, 2, 4))
     >>> for size in (1, 3, 9):
@@ -32,7 +30,7 @@ class Histogram:
         self.count += 1
 
     def cumulative(self) -> list[int]:
-        """For each bound, and at last for infinity, how many values are at most so large."""
+        """For each bound, and at last for infinity, the number of values up to it."""
         out, total = [], 0
         for count in self._counts:
             total += count

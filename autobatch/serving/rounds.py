@@ -7,10 +7,15 @@ itself, as a plain call. A function that may change something runs once for each
 results.
 """
 
+import asyncio
 import collections
+import concurrent.futures
+import contextlib
+import dataclasses
 import math
+import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import greenlet
@@ -24,9 +29,74 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.core.current import as_first_example
 from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime
-from autobatch.serving.requests import Answer, Request, deliver
 
-__all__ = ["Costs", "Model", "Round"]
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of one request.
+
+    Attributes:
+        value: what the function returned. version: of the shared values that all of it was computed with.
+    """
+
+    value: Any
+    version: int
+
+
+class Request:
+    """An example that waits, and then its answer.
+
+    Args:
+        example: the function's positional arguments.
+        loop: the event loop in which the answer is awaited; None: a thread waits for it.
+
+    Attributes:
+        arrived: when it came, by `time.monotonic`.
+        answer, error: of these one, once it has run.
+    """
+
+    __slots__ = ("answer", "arrived", "error", "example", "future", "loop")
+
+    def __init__(self, example: tuple[Any, ...], loop: asyncio.AbstractEventLoop | None) -> None:
+        self.example = example
+        self.arrived = time.monotonic()
+        self.loop = loop
+        self.future: Any = concurrent.futures.Future() if loop is None else loop.create_future()
+        self.answer: Answer | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether someone still waits for the answer."""
+        return not self.future.cancelled()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has run."""
+        return self.answer is not None or self.error is not None
+
+
+def deliver(requests: Iterable[Request]) -> None:
+    """Wake those who wait for these requests, each in its own thread, with one message to each event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Request]] = {}
+    for request in requests:
+        if request.loop is not None:
+            by_loop.setdefault(request.loop, []).append(request)
+        elif request.future.set_running_or_notify_cancel():
+            if request.error is not None:
+                request.future.set_exception(request.error)
+            else:
+                assert request.answer is not None
+                request.future.set_result(request.answer.value)
+    for loop, own in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits in it
+            loop.call_soon_threadsafe(_wake, own)
+
+
+def _wake(requests: list[Request]) -> None:
+    for request in requests:
+        if not request.future.done():
+            request.future.set_result(None)  # whoever awaits it takes the answer from the request
 
 
 _TRIES, _AGAIN = 3, 64  # rounds
@@ -35,7 +105,7 @@ _FEW = 4  # requests that run by themselves, after those that ran together have 
 
 
 class Model:
-    """A function of one example with the values that all examples share, which do not change while it is used.
+    """A function of one example with its shared values, which do not change while it is used.
 
     Attributes:
         given: the function as it was given; function: without the decorator. shared, version: of the shared values.
@@ -101,7 +171,7 @@ class Costs:
         self._rounds: collections.Counter[int] = collections.Counter()
 
     def as_batch(self, count: int) -> bool:
-        """How a round of so many requests is to run.
+        """Whether a round of so many requests runs as a batch.
 
         >>> costs = Costs()
         >>> for _ in range(6):
@@ -125,7 +195,7 @@ class Costs:
 
 
 class Round:
-    """Requests that run together with one model; a `Joining` for the map that runs them.
+    """Requests that run together with one model; the `Joining` of the map that runs them.
 
     Args:
         model: what runs; requests: on what, at least one.
@@ -160,7 +230,7 @@ class Round:
         self._at_once = len(requests)
 
     def run(self, most: int) -> None:
-        """Run all of them, and those that join, at most so many at once; each has ended when this returns."""
+        """Run all requests and those that join, at most so many at once; each has ended when this returns."""
         self._most = most
         if not self._pure and len(self.requests) == 1:
             self._call(self.requests[0])
@@ -269,6 +339,6 @@ class Round:
             self._at_once -= 1
 
     def raised(self, index: int) -> None:
-        """It is to run by itself."""
+        """Note that the request at this index raised, and is to run by itself."""
         self._alone.add(index)
         self._at_once -= 1

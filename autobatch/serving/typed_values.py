@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BadValueError", "Read", "json_path", "reader"]
-
 Path = tuple[Any, ...]
 Read = Callable[[Any, Path, int], Any]  # of a value, its place, and how many levels it may have
 
@@ -21,7 +19,7 @@ _SHOWN = 40  # characters of what was given
 
 
 class BadValueError(ValueError):
-    """A request that is not what was expected.
+    """A value in a request of another type or form than expected.
 
     Attributes:
         path: where in it, as in "$.words[3]". expected, given: in words.
@@ -42,7 +40,7 @@ def json_path(path: Path) -> str:
 
 
 def reader(annotation: Any) -> Read:
-    """What reads values of an annotated type.
+    """The reader of values of an annotated type.
 
     Args:
         annotation: `np.ndarray`, `NDArray[dtype]`, a NumPy scalar's class, int, float, bool, str, None, `list[...]`,
@@ -107,7 +105,7 @@ _ABSTRACT = {np.number, np.integer, np.floating, np.inexact, np.signedinteger, n
 
 
 def _as_it_is(value: Any, path: Path, levels: int) -> Any:
-    """Whatever it is, if its numbers are finite and it is not nested too deep."""
+    """Any value whose numbers are finite and that is not nested too deep."""
     kind = type(value)
     if kind is list:
         _check_levels(path, levels)

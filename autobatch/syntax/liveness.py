@@ -12,8 +12,6 @@ from collections.abc import Sequence
 
 from autobatch.syntax.scopes import bound_names, captured, parameters, reads, target_names
 
-__all__ = ["annotate"]
-
 Names = frozenset[str]
 _NONE: Names = frozenset()
 _COMPOUND = ast.If | ast.For | ast.While | ast.Try | ast.TryStar | ast.With | ast.Match
@@ -40,7 +38,7 @@ class _Live:
         self.anywhere = anywhere
 
     def block(self, body: Sequence[ast.stmt], out: Names, at_break: Names, at_continue: Names) -> Names:
-        """The names live before these statements, given those live after them and at the ends of a jump."""
+        """The names live before these statements, given those live after them and at each jump's target."""
         for statement in reversed(body):
             statement.live_after = out | self.always  # type: ignore[attr-defined]
             out = self.statement(statement, out, at_break, at_continue)
@@ -135,7 +133,7 @@ def _bodies(node: ast.stmt) -> list[list[ast.stmt]]:
 
 
 def _bind(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
-    """Walk forward with the names that are bound for sure; returns those bound after the statements."""
+    """Walk forward with the surely bound names; returns those bound after the statements."""
     for node in body:
         if isinstance(node, ast.Delete | _COMPOUND):
             bound = bound - _deleted(node)

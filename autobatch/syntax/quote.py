@@ -5,8 +5,6 @@ import copy
 import functools
 from typing import Any, TypeVar
 
-__all__ = ["expression", "is_generated", "located", "name", "placed", "statements", "substituted"]
-
 PREFIX = "_ab_"
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -42,7 +40,7 @@ class _Fill(ast.NodeTransformer):
 
 
 def statements(template: str, at: ast.AST, **parts: Any) -> list[ast.stmt]:
-    """The statements of a template; each NAME that is a keyword here becomes that node, name or list of statements.
+    """The statements of a template; each NAME given as keyword becomes that node, name or list of statements.
 
     Everything that the template itself writes gets the position of `at`, and its calls count as generated.
 
@@ -86,7 +84,7 @@ def located(tree: Node) -> Node:
 
 
 def placed(node: Any, at: ast.AST) -> Any:
-    """A new piece of syntax at the place of an old one; what it holds of the user's stays where it is."""
+    """New syntax with the location of an old node; nodes of the user's in it keep theirs."""
     ast.copy_location(node, at)
     for child in ast.iter_child_nodes(node):
         if "lineno" in child._attributes and not hasattr(child, "lineno"):

@@ -4,19 +4,6 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = [
-    "binds",
-    "bound_names",
-    "captured",
-    "is_dotted",
-    "is_slicing",
-    "local_nodes",
-    "parameters",
-    "path_of",
-    "reads",
-    "target_names",
-]
-
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -79,7 +66,7 @@ def target_names(target: ast.AST) -> set[str]:
 
 
 def captured(function: ast.AST) -> set[str]:
-    """Names of this function that functions and classes nested in it use: they may be read at any time."""
+    """Names of this function that nested functions and classes use, and may read at any time."""
     out: set[str] = set()
     for node in local_nodes(getattr(function, "body", [])):
         if isinstance(node, _SCOPES):

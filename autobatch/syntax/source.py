@@ -22,21 +22,6 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-__all__ = [
-    "PARSING",
-    "Mangle",
-    "NoSourceError",
-    "as_function",
-    "definition",
-    "find",
-    "inner_codes",
-    "is_library",
-    "is_rewritten",
-    "own_tree",
-    "remember",
-    "written_lines",
-]
-
 PARSING = threading.RLock()
 """Held while trees are made and compiled: CPython 3.11 counts the depth of trees for all threads together."""
 
@@ -117,7 +102,7 @@ def written_lines(code: CodeType) -> list[str]:
 
 
 def _typed(code: CodeType) -> Iterator[list[str]]:
-    """What code may have been compiled from that is in no file: the program of `python -c`, a statement at the prompt.
+    """The source of code that is in no file: the program of `python -c`, a statement at the prompt.
 
     Python 3.13 keeps both. Before that the program is among the arguments of the interpreter, and the prompt's
     statements are in its history, the latest last; which it was is seen by compiling them.
@@ -144,7 +129,7 @@ _HISTORY = 1000  # lines of the prompt that are looked through
 
 
 def inner_codes(code: CodeType) -> list[CodeType]:
-    """The code of a function and of those in it."""
+    """The code of a function and of its nested functions."""
     out = [code]
     for each in out:  # which grows on the way
         out += [const for const in each.co_consts if isinstance(const, CodeType)]
@@ -152,7 +137,7 @@ def inner_codes(code: CodeType) -> list[CodeType]:
 
 
 def remember(made: CodeType, code: CodeType) -> None:
-    """Let a rewritten function be found as the user wrote it; those in it, as far as they can be told apart."""
+    """Register the user's source for a rewritten function, and for nested functions that can be told apart."""
     _written[id(made)] = made, code
     places: dict[tuple[str, int], list[CodeType]] = {}
     for each in inner_codes(code)[1:]:
@@ -263,7 +248,7 @@ def _fresh(node: Any) -> Any:
     """A copy of a tree; what has no parts (operators, contexts) is one object everywhere, as Python's parser has it."""
     if not (node._fields or node._attributes):
         return node
-    made = type(node)()
+    made = ast.AST.__new__(type(node))  # its fields come now: Python 3.13 and later warn of a node without them
     for name, value in vars(node).items():
         if isinstance(value, ast.AST):
             value = _fresh(value)

@@ -39,12 +39,10 @@ from autobatch.tables.protocol import Table
 from autobatch.tables.reduce import bags, check_bag_table, empty_value
 from autobatch.tables.sparse import first_seen
 
-__all__ = ["embedding_bag", "embedding_bag_p"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Options:
-    """The arguments of a call that are no arrays, and which of the arrays it has."""
+    """The arguments of a call that are no arrays, and which of the arrays are given."""
 
     mode: str | tuple[str, ...]
     offsets: bool = False
@@ -59,7 +57,7 @@ class _Options:
     bad_ids: str = "raise"
 
     def params(self) -> dict[str, Any]:
-        """As the attributes of an op."""
+        """The options as attributes of the op."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
@@ -420,7 +418,7 @@ def _padding(index: int, num_rows: Any, own: Any) -> Any:
 
 
 def _frequencies(ids: np.ndarray, lane_of_id: np.ndarray | None) -> np.ndarray:
-    """How often each id occurs among those of its example."""
+    """The number of occurrences of each id among those of its example."""
     unique, inverse = first_seen(ids)
     if lane_of_id is not None:
         _, inverse = first_seen(inverse + lane_of_id * len(unique))
@@ -436,7 +434,7 @@ def _table_below(weight: Any) -> Any:
 
 
 def _renormalise(weight: Any, ids: np.ndarray, max_norm: float, norm_type: float) -> None:
-    """Scale the rows whose norm is greater than `max_norm` to it, in place, each once."""
+    """Scale each row with a norm above `max_norm` to it, in place, once."""
     table = _table_below(weight) if is_boxed(weight) else weight
     if not isinstance(table, Table) and table is not weight:
         raise UnsupportedError("max_norm= writes into the table; differentiate an EmbeddingTable, not an array")

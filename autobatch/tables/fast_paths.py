@@ -11,15 +11,15 @@ import numpy as np
 from autobatch.core.threads import fits_one_thread
 from autobatch.kernels.bags import SUM, checked_sum
 from autobatch.kernels.segment_reductions import are_bounds, run_bounds, sum_rows, sum_runs
+from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.modes import MODES
 from autobatch.tables.row_access import ahead_of, lanes_of, lanes_of_runs
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = ["direct_bags", "direct_segments"]
-
 _NORMS = {name: mode.norm.kernel for name, mode in MODES.items() if mode.norm is not None}
 _FORMATS = {np.dtype(np.float32): "f4", np.dtype(np.float64): "f8"}
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+_ANY = 2**63 - 1  # rows, where ids are those that were found for keys, or addresses
 _MOST = 1 << 24  # segments: of more the general way says whether there are so many, before there is memory for them
 
 
@@ -31,12 +31,17 @@ def direct_bags(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, clo
     if offsets is None and weights is None and type(ids) is np.ndarray and ids.ndim == 2 and ids.dtype is _INT64:
         offsets, closed = np.arange(ids.shape[0] + 1) * ids.shape[1], True
         ids = ids.reshape(-1)
-    if not (type(table) is type(ids) is type(offsets) is np.ndarray and type(mode) is str):
+    of_keys = type(table) is EmbeddingVariable
+    if not (type(ids) is type(offsets) is np.ndarray and (of_keys or type(table) is np.ndarray) and type(mode) is str):
         return None
     norm, format, dtype = _NORMS.get(mode), _FORMATS.get(table.dtype), ids.dtype
     if norm is None or format is None or offsets.dtype is not dtype or (dtype is not _INT64 and dtype is not _INT32):
         return None
     if not (table.ndim == 2 and ids.ndim == offsets.ndim == 1 and ids.flags.carray and offsets.flags.carray):
+        return None
+    if of_keys and (
+        dtype is not table.key_dtype or table.insert_on == "lookup"
+    ):  # bad offsets would bring keys to life
         return None
     if weights is not None and not (
         norm == SUM
@@ -47,11 +52,22 @@ def direct_bags(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, clo
     ):
         return None
     rows, dim = table.shape
-    stride, step = table.strides
-    row_bytes = dim * table.itemsize
-    if not dim or (dim > 1 and step != table.itemsize) or not fits_one_thread(ids.shape[0] * row_bytes):
+    row_bytes = dim * table.dtype.itemsize
+    if not dim or not fits_one_thread(ids.shape[0] * row_bytes):
         return None
     out = np.empty((max(offsets.shape[0] - closed, 0), dim), table.dtype)
+    if of_keys:
+
+        def read() -> bool:
+            found = table._ab_locate(ids, None)
+            lanes = lanes_of(format, dim, False, found.table, found.total_bytes)
+            bags = offsets, closed, weights, norm, out, dim, found.ahead, lanes
+            return checked_sum(found.table, _ANY, found.ids, *bags)
+
+        return out if table._ab_steadily(read) else None
+    stride, step = table.strides
+    if dim > 1 and step != table.itemsize:
+        return None
     place = (table.__array_interface__["data"][0], stride)
     lanes = lanes_of(format, dim, static, place, rows * row_bytes)
     ahead = ahead_of(rows * row_bytes, row_bytes)

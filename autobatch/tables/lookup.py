@@ -38,8 +38,6 @@ from autobatch.tables.reduce import bags, check_bag_table, pooled, segment_rows_
 from autobatch.tables.row_access import gather
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["PackedRows", "PendingRows", "bag_mode", "index_table", "lookup", "lookup_p", "maplookup"]
-
 
 def index_table(table: Any, index: Any, otherwise: Callable[[Any], Any]) -> Any:
     """`table[index]`, the table plain or boxed: a look-up for integers, else `otherwise(index)`."""
@@ -80,7 +78,7 @@ _GATHERED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)
 
 
 def _check_lanes(valid: np.ndarray, num_rows: int | None, places: np.ndarray, shape: tuple[int, ...]) -> None:
-    """As `check_ids`, for ids of which each example has its own; `places` are theirs in the flattened batch."""
+    """`check_ids` for ids of each example; `places` are their positions in the flattened batch."""
     at = -1 if num_rows is None else int(kernels.first_bad_id(valid, num_rows))
     if num_rows is not None and at >= 0:
         lane, *position = map(int, np.unravel_index(places[at], shape))

@@ -16,7 +16,7 @@ __all__ = ["Default", "Preallocation", "SimpleParallel", "Strategy"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Strategy:
-    """What `maplookup` takes as its strategy.
+    """The type of `maplookup`'s `strategy`.
 
     >>> isinstance(Default(), Strategy)
     True

@@ -21,25 +21,9 @@ from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.ragged_checks import as_ids, segments_in, table_ids
 from autobatch.tables.row_access import gather
 
-__all__ = [
-    "BAG_MODES",
-    "MODES",
-    "STREAMED",
-    "BagMode",
-    "Call",
-    "Mode",
-    "Norm",
-    "Rows",
-    "compute_dtype",
-    "declare",
-    "in_place",
-    "over",
-    "quotient",
-]
-
 
 class Norm(NamedTuple):
-    """What the sum of a segment is divided by: a function of n, or with weights of Σw or Σw².
+    """The divisor of a segment's sum: a function of n, or with weights of Σw or Σw².
 
     Attributes:
         of: the divisor, of the total of ones, weights or squares.

@@ -19,8 +19,6 @@ from autobatch.tables.lookup import index_table
 from autobatch.tables.row_access import Located, gather, locate, write_rows
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["Context", "Table", "checked_matrix"]
-
 
 def _no_attribute(self: Any) -> Any:
     raise AttributeError("a table for look-ups only has no gradient")
@@ -30,7 +28,7 @@ _NO_ATTRIBUTE = property(_no_attribute)
 
 
 class Context(enum.Enum):
-    """What the address of a row is asked for, so that a table can react to it.
+    """The purpose for which the address of a row is asked, so that a table can react to it.
 
     Source: the seed's `RowContext`; a table in a file may, say, note the rows of an UPDATE as changed.
 
@@ -80,7 +78,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     @abc.abstractmethod
     def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
-        """Where rows start.
+        """The addresses of rows.
 
         Args:
             ids: (n,) int64 or int32, every one of them a row of the table.
@@ -96,7 +94,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
         return None
 
     def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
-        """Where the kernels find the rows of checked ids."""
+        """The location of the rows of checked ids, for kernels."""
         context = context or Context.FORWARD
         addresses = np.asarray(self.row_addresses(ids, context))
         if addresses.shape != ids.shape or addresses.dtype.kind not in "iu":
@@ -158,7 +156,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     @property
     def nbytes(self) -> int:
-        """What the rows would take as an array of the table's dtype, in bytes."""
+        """The bytes of the rows as an array of the table's dtype."""
         return self.size * self.dtype.itemsize
 
     @property
@@ -239,7 +237,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
         return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the first rows."""
+        """HTML for notebooks: the first rows."""
         count, dim = self.shape
         ids = np.arange(min(count, _SHOWN_ROWS)) if count <= _LISTED or not hasattr(self, "keys") else np.arange(0)
         named = "key" if hasattr(self, "keys") else "id"

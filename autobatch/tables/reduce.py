@@ -39,9 +39,6 @@ from autobatch.tables.modes import MODES, STREAMED, Call, Mode, Norm, Rows, comp
 from autobatch.tables.row_access import check_computed, gather, lanes_of_runs, locate, pool, poolable, steadily
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["bags", "check_bag_table", "empty_value", "pooled", "segment_p", "segment_rows_p"]
-
-
 _CHUNK = 1 << 22  # bytes of rows that are looked up at a time for a mode that no bag kernel has
 
 
@@ -184,7 +181,7 @@ def _gathered(data: Any, ids: Any) -> Any:
 
 
 def _kernel_dtype(dtype: np.dtype) -> np.dtype:
-    """As `compute_dtype`, with fewer kernels to compile: what int64 holds is added up as int64."""
+    """`compute_dtype`, with fewer kernels to compile: values that fit int64 are added up as int64."""
     return np.dtype(np.int64) if dtype.kind == "u" and dtype.itemsize < 8 else compute_dtype(dtype)
 
 
@@ -234,7 +231,7 @@ def _filled(out: np.ndarray, bare: np.ndarray, empty: Any) -> np.ndarray:
 
 
 def empty_value(empty: Any, dtype: np.dtype) -> np.ndarray:
-    """What segments without rows get, in the dtype of the result.
+    """The value of segments without rows, in the dtype of the result.
 
     Raises:
         DTypeError: that does not hold it.
@@ -321,7 +318,7 @@ def _of_ids(data: Any, ids: Any, weights: Any = None, *, mode: Any, form: str, e
 
 
 def _numpy_empty(data: Any, mode: str) -> np.ndarray:
-    """What NumPy gives for the reduction of no rows, with its warnings and exceptions."""
+    """NumPy's result for the reduction of no rows, with its warnings and exceptions."""
     rows = np.empty((0, *shape_of(data)[1:]), dtype_of(data))
     return np.asarray(getattr(np, mode)(rows, axis=0), rows.dtype)
 
@@ -460,7 +457,7 @@ def _by_mode(call: Call, how: Mode, by_weights: bool) -> Any:
 
 
 def _ids_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """As of the same bags, described by their bounds."""
+    """The vjp of the same bags described by their bounds."""
     table, ids, *weights = args
     if position == 1:
         return None

@@ -66,7 +66,7 @@ def lengths_to_segment_ids(lengths: Any) -> Any:
 
 
 def lengths_to_offsets(lengths: Any) -> Any:
-    """Where each segment starts, and last where they end, (segments + 1,).
+    """The (segments + 1,) offsets of segments of these lengths: their starts, and last the end.
 
     Args:
         lengths: (segments,) integers, none negative.
@@ -84,7 +84,7 @@ def lengths_to_offsets(lengths: Any) -> Any:
 
 
 def offsets_to_lengths(offsets: Any) -> Any:
-    """How many rows each segment has, from the (segments + 1,) offsets.
+    """The number of rows of each segment, from the (segments + 1,) offsets.
 
     Args:
         offsets: (segments + 1,) integers that start with 0 and do not fall.
@@ -117,7 +117,7 @@ def offsets_to_segment_ids(offsets: Any) -> Any:
 
 
 def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) -> Any:
-    """How many rows each segment has, whatever their order; without `num_segments`, up to the greatest id.
+    """The number of rows of each segment, in any order; without `num_segments`, up to the greatest id.
 
     Args:
         segment_ids: (rows,) integers, the segment of each row, in any order.
@@ -141,7 +141,7 @@ def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) ->
 
 
 def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) -> Any:
-    """Where each segment starts, and last where they end, for ids that are sorted.
+    """The (segments + 1,) offsets of segments whose ids are sorted: their starts, and last the end.
 
     Args:
         segment_ids: (rows,) integers, the segment of each row, which do not fall.

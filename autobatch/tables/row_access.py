@@ -18,22 +18,6 @@ from autobatch.kernels import bags as kernels
 from autobatch.kernels.segment_reductions import sum_rows
 from autobatch.kernels.vectors import FORMATS, REGISTER, VectorLayout, computed_dtype
 
-__all__ = [
-    "Located",
-    "ahead_of",
-    "gather",
-    "integers",
-    "lanes_of",
-    "lanes_of_runs",
-    "locate",
-    "locate_array",
-    "pool",
-    "poolable",
-    "read_rows",
-    "steadily",
-    "write_rows",
-]
-
 _AHEAD = (8, 24)  # the least and the most ids between the row that is read and the one that is asked for
 _ASKED = 6 << 10  # bytes of rows asked for that leave the first cache to the rest
 _CACHED = 1 << 18  # bytes of a table whose rows need not be asked for ahead
@@ -72,7 +56,7 @@ class Located:
 
 
 def ahead_of(total_bytes: int, row_bytes: int) -> int | None:
-    """How many ids ahead a row of a table of so many bytes is asked for; None: not at all.
+    """The number of ids by which rows of a table of so many bytes are prefetched; None: not at all.
 
     >>> [ahead_of(1 << 20, row_bytes) for row_bytes in (32, 512, 4096)], ahead_of(1 << 10, 32)
     ([24, 12, 8], None)
@@ -91,7 +75,7 @@ def integers(ids: np.ndarray) -> np.ndarray:
 
 
 def locate(table: Any, ids: np.ndarray | None, context: Any = None) -> Located:
-    """Where the rows of a table (an array, or what says so itself) are; rows with gaps are gathered first.
+    """The location of a table's rows (an array's, or as the table says); rows with gaps are gathered first.
 
     Without ids the rows are those of an array, as they stand.
     """

@@ -18,8 +18,6 @@ from autobatch.tables.lookup import lookup_p
 from autobatch.tables.reduce import segment_p
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = ["gather", "scatter_add", "scatter_assign", "scatter_weighted_sum"]
-
 
 def gather(data: Any, ids: Any) -> Any:
     """The rows of `data` that `ids` name: `data[ids]`, where negative ids are errors.

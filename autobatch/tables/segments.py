@@ -47,7 +47,7 @@ __all__ = [
 
 
 class Segments(NamedTuple):
-    """How rows belong to segments: the arguments that all segment functions share."""
+    """The segments of rows: the arguments that all segment functions share."""
 
     segment_ids: Any
     lengths: Any
@@ -58,7 +58,7 @@ class Segments(NamedTuple):
     sorted: bool
 
     def description(self) -> tuple[str, Any]:
-        """Which of the three forms is given, and its value."""
+        """The one of the three forms that is given, and its value."""
         given = [form for form in ("segment_ids", "lengths", "offsets") if getattr(self, form) is not None]
         if len(given) != 1:
             raise ShapeError("the segments are given by exactly one of segment_ids, lengths= and offsets=")

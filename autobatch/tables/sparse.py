@@ -15,8 +15,6 @@ from autobatch.kernels.rows import unique_first_seen
 from autobatch.ops.rules.ragged_checks import as_ids, check_ids, whole_number
 from autobatch.ops.rules.row_gather import Scatter, add_rows
 
-__all__ = ["Index", "Indexer", "SparseRows", "first_seen"]
-
 
 class Index(NamedTuple):
     """Ids taken apart; the arrays are the indexer's, valid until its next use.
@@ -59,7 +57,7 @@ class Indexer:
 
     @property
     def capacity(self) -> int:
-        """For how many ids there is room."""
+        """The number of ids that there is room for."""
         return max(self._arrays.shape[1] - 1, 0)
 
     def _reserve(self, count: int) -> None:
@@ -389,7 +387,7 @@ class SparseRows(SparseCotangent):
         return f"SparseRows(ids={ids}, rows={self.rows!r}, num_rows={self.num_rows})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the first rows that are named, and how many there are."""
+        """HTML for notebooks: the first named rows, and how many there are."""
         count = len(self.ids)
         if is_boxed(self.ids) or is_boxed(self.rows):
             return html_table(repr(self), (), ())

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-__all__ = ["Changes", "StoredBlock", "StoredTable"]
-
 
 class StoredBlock(NamedTuple):
     """Some keys with all that belongs to them; the arrays are copies, of at most as many rows as were asked for.
@@ -40,7 +38,7 @@ class StoredBlock(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What differs from an earlier moment: first `removed` are taken out, then the blocks are put in.
+    """The difference to an earlier moment: first `removed` are taken out, then the blocks are put in.
 
     Attributes:
         removed: (m,) keys that were removed since, and are not there now.
@@ -68,7 +66,7 @@ class StoredTable(Protocol):
         """An empty table of these settings, at their step."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What it holds beside rows: arrays that are small, and saved whole each time."""
+        """Small arrays beside the rows, saved whole each time."""
 
     def blocks(self, rows: int = 1 << 16) -> Iterator[StoredBlock]:
         """All keys, in blocks of at most so many. Nothing may be changed between the first and the last."""
@@ -77,7 +75,7 @@ class StoredTable(Protocol):
         """A name for this moment, to be given to `changed_since` later. From the first one on, changes are noted."""
 
     def changed_since(self, mark: int, rows: int = 1 << 16) -> Changes | None:
-        """What changed, found from the notes and not in the table; None where they do not go back as far as the mark.
+        """The changes since a mark, from the notes and not the table; None where the notes do not reach back so far.
 
         They are given up when they have grown as long as the table, and what was noted before `mark` is dropped.
         """

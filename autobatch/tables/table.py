@@ -12,8 +12,6 @@ from autobatch.ops.rules.ragged_checks import check_ids, whole_number
 from autobatch.tables.protocol import Context, Table, checked_matrix
 from autobatch.tables.row_access import Located, locate_array
 
-__all__ = ["EmbeddingTable", "QuantizedTable", "SplitTable"]
-
 
 class EmbeddingTable(Table):
     """A matrix of weights whose rows are looked up by id, and whose gradient is `SparseRows`.
@@ -65,7 +63,7 @@ class EmbeddingTable(Table):
         return self.weights.flags.writeable
 
     def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
-        """Where rows start in the array."""
+        """The addresses of rows."""
         return self.weights.__array_interface__["data"][0] + self.weights.strides[0] * ids.astype(np.int64)
 
     @property
@@ -156,7 +154,7 @@ class SplitTable(Table):
         return cls([weights[i : i + rows] for i in range(0, max(len(weights), 1), rows)])
 
     def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
-        """Where rows start, each in its chunk."""
+        """The addresses of rows, each in its chunk."""
         out = np.empty(len(ids), np.int64)
         if len(ids):
             split_addresses(self._bases, self._strides, len(self.chunks[0]), ids, out)
@@ -265,7 +263,7 @@ class QuantizedTable(Table):
         return self.packed.nbytes
 
     def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
-        """Where the packed rows start."""
+        """The addresses of the packed rows."""
         if context is Context.UPDATE:
             self._refuse_updates()
         return self.packed.__array_interface__["data"][0] + self.packed.strides[0] * ids.astype(np.int64)

@@ -20,8 +20,6 @@ from autobatch.core.pytree import flatten, leaves, paths, unflatten
 from autobatch.errors import OptionError, ShapeError, UnsupportedError
 from autobatch.testing.compared_ways import PackedArguments, corner, is_float
 
-__all__ = ["LAYOUTS", "Convention", "Padding", "example_arguments", "rows"]
-
 LAYOUTS = ("padded", "list", "packed", "jagged", "batch")
 
 _WORDS = {  # what a parameter of this name, or one that ends with it, is
@@ -36,7 +34,7 @@ _WHOLE_BATCH = ("seq", "sequence", "src", "key", "input", "x", "token", "batch")
 
 @dataclasses.dataclass(frozen=True)
 class Padding:
-    """What stands beside the examples' own elements.
+    """The contents of the padding.
 
     Attributes:
         kind: "given" (what the user pads with), "high" or "low".
@@ -100,7 +98,7 @@ class _ArgumentLeaf:
 
 
 class Convention:
-    """How `batched` is called.
+    """The calling convention of `batched`.
 
     Args:
         batched: the user's function of a batch.
@@ -222,7 +220,7 @@ class Convention:
                 )
 
     def _meaning(self, name: str) -> tuple[str, int]:
-        """What a further parameter is, and of which leaf; ("", 0) for an unknown one."""
+        """The meaning of a further parameter, and its leaf; ("", 0) for an unknown one."""
         for word, kind in _WORDS.items():
             prefix = name.removesuffix(word).removesuffix("_")
             if name == word or (name.endswith(f"_{word}") and prefix in _WHOLE_BATCH and prefix not in self.arguments):
@@ -272,7 +270,7 @@ class Convention:
 
     @property
     def float_paths(self) -> list[str]:
-        """Where the float arrays of an example are."""
+        """The paths of an example's float arrays."""
         return [path for path, leaf in zip(self._paths, self._leaves, strict=True) if leaf.dtype.kind == "f"]
 
     def pack(self, examples: Sequence[tuple[Any, ...]], padding: Padding) -> PackedArguments:
@@ -316,7 +314,7 @@ class Convention:
         return PackedArguments((), [(data[i], self._leaves[i].like) for i in where], rebuild, split)
 
     def outside(self, examples: Sequence[tuple[Any, ...]], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Of padded arrays, in the order of the floats, what is padding."""
+        """The padding of padded arrays, in the order of the floats."""
         out = []
         for i, array in zip([i for i, leaf in enumerate(self._leaves) if leaf.dtype.kind == "f"], arrays, strict=True):
             mask = np.ones(array.shape, bool)
@@ -474,7 +472,7 @@ def _parameters(f: Any) -> list[inspect.Parameter]:
 
 
 def _layout_of(f: Any, parameters: Sequence[inspect.Parameter]) -> str | None:
-    """What a function's class or annotations say of its layout."""
+    """The layout that a function's class or annotations state."""
     if hasattr(type(f), "_ab_batch"):
         return "batch"
     for parameter in parameters:

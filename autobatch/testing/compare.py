@@ -14,8 +14,6 @@ import numpy as np
 
 from autobatch.core.pytree import attributes, flatten, is_node
 
-__all__ = ["Difference", "coarsest", "compare", "largest_error", "tolerance"]
-
 _RTOL = {2: 1e-2, 4: 1e-4, 8: 1e-9, 16: 1e-9}  # by the bytes of one real number
 _FLOOR = {2: 1e-3, 4: 1e-6, 8: 1e-13, 16: 1e-13}
 

@@ -26,19 +26,6 @@ from autobatch.core.current import Example, example
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
 
-__all__ = [
-    "Compiled",
-    "LockStep",
-    "OnTheFly",
-    "PackedArguments",
-    "ReferenceLoop",
-    "Unfit",
-    "Way",
-    "corner",
-    "default_ways",
-    "is_float",
-]
-
 
 class Unfit(Exception):  # noqa: N818 - not an error: this way cannot take these examples
     """Why these examples cannot be run this way."""
@@ -286,7 +273,7 @@ class _MaskedLayout:
 
 
 def corner(index: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Where an example of this shape stands in padded data."""
+    """The place of an example of this shape in padded data."""
     return (index, *map(slice, shape))
 
 

@@ -10,12 +10,10 @@ from autobatch.core.pytree import leaves
 from autobatch.testing.calling import Padding
 from autobatch.testing.own_batch import BatchDiffers, Pair, modules_of
 
-__all__ = ["diagnosis"]
-
 
 @dataclasses.dataclass
 class _Evidence:
-    """What changes the result of the example that differs; None where it could not be tried.
+    """The changes that affect the differing example's result; None where one could not be tried.
 
     Attributes:
         alone: whether it differs alone, without padding; the rest: what changes its result.
@@ -135,7 +133,7 @@ class _Experiments:
         return False
 
     def shift(self, further: int) -> Any:
-        """How far high values in this much more padding move the result up; None if low ones move it otherwise."""
+        """The shift of the result under high values in this much more padding; None if low ones move it otherwise."""
         width = tuple((size, most + further) for size, most in self.least)
         runs = [self.result([self.example], Padding(kind, least=width)) for kind in ("high", "given", "low")]
         if any(isinstance(x, Exception) for x in runs):
@@ -146,7 +144,7 @@ class _Experiments:
         return up if linear else None
 
     def moved(self) -> str:
-        """Of a result with as many elements as the example: "all" move with the padding, or those at the "end"."""
+        """The part of an element-wise result that moves with the padding: "all" of it, or those at the "end"."""
         own = self.pair.convention.lengths([self.example])[0]
         kind = "high" if self.pair.convention.told else "given"
         plain = self.pair.reference(self.example)

@@ -20,24 +20,12 @@ from autobatch.errors import ForcedValueError, ShapeError, UnsupportedError
 from autobatch.lazy.fibers import examples_in
 from autobatch.testing.compare import Difference, coarsest, compare, largest_error
 from autobatch.testing.compared_ways import Compiled, ReferenceLoop, Unfit, Way, default_ways, is_float
-from autobatch.testing.directions import check_directions
-from autobatch.testing.gradients import Gradients, cotangents, fresh, gradients, shared_floats
-
-__all__ = [
-    "EquivalenceReport",
-    "Outcome",
-    "Reference",
-    "assert_equivalent",
-    "check_equivalence",
-    "is_refusal",
-    "orders",
-    "undecorated",
-]
+from autobatch.testing.gradients import Gradients, check_directions, cotangents, fresh, gradients, shared_floats
 
 
 @dataclasses.dataclass
 class Outcome:
-    """What a function did for one example: a value, or an exception."""
+    """The outcome of one example: a value, or an exception."""
 
     value: Any = None
     error: Exception | None = None
@@ -77,7 +65,7 @@ class Reference:
         return len(self.examples)
 
     def outcome(self, index: int, place: int = 0) -> Outcome:
-        """What example `index` gives at this place of a batch."""
+        """The outcome of example `index` at this place of a batch."""
         key = self._key(index, place)
         if key not in self._outcomes:
             shared = fresh(self._shared)
@@ -87,7 +75,7 @@ class Reference:
         return self._outcomes[self._key(index, place)]
 
     def outcomes(self, order: Sequence[int]) -> list[Outcome]:
-        """What the loop over these examples gives, in this order."""
+        """The outcomes of the loop over these examples, in this order."""
         out = [] if self._writes else [self.outcome(index, place) for place, index in enumerate(order)]
         self.shared_after = self._shared
         if self._writes:
@@ -138,7 +126,7 @@ class Reference:
         return None
 
     def gradients(self, order: Sequence[int]) -> Gradients:
-        """Of the shared arguments, summed over the examples in this order; and of each example's own floats."""
+        """Gradients of the shared arguments, summed over the examples in order; and of each example's own floats."""
         parts = [self._gradient(index, place) for place, index in enumerate(order)]
         shared = [_sum(column) for column in zip(*(part.shared for part in parts), strict=True)]
         return Gradients(shared, [part.examples[0] for part in parts])
@@ -177,7 +165,7 @@ _SHOWN = 3  # differences in one message
 
 @dataclasses.dataclass
 class EquivalenceReport:
-    """What `assert_equivalent` did.
+    """The report of `assert_equivalent`.
 
     Attributes:
         ways: the ways that ran.
@@ -230,7 +218,7 @@ def check_equivalence(
     ways: Sequence[Way],
     central_differences: bool = True,
 ) -> EquivalenceReport:
-    """As `assert_equivalent`, on the ways given.
+    """`assert_equivalent` on the given ways.
 
     Each way runs on all examples, shuffled, in halves and one at a time. Where some examples raise, that is done twice:
     with all examples, for the exception; without those, for results and gradients.

@@ -1,25 +1,30 @@
-"""Gradients of one way of running a function, and `check_grads`: `ab.grad` against central differences."""
+"""Gradients of one way of running a function, and gradients against central differences.
+
+No comparison of ways with each other sees a wrong vjp: all of them share it, and are wrong alike.
+"""
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from autobatch.autodiff import grad as derivatives
 from autobatch.autodiff.grad import value_and_grad
+from autobatch.core import models
 from autobatch.core.config import seeded
-from autobatch.core.models import flatten
-from autobatch.core.pytree import leaves, unflatten
+from autobatch.core.pytree import flatten, leaves, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
-from autobatch.testing.compared_ways import PackedArguments, Way, is_float
-
-__all__ = ["Gradients", "check_grads", "cotangents", "fresh", "gradients", "shared_floats"]
+from autobatch.tables.table import EmbeddingTable
+from autobatch.testing.compared_ways import PackedArguments, ReferenceLoop, Way, is_float
+from autobatch.testing.inspect import watched
 
 
 @dataclasses.dataclass
 class Gradients:
-    """What one run gave.
+    """The gradients of one run.
 
     Attributes:
         shared: one gradient per float leaf of the shared arguments.
@@ -50,7 +55,7 @@ def cotangents(result: Any, seed: int) -> list[Any]:
 
 def shared_floats(shared: dict[str, Any]) -> tuple[list[Any], Callable[[list[Any]], dict[str, Any]]]:
     """The float arrays and tables among the shared arguments, and how to put others in their place."""
-    values, structure = flatten(shared)
+    values, structure = models.flatten(shared)
     where = [i for i, x in enumerate(values) if is_float(x) or _is_table(x)]
 
     def rebuild(new: list[Any]) -> dict[str, Any]:
@@ -117,7 +122,7 @@ def check_grads(f: Callable[..., Any], *args: Any, eps: float = 1e-6, rtol: floa
     >>> check_grads(lambda x: np.tanh(x) * x, np.array([0.5, -1.0])) < 1e-5
     True
     """
-    values, structure = flatten(fresh(args))
+    values, structure = models.flatten(fresh(args))
     where = [i for i, x in enumerate(values) if is_float(x)]
     weights = cotangents(f(*fresh(args)), seed)
     if not where or all(ct is None for ct in weights):
@@ -167,3 +172,159 @@ def _central_difference(
         moved[position][index] += step
         sides.append(float(loss(moved)))
     return (sides[0] - sides[1]) / (2 * eps)
+
+
+_MOST_EXAMPLES = 4
+_MOST_ALONE = 6  # arrays that get a direction of their own; the others have one together
+_STEPS = (1e-5, 3e-4, 1e-3)  # the later ones for functions that compute in float32 inside
+_ALLOWED = 5e-3  # of the larger derivative
+
+
+def check_directions(f: Callable[..., Any], examples: Sequence[tuple[Any, ...]], shared: dict[str, Any]) -> int:
+    """Assert that the gradient of an undecorated function has the slope of its values.
+
+    Args:
+        f: the function of one example; examples: of which the first few are used; shared: its keyword arguments.
+
+    Returns:
+        The number of directions that were compared: not those along which the function has no slope (a kink, a step, or
+        rounding inside), and none of a function that cannot be run in float64 or stops gradients on purpose.
+
+    Raises:
+        AssertionError: names the arrays, and both derivatives.
+
+    >>> check_directions(lambda x, w: np.tanh(x * w).sum(), [(np.array([0.5, 1.0]),)], {"w": np.float64(2)})
+    2
+    """
+    point = _Point(f, [fresh(example) for example in examples[:_MOST_EXAMPLES]], fresh(shared))
+    if not point.floats:
+        return 0
+    try:
+        with np.errstate(all="ignore"), watched(derivatives, "_stopped") as stopped:
+            value, analytic = point.value(point.floats), point.gradients()
+    except Exception:  # the function's own: in float64, or with what follows from it, it is another
+        return 0
+    if stopped or not np.isfinite(value):
+        return 0
+    groups = [[i] for i in range(len(point.floats))]
+    if len(groups) > _MOST_ALONE:
+        groups = [*groups[: _MOST_ALONE - 1], list(range(_MOST_ALONE - 1, len(groups)))]
+    random = np.random.default_rng(0)
+    compared = 0
+    for group in groups:
+        direction = [random.standard_normal(np.shape(x)) if i in group else None for i, x in enumerate(point.floats)]
+        slope = sum(float(np.sum(g * v)) for g, v in zip(analytic, direction, strict=True) if v is not None)
+        found = [point.slope(value, direction, step) for step in _STEPS]
+        reliable = [x for x in found if x is not None]
+        agree = any(_close(one[0], two[0], max(one[1], two[1])) for one, two in itertools.pairwise(reliable))
+        if not agree or not np.isfinite(slope):  # a kink, a step or a pole; the square root of 0
+            continue
+        compared += 1
+        if not any(_close(slope, numeric, noise) for numeric, noise in reliable):
+            names = ", ".join(point.names[i] for i in group[:3]) + (", ..." if len(group) > 3 else "")
+            raise AssertionError(
+                f"the gradient of {names} is wrong: along a random direction ab.grad gives {slope:.6g}, central "
+                f"differences of the function itself give {reliable[0][0]:.6g}; every way shares this gradient, so "
+                "look at the vjp of an operation in it (ab.testing.check_grads compares element by element)"
+            )
+    return compared
+
+
+def _close(slope: float, numeric: float, noise: float) -> bool:
+    return abs(slope - numeric) <= _ALLOWED * max(abs(slope), abs(numeric)) + noise
+
+
+@dataclasses.dataclass
+class _Point:
+    """A function at its arguments in float64: of the float arrays of the examples, then of those that are shared.
+
+    Attributes:
+        floats: they; names: what messages call them.
+    """
+
+    f: Callable[..., Any]
+    examples: list[tuple[Any, ...]]
+    shared: dict[str, Any]
+    floats: list[np.ndarray] = dataclasses.field(default_factory=list)
+    names: list[str] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.examples = [self._wide(example) for example in self.examples]
+        values, rebuild = shared_floats(self.shared)
+        self.shared = rebuild([_as_float64(x) for x in values])
+        values, self._with_shared = shared_floats(self.shared)
+        for i, example in enumerate(self.examples):
+            own = [x for x in leaves(example) if is_float(x)]
+            self.floats += own
+            self.names += [f"float {j} of example {i}" for j in range(len(own))]
+        self._own = len(self.floats)
+        self._fixed = {i: x for i, x in enumerate(values) if not is_float(x) and type(x) is not EmbeddingTable}
+        self._tables = [type(x) is EmbeddingTable for i, x in enumerate(values) if i not in self._fixed]
+        self._count = len(values)
+        moved = [np.asarray(x) for i, x in enumerate(values) if i not in self._fixed]
+        self.floats += moved
+        self.names += [f"float {j} of the shared arguments" for j in range(len(moved))]
+        self._weights: list[list[Any]] = []
+
+    def _wide(self, example: tuple[Any, ...]) -> tuple[Any, ...]:
+        values, tree = flatten(example)
+        out: tuple[Any, ...] = unflatten(tree, [_as_float64(x) if is_float(x) else x for x in values])
+        return out
+
+    def _arguments(self, floats: Sequence[Any]) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:
+        new = iter(floats)
+        examples = []
+        for example in self.examples:
+            values, tree = flatten(fresh(example))
+            examples.append(unflatten(tree, [next(new) if is_float(x) else x for x in values]))
+        tables = iter(self._tables)
+        shared = [
+            self._fixed[i] if i in self._fixed else EmbeddingTable(next(new)) if next(tables) else next(new)
+            for i in range(self._count)
+        ]
+        return examples, self._with_shared(shared)
+
+    def value(self, floats: Sequence[Any]) -> float:
+        """The sum over all float outputs, each times its cotangent."""
+        examples, shared = self._arguments([np.array(x) if isinstance(x, np.ndarray) else x for x in floats])
+        loop = ReferenceLoop()
+        results = loop.call(self.f, loop.pack(examples).args, shared)
+        if not self._weights:
+            self._weights = [cotangents(result, i) for i, result in enumerate(results)]
+        total = 0.0
+        for result, weights in zip(results, self._weights, strict=True):
+            for leaf, ct in zip(leaves(result), weights, strict=True):
+                if ct is not None:
+                    total += float(np.sum(np.asarray(leaf, np.float64) * ct))
+        return total
+
+    def gradients(self) -> list[np.ndarray]:
+        """Gradients of `floats`, given cotangents of `value`."""
+        loop = ReferenceLoop()
+        examples, shared = self._arguments(self.floats)
+        found = gradients(loop, self.f, loop.pack(examples), shared, self._weights)
+        own = [g for each in found.examples for g in each]
+        common = [g for i, g in enumerate(found.shared) if i not in self._fixed]
+        return [np.asarray(g.to_dense() if hasattr(g, "to_dense") else g, np.float64) for g in [*own, *common]]
+
+    def slope(self, value: float, direction: Sequence[Any], step: float) -> tuple[float, float] | None:
+        """The slope of the value along a direction and how wrong it may be; None where both sides disagree."""
+        try:
+            with np.errstate(all="ignore"):
+                sides = [
+                    self.value([x if v is None else x + s * v for x, v in zip(self.floats, direction, strict=True)])
+                    for s in (step, -step)
+                ]
+        except Exception:  # outside of what the function takes
+            return None
+        ahead, behind = (sides[0] - value) / step, (value - sides[1]) / step
+        noise = 1e-13 * max(abs(value), *map(abs, sides)) / step
+        if not np.isfinite(ahead + behind) or abs(ahead - behind) > 0.1 * max(abs(ahead), abs(behind)) + noise:
+            return None
+        return (ahead + behind) / 2, noise
+
+
+def _as_float64(x: Any) -> Any:
+    if type(x) is EmbeddingTable:
+        return EmbeddingTable(np.asarray(x).astype(np.float64))
+    return x.astype(np.float64) if is_float(x) else x

@@ -7,8 +7,8 @@ What is watched is collected in a list for as long as the context::
         ab.map(f, examples)
     assert [call.op for call in calls if call.computes].count("matmul") == 1
 
-- seen: `python_calls`, `op_calls`, `products`, `block_launches`, `scans`, `bags`, `gathers`, `decisions`, `regions`,
-  `replayed`; what became a loop: `noted_fallbacks`; a map's launches: `map_with_stats`; anything else: `watched`
+- seen: `python_calls`, `op_calls`, `products`, `block_launches`, `scans`, `bags`, `gathers`, `decisions`, `regions`;
+  what became a loop: `noted_fallbacks`; a map's launches: `map_with_stats`; anything else: `watched`
 - forced: `compiled_at_once`, `no_compiler`, `step_by_step`, `however_small`, `column_blocks`; anything else: `replaced`
 - where a program is: `current_example`, `current_region`
 """
@@ -35,7 +35,6 @@ from autobatch.blocks.scan import Scan
 from autobatch.core.current import Example, current_example, current_region, example
 from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
 from autobatch.core.op import Op
-from autobatch.lazy.replay import Replay
 from autobatch.lockstep import block_launch
 from autobatch.lockstep import block_loops as lockstep_scans
 from autobatch.lockstep.regions import branches, loops
@@ -70,7 +69,6 @@ __all__ = [
     "ran_ways",
     "regions",
     "replaced",
-    "replayed",
     "scans",
     "step_by_step",
     "watched",
@@ -78,7 +76,7 @@ __all__ = [
 
 
 def python_calls(f: Callable[[], Any]) -> int:
-    """How many Python functions a call of `f` calls, itself among them.
+    """The number of Python calls that a call of `f` makes, itself among them.
 
     The collector waits: what other libraries hang on it (`gc.callbacks`) and the finalisers of others are not of `f`.
 
@@ -133,7 +131,7 @@ def watched(
     before: Callable[..., Any] | None = None,
     after: Callable[..., Any] | None = None,
 ) -> Iterator[list[Any]]:
-    """What is seen of each call of functions of a module, class or object.
+    """Record each call of functions of a module, class or object.
 
     Args:
         owner: what the functions are attributes of.
@@ -233,7 +231,7 @@ def block_launches() -> contextlib.AbstractContextManager[list[BlockLaunch]]:
 
 @contextlib.contextmanager
 def scans() -> Iterator[list[int]]:
-    """How many steps each loop ran as one op."""
+    """The number of steps that each loop ran as one op."""
     seen: list[int] = []
     run = Scan.run
 
@@ -297,11 +295,6 @@ def regions() -> Iterator[list[tuple[int, int]]]:
         yield seen
 
 
-def replayed() -> contextlib.AbstractContextManager[list[int]]:
-    """Of each map, how many of its examples were copied from a recording instead of run."""
-    return watched(Replay, "play", after=lambda found, replay, columns: len(found))
-
-
 @contextlib.contextmanager
 def compiled_at_once() -> Iterator[None]:
     """Blocks have their compiled form from the first run on, and kernels, where there are any."""
@@ -327,7 +320,7 @@ _SIZES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def however_small(what: str) -> contextlib.AbstractContextManager[None]:
-    """What is done only for enough data is done for any.
+    """Do for any amount of data what is done only for enough data.
 
     Args:
         what: "row kernels" (softmax and layer_norm of rows), "rows without padding" (of ragged examples, however full)

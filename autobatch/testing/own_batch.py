@@ -17,8 +17,6 @@ from autobatch.testing.compare import Difference, coarsest, compare
 from autobatch.testing.equivalence import is_refusal
 from autobatch.testing.gradients import cotangents, fresh
 
-__all__ = ["BatchDiffers", "Pair", "modules_of", "unchanged"]
-
 
 class BatchDiffers(Exception):  # noqa: N818 - what was found, not what went wrong
     """The batched function differs on one batch.
@@ -84,7 +82,7 @@ class Pair:
         return {at: len(set(sizes)) > 1 or self.convention.is_size(sizes) for at, sizes in columns.items()}
 
     def reference(self, example: tuple[Any, ...]) -> Any:
-        """What the function of one example gives, with NumPy arrays; it raises what that raises."""
+        """The result of the function of one example, with NumPy arrays; raises what the function raises."""
         kept = self._kept.get(id(example))
         if kept is None:
             args = self._as(self.own, fresh(example))
@@ -113,7 +111,7 @@ class Pair:
         return out
 
     def run(self, examples: Sequence[tuple[Any, ...]], padding: Padding) -> list[Any]:
-        """What the batched function gives for each example, with NumPy arrays."""
+        """The batched function's result for each example, with NumPy arrays."""
         framework = self.convention.framework
         references = [self.reference(example) for example in examples]
         packed = self.convention.pack(examples, padding)
@@ -129,7 +127,7 @@ class Pair:
         return self._varying.get((at, axis), False)
 
     def compare(self, reference: Any, found: Any, path: str = "result") -> list[Difference]:
-        """How one example's result differs."""
+        """The difference of one example's results."""
         return compare(*_on_one_footing(reference, found, self.convention.framework), path, self.precision)
 
     def check(self, examples: Sequence[tuple[Any, ...]], padding: Padding) -> None:
@@ -185,7 +183,7 @@ class Pair:
         return ""
 
     def _own_gradient(self, example: tuple[Any, ...], place: int) -> list[Any]:
-        """Of the example's floats, then of the shared ones, then of the parameters."""
+        """Gradients of the example's floats, then of the shared ones, then of the parameters."""
         framework, source = self.own, self.convention.source
         values, tree = flatten(example)
         where = [i for i, x in enumerate(values) if _is_floats(source.numpy(x))]
@@ -208,7 +206,7 @@ class Pair:
     def _batch_gradient(
         self, examples: Sequence[tuple[Any, ...]], padding: Padding
     ) -> tuple[list[Any], list[Any], Any]:
-        """Of each example's floats; of what is shared; and what the padding got."""
+        """Gradients of each example's floats; of what is shared; and of the padding."""
         framework = self.convention.framework
         references = [self.reference(example) for example in examples]
         weights = [cotangents(reference, place) for place, reference in enumerate(references)]
@@ -322,7 +320,7 @@ def modules_of(f: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def unchanged(*functions: Any) -> Iterator[None]:
-    """What calls of these functions change is put back: buffers of torch modules, random numbers of torch and NumPy."""
+    """Restore what calls of these functions change: buffers of torch modules, random numbers of torch and NumPy."""
     buffers = {id(b): b for f in functions for module in modules_of(f) for b in module.buffers()}
     kept = [(b, b.detach().clone()) for b in buffers.values()]
     random = np.random.get_state()

@@ -7,8 +7,6 @@ import numpy as np
 
 from autobatch.errors import ShapeError
 
-__all__ = ["ragged"]
-
 
 def ragged(
     dtype: Any = np.float64,

@@ -6,7 +6,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, NEW, OURS, Case, Way, Workload
+from benchmarks.declare import LOOP, OURS, Case, Way, Workload
 from benchmarks.trees import VOCABULARY, Node, trees_of_words
 
 __all__ = ["MODEL", "WORKLOAD", "data", "encode", "forward", "loss"]
@@ -68,7 +68,6 @@ WORKLOAD = Workload(
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
         Way(OURS, "benchmarks.workloads.child_sum:MODEL.on_the_fly"),
-        Way(NEW, "benchmarks.workloads.child_sum:MODEL.new_examples"),
         Way(LOOP, "benchmarks.workloads.child_sum:MODEL.loop"),
         Way("DyNet agenda", "benchmarks.peers.trees_dynet:child_sum", needs="dynet", settings={"autobatch": 1}),
         Way("DyNet depth", "benchmarks.peers.trees_dynet:child_sum", needs="dynet", settings={"autobatch": 2}),

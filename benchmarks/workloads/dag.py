@@ -7,7 +7,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, NEW, OURS, Case, Way, Workload
+from benchmarks.declare import LOOP, OURS, Case, Way, Workload
 from benchmarks.trees import VOCABULARY
 
 __all__ = ["KINDS", "MODEL", "WORKLOAD", "Vertex", "data", "forward", "loss"]
@@ -72,7 +72,6 @@ WORKLOAD = Workload(
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
         Way(OURS, "benchmarks.workloads.dag:MODEL.on_the_fly"),
-        Way(NEW, "benchmarks.workloads.dag:MODEL.new_examples"),
         Way(LOOP, "benchmarks.workloads.dag:MODEL.loop"),
         Way("DyNet agenda", "benchmarks.peers.graphs_dynet:dag", needs="dynet", settings={"autobatch": 1}),
         Way("DyNet depth", "benchmarks.peers.graphs_dynet:dag", needs="dynet", settings={"autobatch": 2}),

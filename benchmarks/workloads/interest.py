@@ -7,7 +7,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, NEW, OURS, Bar, Case, Way, Workload
+from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
 from benchmarks.trees import VOCABULARY
 
 __all__ = ["MODEL", "WORKLOAD", "data", "forward", "loss"]
@@ -58,7 +58,6 @@ WORKLOAD = Workload(
     common.sizes(small=(8,), full=(32, 128)),
     ways=[
         Way(OURS, "benchmarks.workloads.interest:MODEL.on_the_fly"),
-        Way(NEW, "benchmarks.workloads.interest:MODEL.new_examples"),
         Way(LOOP, "benchmarks.workloads.interest:MODEL.loop"),
         Way("torch padded", "benchmarks.peers.interest_torch:prepare", needs="torch"),
     ],

@@ -7,7 +7,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, NEW, OURS, Case, Way, Workload
+from benchmarks.declare import LOOP, OURS, Case, Way, Workload
 from benchmarks.trees import VOCABULARY
 
 __all__ = ["MODEL", "WORKLOAD", "Lattice", "data", "forward", "loss"]
@@ -93,7 +93,6 @@ WORKLOAD = Workload(
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
         Way(OURS, "benchmarks.workloads.lattice:MODEL.on_the_fly"),
-        Way(NEW, "benchmarks.workloads.lattice:MODEL.new_examples"),
         Way(LOOP, "benchmarks.workloads.lattice:MODEL.loop"),
         Way("DyNet agenda", "benchmarks.peers.graphs_dynet:lattice", needs="dynet", settings={"autobatch": 1}),
         Way("DyNet depth", "benchmarks.peers.graphs_dynet:lattice", needs="dynet", settings={"autobatch": 2}),

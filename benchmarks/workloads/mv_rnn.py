@@ -6,7 +6,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, NEW, OURS, Case, Way, Workload
+from benchmarks.declare import LOOP, OURS, Case, Way, Workload
 from benchmarks.trees import VOCABULARY, binary_trees
 
 __all__ = ["MODEL", "WORKLOAD", "data", "encode", "forward", "loss"]
@@ -54,7 +54,6 @@ WORKLOAD = Workload(
     common.sizes(small=(4,), full=(16, 32)),
     ways=[
         Way(OURS, "benchmarks.workloads.mv_rnn:MODEL.on_the_fly"),
-        Way(NEW, "benchmarks.workloads.mv_rnn:MODEL.new_examples"),
         Way(LOOP, "benchmarks.workloads.mv_rnn:MODEL.loop"),
         Way("DyNet agenda", "benchmarks.peers.trees_dynet:mv_rnn", needs="dynet", settings={"autobatch": 1}),
         Way("DyNet depth", "benchmarks.peers.trees_dynet:mv_rnn", needs="dynet", settings={"autobatch": 2}),

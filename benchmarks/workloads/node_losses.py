@@ -6,7 +6,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, NEW, OURS, Bar, Case, Way, Workload
+from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
 from benchmarks.workloads import tree_lstm
 
 __all__ = ["MODEL", "WORKLOAD", "data", "forward"]
@@ -55,7 +55,6 @@ WORKLOAD = Workload(
     common.sizes(small=(8,), full=(64, 128)),
     ways=[
         Way(OURS, "benchmarks.workloads.node_losses:MODEL.on_the_fly"),
-        Way(NEW, "benchmarks.workloads.node_losses:MODEL.new_examples"),
         Way(LOOP, "benchmarks.workloads.node_losses:MODEL.loop"),
         Way("DyNet agenda", _DYNET, needs="dynet", settings={"autobatch": 1}, serves=lambda case: case.train),
         Way("DyNet depth", _DYNET, needs="dynet", settings={"autobatch": 2}, serves=lambda case: case.train),

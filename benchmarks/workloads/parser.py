@@ -6,7 +6,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, NEW, OURS, Bar, Case, Way, Workload
+from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
 from benchmarks.trees import VOCABULARY
 
 __all__ = ["MODEL", "WORKLOAD", "data", "forward", "loss"]
@@ -58,7 +58,6 @@ WORKLOAD = Workload(
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
         Way(OURS, "benchmarks.workloads.parser:MODEL.on_the_fly"),
-        Way(NEW, "benchmarks.workloads.parser:MODEL.new_examples"),
         Way(LOOP, "benchmarks.workloads.parser:MODEL.loop"),
         Way("torch loop", "benchmarks.peers.parser_torch:loop", needs="torch"),
         Way("DyNet agenda", "benchmarks.peers.parser_dynet:prepare", needs="dynet", settings={"autobatch": 1}),

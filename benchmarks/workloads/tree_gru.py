@@ -6,7 +6,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, NEW, OURS, Case, Way, Workload
+from benchmarks.declare import LOOP, OURS, Case, Way, Workload
 from benchmarks.trees import VOCABULARY, binary_trees
 
 __all__ = ["MODEL", "WORKLOAD", "data", "encode", "forward", "loss"]
@@ -62,7 +62,6 @@ WORKLOAD = Workload(
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
         Way(OURS, "benchmarks.workloads.tree_gru:MODEL.on_the_fly"),
-        Way(NEW, "benchmarks.workloads.tree_gru:MODEL.new_examples"),
         Way(LOOP, "benchmarks.workloads.tree_gru:MODEL.loop"),
         Way("DyNet agenda", "benchmarks.peers.trees_dynet:tree_gru", needs="dynet", settings={"autobatch": 1}),
         Way("DyNet depth", "benchmarks.peers.trees_dynet:tree_gru", needs="dynet", settings={"autobatch": 2}),

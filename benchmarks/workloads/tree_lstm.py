@@ -6,7 +6,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, NEW, OURS, Bar, Case, ShareBar, Way, Workload
+from benchmarks.declare import LOOP, OURS, Bar, Case, ShareBar, Way, Workload
 from benchmarks.trees import VOCABULARY, binary_trees
 
 __all__ = ["MODEL", "WORKLOAD", "data", "encode", "forward", "loss"]
@@ -63,7 +63,6 @@ WORKLOAD = Workload(
     common.sizes(small=(8,), full=(64, 128, 256)),
     ways=[
         Way(OURS, "benchmarks.workloads.tree_lstm:MODEL.on_the_fly"),
-        Way(NEW, "benchmarks.workloads.tree_lstm:MODEL.new_examples"),
         Way(LOOP, "benchmarks.workloads.tree_lstm:MODEL.loop"),
         Way("NumPy by level", "benchmarks.peers.tree_lstm_numpy:prepare", serves=lambda case: not case.train),
         Way("torch by level", "benchmarks.peers.tree_lstm_torch:by_level", needs="torch"),

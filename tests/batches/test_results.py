@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from autobatch import MaskedBatch, PackedBatch, examples
-from autobatch.batches.any_batch import batch_size_of, lane
-from autobatch.batches.examples import broadcast, is_batched, lanes_of, prefix_lanes, stack_results, take_lanes
+from autobatch.batches.any_batch import batch_size_of, is_batched, lane
+from autobatch.batches.examples import broadcast, lanes_of, prefix_lanes, stack_results, take_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.pytree import map_tree
 from autobatch.errors import ShapeError, UnsupportedError

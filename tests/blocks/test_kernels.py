@@ -39,7 +39,7 @@ def compiler(monkeypatch, tmp_path):
     process = own._process
     if process is not None:
         process.stdin.close()
-        process.wait(60)
+        process.wait(240)
 
 
 def run_some(program, operands, times=8):

@@ -117,6 +117,32 @@ def test_batches_of_ours_are_constants():
     assert g.tolist() == [3, 3, 3]
 
 
+def test_ragged_examples_are_padded_arrays_and_lengths():
+    """JAX has no ragged array: the function takes its own part, and what is padding has no gradient."""
+    padded = jnp.asarray(rng.normal(size=(4, 5, 3)), jnp.float32)
+    lengths = jnp.array([2, 5, 0, 1])
+    poisoned = jnp.where(jnp.arange(5)[:, None] < lengths[:, None, None], padded, jnp.nan)
+
+    def own_part(x, n, params):
+        return rnn(x[:n], params)
+
+    def masked(x, n, params):
+        h = jnp.zeros(4)
+        for t, row in enumerate(x):
+            h = jnp.where(t < n, jnp.tanh(row @ params["w"] + h @ params["u"]), h)
+        return h @ params["out"]
+
+    def gradients(f, x):
+        return jax.grad(lambda x, params: (f(x, lengths, params) ** 2).sum(), (0, 1))(x, PARAMS)
+
+    theirs = jax.vmap(masked, (0, 0, None))
+    for ours in (ab.jax_function(own_part, in_axes=(0, 0, None)), jax.vmap(ab.jax_function(own_part), (0, 0, None))):
+        close(ours(poisoned, lengths, PARAMS), theirs(padded, lengths, PARAMS))
+        close(jax.jit(ours)(poisoned, lengths, PARAMS), theirs(padded, lengths, PARAMS))
+        close(gradients(ours, poisoned), gradients(theirs, padded))
+        close(jax.jit(lambda x, ours=ours: gradients(ours, x))(poisoned), gradients(theirs, padded))
+
+
 def test_the_form_of_a_result_can_be_said():
     def f(n):
         assert n > 3, "too few"

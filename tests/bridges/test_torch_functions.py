@@ -7,6 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+from autobatch.testing import inspect
 
 torch = pytest.importorskip("torch")
 nested = torch.nested.nested_tensor
@@ -182,6 +183,68 @@ def test_torchs_functional_gradient():
     w = torch.randn(3, dtype=torch.float64)
     f = ab.torch_function(lambda w: np.tanh(w).sum())
     close(torch.func.grad(f)(w), 1 - torch.tanh(w) ** 2)
+
+
+def functional(f, of_vmap):
+    """What `torch.func` makes of a function of one example, and of the same for a batch."""
+    func = torch.func
+
+    def grad(f):
+        return func.grad(lambda x, params: (f(x, params) ** 2).sum(), (0, 1))
+
+    def vmap(f):
+        return func.vmap(f, (0, None))
+
+    return {
+        "vmap": (1, vmap(f)),
+        "vmap of grad": (1, vmap(grad(f))),
+        "grad of vmap": (1, grad(vmap(f))),
+        "vmap of vmap": (2, vmap(vmap(f))),
+        "grad of vmap of vmap": (2, grad(vmap(vmap(f)))),
+        "vmap of vmap of grad": (2, vmap(vmap(grad(f)))),
+        "vmap of grad of vmap": (2, vmap(grad(vmap(f)))),
+        "jacrev": (0, func.jacrev(f)),
+        "vmap of jacrev": (1, vmap(func.jacrev(f))),
+        "jacrev of vmap": (1, func.jacrev(vmap(f))),
+        "another axis": (1, lambda x, params: func.vmap(f, (1, None), out_dims=1)(x.movedim(0, 1), params)),
+        "grad of in_dims": (1, grad(of_vmap)),
+        "vmap of grad of in_dims": (2, vmap(grad(of_vmap))),
+        "jacrev of in_dims": (1, func.jacrev(of_vmap)),
+    }
+
+
+OURS = functional(ab.torch_function(rnn), ab.torch_function(rnn, in_dims=(0, None)))
+THEIRS = functional(torch_rnn, torch.func.vmap(torch_rnn, (0, None)))
+
+
+@pytest.mark.parametrize("case", OURS)
+def test_functional_transformations(case):
+    axes, f = OURS[case]
+    x = torch.tensor(rng.normal(size=(2, 5, 2, 3)))[(0,) * (2 - axes)]
+    params = {name: p.detach() for name, p in new_params(torch.float64).items()}
+    found, expected = ([*torch.utils._pytree.tree_leaves(each(x, params))] for each in (f, THEIRS[case][1]))
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        close(ours, theirs)
+
+
+def test_vmap_runs_the_examples_together():
+    with inspect.op_calls() as calls:
+        torch.func.vmap(ab.torch_function(lambda x: x * 2.0))(torch.ones(7, 3))
+    assert 7 in [call.lanes for call in calls if call.op == "multiply" and call.computes]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # which torch.func.jvp calls
+def test_what_torchs_transformations_cannot_have_is_refused():
+    ids = torch.arange(3)
+    assert torch.func.vmap(ab.torch_function(lambda n: n + 1))(ids).tolist() == [1, 2, 3]
+    with pytest.raises(ShapeError, match=r"different shapes, which torch\.func\.vmap has no tensor for"):
+        torch.func.vmap(ab.torch_function(lambda n: np.zeros(int(n))))(ids)
+    x = torch.ones(3)
+    with pytest.raises(UnsupportedError, match=r"has no forward mode .* write torch\.func\.jacrev"):
+        torch.func.jvp(ab.torch_function(lambda x: x * 2.0), (x,), (x,))
+    with pytest.raises(UnsupportedError, match="differentiated again"):
+        torch.func.grad(lambda x: torch.func.grad(ab.torch_function(lambda x: (x**3).sum()))(x).sum())(x)
 
 
 def test_second_derivatives_are_refused():

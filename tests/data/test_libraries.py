@@ -377,17 +377,26 @@ def test_round_trips(name, form):
 def test_strings_go_out_too():
     pytest.importorskip("pyarrow")
     names = ab.collate(["a", "bc"])
-    assert names.to_arrow().to_pylist() == names.to_awkward().to_list() == names.to_pandas().tolist() == ["a", "bc"]
+    assert names.to_arrow().to_pylist() == ["a", "bc"]
+    pytest.importorskip("awkward")
+    assert names.to_awkward().to_list() == ["a", "bc"]
+    pytest.importorskip("pandas")
+    assert names.to_pandas().tolist() == ["a", "bc"]
+
+
+def test_strings_have_no_tensor():
+    pytest.importorskip("torch")
     with pytest.raises(UnsupportedError, match="have no tensor"):
-        names.to_torch()
+        ab.collate(["a", "bc"]).to_torch()
 
 
 def test_what_is_out_shares_memory():
-    pytest.importorskip("pyarrow")
     batch = BATCHES["ragged"]()
-    assert batch.to_arrow().values.buffers()[1].address == address(batch.values)
-    assert batch.to_torch().values().data_ptr() == address(batch.values)
     assert np.shares_memory(np.from_dlpack(batch), batch.values)
+    pytest.importorskip("pyarrow")
+    assert batch.to_arrow().values.buffers()[1].address == address(batch.values)
+    pytest.importorskip("torch")
+    assert batch.to_torch().values().data_ptr() == address(batch.values)
 
 
 def test_no_form_shows_padding():

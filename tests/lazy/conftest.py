@@ -4,21 +4,6 @@ import contextlib
 
 import pytest
 
-from autobatch.rewrite import structural
-from autobatch.testing import inspect
-
-
-@pytest.fixture(autouse=True)
-def _nothing_was_recorded_before():
-    structural.forget_recordings()
-
-
-@pytest.fixture
-def played():
-    """How many examples of each map were copied."""
-    with inspect.replayed() as counts:
-        yield counts
-
 
 @pytest.fixture
 def room():

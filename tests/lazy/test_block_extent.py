@@ -245,7 +245,7 @@ def test_a_zip_of_lists_whose_lengths_differ_by_example_is_recorded():
 
     pairs = [(vectors(n, 3), vectors(m, 3, seed=1)) for n, m in ((2, 3), (3, 3), (0, 2), (4, 1), (1, 0))]
     w = normal(3, 3)
-    for _ in range(3):  # the third is replayed
+    for _ in range(3):
         results, stats = map_with_stats(paired, pairs, w=w)
         assert stats.looped is None
         assert not stats.fallbacks

@@ -4,7 +4,6 @@ To see these tests fail: let `Block._follow` read properties, let `BlockForm._op
 `blocks.tracing.trace` accept views as outputs, or leave `Guard`s out.
 """
 
-import gc
 import types
 import unittest.mock
 
@@ -13,7 +12,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.testing.inspect import map_with_stats, noted_fallbacks
-from tests.law import assert_same, loop, normal, vectors
+from tests.law import assert_same, garbage_of, loop, normal, vectors
 from tests.lazy import programs_effects, programs_objects, programs_syntax
 from tests.lazy.programs_effects import CASES, LOG
 
@@ -399,11 +398,4 @@ def test_explain_names_the_lines():
 def test_a_map_with_blocks_leaves_no_garbage():
     xs = vectors(5, 4)
     with ab.options(kernels=False):  # loading one that has become ready leaves some
-        ab.map(mlp, xs, w=W)
-        gc.collect()
-        gc.disable()
-        try:
-            ab.map(mlp, xs, w=W)
-            assert gc.collect() == 0
-        finally:
-            gc.enable()
+        assert garbage_of(lambda: ab.map(mlp, xs, w=W)) == 0

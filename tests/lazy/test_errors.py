@@ -14,7 +14,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import FallbackWarning, ForcedValueError, ShapeError, UnsupportedError
-from tests.law import assert_same, loop, normal, vectors
+from tests.law import assert_same, garbage_of, loop, normal, vectors
 
 W = normal(4, 4)
 
@@ -227,15 +227,12 @@ def test_a_map_leaves_no_garbage():
         return y * 2 if y.sum() > 0 else y[1:]
 
     arguments = (vectors(10, 4), [W] * 10, [np.array([0, 1])] * 10)
-    ab.map(f, *arguments)
-    gc.collect()
-    gc.disable()
-    try:
+
+    def maps():
         ab.map(f, *arguments)
         ab.map(lambda x, w: f(x, w, np.array([0])), arguments[0], w=W)
-        assert gc.collect() == 0
-    finally:
-        gc.enable()
+
+    assert garbage_of(maps) == 0
 
 
 def test_a_value_that_is_kept_lets_go_of_its_segment():

@@ -20,8 +20,6 @@ from tests.lazy.tree_models import CASES, examples_of, shared_of, weights
 @pytest.fixture(autouse=True)
 def _fresh():
     forget_recorders()
-    with ab.options(replay=False):
-        yield
 
 
 def recorded(f, xs, **shared):

@@ -1,5 +1,7 @@
 """Ways out of `try`: jumps through `finally`, `else`, and exceptions that pass through several statements."""
 
+import runpy
+
 import pytest
 
 from tests.law import equals_loop_either_way as equals_loop
@@ -137,13 +139,18 @@ def test_gradients_through_what_was_tried():
     equals_loop(f, ragged(3, 1, 4, 2), w=0.7)
 
 
-def test_a_jump_out_of_finally_is_the_loops():
-    def f(n):
-        for i in range(3):
-            try:
-                n = 6 // (n - i)
-            finally:
-                continue  # noqa: B012
-        return n
+JUMP_OUT_OF_FINALLY = """
+def f(n):
+    for i in range(3):
+        try:
+            n = 6 // (n - i)
+        finally:
+            continue
+    return n
+"""
 
-    equals_loop(f, NUMBERS, falls_back=True)
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")  # of Python 3.14 and later
+def test_a_jump_out_of_finally_is_the_loops(tmp_path):
+    (tmp_path / "jumps.py").write_text(JUMP_OUT_OF_FINALLY, encoding="utf-8")
+    equals_loop(runpy.run_path(str(tmp_path / "jumps.py"))["f"], NUMBERS, falls_back=True)

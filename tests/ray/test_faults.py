@@ -9,7 +9,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import CheckpointError, OptionError
-from autobatch.ray import hosts, local_training
+from autobatch.ray import hosts
 from autobatch.ray.shard import Shard
 from tests.ray import clicks, schedules
 
@@ -66,7 +66,7 @@ def test_a_worker_that_fails_ends_the_others():
             ab.ray.LocalCommunicator(3, seed=seed).run(work)
 
 
-class Failing(local_training.LocalTraining):
+class Failing(hosts.LocalTraining):
     """A training whose processes are lost at given places: before the n-th call of `run`, `save` or `dense`."""
 
     def __init__(self, group, lost):

@@ -33,7 +33,7 @@ def served(*given, **options):
                 finally:
                     await asyncio.to_thread(app.batcher.close)
 
-            asyncio.run(asyncio.wait_for(main(), 60))
+            asyncio.run(asyncio.wait_for(main(), 240))
 
         del run.__wrapped__  # or pytest would look for fixtures of these names
         return run
@@ -199,14 +199,14 @@ class Gate:
 
 def gate(x):
     Gate.entered.release()
-    Gate.opened.acquire(timeout=10)
+    Gate.opened.acquire(timeout=240)
     return x
 
 
 @served(gate, max_batch=1, max_queue=2)
 async def test_a_full_queue_is_answered_429(client, app):
     first = asyncio.ensure_future(client.post("/", json=0))
-    await asyncio.to_thread(Gate.entered.acquire, timeout=10)
+    await asyncio.to_thread(Gate.entered.acquire, timeout=240)
     others = [asyncio.ensure_future(client.post("/", json=x)) for x in (1, 2)]
     while app.batcher.queue_length < 2:
         await asyncio.sleep(0.001)
@@ -220,11 +220,13 @@ async def test_a_full_queue_is_answered_429(client, app):
 
 @served(gate, max_batch=1, timeout=0.05)
 async def test_an_answer_that_takes_too_long_is_answered_503(client, app):
+    runs = app.batcher.submit(-1)  # what waits for it waits for as long as this test likes
+    await asyncio.to_thread(Gate.entered.acquire, timeout=10)
     answers = await asyncio.gather(*[client.post("/", json=x) for x in (0, 1)])
     assert [each.status_code for each in answers] == [503, 503]
     assert app.batcher.queue_length == 0  # what waits is cancelled
     Gate.opened.release()
-    Gate.entered.acquire()
+    assert await asyncio.wrap_future(runs) == -1
 
 
 async def ask(app, body, after=()):
@@ -248,7 +250,7 @@ async def ask(app, body, after=()):
 @served(gate, max_batch=1)
 async def test_a_client_that_leaves_cancels_its_request(client, app):
     first = asyncio.ensure_future(client.post("/", json=0))
-    await asyncio.to_thread(Gate.entered.acquire, timeout=10)
+    await asyncio.to_thread(Gate.entered.acquire, timeout=240)
     assert await ask(app, b"1", [{"type": "http.disconnect"}]) == []
     await asyncio.sleep(0)
     assert (app.batcher.queue_length, app.batcher.metrics.cancelled) == (0, 1)
@@ -310,7 +312,7 @@ def test_shutting_down_answers_what_came_and_takes_no_more():
         await start
         async with client_of(app) as client:
             first = asyncio.ensure_future(client.post("/", json=5))
-            await asyncio.to_thread(Gate.entered.acquire, timeout=10)
+            await asyncio.to_thread(Gate.entered.acquire, timeout=240)
             stopping = asyncio.ensure_future(stop())
             while (await client.get("/ready")).status_code == 200:
                 await asyncio.sleep(0.001)
@@ -320,7 +322,7 @@ def test_shutting_down_answers_what_came_and_takes_no_more():
             assert (await first).json() == 5
             await stopping
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 240))
 
 
 def test_parameters_come_from_the_newest_checkpoint(tmp_path):
@@ -353,7 +355,7 @@ def test_parameters_come_from_the_newest_checkpoint(tmp_path):
                 await version("30")
         await stop()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 240))
 
 
 def test_a_damaged_checkpoint_is_not_served(tmp_path):
@@ -372,7 +374,7 @@ def test_a_damaged_checkpoint_is_not_served(tmp_path):
         assert app.batcher.metrics.swap_errors == 1
         app.batcher.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 240))
 
 
 def test_checkpoints_need_a_name_to_go_to(tmp_path):

@@ -14,8 +14,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import ClosedError, OptionError, OverloadedError, UnsupportedError
-from autobatch.serving.requests import Request
-from autobatch.serving.rounds import Model, Round
+from autobatch.serving.rounds import Model, Request, Round
 from tests.law import assert_same
 from tests.serving.models import Tree, decode, random_tree, tagger, tree_lstm, weights
 
@@ -27,7 +26,7 @@ def in_loop(test):
 
     @functools.wraps(test)
     def run(*args, **kwargs):
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 60))
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 240))
 
     return run
 
@@ -65,7 +64,7 @@ def starts(count, seed=0):
 def gate(x, w):
     """Waits at `Gate.opened`, so that a test can say what comes meanwhile."""
     Gate.entered.release()
-    Gate.opened.acquire(timeout=10)
+    Gate.opened.acquire(timeout=240)
     return x * w
 
 

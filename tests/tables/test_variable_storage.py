@@ -187,8 +187,8 @@ def test_slots_of_another_optimiser_start_anew():
 # Faults.
 
 
-def prepared():
-    users = ab.EmbeddingVariable(2, capacity=6, admission=ab.admission.count(2), steps_to_live=9)
+def prepared(capacity=6):
+    users = ab.EmbeddingVariable(2, capacity=capacity, admission=ab.admission.count(2), steps_to_live=9)
     opt = ab.optim.Adam(0.1)
     state = opt.init(users)
     for keys in ([1, 2, 3, 4], [1, 2, 3, 4], [5, 6, 7, 8]):
@@ -239,26 +239,79 @@ def test_memory_that_is_missing_anywhere_leaves_all_before_or_after_it():
     assert number > 5
 
 
-@pytest.mark.parametrize("change", ["insert", "assign", "remove", "shrink"])
-def test_an_exception_at_any_line_of_other_changes(change):
-    users, _, state = prepared()
-    users.step = 40
-    calls = {
-        "insert": lambda t: t.insert([1, 20, 21, 22], np.ones((4, 2))),
-        "remove": lambda t: t.remove([2, 4, 99]),
-        "shrink": lambda t: t.shrink(),
-        "assign": lambda t: t.assign([30, 31], np.ones((2, 2))),
-    }
+def put_block(table):
+    """Over keys that are there and new ones, with one slot of two."""
+    keys, ones = np.array([3, 40, 1, 41]), np.ones((4, 2), np.float32)
+    table.restore_blocks([StoredBlock(keys, ones, {"moment": 2 * ones}, np.arange(4), np.arange(4))])
+
+
+def from_arrow(table):
+    """Of two chunks."""
+    pa = pytest.importorskip("pyarrow")
+    own = table.to_arrow()
+    table.from_arrow(pa.concat_tables([own.slice(0, 2), own.slice(2)]).set_column(2, "version", [np.full(len(own), 7)]))
+
+
+def looked_up(table):
+    table.insert_on = "lookup"
+    return table[[1, 50, 51]]
+
+
+CHANGES = {
+    "insert": lambda t: t.insert([1, 20, 21, 22], np.ones((4, 2))),
+    "remove": lambda t: t.remove([2, 4, 99]),
+    "shrink": lambda t: t.shrink(40),
+    "assign": lambda t: t.assign([30, 1, 31, 2], np.ones((4, 2))),
+    "item": lambda t: t.__setitem__([30, 1, 31, 2], 7.0),
+    "write": lambda t: t.write([3, 1], np.ones((2, 2))),
+    "block": put_block,
+}
+OF_ONE = {"arrow": from_arrow, "look-up": looked_up, "slot": lambda t: t.add_slot("another", 1.0, np.float32, True)}
+
+
+def every(table):
+    """All that is seen of a variable or of its parts."""
+    return [seen(part, {"step": 0}) for part in getattr(table, "parts", [table])]
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [*((name, n) for name in CHANGES for n in (1, 3) if (name, n) != ("block", 3)), *((name, 1) for name in OF_ONE)],
+)
+def test_an_exception_at_any_line_of_other_changes(change, parts):
+    call = (CHANGES | OF_ONE)[change]
+    users, _, _ = prepared(6 if parts == 1 else 60)
+    users = users if parts == 1 else users.partition(parts)
     done = copy.deepcopy(users)
-    calls[change](done)
-    old, new = seen(users, state), seen(done, state)
+    call(copy.deepcopy(users))  # what is made once is there
+    call(done)
+    old, new = every(users), every(done)
     assert old != new
-    line, reached = 1, True
+    line, found, reached = 1, set(), True
     while reached:
         mine = copy.deepcopy(users)
-        reached = left_at(line, lambda m=mine: calls[change](m))
-        assert seen(mine, state) in (old, new), f"between, at line event {line}"
-        line += 1
+        reached = left_at(line, lambda m=mine: call(m))
+        assert every(mine) in (old, new), f"between, at line event {line}"
+        found.add(every(mine) == new)
+        if line % 5 == 0:
+            call(mine)  # it goes on
+            if change not in ("look-up", "slot"):
+                assert every(mine) == new
+        line += parts  # by time
+    assert found == {False, True}
+
+
+def test_a_vocabulary_that_is_left_at_any_line_goes_on():
+    first, more = [f"w{i}" for i in range(60)], [f"w{i}" for i in range(50, 300)]
+    want = [int(x) for x in ab.Vocabulary(first)[more]]
+    line, reached = 1, True
+    while reached:
+        words = ab.Vocabulary(first)
+        reached = left_at(line, lambda w=words: w[more])
+        assert len(words) in (60, 300)
+        assert words[more].tolist() == want
+        assert words.strings() == [f"w{i}" for i in range(300)]
+        line += 7  # by time
 
 
 def test_look_ups_beside_updates_see_a_row_before_or_after_a_step():

@@ -8,7 +8,7 @@ from autobatch.api.extend import elementwise
 from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.kinds import vjp_columns
 from autobatch.testing import assert_equivalent, check_grads
-from autobatch.testing.directions import check_directions
+from autobatch.testing.gradients import check_directions
 from autobatch.testing.inspect import Op
 
 wrong_square = Op("wrong_square", lambda x: x * x, vjp=vjp_columns([lambda ct, out, x: 3 * ct * x]))
@@ -84,25 +84,30 @@ def test_a_gradient_that_is_meant_to_be_another_passes_where_it_is_said():
     assert report.directions == 0
 
 
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda x, w: np.maximum(x * w, 0).sum(),
-        lambda x, w: np.abs(0 * x * w).sum() + w * w,  # a kink at the point itself
-        lambda x, w: x.max() * w,
-        lambda x, w: np.where(x * w > 0.3, x, x * x).sum(),
-        lambda x, w: 1 / w if w != 0 else w,
-        lambda x, w: np.float32(x.sum() * w) * np.float32(3),
-        lambda x, w: np.floor(x * w).sum(),
-        lambda x, w: np.sqrt(0 * x * w).sum() + x[int(np.round(np.abs(w))) % len(x)],
-    ],
-)
-@pytest.mark.parametrize("w", [1.0, 0.0])
-def test_kinks_steps_and_rounding_are_no_wrong_gradients(f, w):
+KINKS = {  # and along how many of three directions (two examples, the weight) they have a slope, for w = 1 and w = 0
+    "maximum": (lambda x, w: np.maximum(x * w, 0).sum(), (3, 2)),
+    "a kink at the point": (lambda x, w: np.abs(0 * x * w).sum() + w * w, (3, 2)),
+    "largest": (lambda x, w: x.max() * w, (3, 3)),
+    "where": (lambda x, w: np.where(x * w > 0.3, x, x * x).sum(), (1, 3)),
+    "pole": (lambda x, w: 1 / w if w != 0 else w, (3, 2)),
+    "rounded inside": (lambda x, w: np.float32(x.sum() * w) * np.float32(3), (3, 3)),
+    "steps": (lambda x, w: np.floor(x * w).sum(), (3, 2)),
+    "root of 0": (lambda x, w: np.sqrt(0 * x * w).sum() + x[int(np.round(np.abs(w))) % len(x)], (0, 0)),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("at", [1.0, 0.0])
+@pytest.mark.parametrize("name", KINKS)
+def test_kinks_steps_and_rounding_are_no_wrong_gradients(name, at, dtype):
+    f, expected = KINKS[name]
+    examples, w = [(x.astype(dtype),) for x in EXAMPLES], {"w": dtype(at)}
     with np.errstate(all="ignore"):
-        for dtype in (np.float64, np.float32):
-            compared = check_directions(f, [(x.astype(dtype),) for x in EXAMPLES], {"w": dtype(w)})
-            assert compared <= len(EXAMPLES) + 1  # a direction for each array at most
+        assert check_directions(f, examples, w) == expected[at == 0.0]
+        if name == "root of 0":  # its gradient is NaN wherever it is taken
+            return
+        with pytest.raises(AssertionError, match="gradient of float 0 of example 0 is wrong"):
+            check_directions(lambda x, w: f(np.sin(x), w) + wrong_square(x).sum(), examples, w)
 
 
 def test_all_arrays_have_their_direction():

@@ -17,8 +17,6 @@ from autobatch.batches.data.columns import Column, Columns, Place, take_examples
 from autobatch.batches.data.concat import concat_trees
 from autobatch.errors import UnsupportedError
 
-__all__ = ["read_arrow"]
-
 
 class _Schema(ctypes.Structure):
     pass
@@ -242,7 +240,7 @@ class _ArrowReader:
         return self.columns.runs(items, starts, lengths, valid, place)
 
     def _coded(self, schema: Any, array: Any, indices: np.ndarray, valid: Any, place: Place) -> Column:
-        """Values that are stored once each, and indices of them: categories."""
+        """Categories: distinct values, and an index into them per element."""
         inner = None if array is None else array.dictionary.contents
         values = self.read(schema.dictionary.contents, inner, 0, 0 if inner is None else inner.length, place)
         indices = indices if valid is None else np.where(valid, indices, 0)

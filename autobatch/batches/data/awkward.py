@@ -12,8 +12,6 @@ import numpy as np
 from autobatch.batches.data.columns import Column, Columns, Place
 from autobatch.errors import UnsupportedError
 
-__all__ = ["read_awkward"]
-
 _TEXT = ("string", "bytestring")
 
 

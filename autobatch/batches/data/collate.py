@@ -20,8 +20,6 @@ from autobatch.core.pytree import attributes, is_node, leaves
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import offsets_from, read_csr
 
-__all__ = ["collate"]
-
 
 @form("collate")
 def collate(data: Any, *, nulls: Any = "raise") -> Any:
@@ -215,7 +213,7 @@ def _same_kind(examples: Sequence[Any], kind: type, place: Place) -> None:
 
 
 def _lists(examples: list[Any], columns: Columns, place: Place) -> Column:
-    """Examples that are lists: of numbers, of rows, or of anything that is a column of its own."""
+    """Examples that are lists: of numbers, of rows, or of anything that is itself a column."""
     numbers = flat_numbers(examples)
     if numbers is not None:
         return _packed(*numbers)

@@ -19,8 +19,6 @@ from autobatch.core.pytree import leaves, map_tree
 from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import offsets_from
 
-__all__ = ["Column", "Columns", "Place", "take_examples"]
-
 Valid = np.ndarray | None
 
 
@@ -47,11 +45,11 @@ class Place(NamedTuple):
         return Place(f"{self.path}[{name!r}]", self.example_of)
 
     def items(self, offsets: np.ndarray) -> "Place":
-        """The place of what is in these lists."""
+        """The `Place` of the items of these lists."""
         return Place(f"{self.path}[...]", lambda i: self.example_of(int(np.searchsorted(offsets, i, side="right")) - 1))
 
     def runs(self, starts: np.ndarray, lengths: np.ndarray) -> "Place":
-        """The place of what is in lists that lie anywhere; of an item of several the first is named."""
+        """The `Place` of items of lists that lie anywhere; an item of several lists counts as the first's."""
 
         def example_of(i: int) -> int:
             return self.example_of(int(np.argmax((starts <= i) & (i < starts + lengths))))
@@ -76,7 +74,7 @@ class Columns:
         self.nulls = nulls
 
     def missing(self, valid: Valid, place: Place, what: str) -> Valid:
-        """What is missing, under this policy: None if nothing is.
+        """The missing elements under this policy; None if there are none.
 
         Raises:
             ShapeError: something is, and the policy is to raise.
@@ -155,7 +153,7 @@ class Columns:
         return self.lists(items, np.arange(count + 1) * width, valid, place)
 
     def records(self, fields: dict[Any, Column], valid: Valid, place: Place) -> Column:
-        """Records with these fields; one of which a field is missing is left out whole."""
+        """Records with these fields; a record with a missing field is left out whole."""
         if not fields:
             raise StructureError(f"records without a field{place}, so the number of examples is not known")
         valid = self.missing(valid, place, "record")
@@ -167,7 +165,7 @@ class Columns:
         return Column({name: column.tree for name, column in fields.items()}, valid)
 
     def optional(self, present: Column, valid: np.ndarray, place: Place) -> Column:
-        """Elements of which those that are missing have no place among the ones that are there."""
+        """Elements of which the missing ones have no place among those that are there."""
         if self.missing(valid, place, "value") is None:
             return present
         column = Column(map_tree(lambda leaf: _spread(leaf, valid), present.tree), valid)
@@ -182,7 +180,7 @@ class Columns:
         return self.objects([], valid, place)
 
     def whole(self, column: Column) -> Any:
-        """The tree of all examples, without those that are left out."""
+        """The tree of all examples, without the left-out ones."""
         return column.tree if column.valid is None else take_examples(column.tree, np.flatnonzero(column.valid))
 
 
@@ -195,7 +193,7 @@ def size_of(tree: Any) -> int:
 
 
 def items_before(kept: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """How many of the kept items each list has."""
+    """The number of kept items in each list."""
     return np.diff(np.searchsorted(kept, offsets))
 
 

@@ -15,8 +15,6 @@ from autobatch.core.pytree import flatten, paths, unflatten
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.aliasing import is_scalar, zero_d
 
-__all__ = ["concat", "concat_trees"]
-
 
 def concat(batches: Sequence[Any]) -> Any:
     """The examples of several batches, in order, as one batch.
@@ -47,7 +45,7 @@ def concat(batches: Sequence[Any]) -> Any:
 
 
 def concat_trees(trees: Sequence[Any]) -> Any:
-    """As `concat`, of trees of which there is at least one."""
+    """`concat` for a sequence of at least one tree."""
     columns, structures = zip(*map(flatten, trees), strict=True)
     for i, structure in enumerate(structures):
         if structure != structures[0]:

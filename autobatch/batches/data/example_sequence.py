@@ -11,8 +11,6 @@ from autobatch.batches.data.columns import take_examples
 from autobatch.batches.examples import lanes_of
 from autobatch.errors import ShapeError, UnsupportedError
 
-__all__ = ["Examples", "read_index"]
-
 
 @form("examples")
 class Examples:

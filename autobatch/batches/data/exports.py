@@ -11,8 +11,6 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import is_boxed
 from autobatch.errors import UnsupportedError
 
-__all__ = ["shared_values", "to_arrow", "to_awkward", "to_pandas", "to_polars", "to_torch"]
-
 
 def _layout(batch: Any) -> tuple[Any, list[Any]]:
     """The values, and from the outside in the levels above them: the offsets of lists, or the width of a static one.
@@ -47,7 +45,7 @@ def _check_plain(data: Any) -> None:
 
 
 def to_arrow(batch: Any) -> Any:
-    """What `Batch.to_arrow` says."""
+    """The implementation of `Batch.to_arrow`."""
     import pyarrow as pa  # noqa: PLC0415
 
     if hasattr(batch, "values") and isinstance(batch.values, list):
@@ -67,14 +65,14 @@ def _no_width(pa: Any, out: Any, values: Any) -> Any:
 
 
 def to_polars(batch: Any) -> Any:
-    """What `Batch.to_polars` says."""
+    """The implementation of `Batch.to_polars`."""
     import polars as pl  # noqa: PLC0415
 
     return pl.Series(values=pl.from_arrow(to_arrow(batch)))
 
 
 def to_awkward(batch: Any) -> Any:
-    """What `Batch.to_awkward` says."""
+    """The implementation of `Batch.to_awkward`."""
     import awkward as ak  # noqa: PLC0415
 
     if hasattr(batch, "values") and isinstance(batch.values, list):
@@ -88,7 +86,7 @@ def to_awkward(batch: Any) -> Any:
 
 
 def to_torch(batch: Any) -> Any:
-    """What `Batch.to_torch` says."""
+    """The implementation of `Batch.to_torch`."""
     import torch  # noqa: PLC0415
 
     if hasattr(batch, "values") and isinstance(batch.values, list):
@@ -106,7 +104,7 @@ def to_torch(batch: Any) -> Any:
 
 
 def to_pandas(batch: Any) -> Any:
-    """What `Batch.to_pandas` says."""
+    """The implementation of `Batch.to_pandas`."""
     import pandas as pd  # noqa: PLC0415
 
     if isinstance(batch, Batched) and not batch.sizes:

@@ -14,11 +14,9 @@ from autobatch.core.batched import Lengths
 from autobatch.core.pytree import leaves
 from autobatch.errors import OptionError
 
-__all__ = ["Minibatches", "minibatches"]
-
 
 class Minibatches:
-    """What `minibatches` gives: an iterable with a length, which gives the same mini-batches each time.
+    """The result of `minibatches`: an iterable with a length, which gives the same mini-batches each time.
 
     Attributes:
         ids: for each mini-batch the numbers of its examples, (size,) int64.

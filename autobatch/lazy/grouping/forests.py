@@ -9,7 +9,7 @@ which the user's code does: every sum on the way is there, to the last bit. The 
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from autobatch.blocks.program import Program, interned
 from autobatch.core.abstract_eval import Weak
 from autobatch.core.op import Op
 from autobatch.kernels.jit import jit
+from autobatch.lazy.grouping.merging import Merged
 from autobatch.ops.numpy.elementwise import UFUNCS, add_p
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
@@ -43,6 +44,7 @@ class Graph:
         count: how many places there are before those of the outside.
         same: places and the places that they are another name of, (2, K) int64.
         signatures: how many there are.
+        outside: how many values there are from outside; extras: those that are added to them.
         forests: what is one call in place of several.
     """
 
@@ -54,6 +56,8 @@ class Graph:
     count: int
     same: np.ndarray
     signatures: int
+    outside: int
+    extras: list[Any] = dataclasses.field(default_factory=list)
     forests: "list[Forest]" = dataclasses.field(default_factory=list)
 
 
@@ -304,8 +308,8 @@ def linked(
     return out
 
 
-def rewritten(graph: Graph, table: list[Any], found: dict[int, BlockParts]) -> Graph:
-    """The graph with calls of these signatures taken apart.
+def rewritten(graph: Graph, table: list[Any], found: Mapping[int, BlockParts | Merged]) -> Graph:
+    """The graph with calls of these signatures taken apart, or as those of the block that stands for several.
 
     Args:
         table: the signatures; those of the parts are added to it.
@@ -331,8 +335,10 @@ class _Rewriting:
         self._places: list[np.ndarray] = []
         self._same: list[np.ndarray] = [graph.same]
         self._added: dict[Any, int] = {}
+        self._extras = list(graph.extras)
+        self._known: dict[bytes, int] = {}  # the references of what it has added to the values from outside
 
-    def run(self, found: dict[int, BlockParts]) -> Graph:
+    def run(self, found: Mapping[int, BlockParts | Merged]) -> Graph:
         graph = self._graph
         calls = {index: np.flatnonzero(graph.sigs == index) for index in found}
         whole = np.ones(len(graph.sigs), bool)
@@ -341,10 +347,14 @@ class _Rewriting:
         kept = np.flatnonzero(whole)
         arity = np.diff(graph.offsets)
         flat = np.repeat(whole, arity)
-        most = 1 + max(len(parts.heads) + len(parts.links) for parts in found.values())
+        taken = [parts for parts in found.values() if type(parts) is BlockParts]
+        most = 1 + max([len(parts.heads) + len(parts.links) for parts in taken], default=0)
         self._add(kept * most, graph.sigs[kept], graph.refs[flat], arity[kept], graph.places[kept])
         for index, parts in found.items():
-            self._split(self._table[index], parts, calls[index], most)
+            if type(parts) is BlockParts:
+                self._split(self._table[index], parts, calls[index], most)
+            else:
+                self._merge(self._table[index], parts, calls[index], most)
         keys = np.concatenate(self._keys)
         order = np.argsort(keys)
         counts = np.concatenate(self._arities)
@@ -361,7 +371,8 @@ class _Rewriting:
         call_at[first] = np.repeat(np.arange(len(order)), outputs)
         call_at[same[0]] = call_at[same[1]]
         operands = np.where(refs >= 0, call_at[np.maximum(refs, 0)], refs)
-        return Graph(sigs, offsets, operands, refs, places, self._count, same, graph.signatures, graph.forests)
+        known, outside = len(self._table), graph.outside
+        return Graph(sigs, offsets, operands, refs, places, self._count, same, known, outside, self._extras)
 
     def _add(self, keys: np.ndarray, sigs: Any, refs: np.ndarray, arities: Any, places: np.ndarray) -> None:
         self._keys.append(keys)
@@ -396,6 +407,24 @@ class _Rewriting:
             before = places + link.output if link.output >= 0 else self._new_places(len(calls))
             index = self._call(sig, link.op, {}, (link.aval, link.aval), link.aval)
             self._add(calls * most + next(numbers), index, np.stack(pair, axis=1), 2, before)
+
+    def _merge(self, sig: Any, parts: Any, calls: np.ndarray, most: int) -> None:
+        """Some calls as those of the block that stands for several."""
+        graph = self._graph
+        given = graph.refs[graph.offsets[calls][:, None] + np.arange(len(sig.avals))]
+        columns = [
+            given[:, each] if type(each) is int else np.full(len(calls), self._extra(each)) for each in parts.operands
+        ]
+        refs = np.stack(columns, axis=1)
+        self._add(calls * most, parts.sig.index, refs, refs.shape[1], graph.places[calls])
+
+    def _extra(self, value: Any) -> int:
+        """The reference of a value that is added to those from outside."""
+        key = value.dtype.char.encode() + bytes(str(value.shape), "ascii") + value.tobytes()
+        if key not in self._known:
+            self._extras.append(value)
+            self._known[key] = -self._graph.outside - len(self._extras)
+        return self._known[key]
 
     def _new_places(self, count: int, width: int = 1) -> np.ndarray:
         """The first of so many new places, for each of some calls."""
@@ -564,6 +593,8 @@ def _joined(
         graph.count + len(forests),
         graph.same,
         num_sigs,
+        graph.outside,
+        graph.extras,
         [*graph.forests, *forests],
     )
     return joined, np.concatenate([kept, np.full(len(forests), -1)])[order]

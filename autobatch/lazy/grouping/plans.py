@@ -12,6 +12,7 @@ import numpy as np
 
 from autobatch.core.config import config
 from autobatch.lazy.grouping.forests import Graph, chained, contracted, linked, rewritten, taken_apart
+from autobatch.lazy.grouping.merging import merged
 from autobatch.lazy.grouping.ragged import Group, by_family, mixed_groups, refusals
 from autobatch.lazy.schedule import Schedule, refine, schedule
 
@@ -44,7 +45,7 @@ class Plans:
         if found is None:
             marks = np.zeros(len(segment.rows), np.int64)
             marks[np.array(shared, np.int64) * -1 - 1] = np.arange(1, len(shared) + 1)
-            found = _planned(_graph_of(sigs, refs, table), table, marks)
+            found = _planned(_graph_of(sigs, refs, table, len(marks)), table, marks)
             if len(sigs) <= _KEPT_CALLS:
                 if len(self._kept) >= _MOST_KEPT:
                     del self._kept[next(iter(self._kept))]
@@ -58,12 +59,10 @@ class Plans:
 
 def _integers(values: Any) -> np.ndarray:
     """A list as an array: by way of `array`, which is three times as fast as NumPy."""
-    if type(values) is np.ndarray:
-        return values
     return np.frombuffer(array("q", values), np.int64) if values else np.zeros(0, np.int64)
 
 
-def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any]) -> Graph:
+def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any], outside: int) -> Graph:
     """What was recorded as a graph of calls."""
     count, operands = len(sigs), refs
     places = np.flatnonzero(sigs >= 0)
@@ -74,7 +73,7 @@ def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any]) -> Graph
     arity = np.array([len(sig.avals) for sig in table], np.int64)
     offsets = np.zeros(len(sigs) + 1, np.int64)
     np.cumsum(arity[sigs], out=offsets[1:])
-    return Graph(sigs, offsets, operands, refs, places, count, np.zeros((2, 0), np.int64), len(table))
+    return Graph(sigs, offsets, operands, refs, places, count, np.zeros((2, 0), np.int64), len(table), outside)
 
 
 def _used(graph: Graph, table: Sequence[Any]) -> list[int]:
@@ -83,32 +82,46 @@ def _used(graph: Graph, table: Sequence[Any]) -> list[int]:
 
 
 def _planned(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
-    """The plan of the fewest launches, as the graph is or with blocks taken apart.
+    """The plan of the fewest launches: of the graph as it is, with blocks taken apart, merged, or both.
 
     Args:
         marks: for each value outside 0, or the number of a constant that several examples read.
     """
     used = _used(graph, table)
-    variants = []
-    for way, found in taken_apart(used, table):
-        key = way, frozenset([table[index].block.program for index in found])
-        if _is_worth_it(key):
-            variants.append((key, found if "links" not in way else linked(graph, found, used, table)))
-    graphs = [(key, rewritten(graph, table, found)) for key, found in variants if found]
-    best = _grouped(graph, used, table, marks)
-    for key, other in graphs:
-        plan = _grouped(other, _used(other, table), table, marks)
-        is_better = len(plan[1].starts) < len(best[1].starts)
-        _note(key, is_better)
-        best = plan if is_better else best
-    return best
+    code = len(graph.sigs).bit_length(), frozenset([(table[index].op.name, table[index].where) for index in used])
+    settled = _settled(code)
+    apart = {"": graph}
+    for way, parts in taken_apart(used, table):
+        if settled is None or settled[0] == way:
+            own = parts if "links" not in way else linked(graph, parts, used, table)
+            if own:
+                apart[way] = rewritten(graph, table, own)
+    found: list[tuple[tuple[str, bool], _Ungrouped]] = []
+    for way, other in apart.items():
+        own_used = _used(other, table)
+        together = merged(own_used, table) if settled is None or settled[1] else {}
+        if together:
+            one = rewritten(other, table, together)
+            found.append(((way, True), _scheduled(one, _used(one, table), table, marks)))
+        if settled is None or not together:
+            found.append(((way, False), _scheduled(other, own_used, table, marks)))
+    chosen, (graph, plan, is_mixed) = min(found, key=lambda each: len(each[1][1].starts))
+    if settled is None:
+        _note_chosen(code, chosen)
+    if not is_mixed:
+        return graph, plan, ()
+    return graph, *mixed_groups(plan, graph.sigs, table)
 
 
-def _grouped(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: np.ndarray) -> Plan:
-    """The plan of a graph, with chains of additions as one call each where that takes fewer launches."""
+_Ungrouped = tuple[Graph, Schedule, bool]  # whether there are calls of several signatures in some launches
+
+
+def _scheduled(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: np.ndarray) -> _Ungrouped:
+    """The schedule of a graph, with chains of additions as one call each where that takes fewer launches."""
     kinds, is_mixed = by_family(graph.sigs, used, table)
     count = len(table)
     if marks.any():
+        marks = np.concatenate([marks, np.zeros(len(graph.extras), np.int64)])
         kinds, of_kind = refine(kinds, graph.offsets, graph.operands, marks)
         count = len(of_kind)
     plan = schedule(kinds, graph.offsets, graph.operands, count, config.scheduler)
@@ -127,16 +140,31 @@ def _grouped(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: np.
             if is_better:
                 graph, plan, kinds, count = shorter, other, own, count + forests
         _note(key, is_better)
-    groups: Sequence[Group | None] = ()
-    if is_mixed:
-        plan, groups = mixed_groups(plan, graph.sigs, table)
-    return graph, plan, groups
+    return graph, plan, is_mixed
 
 
 # What was tried
 
 _MOST_NOTED = 1 << 10
 _in_vain: dict[Hashable, int] = {}
+_chosen: dict[Hashable, tuple[tuple[str, bool], int]] = {}  # by the code, and how often in a row
+
+
+def _settled(code: Hashable) -> tuple[str, bool] | None:
+    """How blocks of this code are taken apart and whether they are merged; None where all is to be tried."""
+    if code not in _chosen:
+        return None
+    chosen, times = _chosen[code]
+    if times >= _PATIENCE:
+        _chosen[code] = chosen, times + 1
+    return chosen if times >= _PATIENCE and times % _AGAIN else None
+
+
+def _note_chosen(code: Hashable, chosen: tuple[str, bool]) -> None:
+    if len(_chosen) >= _MOST_NOTED:
+        _chosen.clear()
+    known, times = _chosen.get(code, (chosen, 0))
+    _chosen[code] = chosen, times + 1 if known == chosen else 1
 
 
 def _is_worth_it(key: Hashable) -> bool:

@@ -7,6 +7,7 @@ alone varies, which is what rows of all examples, one after the other, are. A re
 a buffer like any other.
 """
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.lazy.buffers import packed, ragged_rows, widths_of
 from autobatch.lazy.schedule import Schedule
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
+from autobatch.ops.rules.chosen import products_by_number_p
 from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.row_gather import rows_p
 from autobatch.tables.lookup import lookup_p
@@ -171,8 +173,9 @@ class Sizes:
         if all(each is first or (each.shape == first.shape and each.tobytes() == content) for each in values):
             return first
         sizes = self(values)
-        each = [values[k] for k in self._inverse.tolist()]
-        return Batched(ragged_rows(each, sizes).data if Lengths in map(type, sizes) else np.stack(each), sizes)
+        if Lengths in map(type, sizes):
+            return Batched(ragged_rows([values[k] for k in self._inverse.tolist()], sizes).data, sizes)
+        return Batched(np.stack(values)[self._inverse], sizes)
 
     def _size(self, column: Sequence[int]) -> Size:
         if column.count(column[0]) == len(column):
@@ -196,20 +199,21 @@ class Group:
         self.sigs = sigs
         self.inverse = inverse
         self.is_join = _joined_kind(sigs[0]) is not None
-        by_size = sorted(sigs, key=lambda sig: sum([aval.nbytes for aval in sig.avals]))
-        self.text = _common_text([by_size[0].text, by_size[-1].text])
+        sizes = [sum([aval.nbytes for aval in sig.avals]) for sig in sigs]
+        self.text = _common_text(sigs[sizes.index(min(sizes))].text, sigs[sizes.index(max(sizes))].text)
 
 
-def _common_text(texts: Sequence[str]) -> str:
+@functools.lru_cache(maxsize=1024)
+def _common_text(first: str, last: str) -> str:
     """What signatures that differ in numbers have in common: the range of each number that differs."""
-    parts = [_NUMBER.split(text) for text in texts]
+    parts = [_NUMBER.split(text) for text in (first, last)]
     if len(set(map(len, parts))) > 1:
-        return texts[0]
+        return first
     out = []
-    for each in zip(*parts, strict=True):
-        if each.count(each[0]) < len(each) and not all(map(str.isdigit, each)):
-            return texts[0]
-        out.append(each[0] if each.count(each[0]) == len(each) else f"{min(map(int, each))}..{max(map(int, each))}")
+    for a, b in zip(*parts, strict=True):
+        if a != b and not (a.isdigit() and b.isdigit()):
+            return first
+        out.append(a if a == b else f"{min(int(a), int(b))}..{max(int(a), int(b))}")
     return "".join(out)
 
 
@@ -300,7 +304,21 @@ def _products_by_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
     return Unpadded(np.sum(left.values * rows_p(right, layout.lanes), axis=1), layout)
 
 
-_BY_ROWS = {"lookup": _looked_up, "broadcast_to": _spread_over_rows, "matmul": _products_by_rows}
+def _products_of_chosen(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
+    """`chosen_matmul` of rows, each with the matrix that its example reads."""
+    x, index, *matrices = operands
+    if type(x) is not Batched or type(index) is not Batched or type(x.data) is not Unpadded:
+        return None
+    layout = x.data.layout
+    return Unpadded(products_by_number_p(x.data.values, rows_p(index.data, layout.lanes), *matrices), layout)
+
+
+_BY_ROWS = {
+    "lookup": _looked_up,
+    "broadcast_to": _spread_over_rows,
+    "matmul": _products_by_rows,
+    "chosen_matmul": _products_of_chosen,
+}
 
 
 def run_ragged(

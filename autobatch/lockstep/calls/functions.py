@@ -42,18 +42,6 @@ from autobatch.lockstep.values.sequences import Enumerated, LaneSequence, Ranges
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.dispatch import top_box
 
-__all__ = [
-    "ARRAY_HANDLERS",
-    "HANDLERS",
-    "as_list",
-    "captures_lanes",
-    "is_batched_tree",
-    "is_readable",
-    "listed",
-    "shared",
-    "unwrapped",
-]
-
 
 def unwrapped(value: Any) -> Any:
     """An argument for code that is not converted: our lists as plain lists, or as one list per lane."""
@@ -65,7 +53,7 @@ def unwrapped(value: Any) -> Any:
 
 
 def listed(value: Any) -> Any:
-    """An argument of which only the items are read: a range, zip or enumerate of each lane as the list of them."""
+    """An argument of which only the items are read: each lane's range, zip or enumerate as a list."""
     return as_list(value) if isinstance(value, LaneSequence) else value
 
 
@@ -120,7 +108,7 @@ def captures_lanes(f: Any) -> bool:
 
 
 def _held(f: Any) -> list[Any]:
-    """What something that is called keeps."""
+    """The state that a called object keeps."""
     if isinstance(f, BuiltinFunctionType):
         return [] if isinstance(f.__self__, ModuleType) else [f.__self__]
     if isinstance(f, MethodType):
@@ -262,6 +250,7 @@ def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def converted(function: Any) -> Any:
+    """The form for lanes of a Python function; what is no such function, or outside of a lock-step call, as it is."""
     root = current_root()
     if root is None or not hasattr(function, "__code__"):
         return function

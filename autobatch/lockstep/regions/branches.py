@@ -22,23 +22,6 @@ from autobatch.lockstep.values.lane_operators import BINARY, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import LaneSequence
 
-__all__ = [
-    "Branches",
-    "RaisedError",
-    "Returns",
-    "both",
-    "branches",
-    "chain",
-    "check",
-    "choose",
-    "either",
-    "negation",
-    "parted",
-    "raised",
-    "truth",
-    "truth_value",
-]
-
 
 def truth(test: Any) -> Any:
     """`bool(test)`: a bool where all lanes of the region agree, else a bool array, one per lane."""
@@ -82,7 +65,7 @@ def parted(values: np.ndarray) -> tuple[Subset, Subset]:
 
 
 class _Together:
-    """A branch that all lanes take, and that none of them leaves early."""
+    """A branch that all lanes take and none leaves early."""
 
     __slots__ = ("arms",)
     changed = split = False
@@ -154,7 +137,7 @@ class Branches:
         return not self.pieces
 
     def join(self) -> tuple[Any, ...]:
-        """The values after the branch, for the lanes that came to its end: those are the region now."""
+        """The values after the branch, for the lanes that reached its end; they are the region now."""
         if not self.pieces:
             set_region(self.base)
             return self.values
@@ -162,7 +145,7 @@ class Branches:
 
 
 def branches(test: Any, values: tuple[Any, ...], has_else: bool, leaves: bool, own: tuple[int, ...] = ()) -> Any:
-    """What an `if` runs over. `leaves`: an arm may be left by return, break or continue."""
+    """The object that an `if` statement iterates over. `leaves`: an arm may be left by return, break or continue."""
     decided = truth(test)
     if isinstance(decided, bool) and not leaves:
         return _TOGETHER[decided]
@@ -256,7 +239,7 @@ class RaisedError(Exception):
 
 
 def raised(error: Callable[[], Any]) -> Any:
-    """What a `raise` raises: of lanes it is enough to know that each of them raises."""
+    """The exception of a `raise`: of lanes it is enough to know that each of them raises."""
     return error() if current_region() is None else RaisedError("an exception is raised")
 
 

@@ -15,8 +15,6 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.merging import UNBOUND, batch_of, joined
 from autobatch.ops.rules.aliasing import has_views
 
-__all__ = ["Piece", "joined_where_bound", "meet", "narrowed_values"]
-
 Piece = tuple[Any, tuple[Any, ...]]
 """A region, and the values that its lanes bring."""
 
@@ -85,7 +83,7 @@ def _one(column: Sequence[Any], regions: Sequence[Any], order: Any, target: Any,
 
 
 def joined_where_bound(parts: Sequence[tuple[Any, Any]], base: Any) -> Any:
-    """One value for the lanes of a region that have bound a name, where others have not and so cannot read it.
+    """One value for the lanes of a region that have bound a name; the others cannot read it.
 
     Args:
         parts: regions inside of `base`, with the value that the name has there.
@@ -132,7 +130,7 @@ def narrowed_values(values: tuple[Any, ...], region: Any, own: Sequence[int] = (
 
 
 def _narrowed(value: Any, region: Any, owned: bool = False) -> Any:
-    """A value for the lanes of a region; of a batch that only some of them have, the lanes that do.
+    """A value for the lanes of a region; of a batch of only some of them, for those lanes.
 
     The region does not remember what it narrowed here, or each step of a loop would keep the steps before it alive.
     """

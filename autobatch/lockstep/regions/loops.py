@@ -10,7 +10,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import take_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.batched import Batched
-from autobatch.core.current import current_region, let_go, set_region
+from autobatch.core.current import check_time, current_region, has_deadline, let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.branches import parted, truth
@@ -19,7 +19,6 @@ from autobatch.lockstep.regions.region import (
     Order,
     Prefix,
     Subset,
-    check_time,
     freeze,
     is_made,
     lanes_within,
@@ -32,20 +31,6 @@ from autobatch.lockstep.values.sequences import LaneSequence, lane_sequence
 from autobatch.ops.rules.aliasing import has_views, is_scalar, zero_d
 from autobatch.ops.rules.row_gather import rows_between
 
-__all__ = [
-    "Loop",
-    "SharedLoop",
-    "UniformLoop",
-    "Walk",
-    "each",
-    "for_walk",
-    "items_of",
-    "loop",
-    "loop_over",
-    "until",
-    "while_walk",
-]
-
 
 class SharedLoop:
     """A loop that all lanes run alike over one iterable."""
@@ -57,12 +42,11 @@ class SharedLoop:
         self.iterable = iterable
 
     def __iter__(self) -> Iterator[Any]:
-        region: Any = current_region()
-        if region is None or region.root.deadline is None:
+        if not has_deadline():
             yield from self.iterable
             return
         for item in self.iterable:
-            check_time(region)
+            check_time()
             yield item
 
     def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
@@ -73,7 +57,7 @@ class SharedLoop:
 
 
 class UniformLoop(SharedLoop):
-    """A loop over per-lane items of which every lane has as many: it stays in its region.
+    """A loop in which every lane has the same number of items: it stays in its region.
 
     `step`, `counts`, `tries`: as those of a `Loop`.
     """
@@ -87,7 +71,7 @@ class UniformLoop(SharedLoop):
         self.counts = [region.count] * sequence.shortest()
         self.step = self.tries = 0
         while self.step < len(self.counts):
-            check_time(region)
+            check_time()
             item = sequence.at(self.step, region)
             sequence.advance(region)
             yield item
@@ -139,7 +123,7 @@ class Loop:
                 self.current = region = Prefix(self.order, count)
                 set_region(region)
                 self.fewer = True
-            check_time(region)
+            check_time()
             item = sequence.at(self.step, region)
             sequence.advance(region)
             yield item
@@ -148,7 +132,7 @@ class Loop:
         sequence.done(self.parent)
 
     def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
-        """Values of the lanes that go on; of `kept`, what the others leave behind is put aside.
+        """Values of the lanes that go on; of `kept`, the values of lanes that leave are set aside.
 
         `own`: places of values that no other name knows, so that they may be written into as they are narrowed.
         """
@@ -229,7 +213,7 @@ class Loop:
         return out
 
     def _merged(self, column: list[Any], counts: list[int], homes: list[Any]) -> Any:
-        """One value for all lanes; for those that have bound the name, where others have not and cannot read it."""
+        """One value for all lanes that have bound the name; the others cannot read it."""
         if all(value is not UNBOUND for value in column):
             return self._unsorted(joined(column, counts, homes))
         bound = [(home, value) for home, value in zip(homes, column, strict=True) if value is not UNBOUND]
@@ -283,7 +267,7 @@ def _freeze_both(new: Any, old: Any) -> None:
 
 
 def loop(iterable: Any) -> Any:
-    """What a `for` statement runs over."""
+    """The iterable of a `for` statement."""
     kind = type(iterable)
     if kind is range or kind is list or kind is tuple:
         return SharedLoop(iterable)
@@ -331,7 +315,7 @@ def each(iterable: Any, step: Any) -> None:
 
 
 class Walk:
-    """What a `while` and a `for` have in common. A `while` asks `stops` at the head of each step.
+    """The base of `while` and `for` loops over lanes. A `while` asks `stops` at the head of each step.
 
     Attributes:
         changed: the values of the names are not those of the statement that ran before: read `values`.
@@ -362,7 +346,7 @@ class Walk:
         if not pieces:
             return False
         if self.base is not None:
-            check_time(self.base)
+            check_time()
         self.changed = len(pieces) > 1 or pieces[0][0] is not self.region
         self.region, self.values = meet(pieces, self.region, self.own) if self.changed else pieces[0]
         set_region(self.region)
@@ -408,7 +392,7 @@ class Walk:
             yield values
 
     def after(self) -> tuple[Any, ...]:
-        """The values behind the loop, for the lanes that came out of it: those are the region now."""
+        """The values behind the loop, for the lanes that came out of it; they are the region now."""
         pieces = [*self.ended, *self.broken]
         self.nobody = not pieces
         if not pieces:
@@ -527,12 +511,12 @@ def until(iterable: Any, step: Any, stop: bool) -> Any:
 
 
 def while_walk(values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
-    """What a `while` runs over."""
+    """The iterable of a `while` statement."""
     return Walk(values, own)
 
 
 def for_walk(iterable: Any, temporary: bool, values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
-    """What a `for` with exits runs over. `temporary`: the iterable has no other name."""
+    """The iterable of a `for` statement with exits. `temporary`: its iterable has no other name."""
     sequence = items_of(iterable)
     if sequence is None:
         return _Items(iterable, temporary, values, own)

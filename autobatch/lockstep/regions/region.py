@@ -9,7 +9,6 @@ What a lock-step call made itself may change, and only in the region that it was
 would be seen outside, where the loop over the examples makes it once per example and in another order.
 """
 
-import time
 import weakref
 from typing import Any
 
@@ -20,36 +19,12 @@ from autobatch.batches.examples import prefix_lanes, stack_results, take_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.current import Example, current_region, is_changing, let_go, random_key
+from autobatch.core.current import Example, current_region, is_changing, random_key
 from autobatch.core.op import is_boxed
-from autobatch.errors import NeedsLoop, OverTime
+from autobatch.errors import NeedsLoop
 from autobatch.lockstep.values.merging import concatenated, stackable
 from autobatch.ops.rules.aliasing import is_scalar
 from autobatch.ops.rules.row_gather import rows_between
-
-__all__ = [
-    "LaneExample",
-    "Order",
-    "OutsideError",
-    "Prefix",
-    "Root",
-    "Subset",
-    "check_time",
-    "current_root",
-    "freeze",
-    "home_of",
-    "is_changeable",
-    "is_made",
-    "lanes_within",
-    "let_go",
-    "part_of",
-    "picked",
-    "remember",
-    "require_own",
-    "require_whole",
-    "taken",
-    "unbound",
-]
 
 
 class Root:
@@ -66,11 +41,10 @@ class Root:
         blocks: {site: its run}, for the blocks of straight-line code that run now.
         items: {id of a batch: a weak reference to the rows whose current item it is}.
         picked: {id: container}, of those that stand for other ones of each lane.
-        deadline: when the call is to be given up, by `time.perf_counter`; None for never.
     """
 
     __slots__ = (
-        "batch_size", "blocks", "call", "convert", "count", "deadline", "is_local", "items", "made", "outside",
+        "batch_size", "blocks", "call", "convert", "count", "is_local", "items", "made", "outside",
         "parent", "picked", "prints", "root",
     )  # fmt: skip
 
@@ -87,7 +61,6 @@ class Root:
         self.picked: dict[int, Any] = {}
         self.root = self
         self.parent: Any = None
-        self.deadline: float | None = None
 
     def narrow(self, batch: Any) -> Any:
         if batch.region is self:
@@ -139,15 +112,8 @@ class Root:
         return lane
 
 
-def check_time(region: Any) -> None:
-    """Give the call up whose region this is, if its time is over. Asked where a loop takes a step, and by calls."""
-    deadline = region.root.deadline
-    if deadline is not None and time.perf_counter() > deadline:
-        raise OverTime
-
-
 class Order:
-    """The lanes of a region in the order in which a loop runs them; `index` is None where that is their own order.
+    """A region's lanes in the order in which a loop runs them; `index` is None for their own order.
 
     `counts`: how many of them run each step of the loop.
     """
@@ -168,7 +134,7 @@ class Order:
 
     @classmethod
     def by_length(cls, parent: Any, lengths: np.ndarray) -> "Order":
-        """The lanes from the longest to the shortest, (B,) int64 lengths: those that run a step are the first ones."""
+        """The lanes sorted by (B,) int64 lengths, longest first: the lanes of each step are a prefix."""
         descending = bool((lengths[1:] <= lengths[:-1]).all())
         index = None if descending else np.argsort(-lengths, kind="stable")
         falling = lengths if index is None else lengths[index]
@@ -274,7 +240,7 @@ class Subset:
         self._lengths: dict[Any, Any] = {}
 
     def narrow(self, batch: Any) -> Any:
-        """A value of any region that has all of these lanes, restricted to them; gathered once while it is the same."""
+        """A value of a larger region, restricted to these lanes; gathered once while the value stays the same."""
         region = batch.region
         if region is self:
             return batch
@@ -340,7 +306,7 @@ def taken(batch: Any, index: np.ndarray, region: Any, lengths: dict[Any, Any]) -
 
 
 def written(region: Any, batch: Any, new: Any) -> Any:
-    """The value of a batch of more lanes after a write gave it `new` in those of a region: still of its own region."""
+    """The value of a batch after a write of `new` to the lanes of a smaller region: still of the batch's own region."""
     index = lanes_within(region, batch.region)
     if index is None or type(new) is not MaskedBatch or type(batch) is not MaskedBatch or new.batch_size != len(index):
         raise NeedsLoop("an array that other examples have is written for some of them")
@@ -360,7 +326,7 @@ def _counts_up(index: np.ndarray) -> bool:
 
 
 def _value_of(batch: Any) -> Any:
-    """What a write replaces: a batch that is written into keeps its identity, its data does not."""
+    """The value that a write replaces: a batch that is written into keeps its identity, its data does not."""
     return batch.data if isinstance(batch, Batched) else batch.values
 
 
@@ -371,7 +337,7 @@ def current_root() -> Root | None:
 
 
 def lanes_within(region: Any, outer: Any) -> np.ndarray | None:
-    """The lanes of `outer` that a region inside of it has, in its order; None if it has others."""
+    """The positions among `outer`'s lanes of an inner region's lanes, in its order; None if it has others."""
     if region is outer:
         return np.arange(outer.count)
     if region.root is not outer.root:
@@ -410,7 +376,7 @@ class LaneExample(Example):
 
 
 class OutsideError(NeedsLoop):
-    """A change of what the call did not make: it can be watched, and made in the order of the examples."""
+    """A change of an object that the call did not make: it can be watched, and made in the order of the examples."""
 
 
 def remember(value: Any, region: Any = None) -> Any:
@@ -433,7 +399,7 @@ def is_changeable(value: Any) -> bool:
 
 
 def home_of(value: Any, what: str) -> Any:
-    """The region that an object of this call was made in, for a change of it by lanes of that region.
+    """The region in which an object of this call was made, for lanes of that region that change it.
 
     Raises:
         NeedsLoop: the call did not make it.
@@ -459,7 +425,7 @@ def require_own(value: Any, what: str) -> None:
 
 
 def freeze(batch: Any, part: Any = None) -> Any:
-    """Note a batch as one of several that stand for the same array: none of them may be written into. Returns it.
+    """Mark a batch as one of several for the same array, so that none of them may be written into. Returns it.
 
     Args:
         part: the other one, where it is the only one: without it, the batch is the only one again.
@@ -471,7 +437,7 @@ def freeze(batch: Any, part: Any = None) -> Any:
 
 
 def picked(value: Any) -> Any:
-    """Note what was read lane by lane, and is a copy of what each lane has: no write may go into it. Returns it."""
+    """Mark a batch that was read lane by lane as a copy: no write may go into it. Returns it."""
     root = current_root()
     if root is not None:
         if isinstance(value, list | tuple | dict | set):

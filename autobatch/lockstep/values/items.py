@@ -45,20 +45,6 @@ from autobatch.ops.rules.ragged_checks import as_ids, check_ids
 from autobatch.tables.lookup import PackedRows, lookup_p
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = [
-    "dict_of",
-    "getitem",
-    "is_table",
-    "list_of",
-    "made",
-    "own",
-    "rows_later",
-    "setattribute",
-    "setitem",
-    "setitem_in",
-    "update",
-]
-
 _UPDATES = {each.symbol: each.inplace for each in ARITHMETIC}
 _PLAIN = {each.symbol: each.function for each in ARITHMETIC}
 _NAMES = {each.symbol: each.name for each in ARITHMETIC}
@@ -220,7 +206,7 @@ def setattribute(value: Any, x: Any, name: str) -> None:
 
 
 def _with_others(value: Any, old: Any, region: Any, home: Any) -> Any:
-    """The value of a field or an item for all lanes of an object, where those of a region in it have set theirs."""
+    """A field's or an item's value for all lanes of an object, where only lanes of a region in it have set theirs."""
     lanes = lanes_within(region, home)
     if lanes is None:
         raise NeedsLoop("an object of other examples is changed")
@@ -305,7 +291,7 @@ def list_of(*parts: tuple[Any, ...]) -> Any:
 
 
 def made(display: Any) -> Any:
-    """A display of converted code: a list that lanes can append to, or a container that this call may change."""
+    """A list, dict or set display in converted code: a list that lanes can append to, or a container to change."""
     if current_region() is None:
         return display
     if type(display) is list:

@@ -22,11 +22,6 @@ from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.lists import LaneList, differs
 from autobatch.ops.rules.dispatch import UFUNCS
 
-__all__ = [
-    "BINARY", "PLAIN", "UNARY", "class_of_lanes", "convertible", "found", "getattribute", "is_plain", "refuse_hooks",
-    "refuse_items",
-]  # fmt: skip
-
 PLAIN = frozenset({
     MaskedBatch, PackedBatch, LaneList, np.ndarray, int, float, bool, complex, str, bytes, list, tuple, dict,
     set, frozenset, range, slice, type(None), ModuleType, *np.sctypeDict.values(),
@@ -39,7 +34,7 @@ def is_plain(value: Any) -> bool:
 
 
 def found(kind: Any, name: str) -> Any:
-    """What a class, or one that it inherits from, has under a name, as it is written there; else None."""
+    """The entry of a class, or of a base class, under a name, as it is written there; else None."""
     for each in getattr(kind, "__mro__", ()):
         if name in each.__dict__:
             return each.__dict__[name]
@@ -58,7 +53,7 @@ def convertible(function: Any) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _own(kind: type, name: str) -> Any:
-    """The function that a class defines under a name, but for what `dataclass` and `namedtuple` write."""
+    """The method that a class defines itself, not one written by `dataclass` or `namedtuple`."""
     method = found(kind, name)
     written = isinstance(method, FunctionType) and method.__code__.co_filename != "<string>"
     return method if written and not getattr(method, "__module__", "").startswith("autobatch.") else None
@@ -71,7 +66,7 @@ def refuse_items(value: Any) -> None:
 
 
 def refuse_hooks(value: Any, *names: str) -> None:
-    """Raise NeedsLoop if the class of a value says itself what Python does with it."""
+    """Raise NeedsLoop if the value's class overrides how Python treats it."""
     kind = type(value)
     if kind in PLAIN or current_region() is None:
         return

@@ -15,13 +15,11 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.current import current_region, set_region
+from autobatch.core.current import current_region, let_go, set_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within, let_go
+from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within
 from autobatch.lockstep.values.merging import concatenated, stackable
-
-__all__ = ["LaneList", "differs", "plain", "plain_lists"]
 
 
 class LaneList:
@@ -156,7 +154,7 @@ class LaneList:
         return out
 
     def _change(self, name: str, *args: Any) -> Any:
-        """A method of the list that changes it, once for all lanes."""
+        """A list method that changes it, once for all lanes."""
         if not self.is_whole or any(map(differs, args[:1])):
             raise NeedsLoop(f".{name}() of a list by some of its examples")
         self.version += 1
@@ -225,7 +223,7 @@ class LaneList:
         return leaves, structure, table
 
     def _packed(self, sizes: Sequence[int]) -> tuple[list[Any], list[int]]:
-        """The items, those that lie one after the other as one; and how many rows each has."""
+        """The items, consecutive ones as one array, and the number of rows of each."""
         items: list[Any] = []
         heights: list[int] = []
         place = 0
@@ -266,7 +264,7 @@ class LaneList:
         return any(isinstance(leaf, bool | int | float | complex) or getattr(leaf, "scalar", None) for leaf in found)
 
     def _item_of_rows(self, place: Any) -> Any:
-        """Copies of the items at a place, for the lanes that are here: neither these nor the items may change."""
+        """Copies of the items at a place, for the current lanes; neither the lanes nor the items may change."""
         region: Any = current_region()
         here = lanes_within(region, self.region)
         if here is None:
@@ -301,7 +299,7 @@ class LaneList:
         return iter([self.item(place) for place in range(self._same_count())])
 
     def _live(self, items: list[Any]) -> Iterator[Any]:
-        """The items, those included that are appended meanwhile."""
+        """The items, those appended meanwhile included."""
         for item in items:
             yield item
             if self.items is not items:

@@ -17,8 +17,6 @@ from autobatch.core.pytree import flatten, is_node, leaves, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
 
-__all__ = ["UNBOUND", "batch_of", "concatenated", "joined", "stackable"]
-
 
 class _Unbound:
     """Stands for a name without a value."""

@@ -19,21 +19,6 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.row_gather import rows_between, rows_p
 
-__all__ = [
-    "Enumerated",
-    "LaneSequence",
-    "Nested",
-    "Ranges",
-    "RowSequence",
-    "SharedSequence",
-    "Trees",
-    "Watched",
-    "Zipped",
-    "in_reverse",
-    "lane_sequence",
-    "nested_item",
-]
-
 
 class LaneSequence:
     """Items per lane. `open` is called once, in the region that the loop starts in; then `at` for each step in turn.
@@ -248,7 +233,7 @@ class Nested(LaneSequence):
 
 
 def nested_item(source: Any, lanes: Any, place: Any) -> Any:
-    """Of each of these lanes the array at a place of its list, for the lanes of the current region."""
+    """The array at a place of each lane's list, for the lanes of the current region."""
     out = source.values._take(source.offsets[lanes] + place, {})
     out.region = current_region()
     return freeze(out)

@@ -25,21 +25,6 @@ from autobatch.ops.rules.dispatch import as_array
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.padding import kept
 
-__all__ = [
-    "dropout",
-    "erf",
-    "erfc",
-    "gelu",
-    "gelu_p",
-    "normal_cdf",
-    "normal_cdf_p",
-    "random_uniform",
-    "relu",
-    "relu_p",
-    "sigmoid",
-    "sigmoid_p",
-]
-
 _A = (1.85777706184603153e-1, 3.16112374387056560, 1.13864154151050156e2, 3.77485237685302021e2, 3.20937758913846947e3)
 _B = (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3)
 _C = (

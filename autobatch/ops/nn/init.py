@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class Initializer:
-    """What makes parameters: called with a shape it gives an array; a table of keys asks it for `rows`.
+    """A maker of parameters: `init(shape)` is an array; a table of keys asks it for `rows`.
 
     A kind says `rows`, or where that depends on the whole shape `array`. `settings` is it as JSON takes it.
 
@@ -46,7 +46,7 @@ class Initializer:
     by_row: ClassVar[bool] = True  # whether a row needs no more than its key
 
     def __call__(self, shape: Any, seed: int = 0, dtype: DTypeLike = np.float32) -> np.ndarray:
-        """An array of a shape, whose rows are those of its first dimension.
+        """An array of this shape; its rows are those of its first dimension.
 
         Raises:
             DTypeError: no float dtype.

@@ -18,8 +18,6 @@ from autobatch.ops.rules.padding import unbroadcast
 from autobatch.ops.rules.ragged_checks import whole_number
 from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, size_per_lane
 
-__all__ = ["causal_mask", "causal_mask_p", "cross_entropy", "cross_entropy_p", "one_hot", "one_hot_p"]
-
 
 def _check_ids(ids: np.ndarray, classes: Any, what: str) -> None:
     """Every id is in 0 .. classes - 1 (`classes` broadcasts against the ids)."""

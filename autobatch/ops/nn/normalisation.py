@@ -25,31 +25,13 @@ from autobatch.ops.rules.dispatch import as_array, cast
 from autobatch.ops.rules.padding import fill, fill_p, kept, quietly, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, normal_axes, normalise_axis
 
-__all__ = [
-    "as_floating",
-    "as_rows",
-    "is_worthwhile",
-    "layer_norm",
-    "layer_norm_gradient_of_rows",
-    "layer_norm_of_rows",
-    "layer_norm_p",
-    "log_softmax",
-    "log_softmax_p",
-    "logsumexp",
-    "logsumexp_p",
-    "softmax",
-    "softmax_gradient_of_rows",
-    "softmax_of_rows",
-    "softmax_p",
-]
-
 _LEAST_ELEMENTS = 1 << 14
 _SOFTMAX_COST, _NORM_COST = 8, 4  # bytes that a thread reads from its cache in the time of one element
 VECTOR = VectorLayout("f4", 16)
 
 
 def _by_rows(cost: int, work: Callable[..., Any], *arrays: Any) -> np.ndarray | None:
-    """What `work(*arrays, out, part)` writes into `out`, all as matrices, `part` by part; None where NumPy is to do it.
+    """The `out` that `work(*arrays, out, part)` writes, all as matrices, part by part; None where NumPy is to do it.
 
     Args:
         cost: bytes that a thread reads from its cache in the time of one element.
@@ -236,7 +218,7 @@ def layer_norm_of_rows(x: Any, axis: tuple[int, ...], eps: float) -> np.ndarray 
 
 
 def layer_norm_gradient_of_rows(ct: Any, x: Any, axis: tuple[int, ...], eps: float) -> np.ndarray | None:
-    """The cotangent of x, from that of the result; None where NumPy is to compute it."""
+    """The cotangent of x from the result's; None where NumPy is to compute it."""
     return _normalised_by(layer_norm_gradient, axis, eps, x, ct)
 
 

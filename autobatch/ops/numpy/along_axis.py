@@ -16,8 +16,6 @@ from autobatch.ops.rules.kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, quietly, unbroadcast
 from autobatch.ops.rules.sizes import normalise_axis
 
-__all__ = ["accumulate", "argsort_p", "cumprod_p", "cumsum_p", "diff", "ediff1d", "gradient", "sort_p", "trapezoid"]
-
 
 def _along_one_axis(rule: Callable[[Op, Batched, int, dict[str, Any]], Batched]) -> Callable[..., Batched]:
     """The rule of an op along one axis: `rule(op, x, axis, params for the batch's data)`, and of axis=None."""
@@ -32,7 +30,7 @@ def _along_one_axis(rule: Callable[[Op, Batched, int, dict[str, Any]], Batched])
 
 
 def _flattened(op: Op, x: Batched, params: dict[str, Any]) -> Batched:
-    """What axis=None gives: the op on each example's elements in one row."""
+    """The result for axis=None: the op on each example's elements in one row."""
     if any(isinstance(size, Lengths) for size in x.sizes):
         return by_length(op, x, params, range(x.rank))
     width = int(np.prod(x.data.shape[1:], dtype=np.int64))
@@ -41,7 +39,7 @@ def _flattened(op: Op, x: Batched, params: dict[str, Any]) -> Batched:
 
 
 def _scan(function: Callable[..., Any], name: str, identity: int, vjp: Callable[..., Any]) -> Op:
-    """A running sum or product. Padding comes last, so it changes nothing forward; backward nothing comes from it."""
+    """A running sum or product. Padding comes last: it changes nothing forward, and its cotangent is zero."""
 
     def impl(x: Any, *, axis: int | None, dtype: Any = None) -> Any:
         return function(x, axis=axis, dtype=dtype)
@@ -94,13 +92,13 @@ def _accumulate(x: Any, *, ufunc: np.ufunc, axis: int, dtype: Any = None) -> Any
 
 @_along_one_axis
 def _accumulate_rule(op: Op, x: Batched, axis: int, down: dict[str, Any]) -> Batched:
-    """Padding comes last: what is before it does not see it."""
+    """The rule as it is: padding comes last, so no element before depends on it."""
     data = fill(x, 1) if is_boxed(x.data) else x.data
     return Batched(closed(quietly(lambda: op(data, **down), lambda: op(fill(x, 1), **down)), x.sizes), x.sizes)
 
 
 def _accumulate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """The chain rule from the last step to the first, each step being a call of the ufunc on what came before it."""
+    """The chain rule from the last step to the first, each step being one call of the ufunc."""
     x, axis = args[0], params["axis"]
     step: Any = UFUNCS[params["ufunc"]]
     n = shape_of(x)[axis]
@@ -135,7 +133,7 @@ def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None) ->
 
 
 def _last(dtype: np.dtype) -> Any:
-    """The value that sorts after every other; among equals, padding comes after what was there before it."""
+    """The value that sorts after all others; among equals, padding comes last."""
     return np.nan if dtype.kind == "f" else highest(dtype)
 
 

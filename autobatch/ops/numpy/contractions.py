@@ -30,18 +30,6 @@ from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, imple
 from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select, unbroadcast
 from autobatch.ops.rules.sizes import axes_of, broadcast_size, first_difference, has_lengths, lane_lengths, sizes_of
 
-__all__ = [
-    "blocked_matmul_p",
-    "column_blocks_p",
-    "convolve",
-    "correlate",
-    "cross",
-    "einsum_p",
-    "has_blocks",
-    "kron",
-    "matmul_p",
-]
-
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -61,7 +49,7 @@ def _batched_spec(spec: str, batched: tuple[bool, ...]) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _product_plan(spec: str) -> tuple[Any, ...] | None:
-    """How a contraction of two operands is one matrix product, or None where it is none.
+    """The plan by which a contraction of two operands is one matrix product; None where it is none.
 
     Returns (equal axes, order of the left axes, of the right axes, number of batch, row and contracted letters, order
     of the result's axes): left becomes (batch, rows, contracted), right (batch, contracted, columns).
@@ -422,6 +410,7 @@ def check_matmul(x: tuple[Size, ...], y: tuple[Size, ...], name: str = "matmul")
 
 
 def check_same(a: Size, b: Size, name: str) -> None:
+    """Raise ShapeError, with the first such example, where two contracted dimensions differ."""
     if same_size(a, b):
         return
     left, right, lane = first_difference(a, b)
@@ -458,7 +447,7 @@ def _common(*arrays: Any) -> list[Any]:
 
 
 def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, int]]) -> Any:
-    """An einsum whose contracted dimensions must be equal: NumPy broadcasts them in einsum only."""
+    """An einsum with equal contracted dimensions: only einsum itself broadcasts them."""
     a, b = _common(a, b)
     left, right = sizes_of(a), sizes_of(b)
     for i, j in pairs:
@@ -468,7 +457,7 @@ def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, i
 
 
 def _product_of(ufunc: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function of two operands as what a product's ufunc is; with dtype= it has no rule."""
+    """Register a function of two operands with the op of a product's ufunc; with dtype= it has no rule."""
 
     def register(product: Callable[..., Any]) -> Callable[..., Any]:
         def call(a: Any, b: Any, **options: Any) -> Any:
@@ -652,7 +641,7 @@ def _is_faster() -> bool:
 
 
 def _width(inner: int, columns: int) -> int:
-    """How many columns make a block; 0 where blocks gain nothing."""
+    """The number of columns in a block; 0 where blocks gain nothing."""
     if inner * columns * _FEWEST <= _UNPACKED:
         return 0
     width = max(_UNPACKED // (_ROWS * max(inner, 1)), _NARROWEST)

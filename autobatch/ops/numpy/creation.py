@@ -18,8 +18,6 @@ from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unc
 from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.sizes import Template, filled, lane_sizes, lanes_of, size_operands, width_of
 
-__all__ = ["CREATION", "arange", "array", "empty", "eye", "full", "identity", "linspace", "ones", "vander", "zeros"]
-
 
 def _full_of(*sizes: Any, shape: Template, value: Any, dtype: np.dtype) -> Any:
     return np.full(filled(shape, sizes), value, dtype)

@@ -27,20 +27,6 @@ from autobatch.ops.rules.dispatch import (
 from autobatch.ops.rules.kinds import elementwise, elementwise_rule
 from autobatch.ops.rules.padding import kept
 
-__all__ = [
-    "UFUNCS",
-    "astype",
-    "astype_p",
-    "clip",
-    "copy",
-    "copy_p",
-    "elementwise_of",
-    "imag",
-    "imag_p",
-    "real",
-    "real_p",
-]
-
 _LN2 = float(np.log(2.0))
 _LN10 = float(np.log(10.0))
 
@@ -209,7 +195,7 @@ copy_p = elementwise(lambda x: np.array(x), lambda ct, out, x: ct, name="copy")
 
 
 def _copy_in(order: str) -> Op:
-    """A copy in the memory order "C", "F", or "A" (of which it is not known here which of the two it gives)."""
+    """A copy in memory order "C", "F" or "A" (for "A" it is not known here which of the two it is)."""
     op = elementwise(functools.partial(np.array, order=order), lambda ct, out, x: ct, name="copy")
     if order != "A":
         op.layout = lambda params, non_c_order, rank: order == "F"
@@ -339,7 +325,7 @@ def polyval(p: Any, x: Any) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def elementwise_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
-    """What stands for a ufunc that has no declaration here: by its nature it acts on each element.
+    """The op of a ufunc without a declaration: by its nature it acts on each element.
 
     Returns:
         An op, or for several outputs a function of several; None for ufuncs of whole vectors, of Python objects, and

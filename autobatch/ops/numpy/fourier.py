@@ -17,8 +17,6 @@ from autobatch.ops.rules.kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, quietly, unbroadcast, without_padding
 from autobatch.ops.rules.sizes import normalise_axis
 
-__all__ = ["fft", "ifft", "irfft", "rfft"]
-
 _INVERSE = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
 _HERE = {None: "backward", "backward": "backward", "ortho": "ortho", "forward": "forward"}
 
@@ -77,7 +75,7 @@ def _to_length(x: Any, n: int, axis: int) -> Any:
 
 
 def _register(op: Op, function: Callable[..., Any], to_input: Callable[[int], int] | None = None) -> Callable[..., Any]:
-    """A transform along one axis; `to_input` gives the length of what goes in where `n` is that of the result."""
+    """Register a transform along one axis; `to_input` gives the input's length where `n` is the result's."""
 
     @implements(function)
     def transform(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:

@@ -34,19 +34,6 @@ from autobatch.ops.rules.padding import to_width, to_widths, unbroadcast
 from autobatch.ops.rules.row_gather import Scatter, last_writes, put_rows_p, rows_p, scatter_rows_p
 from autobatch.ops.rules.sizes import as_batched, broadcast_sizes, check_mask_sizes, lanes_of, size_per_lane
 
-__all__ = [
-    "add_at",
-    "add_at_p",
-    "getitem",
-    "getitem_op",
-    "getitem_p",
-    "placed",
-    "scatter_p",
-    "setitem",
-    "setitem_p",
-    "zero_d_p",
-]
-
 
 def _getitem(x: Any, *operands: Any, spec: Spec) -> Any:
     return np.asarray(x)[build(spec, operands)] if not isinstance(x, np.ndarray) else x[build(spec, operands)]
@@ -253,21 +240,23 @@ def getitem(x: Any, index: Any) -> Any:
         return out
     if not views and not (type(index) is tuple and is_basic(spec) and any(item is Ellipsis for item in index)):
         return out
-    return view(out, x, _derive, _restore, (spec, tuple(operands)), leads) if spec or is_boxed(out) else out
+    return view(out, x, view_of, write_view, (spec, tuple(operands)), leads) if spec or is_boxed(out) else out
 
 
 @functools.lru_cache(maxsize=4096)
 def _facts(spec: Spec) -> tuple[Op, bool, bool]:
-    """The op of a read, whether it gives a view (an element is a copy), and whether that is one contiguous run."""
+    """The op of a read, whether the result is a view (an element is a copy), and whether it is one contiguous run."""
     element = bool(spec) and all(entry[0] == "i" for entry in spec)
     return getitem_op(spec), is_basic(spec) and not element, _is_one_run(spec)
 
 
-def _derive(base: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
+def view_of(base: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
+    """The current value of the view `base[spec]`."""
     return getitem_op(spec)(base, *operands, spec=spec)
 
 
-def _restore(base: Any, new: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
+def write_view(base: Any, new: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
+    """The base after `base[spec] = new`: how a write into a view reaches its base."""
     return setitem_p(base, new, *operands, spec=spec)
 
 
@@ -318,6 +307,6 @@ def _fit_rank(value: Any, spec: Spec, operands: Sequence[Any]) -> Any:
 
 
 def placed(x: Any, index: Any, value: Any) -> Any:
-    """`x` as it is after `x[index] = value`; `x` itself stays as it is."""
+    """A copy of `x` after `x[index] = value`."""
     spec, operands = parse(x, index)
     return setitem_p(x, value, *operands, spec=spec)

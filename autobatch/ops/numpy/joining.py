@@ -12,7 +12,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem
-from autobatch.ops.numpy.shaping import _atleast
+from autobatch.ops.numpy.shaping import at_least
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, implements, needs
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.kinds import lanewise
@@ -28,28 +28,6 @@ from autobatch.ops.rules.sizes import (
     size_per_lane,
     width_of,
 )
-
-__all__ = [
-    "append",
-    "array_split",
-    "block",
-    "column_stack",
-    "concatenate",
-    "concatenate_p",
-    "delete",
-    "dstack",
-    "hstack",
-    "insert",
-    "pad",
-    "repeat",
-    "roll",
-    "split",
-    "stack",
-    "stack_p",
-    "tile",
-    "unstack",
-    "vstack",
-]
 
 
 def _arrays(arrays: Any) -> list[Any]:
@@ -243,25 +221,25 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
 
 @implements(np.vstack)
 def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
-    return np.concatenate([_atleast(x, 2) for x in tup], 0, dtype=dtype, casting=casting)  # type: ignore[call-overload]
+    return np.concatenate([at_least(x, 2) for x in tup], 0, dtype=dtype, casting=casting)  # type: ignore[call-overload]
 
 
 @implements(np.hstack)
 def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
-    parts = [_atleast(x, 1) for x in tup]
+    parts = [at_least(x, 1) for x in tup]
     axis = 0 if parts and ndim_of(parts[0]) == 1 else 1
     return np.concatenate(parts, axis, dtype=dtype, casting=casting)  # type: ignore[call-overload]
 
 
 @implements(np.dstack)
 def dstack(tup: Any) -> Any:
-    return np.concatenate([_atleast(x, 3) for x in tup], 2)
+    return np.concatenate([at_least(x, 3) for x in tup], 2)
 
 
 @implements(np.column_stack)
 def column_stack(tup: Any) -> Any:
     parts = [as_array(x) for x in tup]
-    return np.concatenate([_atleast(x, 2).T if ndim_of(x) < 2 else x for x in parts], 1)
+    return np.concatenate([at_least(x, 2).T if ndim_of(x) < 2 else x for x in parts], 1)
 
 
 @implements(np.append)
@@ -287,7 +265,7 @@ def _block_depth(item: Any) -> tuple[int, int]:
 def _block(item: Any, level: int, depth: int, rank: int) -> Any:
     if isinstance(item, list):
         return np.concatenate([_block(part, level + 1, depth, rank) for part in item], axis=-(depth - level + 1))
-    return _atleast(item, rank) if rank < 3 else as_array(item)[(None,) * (rank - ndim_of(item))]
+    return at_least(item, rank) if rank < 3 else as_array(item)[(None,) * (rank - ndim_of(item))]
 
 
 @implements(np.delete)

@@ -18,8 +18,6 @@ from autobatch.ops.rules.kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, to_width, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
 
-__all__ = ["det", "inv", "norm", "slogdet", "solve", "svdvals", "tri", "unpadded_rule"]
-
 
 def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:  # noqa: N803
     """np.tri; the sizes may differ between examples."""
@@ -134,7 +132,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
 
 
 def _with_identity(x: Batched) -> Any:
-    """Square matrices whose padding is that of the identity, so that it adds a block that changes nothing."""
+    """Square matrices padded with the identity, a block that changes no result."""
     rows, columns = x.sizes[-2:]
     if not same_size(rows, columns):
         raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
@@ -405,7 +403,7 @@ def _chain(*matrices: Any) -> Any:
 
 
 def _ratio(x: Any, y: Any) -> Any:
-    """x / y, and 0 where x is: what equal singular values leave undefined counts only where it is asked for."""
+    """x / y, and 0 where x is 0: the undefined part for equal singular values counts only if its cotangent is not 0."""
     zero = x == 0
     return np.where(zero, np.zeros((), dtype_of(x)), x) / np.where(zero, np.ones((), dtype_of(y)), y)
 

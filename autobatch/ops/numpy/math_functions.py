@@ -19,8 +19,6 @@ from autobatch.ops.numpy.elementwise import UFUNCS, astype_p
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.ops.rules.kinds import elementwise, elementwise_rule, vjp_columns
 
-__all__ = ["OF_NUMBERS", "number", "of_number"]
-
 _TWO_BY_ROOT_OF_PI = 2.0 / math.sqrt(math.pi)
 
 
@@ -53,7 +51,7 @@ def _strong(vjp: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _like(function: Any, ufunc: Any) -> Op:
-    """A function whose derivative is that of a ufunc."""
+    """A `math` function with the derivative of a ufunc."""
     known: Any = UFUNCS[ufunc]
     return Op(f"math.{function.__name__}", _on_each(function), rule=elementwise_rule, vjp=_strong(known.vjp),
               kind="elementwise", pad=known.pad)  # fmt: skip
@@ -106,7 +104,7 @@ def _value(x: Any) -> Any:
 
 
 def of_number(function: Any, *args: Any) -> Any:
-    """What a function of `OF_NUMBERS` gives for these arguments, of which some stand for arrays of an interpreter."""
+    """The result of a function of `OF_NUMBERS` for arguments of which some stand for arrays of an interpreter."""
     if function not in _CASTS:
         return _OPS[function](*map(_value, args))
     return astype_p(_value(args[0]), dtype=np.dtype(function)) if not np.ndim(args[0]) else function(*args)

@@ -18,28 +18,16 @@ from autobatch.ops.rules.kinds import by_length
 from autobatch.ops.rules.padding import fill, quietly, unbroadcast
 from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
 
-__all__ = [
-    "UFUNC_REDUCTIONS",
-    "check_not_empty",
-    "counts",
-    "expand",
-    "highest",
-    "one_axis",
-    "reduced_sizes",
-    "reduction",
-    "shifted",
-]
-
 
 def reduced_sizes(sizes: Sequence[Size], axes: Sequence[int], keepdims: bool) -> tuple[Size, ...]:
-    """The example sizes that are left once these axes are reduced."""
+    """The example sizes that are left after a reduction of these axes."""
     if keepdims:
         return tuple(1 if axis in axes else size for axis, size in enumerate(sizes))
     return tuple(size for axis, size in enumerate(sizes) if axis not in axes)
 
 
 def ufunc_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """`normal_axes` for what is a ufunc's reduce: that takes axis 0 and -1 of an array without dimensions."""
+    """`normal_axes` for a ufunc's `reduce`, which takes axis 0 and -1 of a 0-d array."""
     return () if ndim == 0 and axis in (0, -1) else normal_axes(axis, ndim)
 
 
@@ -54,7 +42,7 @@ def expand(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
 
 
 def counts(sizes: Sequence[Size], axes: Sequence[int]) -> Any:
-    """How many elements each example reduces: an int, or (B,) where it varies."""
+    """The number of elements that each example reduces: an int, or (B,) where it varies."""
     total: Any = 1
     for axis in axes:
         size = sizes[axis]
@@ -200,7 +188,7 @@ def _prod_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
 
 
 def _first_number_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
-    """As `_first_vjp`, of what passes NaN over unless there is nothing else."""
+    """`_first_vjp` for functions that ignore NaN unless there is nothing else."""
     return _first_vjp(ct, out, np.where((x != x) & (out == out), _other_than(out), x), axes)
 
 
@@ -271,7 +259,7 @@ _ALL_AXES = {rank: tuple(range(rank)) for rank in range(9)}
 
 
 def _numpys(op: Op) -> Callable[..., Any]:
-    """A reduction with the arguments of NumPy's; those that take no dtype= or initial= are never called with one."""
+    """A reduction with NumPy's arguments; one without dtype= or initial= is never called with them."""
 
     def reduce(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, initial: Any = None) -> Any:
         options: dict[str, Any] = {} if dtype is None else {"dtype": np.dtype(dtype)}
@@ -286,7 +274,7 @@ def _numpys(op: Op) -> Callable[..., Any]:
 
 
 def _of_floats(ufunc: np.ufunc, op: Op) -> Callable[..., Any]:
-    """As `_numpys`, of a ufunc that computes in floats: whole numbers become those that it takes them for."""
+    """`_numpys` for a ufunc that computes in floats: whole numbers become floats first."""
     reduce = _numpys(op)
 
     def cast_first(a: Any, axis: Any = 0, dtype: Any = None, **options: Any) -> Any:

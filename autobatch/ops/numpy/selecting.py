@@ -19,8 +19,6 @@ from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.sizes import array_and_axis, axes_of, normalise_axis
 
-__all__ = ["nonzero", "take", "take_along_axis", "truth", "where", "where_p"]
-
 
 def _zero(ct: Any) -> Any:
     return np.zeros((), dtype_of(ct))

@@ -14,8 +14,6 @@ from autobatch.ops.rules.kinds import lanewise, values_of
 from autobatch.ops.rules.padding import to_width
 from autobatch.ops.rules.sizes import as_batched, lanes_of, width_of
 
-__all__ = ["allclose", "array_equal", "array_equal_p", "interp", "isclose", "isin", "searchsorted", "unique"]
-
 
 def _first(x: np.ndarray, *, equal_nan: bool) -> Any:
     return np.unique(x, return_index=True, equal_nan=equal_nan)[1]

@@ -31,28 +31,6 @@ from autobatch.ops.rules.sizes import (
     width_of,
 )
 
-__all__ = [
-    "broadcast_arrays",
-    "broadcast_to",
-    "broadcast_to_p",
-    "expand_dims",
-    "flip",
-    "fliplr",
-    "flipud",
-    "ix_",
-    "meshgrid",
-    "moveaxis",
-    "ravel",
-    "reshape",
-    "reshape_p",
-    "rollaxis",
-    "rot90",
-    "squeeze",
-    "swapaxes",
-    "transpose",
-    "transpose_p",
-]
-
 # transposition
 
 
@@ -172,7 +150,7 @@ def _broadcast_to_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) 
 
 
 def _select_new(data: Any, x: Batched, target: Sequence[Size], missing: int) -> Any:
-    """Stop cotangents at padding that this broadcast made, since they are summed into a value that is none."""
+    """Stop cotangents at padding that this broadcast made, since they would be summed into a valid element."""
     if not is_boxed(data):
         return data
     axes = [axis for axis, size in enumerate(target) if isinstance(size, Lengths)]
@@ -203,7 +181,7 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
 
 
 def _shared(out: Any, a: Any, shares: bool | None, template: Template, operands: Sequence[Any]) -> Any:
-    """A reshape, as the view of `a` or the copy that NumPy gives; None: it may be either."""
+    """A reshape as a view of `a` or as a copy, as NumPy gives it; None: it may be either."""
     if shares is None:
         return unclear_view(out, a)
     if not shares:
@@ -212,7 +190,7 @@ def _shared(out: Any, a: Any, shares: bool | None, template: Template, operands:
 
 
 def flat_view(a: Any) -> Any:
-    """All elements of an array in C order, such that a write into them is one into the array."""
+    """All elements of an array in C order, as a view: a write into it goes into the array."""
     return view(reshape_p(a, shape=(-1,)), a, _derive_reshape, _restore_reshape, ((-1,), ()), contiguous=True)
 
 
@@ -297,7 +275,7 @@ def ravel(a: Any, order: str = "C") -> Any:
 
 
 def _in_memory(a: Any) -> np.ndarray | None:
-    """A plain array that lies as this one does; None for one that lies in C order, in every example.
+    """A plain array with the strides of this one; None for one in C order, in every example.
 
     Raises:
         NeedsLoop: it is not known in which order it lies.
@@ -342,7 +320,7 @@ def _reshape_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
 
 
 def _own(size: Size, sizes: Sequence[Size]) -> Size:
-    """The very object among the sizes of an operand that says the same, with what was derived from it."""
+    """The operand's own size object that equals this one, with what was derived from it."""
     if not isinstance(size, Lengths):
         return size
     return next((own for own in sizes if isinstance(own, Lengths) and same_size(own, size)), size)
@@ -379,7 +357,7 @@ def _resolve(have: Sequence[Size], want: Sequence[Size], lanes: int) -> tuple[Si
 
 
 def _resolve_quickly(have: Sequence[Size], want: Sequence[Size]) -> tuple[Size, ...] | None:
-    """The same where it follows from the static sizes alone; None if it does not, or is an error."""
+    """The resolved shape where it follows from static sizes alone; None if it does not, or is an error."""
     left = [size for size in have if isinstance(size, Lengths)]
     right = [size for size in want if isinstance(size, Lengths)]
     whole = math.prod(size for size in have if isinstance(size, int))
@@ -398,7 +376,7 @@ def _resolve_quickly(have: Sequence[Size], want: Sequence[Size]) -> tuple[Size, 
 
 
 def _free_size(have: Sequence[Size], want: Sequence[Size], values: np.ndarray) -> Size:
-    """The size that -1 stands for, as an int or the very `Lengths` that it repeats where that is known."""
+    """The size for -1, as an int, or the `Lengths` object that it repeats."""
     ragged = [size for size in have if isinstance(size, Lengths)]
     for size in want:
         if isinstance(size, Lengths):
@@ -453,7 +431,7 @@ def _leading_only(sizes: Sequence[Size]) -> bool:
 
 
 def _reshape_leading(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
-    """Where only the first dimension varies, an example is a prefix of its flattened lane before and after."""
+    """Reshape where only the first dimension varies: an example is a prefix of its flattened lane before and after."""
     widths = shape_of(x.data)[1:]
     flat = x.data.reshape((lanes, int(np.prod(widths))))
     rest = [int(size) for size in target[1:]]  # type: ignore[arg-type]
@@ -579,7 +557,8 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     return np.moveaxis(a, axis, start - 1 if axis < start else start)
 
 
-def _atleast(x: Any, rank: int) -> Any:
+def at_least(x: Any, rank: int) -> Any:
+    """`np.atleast_1d`, `np.atleast_2d` or `np.atleast_3d` of one array."""
     x = as_array(x)
     have = ndim_of(x)
     if have >= rank:
@@ -594,7 +573,7 @@ def _atleast(x: Any, rank: int) -> Any:
 def _register_atleast(function: Callable[..., Any], rank: int) -> None:
     @implements(function)
     def atleast(*arys: Any) -> Any:
-        return _atleast(arys[0], rank) if len(arys) == 1 else tuple(_atleast(x, rank) for x in arys)
+        return at_least(arys[0], rank) if len(arys) == 1 else tuple(at_least(x, rank) for x in arys)
 
 
 _register_atleast(np.atleast_1d, 1)

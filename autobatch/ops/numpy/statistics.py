@@ -19,8 +19,6 @@ from autobatch.ops.rules.kinds import lanewise
 from autobatch.ops.rules.padding import fill_p, unbroadcast
 from autobatch.ops.rules.sizes import axes_of, has_lengths, normal_axes, normalise_axis
 
-__all__ = ["bincount", "digitize", "mean_p", "var_p", "without_nan"]
-
 
 def _working(dtype: np.dtype, given: Any) -> np.dtype:
     """The dtype that NumPy accumulates a mean in."""
@@ -263,7 +261,7 @@ def _one_axis(a: Any, axis: Any, keepdims: bool) -> tuple[Any, int]:
 
 
 def _order_statistic(a: Any, axis: Any, keepdims: bool, pick: Callable[..., Any]) -> Any:
-    """What follows from a few elements of each example in order; NaN where there is one.
+    """A statistic of a few elements of each sorted example; NaN where there is one.
 
     Args:
         pick: `pick(n, at)` from the length along the axis; `at(place)` are the elements at a place of the order.

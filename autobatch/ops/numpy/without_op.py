@@ -33,8 +33,6 @@ from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.aliasing import may_overlap
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements, top_box
 
-__all__ = ["UNSUPPORTED_REASONS", "reason", "twin"]
-
 
 def _typed(x: Any) -> Any:
     return dtype_of(x) if is_boxed(x) and getattr(x, "scalar", None) is None else _weak(x)
@@ -141,7 +139,7 @@ def twin(function: Any) -> Callable[..., Any] | None:
 
 
 def reason(function: Any) -> str | None:
-    """Why a function has no op, by its name or the module it is in; None if it has one, or is not known."""
+    """Why a function has no op, by its name or module; None if it has one, or is not known."""
     if function in UNSUPPORTED:
         return UNSUPPORTED[function]
     if function in FUNCTIONS or function in NUMPY_OWN:

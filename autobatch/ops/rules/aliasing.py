@@ -25,25 +25,6 @@ from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.rules.dispatch import Declined, top_box
 
-__all__ = [
-    "NON_C_ORDER",
-    "cast_for_write",
-    "has_views",
-    "into",
-    "is_contiguous",
-    "is_scalar",
-    "is_unclear",
-    "may_overlap",
-    "record_of",
-    "refused",
-    "set_order",
-    "stand_in",
-    "unclear_view",
-    "view",
-    "write",
-    "zero_d",
-]
-
 _PRUNE = 32  # look for dead views each time their number has doubled from here
 
 
@@ -62,7 +43,7 @@ class _View:
 
 
 class _UnclearView(_View):
-    """A view, perhaps, of a base that it holds weakly: once the base is gone, nobody else can see a write."""
+    """A possible view, which holds its base weakly: once the base is gone, nobody else can see a write."""
 
     __slots__ = ("weak",)
 
@@ -82,7 +63,7 @@ NON_C_ORDER.non_c_order = True
 
 
 def record_of(box: Any) -> Any:
-    """How an array is a view; None if it is none."""
+    """The `_View` of an array; None if it is no view."""
     record = getattr(box, "_view", None)
     return None if record is NON_C_ORDER or (type(record) is _UnclearView and record.base is None) else record
 
@@ -125,7 +106,7 @@ def _link(out: Any, base: Any, record: _View) -> None:
 
 
 def zero_d(out: Any) -> Any:
-    """Declare `out`, if it has no dimensions, NumPy's 0-d array rather than its scalar, and return it."""
+    """Mark a result without dimensions as NumPy's 0-d array, not its scalar, and return it."""
     if hasattr(type(out), "_zero_d") and not ndim_of(out):
         out._zero_d = True
     return out
@@ -137,7 +118,7 @@ def is_scalar(box: Any) -> bool:
 
 
 def unclear_view(out: Any, base: Any) -> Any:
-    """Declare that `out` may be a view of `base` or a copy, by strides that are not known here; return it."""
+    """Mark `out` as perhaps a view of `base`, perhaps a copy, by strides unknown here; return it."""
     zero_d(out)
     if rank_of(out) == BATCH_RANK and current_region() is None:
         return out
@@ -161,7 +142,7 @@ def _unclear(box: Any, *_: Any) -> NoReturn:
 
 
 def set_order(out: Any, non_c_order: bool) -> Any:
-    """Declare that a new array may lie in other than C order, or does not, and return it."""
+    """Mark whether a new array may lie in other than C order, and return it."""
     if hasattr(out, "_ab_set_order"):
         out._ab_set_order(non_c_order)
     return out
@@ -225,7 +206,7 @@ def write(box: Any, new: Any) -> None:
 
 
 def refused(box: Any, error: Exception) -> Exception:
-    """An error to raise that makes the examples run as a loop, whatever the running one makes of it."""
+    """An error to raise that makes the examples run as a loop, even if user code catches it."""
     refuse = getattr(box, "_ab_refuse", None)
     if refuse is not None:
         refuse(error)

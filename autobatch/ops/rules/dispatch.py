@@ -22,28 +22,6 @@ from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_o
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import UnsupportedError
 
-__all__ = [
-    "CONSTANT",
-    "FUNCTIONS",
-    "NUMPY_OWN",
-    "UFUNCS",
-    "UNSUPPORTED",
-    "Coverage",
-    "Declined",
-    "any_shorter",
-    "any_true",
-    "as_array",
-    "cast",
-    "implements",
-    "is_default",
-    "name_of",
-    "needs",
-    "no_rule",
-    "refuse",
-    "top_box",
-    "ufunc_table",
-]
-
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 NUMPY_OWN: set[Callable[..., Any]] = set()
@@ -77,7 +55,7 @@ def ufunc_table(*ops: Op) -> dict[Any, Op]:
 def implements(
     *functions: Callable[..., Any], out: Callable[[Any, Any], Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register what runs when one of these NumPy functions is called with an array of ours.
+    """Register the implementation of these NumPy functions for arrays of ours.
 
     The implementation names the arguments that it covers, as NumPy names them, and no others: NumPy's own signature
     says what a call means, and a call that gives any other argument a value (`out=`, `where=`, `casting=` ...) is
@@ -180,7 +158,7 @@ class Coverage:
         self.leading = self._leading()
 
     def _leading(self) -> int:
-        """How many arguments by position are the implementation's as they stand."""
+        """The number of positional arguments that go to the implementation as they stand."""
         count = 0
         for theirs, ours in zip(self.parameters.values(), self.covered.values(), strict=False):
             if ours.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -249,7 +227,7 @@ def any_true(condition: Any) -> bool:
 
 
 def needs(x: Any, what: str, *, least: int = 0, rank: int | None = None, kinds: str | None = None) -> None:
-    """What an implementation takes; of anything else NumPy says on each example what it gives, or raises.
+    """A check of an implementation's arguments; other arguments go to NumPy, example by example.
 
     Raises:
         Declined: an axis that is shorter in some example, another rank, or a dtype of another kind.
@@ -272,7 +250,7 @@ def is_default(name: str, value: Any, default: Any) -> bool:
 
 
 def name_of(function: Any) -> str:
-    """What a person calls a function, for messages.
+    """The name of a function in messages.
 
     >>> import numpy as np
     >>> name_of(np.linalg.svd), name_of(np.sin), name_of(np.add.reduceat), name_of(len)
@@ -295,7 +273,7 @@ def name_of(function: Any) -> str:
 
 
 def no_rule(function: Any, reason: str = "") -> str:
-    """Says that a call has no batched form, and why; a reason that names the call itself stands alone.
+    """The message that a call has no batched form, and why; a reason that names the call stands alone.
 
     >>> import numpy as np
     >>> no_rule(np.linalg.svd, "it is a factorisation")
@@ -352,5 +330,5 @@ def top_box(tree: Any) -> Any:
 
 
 def cast(x: Any, dtype: np.dtype) -> Any:
-    """As another dtype, of any interpreter, without a copy where it is of that dtype already."""
+    """The array in another dtype, of any interpreter; itself, without a copy, if it has that dtype."""
     return x if dtype_of(x) == dtype else x.astype(dtype) if hasattr(x, "astype") else np.asarray(x, dtype)

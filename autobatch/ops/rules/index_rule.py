@@ -40,21 +40,6 @@ from autobatch.ops.rules.sizes import (
     width_of,
 )
 
-__all__ = [
-    "FULL",
-    "Spec",
-    "basic_index",
-    "build",
-    "flat_positions",
-    "getitem_rule",
-    "is_basic",
-    "is_static",
-    "on_axis",
-    "parse",
-    "scatter_rule",
-    "shown",
-]
-
 Spec = tuple[tuple[Any, ...], ...]
 FULL = ("s", None, None, None)
 _KNOWN = frozenset((int, type(None)))
@@ -467,7 +452,7 @@ def _lane_values(bound: Any) -> np.ndarray | None:
 
 
 def nonzero_lanes(mask: Batched) -> list[Batched]:
-    """Where each example's mask is True: for each of its axes a batch of positions, one length for all of them."""
+    """The positions where each example's mask is True: a batch per axis, all of one length."""
     data = np.asarray(mask.data).astype(bool)
     valid = padding_mask(mask.sizes, data.shape[1:])
     found = np.nonzero(data if valid is None else data & valid)
@@ -525,7 +510,7 @@ def aligned_ids(value: Any, size: Size, axis: int, block: Sequence[Size], padded
 
 
 def flat_positions(x: Batched, spec: Spec, index: Sequence[Any]) -> tuple[np.ndarray, tuple[Size, ...]]:
-    """For every element of `x[index]` its place in the flattened padded data (-1: padding), and the result's sizes."""
+    """For each element of `x[index]` its place in the flattened padded data (-1: padding), and the result's sizes."""
     shape = tuple(shape_of(x.data))
     places = np.arange(int(np.prod(shape))).reshape(shape)
     read = getitem_rule(None, (Batched(places, x.sizes), *index), {"spec": spec})  # type: ignore[arg-type]
@@ -534,7 +519,7 @@ def flat_positions(x: Batched, spec: Spec, index: Sequence[Any]) -> tuple[np.nda
 
 
 def scatter_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The transpose of a read: what was read is added up at the places it was read from."""
+    """The transpose of a read: values are added at the places they were read from."""
     values, *index = operands
     shape, lanes = params["shape"], lanes_of(operands)
     like = Batched(np.broadcast_to(np.int8(0), (lanes, *shape)), shape)

@@ -16,17 +16,6 @@ from autobatch.facts.operators import COMPARISONS
 from autobatch.ops.rules.padding import align, quietly, spread, to_widths, unbroadcast
 from autobatch.ops.rules.sizes import broadcast_sizes, has_lengths, lane_lengths, lanes_of, target_extents
 
-__all__ = [
-    "by_length",
-    "elementwise",
-    "elementwise_rule",
-    "join_groups",
-    "lanewise",
-    "strong",
-    "values_of",
-    "vjp_columns",
-]
-
 _SCALARS = (int, float, bool, complex)
 
 
@@ -112,7 +101,7 @@ def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) ->
 
 
 def _alike(op: Op, operands: Sequence[Any], params: dict[str, Any], x: Any, y: Any, sizes: tuple[Size, ...]) -> Batched:
-    """Two operands whose sizes need no alignment: of one size, or a shared one that fits."""
+    """An op on two operands that need no alignment: of one size, or one of them shared and fitting."""
     if Lengths not in map(type, sizes):
         return Batched(op(x, y, **params), sizes)
     left, right = operands

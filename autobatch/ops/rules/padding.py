@@ -15,23 +15,6 @@ from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_si
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.sizes import size_per_lane
 
-__all__ = [
-    "align",
-    "closed",
-    "fill",
-    "fill_p",
-    "kept",
-    "quietly",
-    "select",
-    "spread",
-    "spread_p",
-    "stretch_p",
-    "to_width",
-    "to_widths",
-    "unbroadcast",
-    "without_padding",
-]
-
 
 def unbroadcast(ct: Any, like: Any) -> Any:
     """Sum a cotangent over the axes along which its operand was broadcast, and give it the operand's dtype.
@@ -133,7 +116,7 @@ def select(data: Any, sizes: Sequence[Size], value: Any = 0) -> Any:
 
 
 def quietly(run: Callable[[], Any], rerun: Callable[[], Any]) -> Any:
-    """`run()`; if it raised a floating-point flag or an error that padding may have caused, `rerun()` instead.
+    """`run()`, or `rerun()` if it raised a floating-point flag or an error that padding may have caused.
 
     `rerun` computes the same on padding that was replaced by harmless values, so what it reports comes from examples.
     """

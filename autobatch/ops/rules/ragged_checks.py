@@ -18,43 +18,12 @@ from autobatch.kernels.rows import first_bad_id, first_bad_offset
 from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.sizes import as_batched, lane_lengths
 
-__all__ = [
-    "as_ids",
-    "bad_id",
-    "by_lane",
-    "check_ids",
-    "check_lane_ids",
-    "check_offsets",
-    "check_one_each",
-    "check_sorted",
-    "check_total",
-    "columns_of",
-    "count_segments",
-    "filler_lengths",
-    "flattened",
-    "flattened_lists",
-    "id_bound",
-    "in_lane",
-    "integer_ids",
-    "is_integer_index",
-    "lengths_of",
-    "of_all_examples",
-    "offsets_from",
-    "own_rows",
-    "pad_rows",
-    "read_csr",
-    "segments_in",
-    "segments_of",
-    "table_ids",
-    "whole_number",
-]
-
 _BEYOND = 1 << 62
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
 def whole_number(value: Any, name: str, least: int = 0) -> int:
-    """What counts something: how many rows, segments or columns there are.
+    """A count of rows, segments or columns as an int, checked.
 
     Raises:
         DTypeError: no whole number. ShapeError: one that is less than `least`, or more than there can be of anything.
@@ -98,7 +67,7 @@ def as_ids(ids: Any, what: str = "ids") -> np.ndarray:
 
 
 def integer_ids(ids: Any, what: str = "ids") -> np.ndarray:
-    """As `as_ids`, but 32-bit ids stay as they are, without a copy.
+    """`as_ids`, but 32-bit ids stay as they are, without a copy.
 
     >>> integer_ids(np.array([1, 2], np.int32)).dtype, integer_ids(np.array([1, 2], np.uint8)).dtype
     (dtype('int32'), dtype('int64'))
@@ -156,7 +125,7 @@ def bad_id(found: Any, place: str, num_rows: int) -> BadIdError:
 
 
 def _place(at: int, shape: tuple[int, ...]) -> str:
-    """Where an element of an array stands: " at position 3", or nothing for one alone."""
+    """The position of an element in messages: " at position 3", or nothing for a single one."""
     if not shape:
         return ""
     return f" at position {at if len(shape) == 1 else tuple(map(int, np.unravel_index(at, shape)))}"
@@ -233,7 +202,7 @@ def check_one_each(segment_ids: np.ndarray, total: int) -> None:
 
 
 def count_segments(segment_ids: np.ndarray, num_segments: int | None) -> int:
-    """How many segments there are: those that are said, or up to the greatest id.
+    """The number of segments: as given, or up to the greatest id.
 
     Raises:
         ShapeError: not 1-D. BadIdError: an id that is negative or not below `num_segments`.
@@ -281,7 +250,7 @@ def segments_of(
 
 
 def offsets_from(lengths: Any) -> Any:
-    """Where examples or segments of these lengths start, and last where they end."""
+    """(n + 1,) offsets from (n,) lengths."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 
@@ -353,7 +322,7 @@ def read_csr(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def in_lane(lane: int, check: Callable[[], Any]) -> Any:
-    """What `check` gives; its exception names the example."""
+    """The result of `check`; its exception names the example."""
     try:
         return check()
     except Exception as error:
@@ -432,7 +401,7 @@ def pad_rows(values: Any, lengths: Lengths, filler: Any = 0, width: int | None =
 
 
 def check_lane_ids(ids: Packed, num_rows: Any, bags: Callable[[int], np.ndarray] | None = None) -> None:
-    """As `check_ids` for the ids of each example; the error is that of the first that fails, and names it.
+    """`check_ids` for the ids of each example; the error is that of the first example that fails, and names it.
 
     Args:
         num_rows: the rows of the table that all share, None where ids are keys, or (B,) those of each example's.
@@ -470,7 +439,7 @@ def own_rows(table: Any, ids: Packed) -> tuple[Any, np.ndarray]:
 def of_all_examples(
     described: Packed, rows: np.ndarray, form: str, count: Any = None, in_order: bool = False
 ) -> tuple[np.ndarray, np.ndarray, bool]:
-    """As `segments_of` for the segments of all examples, which are numbered one after the other.
+    """`segments_of` for the segments of all examples, numbered one after the other.
 
     Each example is checked as it would be alone: all at once, and the first that fails once more by itself.
 

@@ -17,18 +17,6 @@ from autobatch.kernels.rows import scatter_add
 from autobatch.ops.rules.padding import fill, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, lanes_of, sizes_of
 
-__all__ = [
-    "Scatter",
-    "add_rows",
-    "gather_axis",
-    "last_writes",
-    "put_rows_p",
-    "rows_between",
-    "rows_p",
-    "scatter_rows_p",
-    "span_p",
-]
-
 _KERNEL_SIZE = 2048  # elements from which a kernel is faster than np.add.at
 
 

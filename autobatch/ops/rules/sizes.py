@@ -11,32 +11,6 @@ from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
 
-__all__ = [
-    "Template",
-    "array_and_axis",
-    "as_batched",
-    "axes_of",
-    "broadcast_size",
-    "broadcast_sizes",
-    "check_mask_sizes",
-    "filled",
-    "first_difference",
-    "has_lengths",
-    "lane_lengths",
-    "lane_sizes",
-    "lanes_of",
-    "normal_axes",
-    "normalise_axes",
-    "normalise_axis",
-    "size_operands",
-    "size_per_lane",
-    "sizes_agree",
-    "sizes_of",
-    "slice_lengths",
-    "target_extents",
-    "width_of",
-]
-
 
 def lanes_of(operands: Sequence[Any]) -> int:
     """The number of examples of a call with at least one batched operand."""

@@ -12,9 +12,7 @@ from autobatch.batches.examples import examples
 from autobatch.core.config import options
 from autobatch.core.pytree import flatten, paths
 from autobatch.errors import OptionError, StructureError
-from autobatch.ray.place_names import place_name
-
-__all__ = ["Mapper", "RowError"]
+from autobatch.ray.key_columns import place_name
 
 
 class RowError(Exception):
@@ -76,7 +74,7 @@ class Mapper:
         return _like(table, kept, results)
 
     def results(self, table: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The columns that are kept, and those of the results: batches, or lists of objects.
+        """The kept columns and the result columns: batches, or lists of objects.
 
         Raises:
             RowError: the first row that fails.

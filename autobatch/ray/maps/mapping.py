@@ -18,14 +18,12 @@ from autobatch.ray.maps.mapper import Mapper
 from autobatch.ray.maps.row_groups import Skipped, Unit, UnitDone, commit_unit, committed, files_of, run_unit, units_of
 from autobatch.ray.ray_session import losses_of_processes, ray_session
 
-__all__ = ["Mapped", "map"]
-
 _AHEAD = 2  # units that a worker has, so that it does not wait for the next
 
 
 @dataclasses.dataclass(frozen=True)
 class Mapped:
-    """What a map has done.
+    """The summary of a finished map.
 
     Attributes:
         out: the folder of the results; `pyarrow.parquet.read_table(out)` reads them in the order of the input.
@@ -138,7 +136,7 @@ def _units(files: Sequence[str], skip: bool) -> tuple[list[Unit], list[Skipped]]
 
 @contextlib.contextmanager
 def _alone(folder: str) -> Iterator[None]:
-    """One map at a time writes to a folder; what one that was killed left half written goes."""
+    """Lock the folder, for one map at a time, and remove half-written files of a map that was killed."""
     try:
         lock = Lock(os.path.join(folder, "_lock"))
     except BlockingIOError:
@@ -152,7 +150,7 @@ def _alone(folder: str) -> Iterator[None]:
 
 
 def _check_job(folder: str, job: dict[str, Any], units: Sequence[Unit], resume: bool) -> None:
-    """Note what the folder's results are of; refuse one whose results are of something else."""
+    """Note the job of the folder's results; refuse a folder with results of another job."""
     job = job | {"units": [[unit.file, unit.group, unit.rows, unit.nbytes] for unit in units]}
     path = pathlib.Path(folder, "_job.json")
     if path.exists():
@@ -172,7 +170,7 @@ def _check_job(folder: str, job: dict[str, Any], units: Sequence[Unit], resume: 
 
 @contextlib.contextmanager
 def _bar(total: int, progress: bool | None) -> Iterator[Callable[[int], Any]]:
-    """What is called with a number of examples that are done."""
+    """The progress callback, called with the number of examples that are done."""
     shown = sys.stderr.isatty() if progress is None else progress
     if shown:
         try:
@@ -190,7 +188,7 @@ Results = Iterator[tuple[Unit, UnitDone | Exception]]
 
 
 def _attempt(mapper: Mapper, unit: Unit, folder: str, skip: bool) -> UnitDone:
-    """A unit; one whose file is damaged is an error that names it, or skipped as a whole."""
+    """Run one unit; a damaged file is an error that names it, or is skipped as a whole."""
     try:
         return run_unit(mapper, unit, folder, skip)
     except OSError as error:  # what pyarrow raises of pages that are damaged

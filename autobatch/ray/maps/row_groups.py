@@ -16,8 +16,6 @@ from typing import Any
 from autobatch.errors import OptionError
 from autobatch.ray.maps.mapper import Mapper, RowError, arrow_column
 
-__all__ = ["Skipped", "Unit", "UnitDone", "commit_unit", "committed", "files_of", "run_unit", "units_of"]
-
 _CHUNK_BYTES = 16 << 20  # of a row group, uncompressed, that are mapped at a time
 _CHUNK_ROWS = 1 << 16
 _FIRST_TRY = 1 << 10  # rows that are tried together after one that failed
@@ -41,7 +39,7 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """Of the file of its results; in the order of the names is the order of the input."""
+        """The name of its result file; sorted names are in the order of the input."""
         return f"{self.file:06d}-{self.group:06d}"
 
     def __str__(self) -> str:
@@ -50,7 +48,7 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:
-    """What has no results.
+    """A unit or an example without results.
 
     Attributes:
         path: of the file. group: the row group; None: the whole file cannot be read. row: in the row group; None: all
@@ -69,7 +67,7 @@ class Skipped:
 
 @dataclasses.dataclass(frozen=True)
 class UnitDone:
-    """A unit that is committed: how many rows it has given, and which it has not."""
+    """A committed unit: its number of result rows, and the rows without results."""
 
     rows: int
     skipped: list[Skipped]
@@ -117,7 +115,7 @@ def units_of(file: int, path: str) -> list[Unit]:
 
 
 def committed(out: str, unit: Unit) -> UnitDone | None:
-    """What a unit has given, if it is done."""
+    """What a unit has committed, as `UnitDone`; None if it is not done."""
     folder = pathlib.Path(out)
     said = folder / f"_{unit.name}.json"
     if not said.exists():
@@ -166,7 +164,7 @@ def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
 
 
 def commit_unit(out: str, unit: Unit, done: UnitDone) -> None:
-    """Say that a unit is done: readers of Parquet leave names that begin with an underscore alone."""
+    """Mark a unit as done, in a file whose name begins with an underscore, which readers of Parquet skip."""
     temporary = os.path.join(out, f".{unit.name}.{uuid.uuid4().hex}.part")
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump({"rows": done.rows, "skipped": [dataclasses.asdict(each) for each in done.skipped]}, file)

@@ -7,6 +7,8 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from autobatch.blocks.block_expressions import METHODS, is_pure
 from autobatch.facts.call_effects import method_names, mutators
 from autobatch.lazy.array import LazyArray
@@ -48,15 +50,15 @@ class CallWriter(ValueWriter):
     """Writes calls."""
 
     def _call(self, node: ast.Call) -> Term:
-        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(each.arg is None for each in node.keywords):
-            raise NotCovered("a call with unpacked arguments")
+        if any(each.arg is None for each in node.keywords):
+            raise NotCovered("a call with unpacked arguments by name")
         function = node.func
         match function:
             case ast.Name(id=name) if name in self.version.blocks:
-                return self.block(self.version.blocks[name], [self.expr(arg) for arg in node.args])
+                return self.block(self.version.blocks[name], self._arguments(node)[0])
             case ast.BoolOp(values=[_, ast.Call(func=ast.Name(id="_ab_form"), args=[called])]):
                 return self.call(called, node)
-            case ast.Call(func=ast.Name(id="_ab_form"), args=[called]):
+            case ast.Call(func=ast.Name(id="_ab_form" | "_ab_number"), args=[called]):
                 return self.call(called, node)
             case ast.Call(func=ast.Name(id="_ab_listed"), args=[called]):
                 return self.call(called, node, of_lists=True)
@@ -68,8 +70,21 @@ class CallWriter(ValueWriter):
 
     def _arguments(self, node: ast.Call) -> tuple[list[Term], dict[str, Term]]:
         """The arguments of a call, evaluated in order."""
-        args = [self.expr(arg) for arg in node.args]
+        args: list[Term] = []
+        for each in node.args:
+            if isinstance(each, ast.Starred):
+                args += self._unpacked(self.expr(each.value))
+            else:
+                args.append(self.expr(each))
         return args, {str(each.arg): self.expr(each.value) for each in node.keywords}
+
+    def _unpacked(self, value: Term) -> list[Term]:
+        """The parts of a tuple that stands for several arguments."""
+        kind = value.kind
+        if not isinstance(kind, Parts) or not kind.is_tuple:
+            raise NotCovered("a call with unpacked arguments of any number")
+        value = self.kept(value) if value.parts is None else value
+        return [self.part(value, at) for at in range(len(kind.parts))]
 
     def call(self, called: ast.expr, node: ast.Call, of_lists: bool = False) -> Term:
         """The call of what an expression gives."""
@@ -102,6 +117,11 @@ class CallWriter(ValueWriter):
                 raise NotCovered(f"a call of {value.__qualname__}") from None
             return self._user_call(tree, blocks, value, function.number, args, named)
         if isinstance(value, type) and value not in _OF_PLAIN:
+            numbers = constants_of(args)
+            if issubclass(value, np.generic) and numbers is not None and not named:
+                return self.read(
+                    constants.compute, ("number", function.number), value, *[each.number for each in numbers]
+                )
             return self._made(value, args, named)
         if any(value is each for each in _OF_PLAIN):
             return self._builtin(function, args, named)

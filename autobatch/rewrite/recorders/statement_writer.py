@@ -1,6 +1,7 @@
 """What the statements of a user's function become in a recorder."""
 
 import ast
+import contextlib
 from collections.abc import Callable, Sequence
 
 from autobatch.rewrite.recorders.expression_writer import BINARY, ExpressionWriter
@@ -205,7 +206,8 @@ class StatementWriter(ExpressionWriter):
             if value.kind == other.kind and value.text == other.text and value.parts == other.parts:
                 names[name] = value
             elif not is_temporary(name):
-                names[name] = Term(self._join(value.kind, other.kind), name)
+                with contextlib.suppress(NotCovered):  # else nothing may read it from here on
+                    names[name] = Term(self._join(value.kind, other.kind), name)
         return Env(names, a.checked & b.checked)
 
     def _join(self, a: RecorderKind, b: RecorderKind) -> RecorderKind:

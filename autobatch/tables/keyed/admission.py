@@ -39,7 +39,7 @@ class Admission:
         raise TypeError(f"{type(self).__name__} does not say how often it has seen a key")
 
     def admits(self, seen: np.ndarray) -> np.ndarray:
-        """Which keys of so many updates come to life with the next one."""
+        """Whether each key with so many updates comes to life with the next one."""
         return seen + 1 >= self.n
 
     def count(self, keys: np.ndarray, seen: np.ndarray) -> None:
@@ -48,15 +48,15 @@ class Admission:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The rule as JSON takes it, without what it has counted."""
+        """The rule as JSON, without its counts."""
         return {"kind": type(self).__name__, "n": self.n}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What it has counted."""
+        """The counts, as arrays for saving."""
         return {}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Have counted what these say."""
+        """Restore the counts from `arrays()`."""
 
     def take(self, parts: Sequence[dict[str, np.ndarray]], mine: Callable[[np.ndarray], np.ndarray]) -> None:
         """Have counted what several rules have, of the keys for which `mine(keys)` is true."""
@@ -128,7 +128,7 @@ class count(Admission):  # noqa: N801 - called like a function
         return {"keys": keys[order], "counts": counts[order]}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Have counted what these say."""
+        """Restore the counts from `arrays()`."""
         self._clear(4 * len(arrays["keys"]))
         self.count(arrays["keys"], self.seen(arrays["keys"]) + arrays["counts"] - 1)
 
@@ -175,7 +175,7 @@ class bloom(Admission):  # noqa: N801
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The rule as JSON takes it, without what it has counted."""
+        """The rule as JSON, without its counts."""
         return super().settings | {"capacity": self.capacity, "error": self.error}
 
     def seen(self, keys: np.ndarray) -> np.ndarray:
@@ -193,7 +193,7 @@ class bloom(Admission):  # noqa: N801
         return {"counters": self._counters.copy()}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Have counted what these say."""
+        """Restore the counts from `arrays()`."""
         self._counters[...] = arrays["counters"]
 
     def take(self, parts: Sequence[dict[str, np.ndarray]], mine: Callable[[np.ndarray], np.ndarray]) -> None:

@@ -7,8 +7,6 @@ import numpy as np
 from autobatch.errors import ShapeError, StructureError
 from autobatch.tables.stored import StoredBlock
 
-__all__ = ["arrow_table", "blocks_of_arrow"]
-
 _SLOT = "slot:"
 
 
@@ -29,7 +27,7 @@ def _lists(rows: np.ndarray) -> Any:
 
 
 def blocks_of_arrow(table: Any, dim: int, dtype: np.dtype) -> list[StoredBlock]:
-    """The blocks of such a table, one for each of its chunks; versions and counts that are not there are 0.
+    """The table as one block, or none; missing versions and counts are 0.
 
     Raises:
         StructureError: no keys or rows. ShapeError: rows of another length.
@@ -38,7 +36,7 @@ def blocks_of_arrow(table: Any, dim: int, dtype: np.dtype) -> list[StoredBlock]:
     if missing:
         raise StructureError(f"an Arrow table of {table.column_names}; expected the columns {sorted(missing)}, too")
     out = []
-    for batch in table.to_batches():
+    for batch in table.combine_chunks().to_batches():
         count = batch.num_rows
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         rows = _matrix(columns["row"], count)

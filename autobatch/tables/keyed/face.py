@@ -1,19 +1,23 @@
 """`KeyedTable`: what a table does whose rows are named by keys, whatever it keeps them in."""
 
 import abc
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from autobatch.core.abstract_eval import check_plain
+from autobatch.core.memory import complete
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
+from autobatch.core.threads import holding
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import as_ids, is_integer_index
 from autobatch.tables.protocol import Table
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["KeyedTable"]
+Calls = list[Callable[[], Any]]
 
 
 class KeyedTable(Table):
@@ -36,9 +40,73 @@ class KeyedTable(Table):
     def contains(self, keys: Any) -> np.ndarray:
         """Which of the keys are alive, in their shape."""
 
+    @property
     @abc.abstractmethod
+    def locks(self) -> list[Any]:
+        """Held by whoever changes the table."""
+
+    # Changes: each is staged whole, and then made by calls between which no interrupt leaves it.
+
+    @abc.abstractmethod
+    def _inserting(self, keys: np.ndarray, rows: np.ndarray | None) -> Calls:
+        """What makes a change that is ready; each may be called twice, and gives how many keys it takes out."""
+
+    @abc.abstractmethod
+    def _assigning(self, keys: np.ndarray, rows: np.ndarray) -> Calls: ...
+
+    @abc.abstractmethod
+    def _removing(self, keys: np.ndarray) -> Calls: ...
+
+    @abc.abstractmethod
+    def _shrinking(self, step: int | None) -> Calls: ...
+
+    def _made(self, ready: Callable[[], Calls]) -> int:
+        return sum(gone or 0 for gone in holding(self.locks, lambda: complete(ready())))
+
+    def insert(self, keys: Any, rows: Any = None) -> None:
+        """Bring keys to life; those that are there stay as they are.
+
+        Args:
+            keys: (n,), may repeat. rows: (n, dim) for the new ones, of a key that is named twice the first; None: the
+                initialiser's.
+
+        Raises:
+            ShapeError: not a row for each key. MemoryError: there is no room.
+        """
+        flat = self._flat(keys)
+        given = None if rows is None else self._rows_for(flat, rows)
+        self._made(lambda: self._inserting(flat, given))
+
     def assign(self, keys: Any, rows: Any) -> None:
-        """Write rows, and bring their keys to life where they are not there; of a key that is named twice, the last."""
+        """Write rows, and bring their keys to life where they are not there; of a key that is named twice, the last.
+
+        Args:
+            keys: (n,). rows: (n, dim).
+
+        Raises:
+            ShapeError: not a row for each key. UnsupportedError: a table for look-ups only.
+        """
+        self._refuse_updates()
+        flat = self._flat(keys)
+        given = self._rows_for(flat, rows)
+        self._made(lambda: self._assigning(flat, given))
+
+    def remove(self, keys: Any) -> int:
+        """Take keys out, where they are there; how many those were. They read as new again."""
+        flat = self._flat(keys)
+        return self._made(lambda: self._removing(flat))
+
+    def shrink(self, step: int | None = None) -> int:
+        """Take out the keys that were last updated more than `steps_to_live` steps ago; how many those were.
+
+        Args:
+            step: the step it is now; None: `users.step`.
+
+        Raises:
+            UnsupportedError: a table without `steps_to_live`.
+        """
+        now = None if step is None else operator.index(step)
+        return self._made(lambda: self._shrinking(now))
 
     def _ab_ids(self, keys: Any) -> np.ndarray:
         """Keys of any rank, checked, in the key dtype."""

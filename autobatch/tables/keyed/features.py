@@ -14,11 +14,9 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, OptionError, ShapeError, UnsupportedError
-from autobatch.kernels import strings as kernels
+from autobatch.kernels import hashes as kernels
 from autobatch.ops.rules.ragged_checks import as_ids
 from autobatch.tables.lookup import index_table
-
-__all__ = ["Vocabulary", "hash_keys", "multi_hash"]
 
 _WAYS = ("add", "multiply", "concatenate")
 
@@ -104,42 +102,37 @@ class Vocabulary:
     ['blue', 'red']
     """
 
-    __slots__ = ("_bytes", "_count", "_hashes", "_index", "_offsets", "grow")
+    __slots__ = ("_memory", "grow")
 
     def __init__(self, strings: Any = (), *, grow: bool = True) -> None:
-        self._clear()
+        index, hashes, offsets = np.full(128, -1, np.int64), np.empty(64, np.uint64), np.zeros(65, np.int64)
+        self._memory = index, hashes, offsets, np.empty(1 << 10, np.uint8), np.zeros(1, np.int64)  # changes as one
         self.grow = True
         if np.size(np.asarray(strings, object)):
             self[strings]
         self.grow = grow
 
-    def _clear(self) -> None:
-        self._count = 0
-        self._bytes = np.empty(1 << 10, np.uint8)
-        self._offsets = np.zeros(65, np.int64)
-        self._hashes = np.empty(64, np.uint64)
-        self._index = np.full(128, -1, np.int64)
-
     def __len__(self) -> int:
-        return self._count
+        return int(self._memory[-1][0])
 
     def __getitem__(self, strings: Any) -> Any:
+        return self._numbers(strings, self.grow)
+
+    def _numbers(self, strings: Any, grow: bool) -> Any:
         values, shape = _strings(strings)
         data, offsets = _bytes_of(values)
         hashes, out = np.empty(len(values), np.uint64), np.empty(len(values), np.int64)
         kernels.hash_strings(data, offsets, np.uint64(0), hashes)
-        if self.grow:
+        if grow:
             self._make_room(len(values), len(data))
-        known = self._index, self._hashes, self._offsets, self._bytes
-        new = int(kernels.number_strings(data, offsets, hashes, known, self._count, self.grow, out))
-        self._count += new
+        kernels.number_strings(data, offsets, hashes, self._memory, grow, out)
         return out.reshape(shape)[()]
 
     def _make_room(self, strings: int, size: int) -> None:
-        """Memory for so many strings more, of so many bytes, made whole before any of it is put in place."""
-        count = self._count + strings
-        needed = int(self._offsets[self._count]) + size
-        index, hashes, offsets, data = self._index, self._hashes, self._offsets, self._bytes
+        """Allocate memory for so many more strings, of so many bytes, before any of it is put in place."""
+        index, hashes, offsets, data, total = self._memory
+        count = len(self) + strings
+        needed = int(offsets[len(self)]) + size
         if count > len(hashes):
             hashes = np.resize(hashes, max(count, 2 * len(hashes)))
             offsets = np.resize(offsets, len(hashes) + 1)
@@ -147,14 +140,14 @@ class Vocabulary:
             data = np.resize(data, max(needed, 2 * len(data)))
         if 2 * count > len(index):
             index = np.full(1 << (4 * count).bit_length(), -1, np.int64)
-            kernels.place_hashes(hashes, self._count, index)
-        self._index, self._hashes, self._offsets, self._bytes = index, hashes, offsets, data
+            kernels.place_hashes(hashes, len(self), index)
+        self._memory = index, hashes, offsets, data, total
 
     def __contains__(self, string: Any) -> bool:
         return bool(self.find(string) >= 0)
 
     def find(self, strings: Any) -> Any:
-        """The ids of strings, -1 of those that are not there; nothing changes.
+        """The ids of strings, -1 for unknown ones; nothing changes.
 
         Args:
             strings: as for `vocabulary[strings]`.
@@ -162,14 +155,10 @@ class Vocabulary:
         Returns:
             int64, of the shape of the strings.
         """
-        before, self.grow = self.grow, False
-        try:
-            return self[strings]
-        finally:
-            self.grow = before
+        return self._numbers(strings, False)
 
     def strings(self, ids: Any = None) -> list[Any]:
-        """What has these ids.
+        """The strings with these ids.
 
         Args:
             ids: (n,) integers; None: all, in their order.
@@ -180,23 +169,24 @@ class Vocabulary:
         Raises:
             IndexError: an id that is not there.
         """
-        wanted = range(self._count) if ids is None else as_ids(ids).tolist()
+        wanted = range(len(self)) if ids is None else as_ids(ids).tolist()
         return [self._string(number) for number in wanted]
 
     def _string(self, number: int) -> Any:
-        if not 0 <= number < self._count:
-            raise IndexError(f"id {number} in a vocabulary of {self._count}")
-        raw = self._bytes[self._offsets[number] : self._offsets[number + 1]].tobytes()
+        if not 0 <= number < len(self):
+            raise IndexError(f"id {number} in a vocabulary of {len(self)}")
+        _, _, offsets, data, _ = self._memory
+        raw = data[offsets[number] : offsets[number + 1]].tobytes()
         try:
             return raw.decode()
         except UnicodeDecodeError:
             return raw
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._string(number) for number in range(self._count))
+        return (self._string(number) for number in range(len(self)))
 
     def arrays(self, since: int = 0) -> dict[str, np.ndarray]:
-        """It as arrays, for saving: `Vocabulary.from_arrays` makes it of them again.
+        """The vocabulary as arrays, for saving: `Vocabulary.from_arrays` reads them.
 
         Args:
             since: leave out so many, which were saved before.
@@ -204,8 +194,9 @@ class Vocabulary:
         Returns:
             "bytes" (uint8), the strings one after the other, and "offsets" (int64), where each begins and all end.
         """
-        offsets = self._offsets[since : self._count + 1]
-        return {"bytes": self._bytes[offsets[0] : offsets[-1]].copy(), "offsets": offsets - offsets[0]}
+        _, _, offsets, data, _ = self._memory
+        offsets = offsets[since : len(self) + 1]
+        return {"bytes": data[offsets[0] : offsets[-1]].copy(), "offsets": offsets - offsets[0]}
 
     @classmethod
     def from_arrays(cls, *parts: dict[str, np.ndarray]) -> "Vocabulary":
@@ -226,7 +217,7 @@ class Vocabulary:
     @property
     def nbytes(self) -> int:
         """The bytes of strings, offsets, hashes and the index."""
-        return sum(part.nbytes for part in (self._bytes, self._offsets, self._hashes, self._index))
+        return sum(part.nbytes for part in self._memory)
 
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, Vocabulary):
@@ -239,7 +230,7 @@ class Vocabulary:
         return _restored, (self.arrays(), self.grow)
 
     def __repr__(self) -> str:
-        return f"Vocabulary({self._count} strings)"
+        return f"Vocabulary({len(self)} strings)"
 
 
 def _restored(arrays: dict[str, np.ndarray], grow: bool) -> Vocabulary:
@@ -249,7 +240,7 @@ def _restored(arrays: dict[str, np.ndarray], grow: bool) -> Vocabulary:
 
 
 def multi_hash(keys: Any, quotients: Any, remainders: Any, buckets: int, combine: str = "add") -> Any:
-    """One row for each key from two small tables: that of its quotient and that of its remainder by `buckets`.
+    """One row per key from two small tables: the row of its quotient and that of its remainder by `buckets`.
 
     Two keys share both rows only if they are the same key, so `buckets` and (the greatest key) / `buckets` rows stand
     for as many as their product.

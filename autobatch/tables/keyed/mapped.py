@@ -15,14 +15,12 @@ from autobatch.kernels.keys import find_sorted
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.stored import StoredBlock
 
-__all__ = ["mapped_variable"]
-
 _KEY_BYTES = 256  # read from memory to find a key
 T = TypeVar("T")
 
 
 def mapped_variable(settings: dict[str, Any], block: StoredBlock, beside: dict[str, np.ndarray]) -> EmbeddingVariable:
-    """A variable for look-ups only over arrays that stay what they are.
+    """A variable for look-ups only over arrays that do not change.
 
     Args:
         settings: of the variable that they come from.
@@ -35,7 +33,7 @@ def mapped_variable(settings: dict[str, Any], block: StoredBlock, beside: dict[s
 
 
 class SortedRows:
-    """What a variable asks of its `RowStore` to be looked up in; what changes it is refused."""
+    """A read-only stand-in for a `RowStore`: look-ups work, changes are refused."""
 
     def __init__(self, block: StoredBlock, initial: Callable[[np.ndarray], np.ndarray]) -> None:
         self._block = block
@@ -71,11 +69,11 @@ class SortedRows:
         return np.argsort(self.row_keys.view(key_dtype), kind="stable")
 
     def blocks(self, which: np.ndarray, rows: int, key_dtype: np.dtype) -> Iterator[StoredBlock]:
-        """Rows with all that belongs to them, so many at a time."""
+        """Rows with their slots, versions and counts, so many at a time."""
         return (self.block(which[first : first + rows], key_dtype) for first in range(0, len(which), rows))
 
     def block(self, which: np.ndarray, key_dtype: np.dtype) -> StoredBlock:
-        """Rows with all that belongs to them."""
+        """Rows with their slots, versions and counts."""
         slots = {name: x[which] for name, x in self._block.slots.items()}
         keys = self.row_keys[which].view(key_dtype)
         return StoredBlock(keys, self.rows[which], slots, self.versions[which], self.counts[which])

@@ -9,19 +9,17 @@ from numpy.typing import DTypeLike
 
 from autobatch.errors import OptionError
 from autobatch.kernels.keys import part_of
-from autobatch.tables.keyed.face import KeyedTable
+from autobatch.tables.keyed.face import Calls, KeyedTable
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.stored import StoredBlock
 
-__all__ = ["PartitionedVariable"]
-
 T = TypeVar("T")
 
 
 class PartitionedVariable(KeyedTable):
-    """Variables of one kind as one table; which of them has a key says a hash of it, the same everywhere.
+    """Variables of one kind as one table; a hash, the same everywhere, says which of them has a key.
 
     `users.partition(n)` makes one. Results, gradients and steps are those of one variable, whatever n.
 
@@ -119,28 +117,20 @@ class PartitionedVariable(KeyedTable):
             out[at] = part.contains(flat[at])
         return out.reshape(keys.shape)
 
-    def insert(self, keys: Any, rows: Any = None) -> None:
-        """Bring keys to life, as `EmbeddingVariable.insert`."""
-        keys = self._flat(keys).view(self.key_dtype)
-        given = None if rows is None else self._rows_for(keys, rows)
-        for part, at in self._shares(keys):
-            part.insert(keys[at], None if given is None else given[at])
+    def _inserting(self, keys: np.ndarray, rows: np.ndarray | None) -> Calls:
+        return self._of_parts(keys, lambda part, at: part._inserting(keys[at], None if rows is None else rows[at]))
 
-    def assign(self, keys: Any, rows: Any) -> None:
-        """Write rows, as `EmbeddingVariable.assign`."""
-        keys = self._flat(keys).view(self.key_dtype)
-        given = self._rows_for(keys, rows)
-        for part, at in self._shares(keys):
-            part.assign(keys[at], given[at])
+    def _assigning(self, keys: np.ndarray, rows: np.ndarray) -> Calls:
+        return self._of_parts(keys, lambda part, at: part._assigning(keys[at], rows[at]))
 
-    def remove(self, keys: Any) -> int:
-        """Take keys out; how many were there."""
-        keys = self._flat(keys).view(self.key_dtype)
-        return sum(part.remove(keys[at]) for part, at in self._shares(keys))
+    def _removing(self, keys: np.ndarray) -> Calls:
+        return self._of_parts(keys, lambda part, at: part._removing(keys[at]))
 
-    def shrink(self, step: int | None = None) -> int:
-        """Take out the keys that are too old, as `EmbeddingVariable.shrink`."""
-        return sum(part.shrink(self.step if step is None else step) for part in self.parts)
+    def _shrinking(self, step: int | None) -> Calls:
+        return [call for part in self.parts for call in part._shrinking(self.step if step is None else step)]
+
+    def _of_parts(self, keys: np.ndarray, calls: Callable[[Any, np.ndarray], Calls]) -> Calls:
+        return [call for part, at in self._shares(keys.view(self.key_dtype)) for call in calls(part, at)]
 
     def export(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Copies of all there is, in the order of the keys: keys, rows, versions, counts."""

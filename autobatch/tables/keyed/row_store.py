@@ -7,7 +7,9 @@ lock.
 """
 
 import dataclasses
+import functools
 import itertools
+import operator
 import pathlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,13 +17,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from autobatch.core.memory import complete
 from autobatch.core.reserved import Reserved, memory_of_machine
 from autobatch.core.threads import run_parts, split_work
+from autobatch.errors import OptionError
 from autobatch.kernels import keys as kernels
 from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION
 from autobatch.tables.stored import Changes, StoredBlock
-
-__all__ = ["Change", "RowSlot", "RowStore", "empty_slots"]
 
 _FULLEST = 0.6  # of an index, which is looked into for fewer than two lines of the cache
 _GROWTH = 1.3  # of a new one, so that it is never much less than half full
@@ -111,7 +113,7 @@ class RowStore:
         self._rows = self._reserve("rows", wanted, dim, dtype)
         wanted = len(self._rows.array)
         self._keys = self._reserve("keys", wanted, 1, np.int64)
-        self._facts = [Reserved(wanted, 1, np.uint32) for _ in range(3)]
+        self._facts = Reserved(wanted, 3, np.uint32)  # beside each other, so that a change misses the cache once
         self._free = Reserved(wanted, 1, np.uint32)
         self._log = Reserved(wanted, 1, np.uint32)
 
@@ -141,12 +143,12 @@ class RowStore:
     @property
     def versions(self) -> np.ndarray:
         """The step of each row's last update; `DEAD` for one that is free."""
-        return self._facts[0].array[: self.high, 0]
+        return self._facts.array[: self.high, 0]
 
     @property
     def counts(self) -> np.ndarray:
         """How many updates each row has had."""
-        return self._facts[1].array[: self.high, 0]
+        return self._facts.array[: self.high, 1]
 
     @property
     def index_slots(self) -> int:
@@ -166,7 +168,7 @@ class RowStore:
         return used + index.nbytes + (0 if old is None else old.nbytes)
 
     def _by_row(self) -> list[Reserved]:
-        return [self._rows, self._keys, *self._facts, *(slot.memory for slot in self.slots.values())]
+        return [self._rows, self._keys, self._facts, *(slot.memory for slot in self.slots.values())]
 
     def alive(self) -> np.ndarray:
         """The rows that keys have."""
@@ -262,18 +264,23 @@ class RowStore:
         if self.notes[VERSION] & 1:
             self.notes[VERSION] += 1
 
-    def commit(self, change: Change, step: int = -1, counted: bool = False) -> None:
-        """Make a change, once; the rows that it names get the version `step`, if that is not -1."""
+    def commit(self, change: Change, step: int = -1, counted: bool = False) -> int:
+        """Make a change, once; the rows that it names get the version `step`, if that is not -1.
+
+        Returns:
+            How many keys it takes out that were named.
+        """
         gone, keys = change.gone
         if len(gone) and self._mark:
             self._removed.append((self._mark, keys))
         self.begin()
-        facts = tuple(part.array[:, 0] for part in self._facts)
+        facts = tuple(self._facts.array[:, k] for k in range(3))
         kernels.commit_rows(
             change.ticket, self._index[0], self.notes, gone, change.born, change.from_free, change.rows, step, counted,
             self._mark, self._keys.array[:, 0], facts, self._free.array[:, 0], self._log.array[:, 0],
         )  # fmt: skip
         self.settle()
+        return len(gone)
 
     def _make_room(self, more: int, high: int) -> None:
         """Memory for so many keys more, and for rows up to `high`; the index grows a part at a time."""
@@ -372,17 +379,20 @@ class RowStore:
                 if given is not None and given.shape[1:] == slot.memory.array.shape[1:]:  # or another optimiser's
                     slots[name] = given
             change = self.stage(keys, block.rows, slots=slots)
-            self.begin()
+            calls: list[Callable[[], Any]] = [self.begin]
             if len(change.born[0]) < len(keys):
                 was = ~np.isin(change.rows, change.born[1])
                 there = change.rows[was]
-                self.rows[there] = block.rows[was]
+                calls.append(functools.partial(operator.setitem, self.rows, there, block.rows[was]))
                 for name, slot in self.slots.items():
-                    slot.memory.array[there] = slots[name][was] if name in slots else slot.fill
-            self.commit(change)
+                    new = slots[name][was] if name in slots else slot.fill
+                    calls.append(functools.partial(operator.setitem, slot.memory.array, there, new))
+            calls.append(functools.partial(self.commit, change))
             where = _run_of(change.rows)
-            for part, facts in ((self._facts[0], block.versions), (self._facts[1], block.counts)):
-                part.array[where, 0] = np.minimum(facts, np.int64(DEAD) - 1)
+            for part, facts in enumerate((block.versions, block.counts)):
+                numbers = np.minimum(facts, np.int64(DEAD) - 1)
+                calls.append(functools.partial(operator.setitem, self._facts.array, (where, part), numbers))
+            complete(calls)
 
     def expect(self, more: int) -> None:
         """Make the index large enough for so many keys more, at once."""
@@ -412,3 +422,59 @@ def empty_slots(count: int) -> np.ndarray:
     memory = np.zeros(2 * count + 8, np.uint64)
     start = -memory.__array_interface__["data"][0] % 64 // 8
     return memory[start : start + 2 * count].reshape(count, 2)
+
+
+EVICTIONS = ("lru", "lfu", "norm")
+_LARGE = 1 << 16  # rows from which more than asked for are taken out, so that not every step looks at all of them
+_SHARE = 8  # then a 256th of the table
+
+
+def check_eviction(eviction: Any) -> str | None:
+    """Refuse what is no way to choose.
+
+    Raises:
+        OptionError: says which there are.
+    """
+    if eviction is not None and eviction not in EVICTIONS:
+        raise OptionError(f"eviction={eviction!r}; expected one of {', '.join(EVICTIONS)}, or None to refuse new keys")
+    return eviction
+
+
+def victims(store: RowStore, eviction: str, wanted: int, kept: np.ndarray) -> np.ndarray:
+    """The rows to take out, at least as many as wanted; of equal ones those of the least keys.
+
+    Args:
+        kept: rows that stay.
+
+    Raises:
+        MemoryError: that leaves too few.
+    """
+    excluded = np.zeros(store.high, np.bool_)
+    excluded[kept] = True
+    available = len(store) - len(kept)
+    if wanted > available:
+        raise MemoryError(
+            f"one step names {wanted - available} keys more than the table's capacity; give it a larger capacity, or "
+            "take smaller batches"
+        )
+    if len(store) > _LARGE:
+        wanted = min(max(wanted, len(store) >> _SHARE), available)
+    scores = _scores(store, eviction)
+    limit, below = kernels.threshold_of(scores, store.versions, excluded, store.high, wanted)
+    out = np.empty(store.high, np.int64)
+    below, total = kernels.pick_smallest(scores, store.versions, excluded, store.high, np.uint32(limit), out)
+    ties = out[below:total]
+    if wanted - below < len(ties):
+        ties = ties[np.argsort(store.row_keys[ties], kind="stable")[: wanted - below]]
+    return np.concatenate([out[:below], ties])
+
+
+def _scores(store: RowStore, eviction: str) -> np.ndarray:
+    """(rows,) uint32 in the order in which rows go."""
+    if eviction == "lru":
+        return store.versions
+    if eviction == "lfu":
+        return store.counts
+    rows = store.rows[: store.high]
+    squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float32)
+    return np.ascontiguousarray(squares).view(np.uint32)  # of floats that are not negative, the order of their bits

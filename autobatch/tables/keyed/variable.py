@@ -1,5 +1,6 @@
 """`EmbeddingVariable`: a table of rows named by any keys, that grows and shrinks while it is trained."""
 
+import dataclasses
 import functools
 import itertools
 import operator
@@ -15,22 +16,78 @@ from autobatch.kernels.keys import DEAD
 from autobatch.ops.nn import init
 from autobatch.tables.keyed import admission as admissions
 from autobatch.tables.keyed.arrow_exchange import arrow_table, blocks_of_arrow
-from autobatch.tables.keyed.eviction import check_eviction, victims
-from autobatch.tables.keyed.face import KeyedTable
+from autobatch.tables.keyed.face import Calls, KeyedTable
 from autobatch.tables.keyed.partitioned import partitioned_from
-from autobatch.tables.keyed.report import VariableReport, hottest
-from autobatch.tables.keyed.row_store import Change, RowStore
+from autobatch.tables.keyed.row_store import Change, RowStore, check_eviction, victims
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows, first_seen
 from autobatch.tables.stored import Changes, StoredBlock
 
-__all__ = ["EmbeddingVariable", "SlotOf"]
-
 _KEYS = (np.dtype(np.int64), np.dtype(np.uint64))
 _tokens = itertools.count(1)
 _none = np.empty(0, np.int64)
 T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class VariableReport:
+    """How a variable stands.
+
+    Attributes:
+        keys: how many are alive. nbytes: what rows, slots, keys and the index take.
+        load: how full the index is, from 0 to 1. step: how many steps have been taken.
+        oldest: the least version, the step of the update that is longest ago; None without keys.
+        hot: the keys of the most updates, with how many, the most first.
+        hit_rate: the share of the keys looked up that were there; None before a look-up.
+        removed: how many keys were removed, evicted or shrunk away so far.
+
+    >>> users = ab.EmbeddingVariable(2, name="users")
+    >>> users.insert([4, 5])
+    >>> print(users.report())
+    users: 2 keys, step 0
+      memory    ... KiB, index 3% full
+      versions  from 0 to 0
+      hot keys  4 (0 updates), 5 (0 updates)
+      hit rate  no look-ups yet
+      removed   0 keys so far
+    """
+
+    name: str
+    keys: int
+    nbytes: int
+    load: float
+    step: int
+    oldest: int | None
+    newest: int | None
+    hot: list[tuple[int, int]]
+    hit_rate: float | None
+    removed: int
+
+    def __str__(self) -> str:
+        versions = "none" if self.oldest is None else f"from {self.oldest} to {self.newest}"
+        hot = ", ".join(f"{key} ({count} updates)" for key, count in self.hot) or "none"
+        rate = "no look-ups yet" if self.hit_rate is None else f"{self.hit_rate:.1%}"
+        return (
+            f"{self.name}: {self.keys} keys, step {self.step}\n"
+            f"  memory    {_size(self.nbytes)}, index {self.load:.0%} full\n"
+            f"  versions  {versions}\n"
+            f"  hot keys  {hot}\n"
+            f"  hit rate  {rate}\n"
+            f"  removed   {self.removed} keys so far"
+        )
+
+
+def hottest(keys: np.ndarray, counts: np.ndarray, most: int) -> list[tuple[int, int]]:
+    """The keys of the most updates, of equal ones the least keys first."""
+    order = np.lexsort((keys, -counts.astype(np.int64)))[:most]
+    return list(zip(keys[order].tolist(), counts[order].tolist(), strict=True))
+
+
+def _size(nbytes: int) -> str:
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    power = min(max(nbytes.bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{nbytes / 1024**power:.3g} {units[power]}"
 
 
 class SlotOf:
@@ -260,51 +317,27 @@ class EmbeddingVariable(KeyedTable):
         flat = np.ascontiguousarray(keys.reshape(-1)).view(np.int64)
         return (self._store.steadily(lambda: self._store.find(flat)[0]) >= 0).reshape(keys.shape)
 
-    def insert(self, keys: Any, rows: Any = None) -> None:
-        """Bring keys to life; those that are there stay as they are.
+    def _inserting(self, keys: np.ndarray, rows: np.ndarray | None) -> Calls:
+        unique, inverse = first_seen(keys)
+        if rows is not None:
+            first = np.empty(len(unique), np.int64)
+            first[inverse[::-1]] = np.arange(len(keys))[::-1]  # of positions that are written twice the last stays
+            rows = rows[first]
+        change = self._staged(unique, rows)
+        change.rows = change.born[1]
+        return [functools.partial(self._store.commit, change, self.step)]
 
-        Args:
-            keys: (n,), may repeat. rows: (n, dim) for the new ones, of a key that is named twice the first; None: the
-                initialiser's.
-
-        Raises:
-            ShapeError: not a row for each key. MemoryError: there is no room.
-        """
-        flat = self._flat(keys)
-        given = None if rows is None else self._rows_for(flat, rows)
-        unique, inverse = first_seen(flat)
-        if given is not None:
-            first = np.full(len(unique), len(flat))
-            np.minimum.at(first, inverse, np.arange(len(flat)))
-            given = given[first]
-        with self._store.lock:
-            change = self._staged(unique, given)
-            change.rows = change.born[1]
-            self._store.commit(change, self.step)
-
-    def assign(self, keys: Any, rows: Any) -> None:
-        """Write rows, and bring their keys to life where they are not there; of a key that is named twice, the last.
-
-        Args:
-            keys: (n,). rows: (n, dim).
-
-        Raises:
-            ShapeError: not a row for each key. UnsupportedError: a table for look-ups only.
-        """
-        self._refuse_updates()
-        flat = self._flat(keys)
-        given = self._rows_for(flat, rows)
-        unique, inverse = first_seen(flat)
-        last = np.zeros(len(unique), np.int64)
-        np.maximum.at(last, inverse, np.arange(len(flat)))
-        given = given[last]
-        with self._store.lock:
-            change = self._staged(unique, given)
-            self._store.begin()
-            try:
-                self._store.rows[change.rows] = given
-            finally:
-                self._store.commit(change, self.step)
+    def _assigning(self, keys: np.ndarray, rows: np.ndarray) -> Calls:
+        unique, inverse = first_seen(keys)
+        last = np.empty(len(unique), np.int64)
+        last[inverse] = np.arange(len(keys))
+        rows = rows[last]
+        change = self._staged(unique, rows)
+        return [
+            self._store.begin,
+            functools.partial(operator.setitem, self._store.rows, change.rows, rows),
+            functools.partial(self._store.commit, change, self.step),
+        ]
 
     def _staged(self, keys: np.ndarray, rows: np.ndarray | None = None) -> Change:
         """A change in which distinct keys are there, others going if there would be too many."""
@@ -320,33 +353,19 @@ class EmbeddingVariable(KeyedTable):
             )
         return victims(self._store, self.eviction, wanted, kept)
 
-    def remove(self, keys: Any) -> int:
-        """Take keys out, where they are there; how many those were. They read as new again."""
-        flat = first_seen(self._flat(keys))[0]
-        with self._store.lock:
-            rows = self._store.find(flat)[0]
-            return self._removed(rows[rows >= 0])
+    def _removing(self, keys: np.ndarray) -> Calls:
+        rows = self._store.find(first_seen(keys)[0])[0]
+        return self._taking_out(rows[rows >= 0])
 
-    def shrink(self, step: int | None = None) -> int:
-        """Take out the keys that were last updated more than `steps_to_live` steps ago; how many those were.
-
-        Args:
-            step: the step it is now; None: `users.step`.
-
-        Raises:
-            UnsupportedError: a variable without `steps_to_live`.
-        """
+    def _shrinking(self, step: int | None) -> Calls:
         if self.steps_to_live is None:
             raise UnsupportedError("shrink() of a variable whose keys live for ever; make it with steps_to_live=")
-        oldest = (self.step if step is None else operator.index(step)) - self.steps_to_live
-        with self._store.lock:
-            versions = self._store.versions
-            return self._removed(np.flatnonzero((versions.astype(np.int64) < oldest) & (versions != DEAD)))
+        versions = self._store.versions
+        old = versions.astype(np.int64) < (self.step if step is None else step) - self.steps_to_live
+        return self._taking_out(np.flatnonzero(old & (versions != DEAD)))
 
-    def _removed(self, rows: np.ndarray) -> int:
-        if len(rows):
-            self._store.commit(self._store.stage_removal(rows))
-        return len(rows)
+    def _taking_out(self, rows: np.ndarray) -> Calls:
+        return [functools.partial(self._store.commit, self._store.stage_removal(rows))] if len(rows) else []
 
     def export(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Copies of all there is, in the order of the keys.

@@ -1,13 +1,13 @@
-"""Strings as bytes one after the other: their hashes, and their numbers in a table of those that are known.
+"""Hashes: of strings, by which those that are known are found; and of parts of an array, by which changes are.
 
-String i is data[offsets[i]:offsets[i + 1]]. The hash is XXH64 (Collet, 2014), the same on every machine.
+String i is data[offsets[i]:offsets[i + 1]]. The hash is XXH64 (Collet, 2014), the same on every machine. The digest of
+a part is NH of Black, Halevi, Krawczyk, Krovetz and Rogaway (UMAC, 1999), twice with independent keys: whatever two
+different parts hold, their digests are equal with probability at most 2⁻⁶⁴ over the choice of the keys.
 """
 
-from numpy import uint64
+from numpy import uint32, uint64
 
 from autobatch.kernels.jit import jit
-
-__all__ = ["hash_strings", "number_strings", "place_hashes"]
 
 _P1, _P2 = uint64(0x9E3779B185EBCA87), uint64(0xC2B2AE3D27D4EB4F)
 _P3, _P4, _P5 = uint64(0x165667B19E3779F9), uint64(0x85EBCA77C2B2AE63), uint64(0x27D4EB2F165667C5)
@@ -96,16 +96,17 @@ def _same(data, start, end, known, first, last):
 
 
 @jit
-def number_strings(data, offsets, hashes, known, count, grow, out):
-    """out[i]: the number of string i; returns how many were new.
+def number_strings(data, offsets, hashes, known, grow, out):
+    """out[i]: the number of string i.
 
     Args:
-        known: (index, hashes, offsets, bytes) of the `count` strings that have a number, with room for all of these.
+        known: (index, hashes, offsets, bytes, count) of the count[0] strings that have a number, with room for all of
+            these.
         grow: whether new ones get the next numbers, or -1.
     """
-    index, known_hashes, bounds, text = known
+    index, known_hashes, bounds, text, total = known
     mask = uint64(index.shape[0] - 1)
-    before = count
+    count = total[0]
     for i in range(out.shape[0]):
         start, end = offsets[i], offsets[i + 1]
         slot = hashes[i] & mask
@@ -126,4 +127,20 @@ def number_strings(data, offsets, hashes, known, count, grow, out):
             index[slot] = count
             count += 1
         out[i] = number
-    return count - before
+    total[0] = count
+
+
+@jit
+def digest_units(x, keys, first, last, out):
+    """out[u] = the two digests of unit u, for first <= u < last; x is (units, words) uint32, words even."""
+    half = x.shape[1] // 2
+    for u in range(first, last):
+        a = uint64(0)
+        b = uint64(0)
+        for j in range(half):  # words that lie side by side meet in different products: four lanes to an instruction
+            p = x[u, j]
+            q = x[u, j + half]
+            a += uint64(uint32(p + keys[0, j])) * uint64(uint32(q + keys[0, j + half]))
+            b += uint64(uint32(p + keys[1, j])) * uint64(uint32(q + keys[1, j + half]))
+        out[u, 0] = a
+        out[u, 1] = b

@@ -1,19 +1,16 @@
-"""Examples and shared arguments that differ in what their bytes do not show, and the classes of objects."""
+"""Repeated maps of examples that differ in little: the results of the loop each time."""
 
 import copy
 import copyreg
 import dataclasses
 import functools
-import sys
-import threading
 import warnings
 
 import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.lazy.example_keys import Classes
-from tests.lazy.replaying import always, check, params
+from tests.lazy.repeated import again, check, params
 
 made = []
 
@@ -40,19 +37,19 @@ def shows_number(word, params):
 
 def test_the_bases_of_a_class_may_change():
     try:
-        always(of_number, [Derived()], params=params())
+        again(of_number, [Derived()], params=params())
         Derived.__bases__ = (Three,)
-        assert check(of_number, [Derived()], params=params()) == 0
+        check(of_number, [Derived()], params=params())
     finally:
         Derived.__bases__ = (One,)
 
 
 @pytest.mark.parametrize("other", [True, 1.0])
 def test_what_a_class_holds_may_be_replaced_by_what_is_equal(monkeypatch, other):
-    always(shows_number, [Derived()], params=params())
+    again(shows_number, [Derived()], params=params())
     monkeypatch.setattr(One, "number", other)
     monkeypatch.setattr(Derived, "table", np.arange(3))
-    assert check(shows_number, [Derived()], params=params()) == 0
+    check(shows_number, [Derived()], params=params())
 
 
 def test_two_classes_of_one_name(monkeypatch):
@@ -64,8 +61,8 @@ def test_two_classes_of_one_name(monkeypatch):
         monkeypatch.setitem(globals(), "Word", Word)
         return Word()
 
-    always(of_number, [new(1)], params=params())
-    assert check(of_number, [new(3)], params=params()) == 0
+    again(of_number, [new(1)], params=params())
+    check(of_number, [new(3)], params=params())
 
 
 @dataclasses.dataclass(eq=False)
@@ -79,7 +76,7 @@ def test_objects_that_equal_only_themselves():
 
     one, other = Settings(), Settings()
     for word, first, second in [*[(one, one, one)] * 3, (other, one, one), (other, one, other)]:
-        assert check(f, [word], params=params(), first=first, second=second) == 0
+        check(f, [word], params=params(), first=first, second=second)
 
 
 def test_nan_equals_only_itself():
@@ -88,8 +85,8 @@ def test_nan_equals_only_itself():
 
     one = float("nan")
     for numbers in [*[[one, one]] * 3, [one, float("nan")]]:
-        assert check(f, [numbers], params=params(), shared=[1, 1]) == 0
-        assert check(f, [[1, 1]], params=params(), shared=numbers) == 0
+        check(f, [numbers], params=params(), shared=[1, 1])
+        check(f, [[1, 1]], params=params(), shared=numbers)
 
 
 def test_arrays_behind_a_plain_example():
@@ -98,7 +95,7 @@ def test_arrays_behind_a_plain_example():
 
     for _ in range(3):
         check(f, [(1,), (2, np.array([1], np.int64))], params=params())
-    assert check(f, [(1,), (2, np.array([1, 0], np.int32))], params=params()) == 1
+    check(f, [(1,), (2, np.array([1, 0], np.int32))], params=params())
 
     def scaled(number, params):
         return params["emb"][1] * number
@@ -170,8 +167,8 @@ class Registered:
 
 def test_another_way_to_pickle_a_class(monkeypatch):
     monkeypatch.setitem(copyreg.dispatch_table, Registered, lambda word: (Registered, ()))
-    always(of_number, [Registered(1)], params=params())
-    assert check(of_number, [Registered(2)], params=params()) == 0
+    again(of_number, [Registered(1)], params=params())
+    check(of_number, [Registered(2)], params=params())
 
 
 def test_arrays_that_lay_over_each_other():
@@ -180,7 +177,7 @@ def test_arrays_that_lay_over_each_other():
 
     base, rng = np.arange(9.0), np.random.default_rng(0)
     for _ in range(3):
-        assert check(f, [base[:4]], [base[2:6]], params=params()) == 0
+        check(f, [base[:4]], [base[2:6]], params=params())
     for _ in range(3):
         check(f, [rng.normal(size=4)], [rng.normal(size=4)], params=params())
 
@@ -197,9 +194,9 @@ def test_the_kind_of_an_array_of_integers():
     def f(ids, params):
         return params["emb"][1] * len(ids.dtype.metadata or ()), ids.dtype.char
 
-    always(f, [np.array([1], "l")], params=params())
-    assert check(f, [np.array([1], "q")], params=params()) == 0
-    assert check(f, [np.array([1], np.dtype("l", metadata={"a": 1}))], params=params()) == 0
+    again(f, [np.array([1], "l")], params=params())
+    check(f, [np.array([1], "q")], params=params())
+    check(f, [np.array([1], np.dtype("l", metadata={"a": 1}))], params=params())
 
 
 PAIR = (1, 2)
@@ -209,7 +206,7 @@ def test_a_tuple_of_constants_is_that_tuple():
     def f(word, params):
         return params["emb"][word] * 2, PAIR
 
-    always(f, [1, 2], params=params())
+    again(f, [1, 2], params=params())
     assert all(pair is PAIR for _, pair in ab.map(f, [1, 2], params=params()))
 
 
@@ -224,40 +221,5 @@ def test_warnings_of_what_is_computed_while_recording():
         assert [each.category for each in caught] == [RuntimeWarning]
 
 
-@pytest.mark.parametrize(
-    ("module", "replayed"), [("awkward.*", 1), (r".*test_replay_bytes", 0), (r"numpy\._core", 0), ("", 0)]
-)
-def test_filters_of_warnings_for_the_modules_of_a_library_keep_no_recordings_away(module, replayed):
-    with warnings.catch_warnings():
-        warnings.filterwarnings("default", module=module)
-        for _ in range(2):
-            check(of_word, [1], params=params())
-        assert check(of_word, [1], params=params()) == replayed
-
-
 def of_word(word, params):
     return params["emb"][word] * 2
-
-
-def test_classes_are_asked_while_another_thread_adds_some():
-    classes, failures, done = Classes(()), [], threading.Event()
-
-    def asks():
-        try:
-            while not done.is_set():
-                classes.hold()
-        except RuntimeError as error:
-            failures.append(error)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        thread = threading.Thread(target=asks)
-        thread.start()
-        for _ in range(300):
-            classes.admit(type("Some", (), {}))
-        done.set()
-        thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert not failures

@@ -1,0 +1,212 @@
+"""What the calls of each function have cost: by its code, and by the kind of its inputs.
+
+A kind is a key: types, ranks and dtypes of the arguments, sizes by powers of two, and whether a gradient is taken. For
+each there is a `History` of `api.chooser`; `_expected` is what a way is expected to cost before it has run.
+"""
+
+import dis
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from autobatch.api.chooser import Expectation, History
+from autobatch.api.ran import COMPILED, FLY, LOCKSTEP
+from autobatch.autodiff.grad import Gradient
+from autobatch.autodiff.tape import active_tape
+from autobatch.batches.any_batch import Batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.core.pytree import leaves
+from autobatch.facts.python_functions import PAUSES
+
+__all__ = [
+    "code_of",
+    "costs_of",
+    "forget_costs",
+    "functions",
+    "gradient_of",
+    "map_key",
+    "pauses",
+    "read_call",
+    "set_up",
+    "settled",
+]
+
+
+class FunctionCosts:
+    """What is known of one function: its kinds of inputs, the latest last, and what holds for all of them."""
+
+    __slots__ = ("array_code", "code", "has_compiled_gradient", "kinds", "pauses")
+
+    def __init__(self, code: Any) -> None:
+        self.code = code  # so that its id stays its own
+        self.pauses = pauses(code)
+        self.kinds: dict[Any, History] = {}
+        self.array_code: bool | None = None
+        self.has_compiled_gradient = True  # for all that is known
+
+
+_MOST_FUNCTIONS, _MOST_KINDS = 512, 64
+functions: dict[int, FunctionCosts] = {}
+_PRICES = {  # seconds of setting a way up for a function: the first one of a process, and further ones
+    LOCKSTEP: (0.1, 0.012),
+    FLY: (0.15, 0.03),
+    COMPILED: (0.1, 0.02),
+}
+set_up: set[str] = set()  # ways that have run any function
+
+
+def forget_costs() -> None:
+    """Start anew: nothing is known of any function."""
+    functions.clear()
+
+
+def code_of(function: Any) -> Any:
+    """What stands for a function, however often it is made anew: its code."""
+    while True:
+        if isinstance(function, FunctionType):
+            return function.__code__
+        if isinstance(function, MethodType):
+            function = function.__func__
+        elif isinstance(function, functools.partial):
+            function = function.func
+        elif hasattr(type(function), "_ab_batch"):
+            function = function.__wrapped__
+        else:
+            call = getattr(type(function), "__call__", None)  # noqa: B004  (not whether: which)
+            return call.__code__ if isinstance(call, FunctionType) else function
+
+
+def pauses(code: Any) -> bool:
+    """Whether a function stops for a debugger: then it runs in frames of the user's, and nothing is tried."""
+    return isinstance(code, CodeType) and not PAUSES.isdisjoint(code.co_names)
+
+
+def costs_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History | None:
+    """What is known of a function on inputs of one kind; None if it stops for a debugger."""
+    gradient = gradient_of(function)
+    if gradient is not None:
+        function, key = gradient.function, (*key, gradient.positions, gradient.has_aux, gradient.with_value)
+    code = function.__code__ if type(function) is FunctionType else code_of(function)
+    known = functions.get(id(code))
+    if known is None:
+        if len(functions) >= _MOST_FUNCTIONS:
+            functions.pop(next(iter(functions)), None)
+        known = functions[id(code)] = FunctionCosts(code)
+    if known.pauses:
+        return None
+    kind = known.kinds.get(key)
+    if kind is None:
+        if len(known.kinds) >= _MOST_KINDS:
+            known.kinds.pop(next(iter(known.kinds)), None)
+        taped = gradient is not None or active_tape() is not None
+        kind = known.kinds[key] = History(ways, functools.partial(_expected, known, taped))
+    return kind
+
+
+def settled(function: Any, key: tuple[Any, ...]) -> History | None:
+    """What is known of a function on inputs of one kind, where that says that the loop is to run; else None."""
+    known = functions.get(id(function.__code__))
+    kind = None if known is None else known.kinds.get(key)
+    return None if kind is None or kind.usual() is None else kind
+
+
+def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
+    """What a way is expected to cost: guesses from timing many functions on one machine, with the loop as the unit."""
+    ready = any(kind.costs[way].runs for kind in list(known.kinds.values()) if way in kind.costs)
+    price = 0.005 if ready else _PRICES[way][way in set_up]
+    if known.array_code is None:
+        known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
+    if way == COMPILED:  # it may be on disk, and then is loaded at once
+        return Expectation(0.03 + price, price, call=1e-4, example=2e-6, share=0.02, sure=True)
+    if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
+        if taped:  # where the loop records each operation of each example
+            steps = 2.0 if known.array_code else 20.0
+            return Expectation(price, call=5e-4, steps=steps, share=0.05, sure=True)
+        if known.array_code:
+            return Expectation(price, call=2e-4, steps=15.0, share=0.1, sure=True)
+        return Expectation(price, call=1e-3, steps=500.0, share=0.2)
+    if taped:
+        return Expectation(price, call=1e-3, share=0.4, sure=known.array_code, divides=True)
+    return Expectation(price, call=1e-3, example=1e-4, share=0.5 if known.array_code else 5.0, divides=True)
+
+
+def _is_array_code(code: CodeType) -> bool:
+    """Whether what a function does most often is calls, products and attributes, not arithmetic on single numbers."""
+    found = list(dis.get_instructions(code))
+    back = [(each.argval, each.offset) for each in found if "JUMP_BACKWARD" in each.opname]
+    calls = numbers = 0.0
+    for each in found:
+        times = 8.0 ** sum(start <= each.offset <= end for start, end in back)
+        if each.opname.startswith("CALL"):
+            calls += times
+        elif each.opname in ("BINARY_OP", "COMPARE_OP", "BINARY_SUBSCR", "STORE_SUBSCR"):
+            numbers += times
+            if each.argrepr in ("@", "@="):
+                calls += 2 * times
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return 3 * calls >= numbers and not (back and any(not _is_array_code(each) for each in inner))
+
+
+def gradient_of(function: Any) -> Gradient | None:
+    """What is differentiated, of a function that `ab.grad` made."""
+    return getattr(function, "_ab_differentiated", None)
+
+
+def read_call(args: tuple[Any, ...], kwargs: dict[str, Any], key: list[Any]) -> list[Any]:
+    """The batches of a call; to `key` goes its kind: types, ranks, dtypes, and sizes by powers of two."""
+    batches: list[Any] = []
+    for arg in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(arg)
+        if isinstance(arg, Batch):
+            batches.append(arg)
+            key += _kind_of_batch(arg)
+        elif kind is np.ndarray:
+            key.append(arg.size.bit_length())
+        elif kind is dict or isinstance(arg, dict | list | tuple) or hasattr(arg, "__dict__"):
+            total = 0
+            for leaf in arg.values() if kind is dict else (arg,):
+                for part in (leaf,) if type(leaf) is np.ndarray else leaves(leaf):
+                    if type(part) is np.ndarray:
+                        total += part.size
+                    elif isinstance(part, Batch):
+                        batches.append(part)
+                        key += _kind_of_batch(part)
+            key.append(total.bit_length())
+        else:
+            key.append(kind)
+    return batches
+
+
+def _kind_of_batch(batch: Any) -> tuple[Any, ...]:
+    if type(batch) is MaskedBatch:
+        data = batch.unguarded()
+        return data.dtype.num, data.ndim, len(data).bit_length(), math.prod(data.shape).bit_length(), batch.scalar
+    if isinstance(batch, PackedBatch):
+        values = batch.values
+        size = 0 if isinstance(values, PackedBatch) else math.prod(values.shape).bit_length()
+        return PackedBatch, batch.ndim, batch.batch_size.bit_length(), size
+    return type(batch), batch.batch_size.bit_length()
+
+
+def map_key(columns: Sequence[list[Any]], count: int, shared: Iterable[Any]) -> tuple[Any, ...]:
+    """The kind of a map: of four of its examples the types and sizes, by powers of two."""
+    key: list[Any] = [FLY, active_tape() is not None, count.bit_length()]
+    places = (0,) if count == 1 else (0, count // 3, 2 * count // 3, count - 1)
+    for column in columns:
+        total = 0
+        for place in places:
+            value = column[place]
+            kind = type(value)
+            if kind is np.ndarray:
+                total += value.size
+            elif kind in (list, tuple, str, dict, set):
+                total += len(value)
+        key += (kind, total.bit_length())
+    for value in shared:
+        key.append(value.size.bit_length() if type(value) is np.ndarray else type(value))
+    return tuple(key)

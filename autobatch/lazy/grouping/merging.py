@@ -1,0 +1,294 @@
+"""Blocks that differ in which shared arrays they read, or in how many terms they add up, as calls of one block.
+
+A relation's matrix, a kind's bias, the second and the third parent of a node: blocks that do the same but for these
+have signatures of their own, and are launched apart. `merged` finds for each set of such blocks the one that all others
+are calls of. What a call lacks of its terms is the identity of the addition, to which adding changes no bit; which
+shared value it reads is a number, its last operand (`ops.rules.chosen`).
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.blocks.program import Program, Step, interned, renumbered
+from autobatch.core.abstract_eval import Aval, Weak, aval_of, freeze, freeze_params
+from autobatch.ops.numpy.contractions import matmul_p
+from autobatch.ops.numpy.elementwise import UFUNCS, add_p
+from autobatch.ops.rules.chosen import chosen_matmul_p, chosen_p
+
+__all__ = ["Merged", "merged"]
+
+_NUMBER = aval_of((), np.dtype(np.int64), True)
+_MULTIPLY = UFUNCS[np.multiply]
+_IDENTITY = {add_p: -0.0, _MULTIPLY: 1.0}  # what leaves every number as it is, zeros and their signs too
+_SMALL = 4096  # bytes; of larger values a copy for each call costs more than a launch
+_MOST_OPERANDS = 8
+_MOST_LACKING = 3
+
+
+@dataclasses.dataclass(slots=True, frozen=True)
+class _Lacking:
+    """An operand that a call has not: the identity of what is done with it."""
+
+    op: Any
+    aval: Aval
+
+    def value(self) -> np.ndarray:
+        return np.full(self.aval.shape, _IDENTITY[self.op], self.aval.dtype)
+
+
+@dataclasses.dataclass(slots=True)
+class Merged:
+    """What the calls of a signature are, of the block that stands for several.
+
+    Attributes:
+        sig: that block's signature.
+        operands: for each of its operands the position of the call's own; or a value, which the call lacks or which is
+            the number of what it reads.
+    """
+
+    sig: Any
+    operands: "list[int | np.ndarray | np.int64]"
+
+
+class _Fit(dict[int, Any]):
+    """For each slot of a program that of another, or `_Lacking`.
+
+    Attributes:
+        same: the results of additions that the other lacks, and the operand that each then is.
+    """
+
+    __slots__ = ("same",)
+
+    def __init__(self) -> None:
+        self.same: dict[int, int] = {}
+
+    def root(self, slot: int) -> int:
+        """The slot that this one is, where additions are lacking."""
+        while slot in self.same:
+            slot = self.same[slot]
+        return slot
+
+
+class _Member:
+    """A block and its shared values."""
+
+    __slots__ = ("own", "positions", "program", "shared", "sig")
+
+    def __init__(self, sig: Any) -> None:
+        self.sig = sig
+        self.program: Program = sig.block.program
+        self.shared: Sequence[Any] = sig.block.shared
+        self.own = tuple([value is None for value in self.shared])
+        own = [slot for slot, is_own in enumerate(self.own) if is_own]
+        self.positions = {slot: at for at, slot in enumerate(own)}
+
+
+def merged(used: Iterable[int], table: list[Any]) -> dict[int, Merged]:
+    """The blocks that are calls of another, by the numbers of their signatures.
+
+    Args:
+        used: the numbers of the signatures that there are calls of; table: the signatures, to which it adds.
+    """
+    kinds: dict[Any, list[int]] = {}
+    for index in used:
+        sig = table[index]
+        if sig.block is not None and not sig.block.program.views and len(sig.avals) <= _MOST_OPERANDS:
+            kinds.setdefault(_kind(sig), []).append(index)
+    out: dict[int, Merged] = {}
+    for numbers in kinds.values():
+        if len(numbers) > 1:
+            key = "merged", *numbers
+            first = table[numbers[0]]
+            if key not in first.parts:
+                first.parts[key] = _of_kind(numbers, table)
+            out.update(first.parts[key])
+    return out
+
+
+def _kind(sig: Any) -> Any:
+    """What blocks that may be calls of one another have in common."""
+    program = sig.block.program
+    steps = tuple([step.op for step in program.steps if step.op not in _IDENTITY])
+    results = tuple([aval.key for aval in program.results])
+    return steps, results, tuple(sig.errors.values())
+
+
+def _of_kind(numbers: Sequence[int], table: list[Any]) -> dict[int, Merged]:
+    programs = {index: table[index].block.program for index in numbers}
+    left = sorted(numbers, key=lambda at: (-len(programs[at].steps), -len(programs[at].inputs)))
+    out: dict[int, Merged] = {}
+    while len(left) > 1:
+        general = _Member(table[left[0]])
+        found = {left[0]: _fit(general, general)}
+        for index in left[1:]:
+            fit = _fit(general, _Member(table[index]))
+            if fit is not None:
+                found[index] = fit
+        left = [index for index in left if index not in found]
+        if len(found) > 1:
+            out.update(_one(general, {index: fit for index, fit in found.items() if fit is not None}, table))
+    return out
+
+
+def _fit(general: _Member, other: _Member) -> _Fit | None:
+    """What each slot of the general program is in the other, of which its calls are calls; None if they are not."""
+    known, key = general.program.parts, ("fit", other.program, general.own, other.own)
+    if key not in known:
+        known[key] = _found_fit(general, other)
+    return known[key]
+
+
+def _found_fit(general: _Member, other: _Member) -> _Fit | None:
+    fit = _Fit()
+    steps = iter(other.program.steps)
+    step = next(steps, None)
+    lacking = 0
+    for each in general.program.steps:
+        if step is not None and each.op is step.op and _suits(general, other, fit, each, step):
+            fit[each.out] = step.out
+            step = next(steps, None)
+            continue
+        found = _without(general, fit, each)
+        lacking += 1
+        if found is None or lacking > _MOST_LACKING:
+            return None
+        term, kept = found
+        fit[term] = _Lacking(each.op, general.program.avals[each.out])
+        fit.same[each.out] = kept
+    pairs = zip(general.program.outputs, other.program.outputs, strict=True)
+    if step is not None or any(fit.get(fit.root(a)) != b for a, b in pairs):
+        return None
+    return fit
+
+
+def _suits(general: _Member, other: _Member, fit: _Fit, each: Step, step: Step) -> bool:
+    """Whether a step is the other one, given what the slots so far are; if so, its operands are noted."""
+    if len(each.args) != len(step.args) or general.program.avals[each.out] is not other.program.avals[step.out]:
+        return False
+    if each.params is not step.params and freeze_params(each.params) != freeze_params(step.params):
+        return False
+    new: dict[int, int] = {}
+    for slot, b in zip(each.args, step.args, strict=True):
+        a = fit.root(slot)
+        known = fit.get(a, new.get(a))
+        if known is None and _same_input(general, other, a, b):
+            new[a] = b
+        elif known != b:
+            return False
+    fit.update(new)
+    return True
+
+
+def _same_input(general: _Member, other: _Member, a: int, b: int) -> bool:
+    """Whether two slots are inputs of one kind, or equal constants."""
+    count, others = len(general.own), len(other.own)
+    if a >= count:
+        if not (a < count + len(general.program.constants) and others <= b < others + len(other.program.constants)):
+            return False
+        x, y = general.program.constants[a - count], other.program.constants[b - others]
+        return type(x) is type(y) and (freeze(x) == freeze(y) if type(x) is not np.ndarray else _same_array(x, y))
+    if b >= others or general.own[a] != other.own[b]:
+        return False
+    return general.program.avals[a] is other.program.avals[b]
+
+
+def _same_array(x: np.ndarray, y: np.ndarray) -> bool:
+    return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+
+
+def _without(general: _Member, fit: _Fit, step: Step) -> tuple[int, int] | None:
+    """The operand that an addition could do without, and the one that is then its result."""
+    program = general.program
+    aval = program.avals[step.out]
+    if step.op not in _IDENTITY or step.params or type(aval) is Weak or aval.dtype.kind != "f":
+        return None
+    for term, kept in (step.args[::-1], step.args):
+        is_own = term < len(general.own) and general.own[term]
+        is_there = type(fit.get(fit.root(kept))) is not _Lacking
+        if is_own and is_there and term not in fit and program.avals[term] is program.avals[kept] is aval:
+            return term, kept
+    return None
+
+
+def _one(general: _Member, fits: dict[int, _Fit], table: list[Any]) -> dict[int, Merged]:
+    """The signature that stands for all of these, and what the calls of each are of it; nothing if there is none."""
+    read = [slot for slot in range(len(general.own)) if slot in next(iter(fits.values()))]
+    shared = [slot for slot in read if not general.own[slot]]
+    values = {slot: [table[index].block.shared[fit[slot]] for index, fit in fits.items()] for slot in shared}
+    varied = {slot: each for slot, each in values.items() if any(value is not each[0] for value in each)}
+    found = _choosing(general, read, varied)
+    if found is None:
+        return {}
+    program, given, numbers = found
+    sig = general.sig.copied()
+    sig.index = len(table)
+    sig.block = type(general.sig.block)(program, given, sig.index)
+    sig.avals = tuple([program.inputs[slot] for slot in sig.block.own])
+    table.append(sig)
+    out = {}
+    for number, (index, fit) in enumerate(fits.items()):
+        positions = _Member(table[index]).positions
+        own = [fit[slot] for slot in read if general.own[slot]]
+        operands: list[Any] = [positions[slot] if type(slot) is int else slot.value() for slot in own]
+        out[index] = Merged(sig, operands + [np.int64(which[number]) for which in numbers])
+    return out
+
+
+def _choosing(
+    general: _Member, read: Sequence[int], varied: dict[int, list[Any]]
+) -> tuple[Program, list[Any], list[tuple[int, ...]]] | None:
+    """The program with numbers in place of shared values that vary.
+
+    Args:
+        read: the inputs that it keeps; varied: for each of those whose value varies, that of each member.
+
+    Returns:
+        The program, what its inputs share, and for each number that of each member; None if there is none.
+    """
+    program = general.program
+    avals = list(program.avals)
+    inputs = [slot for slot in read if slot not in varied]
+    given = [general.shared[slot] for slot in inputs]
+    number: dict[tuple[int, ...], int] = {}  # the slot of each
+    values: dict[int, tuple[int, list[int]]] = {}
+    for slot, each in varied.items():
+        distinct = list({id(value): value for value in each}.values())
+        if any(getattr(value, "_ab_lookup", None) is not None for value in distinct):
+            return None
+        places = {id(value): place for place, value in enumerate(distinct)}
+        which = tuple([places[id(value)] for value in each])
+        if which not in number:
+            number[which] = len(avals)
+            inputs.append(len(avals))
+            avals.append(_NUMBER)
+            given.append(None)
+        slots = list(range(len(avals), len(avals) + len(distinct)))
+        avals += [avals[slot]] * len(distinct)
+        inputs += slots
+        given += distinct
+        values[slot] = number[which], slots
+    steps: list[Step] = []
+    rows: dict[int, int] = {}
+    for step in program.steps:
+        args = list(step.args)
+        is_product = step.op is matmul_p and not step.params and avals[args[1]].ndim == 2
+        if is_product and args[1] in values and args[0] not in values:
+            at, slots = values[args[1]]
+            steps.append(Step(chosen_matmul_p, (args[0], at, *slots), {}, step.out))
+            continue
+        for place, slot in enumerate(args):
+            if slot in values and slot not in rows:
+                if avals[slot].nbytes > _SMALL:
+                    return None
+                at, slots = values[slot]
+                rows[slot] = len(avals)
+                avals.append(avals[slot])
+                steps.append(Step(chosen_p, (at, *slots), {}, rows[slot]))
+            args[place] = rows.get(slot, slot)
+        steps.append(Step(step.op, args, step.params, step.out))
+    count = len(general.own)
+    constants = {count + place: value for place, value in enumerate(program.constants)}
+    return interned(renumbered(avals, constants, inputs, steps, program.outputs)), given, list(number)
