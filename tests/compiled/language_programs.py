@@ -576,5 +576,19 @@ def sort_given(items):
     return items
 
 
+@program(lambda rng: (floats(rng, 0, 4), int(rng.integers(-1, 3))))
+def handler_of_another_type(x, i):
+    best = x.sum()
+    try:
+        best = x[i]
+        if best > 0.5:
+            raise ValueError
+    except IndexError:
+        best = -1
+    except ValueError:
+        best = len(x)
+    return best
+
+
 LANGUAGE = sorted(set(PROGRAMS) - _BEFORE)
 """Their names."""

@@ -69,7 +69,8 @@ def try_statement(reader: Any, node: ast.Try) -> None:
         start = reader.meet(ways, None)
         if start is not None:
             written, left = reader.arm(handler.body, start)
-            reader.emit(f"if leave == {first + number}:", ["leave = 0", *written])
+            written.insert(0, "leave = 0")  # the list itself, to which `meet` adds
+            reader.emit(f"if leave == {first + number}:", written)
             if left is not None:
                 ends.append((written, left))
     reader.env = reader.meet(ends, None)
