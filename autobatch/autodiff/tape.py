@@ -76,6 +76,7 @@ class Tape:
     Attributes:
         timed: stretches of nodes, (first, end, report), apart and in their order: `report` is told the seconds that the
             walk back over them took.
+        asked_later: of leaves of which it is found out when it matters whether they are constant, what says so.
 
     >>> tape = Tape()
     >>> x = tape.leaf(np.array([1.0, 2.0]))
@@ -84,13 +85,14 @@ class Tape:
     [array([3., 5.])]
     """
 
-    __slots__ = ("closed", "kept", "level", "nodes", "timed")
+    __slots__ = ("asked_later", "closed", "kept", "level", "nodes", "timed")
 
     def __init__(self) -> None:
         self.kept = KeptArrays()
         self.level = next_level()
         self.nodes: list[_Node | None] = []
         self.timed: list[tuple[int, int, Callable[[float], None]]] = []
+        self.asked_later: dict[int, Callable[[], bool]] = {}
         self.closed = False
 
     def leaf(self, value: Any) -> "TapeArray":
@@ -106,6 +108,7 @@ class Tape:
         """Drop the recording. Values that are still held keep their data and refuse further ops."""
         self.nodes.clear()
         self.timed.clear()
+        self.asked_later.clear()
         self.kept.large.clear()
         self.closed = True
 
@@ -333,6 +336,9 @@ class TapeArray(RecordedArray, ArrayFace):
     def _ab_read(self, name: str) -> Any:
         """The value, where no gradient is lost: of a constant, of what is piecewise constant, for people to read."""
         if self.index < 0 or name in _WITHOUT_GRADIENT:
+            return self.value
+        is_constant = self.tape.asked_later.get(self.index)
+        if is_constant is not None and is_constant():
             return self.value
         wanted, instead = _NEEDS.get(name, (f".{name}()", "return the array as auxiliary output"))
         raise ForcedValueError(

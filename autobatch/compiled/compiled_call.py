@@ -13,7 +13,19 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.compiled.data import count_apart, pack, type_of
-from autobatch.compiled.reading.exact_types import Array, Dict, List, Mismatch, Set, Struct, Tuple, Type, of_dtype
+from autobatch.compiled.reading.exact_types import (
+    FIXED,
+    OWN,
+    Array,
+    Dict,
+    List,
+    Mismatch,
+    Set,
+    Struct,
+    Tuple,
+    Type,
+    of_dtype,
+)
 from autobatch.compiled.reading.source_program import SourceProgram
 from autobatch.core.batched import Lengths
 from autobatch.core.current import Example, example
@@ -74,15 +86,23 @@ class CompiledCall:
             self.lists[column] = found.examples() if isinstance(found, Batch) else list(found)
         return self.lists[column]
 
-    def in_python(self, index: int) -> Any:
-        """One example as the loop runs it."""
+    def example(self, index: int) -> list[Any]:
+        """The values of an example."""
+        return [self.examples(column)[index] for column in range(len(self.columns))]
+
+    def in_python(self, index: int, given: Sequence[Any] | None = None) -> Any:
+        """One example as the loop runs it.
+
+        Args:
+            given: its values; by default the user's own, which it may change.
+        """
         with example(Example(self.first + index)):
             try:
-                values = [self.examples(column)[index] for column in range(len(self.columns))]
-                given, named = (
+                values = self.example(index) if given is None else given
+                args, named = (
                     (values, self.shared) if self.arguments_of is None else self.arguments_of(values, self.shared)
                 )
-                return self.function(*given, **named)
+                return self.function(*args, **named)
             except Exception as error:
                 raise note_example(error, self.first + index)  # noqa: B904 - the same error, with its note
 
@@ -128,16 +148,16 @@ def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where:
         column = call.columns[value.column]
         if isinstance(column, Batch) and lies_flat(column):
             data = column.values if isinstance(column, PackedBatch) else column.data  # type: ignore[attr-defined]
-            return Array(of_dtype(data.dtype).name, data.ndim - isinstance(column, MaskedBatch), True)
-        return type_of(program, call.examples(value.column), where)
+            return Array(of_dtype(data.dtype).name, data.ndim - isinstance(column, MaskedBatch), FIXED)
+        return type_of(program, call.examples(value.column), where, FIXED if isinstance(column, Batch) else OWN)
     if is_own(value):
         if type(value) is tuple:
             return Tuple(tuple(kind_of_value(program, call, each, f"{where}[{i}]") for i, each in enumerate(value)))
         if type(value) is dict and all(isinstance(name, str) for name in value):
             items = [kind_of_value(program, call, each, f"{where}[{name!r}]") for name, each in value.items()]
-            return Struct(dict, tuple(value), tuple(items))
+            return Struct(dict, tuple(value), tuple(items), True)
         raise Mismatch(f"a {type(value).__name__} of what is each example's own and what is shared")
-    return type_of(program, [value], where)
+    return type_of(program, [value], where, FIXED)
 
 
 def lies_flat(batch: Any) -> bool:
@@ -159,7 +179,9 @@ def describe(kind: Type) -> str:
         case Struct():
             return f"{kind.cls.__qualname__}:{id(kind.cls)}({', '.join(map(describe, kind.items))}){kind.names}"
         case List() | Set() | Dict():
-            return f"{type(kind).__name__}[{', '.join(map(describe, kind.site.find().items))}]"
+            return f"{type(kind).__name__}[{', '.join(map(describe, kind.site.find().items))}]{kind.given}"
+        case Array():
+            return f"{kind}{kind.given}"
     return str(kind)
 
 

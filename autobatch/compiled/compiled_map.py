@@ -5,6 +5,7 @@ sets a flag) runs again in Python, from its start: compiled code changes nothing
 process's work; until it is done, and where there is no compiled form, `NotCompiled` says so and nothing has happened.
 """
 
+import copy
 import dataclasses
 import functools
 import itertools
@@ -19,6 +20,7 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
+from autobatch.compiled.changed_arguments import demand_separate, returned, write_back
 from autobatch.compiled.compiled_call import (
     Arguments,
     ColumnPlace,
@@ -30,7 +32,7 @@ from autobatch.compiled.compiled_call import (
     kind_of_value,
     packed_arguments,
 )
-from autobatch.compiled.data import unpack
+from autobatch.compiled.data import unpack, words_of
 from autobatch.compiled.module import Module, new_program, write
 from autobatch.compiled.reading.exact_types import Mismatch, Type
 from autobatch.compiled.reading.source_program import SourceProgram, Unreadable
@@ -40,19 +42,20 @@ from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.threads import run_together, thread_count
 
 __all__ = [
+    "WORTH",
     "CompiledForm",
+    "KernelForm",
     "compiled_map",
     "open_calls",
     "prepared",
     "refusal",
     "run_kernel",
     "same",
-    "state_of",
     "wait_for",
     "wait_until_compiled",
 ]
 
-_WORTH = 2e-3  # seconds of work that a second thread is woken for
+WORTH = 2e-3  # seconds of work that a second thread is woken for
 _PATIENCE = 0.01  # seconds between two looks at what is being compiled
 _FUNCTIONS = 512  # that are remembered
 _KINDS = 32  # kinds of examples that are remembered of one function
@@ -60,14 +63,46 @@ _CHECKED = 2  # examples that also run in Python when a module is used first
 
 
 @dataclasses.dataclass(eq=False)
-class CompiledForm:
-    """What a function was compiled to for one kind of examples."""
+class KernelForm:
+    """A kernel that is there, that is being compiled, or why there is none.
 
-    module: Module | None
+    Attributes:
+        table: the addresses of ufuncs' loops; checked: whether some of what it gives was compared with Python's.
+    """
+
     reason: str = ""
     kernel: CachedKernel | None = None
     table: Any = None
     checked: bool = False
+
+    def demand(self) -> None:
+        """Nothing, if it is there.
+
+        Raises:
+            NotCompiled: it is not, or not yet.
+        """
+        if self.kernel is None or not self.kernel.look():
+            raise NotCompiled(*self.state())
+
+    def state(self) -> tuple[str, bool]:
+        """Why it cannot run, and whether it will."""
+        if self.reason:
+            return self.reason, False
+        if self.kernel is None or self.kernel.failed:
+            return "Numba could not compile it", False
+        return "it is being compiled", True
+
+    def refuse(self, name: str, given: Any, expected: Any) -> NotCompiled:
+        """What to raise where it gave something else than Python; it is not used again."""
+        self.reason, self.kernel = f"compiled, {name} gave {given!r} for {expected!r}", None
+        return NotCompiled(self.reason)
+
+
+@dataclasses.dataclass(eq=False)
+class CompiledForm(KernelForm):
+    """What a function was compiled to for one kind of examples."""
+
+    module: Module | None = None
     careful: int = 0  # whether an example has set a flag of floating-point arithmetic
     seconds: float = 0.0  # that an example took
     runs: int = 0
@@ -148,12 +183,10 @@ def compiled_map(
     if call.count == 0:
         return []
     assert form is not None
-    if form.kernel is None or not form.kernel.look():
-        raise NotCompiled(*state_of(form))
-    results, failed = run_kernel(call, form)
-    for index in failed:
-        results[index] = call.in_python(index)
-    return results
+    form.demand()
+    done = run_kernel(call, form)
+    done.finish(call.in_python)
+    return done.results
 
 
 def wait_until_compiled(
@@ -173,27 +206,20 @@ def wait_until_compiled(
         wait_for(form, seconds)
 
 
-def wait_for(form: Any, seconds: float = 120.0) -> None:
+def wait_for(form: KernelForm | None, seconds: float = 120.0) -> None:
     """Wait until a form is there.
 
     Raises:
         NotCompiled: it never will be, or not within so many seconds.
     """
+    if form is None:
+        return
     end = time.monotonic() + seconds
     while not (form.kernel is not None and form.kernel.look()):
-        reason, pending = state_of(form)
+        reason, pending = form.state()
         if not pending or time.monotonic() > end:
             raise NotCompiled(reason, pending)
         time.sleep(_PATIENCE)
-
-
-def state_of(form: Any) -> tuple[str, bool]:
-    """Why a form cannot run, and whether it will."""
-    if form.reason:
-        return form.reason, False
-    if form.kernel is None or form.kernel.failed:
-        return "Numba could not compile it", False
-    return "it is being compiled", True
 
 
 def prepared(
@@ -240,8 +266,8 @@ def _made(program: SourceProgram, function: Any, kinds: list[Type], own: list[bo
         module = write(program, function, kinds, own)
         table = np.append(table_of(program.ufuncs), 0)
     except (Unreadable, Mismatch, RuntimeError, RecursionError) as error:
-        return CompiledForm(None, str(error))
-    return CompiledForm(module, kernel=kernel_of(module.text), table=table)
+        return CompiledForm(str(error))
+    return CompiledForm(kernel=kernel_of(module.text), table=table, module=module)
 
 
 def _holds(form: CompiledForm) -> bool:
@@ -260,8 +286,31 @@ def _holds(form: CompiledForm) -> bool:
     return True
 
 
-def run_kernel(call: CompiledCall, form: CompiledForm) -> tuple[list[Any], list[int]]:
-    """The results of a form that is compiled, and the examples that Python has to run.
+@dataclasses.dataclass
+class Run:
+    """What came of a run.
+
+    Attributes:
+        results: of each example; failed: the examples without one, which Python has to run.
+        put: writes what the examples from one to before another have changed in their arguments.
+    """
+
+    results: list[Any]
+    failed: list[int]
+    put: Callable[[int, int], None]
+
+    def finish(self, in_python: Callable[[int], Any]) -> None:
+        """Run in Python what has failed; what the loop would have changed by then has been."""
+        done = 0
+        for index in self.failed:
+            self.put(done, index)
+            self.results[index] = in_python(index)
+            done = index + 1
+        self.put(done, len(self.results))
+
+
+def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
+    """The results of a form that is compiled.
 
     Raises:
         NotCompiled: values that it does not take, or what it gives is not what Python gives.
@@ -271,15 +320,20 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> tuple[list[Any], list[
     assert form.kernel is not None
     entry = form.kernel.entry
     assert entry is not None
-    captured = [np.ascontiguousarray(each.read()) for each in module.program.captured.values()]
+    program, kinds = module.program, module.root.kinds
+    if program.writes:
+        demand_separate(call, program, kinds)
+    captured = [np.ascontiguousarray(each.read()) for each in program.captured.values()]
     depth = max(0, sys.getrecursionlimit() - open_calls() - 60)
     failed: list[int] = []
+    packed: list[tuple[int, int, list[np.ndarray]]] = []
 
     def part(first: int, last: int) -> list[Any]:
-        arrays, steps = packed_arguments(call, module.root.kinds, first, last)
         status = np.zeros(last - first + 1, np.uint8)
         start = time.perf_counter()
         for careful in (0, 1)[form.careful :]:  # at first one look at the flags at the end; then one after each example
+            if careful == form.careful or program.writes:
+                arrays, steps = packed_arguments(call, kinds, first, last)
             status[:] = 0
             try:
                 outs = entry(last - first, careful, form.table, depth, status, *arrays, *steps, *captured)
@@ -290,9 +344,10 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> tuple[list[Any], list[
                 break
             form.careful = 1
         form.seconds = (time.perf_counter() - start) / (last - first)
+        packed.append((first, last, arrays))
         status = status[:-1]
         bad = np.flatnonzero(status)
-        made = unpack(module.result, outs if isinstance(outs, tuple) else (), last - first - bad.size)
+        made = unpack(module.kept, outs if isinstance(outs, tuple) else (), last - first - bad.size)
         if not bad.size:
             return made
         out: list[Any] = []
@@ -307,7 +362,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> tuple[list[Any], list[
 
     try:
         count = call.count
-        threads = min(thread_count(), count) if form.seconds * count > _WORTH else 1
+        threads = min(thread_count(), count) if form.seconds * count > WORTH else 1
         bounds = [count * i // threads for i in range(threads + 1)]
         calls = [functools.partial(part, a, b) for a, b in itertools.pairwise(bounds)]
         results = [each for made in run_together(calls) for each in made]
@@ -315,32 +370,110 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> tuple[list[Any], list[
         raise NotCompiled("an int of more than 64 bits") from None
     except Mismatch as error:
         raise NotCompiled(f"{call.function.__qualname__} is given {error}") from None
+    contents: list[Any] = []
+    if module.changes:
+        results, contents = _with_arguments(call, module, results)
+    bad = set(failed)
+
+    def put(first: int, last: int) -> None:
+        if not program.writes or first == last:
+            return
+        for start, end, arrays in packed:
+            wanted = [first <= index < last and index not in bad for index in range(start, end)]
+            given = iter(arrays)
+            for value, kind in zip(call.values, kinds, strict=True):
+                examples = call.examples(value.column)[start:end] if isinstance(value, ColumnPlace) else []
+                write_back(program, kind, examples, given, wanted)
+        for index in range(first, last):
+            for value, content in contents[index] if contents and index not in bad else ():
+                if isinstance(value, list):
+                    value[:] = content
+                else:
+                    value.clear()
+                    value.update(content)
+
+    run = Run(results, sorted(failed), put)
     if not form.checked:
-        _check(call, form, results, set(failed))
+        _check(call, form, run)
     form.runs += count
     form.failures += len(failed)
-    return results, sorted(failed)
+    return run
 
 
-def _check(call: CompiledCall, form: CompiledForm, results: list[Any], failed: set[int]) -> None:
+def _with_arguments(
+    call: CompiledCall, module: Module, kept: list[Any]
+) -> tuple[list[Any], list[list[tuple[Any, Any]]]]:
+    """The results, arguments themselves among them, and of each example the containers to change and their contents."""
+    changes = module.changes
+    many = sum(changes.returned)
+    results: list[Any] = []
+    contents: list[list[tuple[Any, Any]]] = []
+    for index, row in enumerate(kept):
+        if row is None:
+            results.append(None)
+            contents.append([])
+            continue
+        arguments = [
+            call.examples(value.column)[index] if isinstance(value, ColumnPlace) else None for value in call.values
+        ]
+        results.append(returned(module.result, changes, arguments, row[0], row[1 : 1 + many]))
+        places = zip(changes.containers, row[1 + many :], strict=True)
+        contents.append([(arguments[place], content) for place, content in places])
+    return results, contents
+
+
+def _check(call: CompiledCall, form: CompiledForm, run: Run) -> None:
     """Compare some results with what Python makes of the same examples: types and bits.
+
+    What an example changes is changed in copies of its arguments, and compared when it has been put back.
 
     Raises:
         NotCompiled: they are not the same; the form is not used again.
     """
+    assert form.module is not None
+    program = form.module.program
+    failed = set(run.failed)
     chosen = [index for index in dict.fromkeys((0, call.count - 1)) if index not in failed][:_CHECKED]
     for index in chosen:
+        given = [copy.deepcopy(value) for value in call.example(index)] if program.writes else None
         try:
-            expected = call.in_python(index)
+            expected = call.in_python(index, given)
         except Exception as error:
             expected = error
-        if not same(results[index], expected, form.module is not None and form.module.program.approximate):
-            form.reason, form.kernel = (
-                f"compiled, {call.function.__qualname__} gave {results[index]!r} for {expected!r}",
-                None,
-            )
-            raise NotCompiled(form.reason)
+        found = run.results[index]
+        if given is not None:
+            before = [copy.deepcopy(value) for value in call.example(index)]
+            run.put(index, index + 1)
+            found, expected = (found, *call.example(index)), (expected, *given)
+            found = copy.deepcopy(found)
+            _restore(call.example(index), before)
+        if not same(found, expected, program.approximate):
+            raise form.refuse(call.function.__qualname__, found, expected)
     form.checked = bool(chosen) or form.checked
+
+
+def _restore(values: Sequence[Any], before: Sequence[Any]) -> None:
+    """Put back what values held."""
+    for value, old in zip(values, before, strict=True):
+        if isinstance(value, np.ndarray):
+            if value.flags.writeable:
+                value[...] = old
+        elif isinstance(value, list):
+            if not any(isinstance(each, np.ndarray) for each in value):
+                value[:] = old
+        elif isinstance(value, dict):
+            if all(isinstance(name, str) for name in value):
+                _restore(list(value.values()), list(old.values()))
+            else:
+                value.clear()
+                value.update(old)
+        elif isinstance(value, np.random.Generator):
+            value.bit_generator.state = old.bit_generator.state
+        elif isinstance(value, tuple):
+            _restore(value, old)
+        elif dataclasses.is_dataclass(value):
+            names = [field.name for field in dataclasses.fields(value)]
+            _restore([getattr(value, name) for name in names], [getattr(old, name) for name in names])
 
 
 def same(a: Any, b: Any, approximate: bool) -> bool:
@@ -356,10 +489,14 @@ def same(a: Any, b: Any, approximate: bool) -> bool:
             if close
             else np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
         )
+    if isinstance(a, np.random.Generator):
+        return words_of(a) == words_of(b)
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(same(x, y, approximate) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):
         return list(a) == list(b) and all(same(a[key], b[key], approximate) for key in a)
+    if dataclasses.is_dataclass(a):
+        return all(same(getattr(a, f.name), getattr(b, f.name), approximate) for f in dataclasses.fields(a))
     if isinstance(a, float | np.floating):
         return a == b or (a != a and b != b) or (approximate and bool(np.isclose(a, b, rtol=1e-3)))
     return bool(a == b)

@@ -11,18 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.compiled.plain_classes import is_plain
 from autobatch.compiled.reading.exact_types import (
     BOOL,
     FLOAT,
     INT,
     NONE,
+    OWN,
     STR,
     TAGS,
     Array,
+    Deque,
     Dict,
     List,
     Maybe,
     Mismatch,
+    RandomStream,
     Scalar,
     Set,
     Struct,
@@ -36,16 +40,17 @@ from autobatch.compiled.reading.exact_types import (
 from autobatch.compiled.reading.machine import rep
 from autobatch.compiled.reading.source_program import Lines, SourceProgram
 
-__all__ = ["Keeper", "Loader", "apart", "count_apart", "pack", "type_of", "unpack"]
+__all__ = ["Keeper", "Loader", "apart", "count_apart", "pack", "set_words", "type_of", "unpack", "words_of"]
 
 _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 _KINDS = {tag: kind for kind, tag in TAGS.items()}
 
 
-def type_of(program: SourceProgram, values: Sequence[Any], where: str) -> Type:
+def type_of(program: SourceProgram, values: Sequence[Any], where: str, given: int = OWN) -> Type:
     """The type that all these values are of; None of no value.
 
     Args:
+        given: whose they are, as of `Array`.
         where: what they are, by which containers are told apart.
 
     Raises:
@@ -60,28 +65,35 @@ def type_of(program: SourceProgram, values: Sequence[Any], where: str) -> Type:
         own: Sequence[Any] = values if len(classes) == 1 else [value for value in values if type(value) is cls]
         if cls is np.ndarray:
             for dtype, ndim in {(value.dtype, value.ndim) for value in own}:
-                out = join(out, Array(of_dtype(dtype).name, ndim, True))
+                out = join(out, Array(of_dtype(dtype).name, ndim, given))
         elif issubclass(cls, np.generic):
             out = join(out, of_dtype(cls))
+        elif cls is np.random.Generator:
+            if any(type(value.bit_generator) is not np.random.PCG64 for value in own):
+                raise Mismatch("a generator of other bits than PCG64's")
+            out = join(out, RandomStream(given))
         elif cls is tuple:
             if len({len(value) for value in own}) > 1:
                 raise Mismatch("tuples of several lengths")
-            items = [type_of(program, column, f"{where}[{i}]") for i, column in enumerate(zip(*own, strict=True))]
+            columns = enumerate(zip(*own, strict=True))
+            items = [type_of(program, column, f"{where}[{i}]", given) for i, column in columns]
             out = join(out, Tuple(tuple(items)))
         elif cls is list or cls is set or cls is frozenset:
             container = List if cls is list else Set
-            site = program.site((where, container.__name__), given=True)
+            site = program.site((where, container.__name__), given=given)
             site.container = container
-            inner = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}[]")
+            inner = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}[]", given)
             if inner is not None:
                 site.widen(0, inner)
             out = join(out, container(site))
         elif cls is dict:
-            out = join(out, _dict_type(program, own, where))
+            out = join(out, _dict_type(program, own, where, given))
         elif dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
             names = _fields(cls)
-            items = [type_of(program, [getattr(value, name) for value in own], f"{where}.{name}") for name in names]
-            out = join(out, Struct(cls, names, tuple(items)))
+            items = [
+                type_of(program, [getattr(value, name) for value in own], f"{where}.{name}", given) for name in names
+            ]
+            out = join(out, Struct(cls, names, tuple(items), True))
         else:
             raise Mismatch(f"a {cls.__qualname__}")
     return out
@@ -106,17 +118,17 @@ def _is_slot(cls: Any, name: str) -> bool:
     return type(getattr(cls, name)).__name__ == "member_descriptor"
 
 
-def _dict_type(program: SourceProgram, own: Sequence[dict[Any, Any]], where: str) -> Type:
+def _dict_type(program: SourceProgram, own: Sequence[dict[Any, Any]], where: str, given: int) -> Type:
     names = tuple(own[0])
     if names and all(isinstance(name, str) for name in names):
         if any(tuple(value) != names for value in own):
             raise Mismatch("dicts of several sets of keys")
-        items = [type_of(program, [value[name] for value in own], f"{where}[{name!r}]") for name in names]
-        return Struct(dict, names, tuple(items))
-    site = program.site((where, "Dict"), 2, given=True)
+        items = [type_of(program, [value[name] for value in own], f"{where}[{name!r}]", given) for name in names]
+        return Struct(dict, names, tuple(items), True)
+    site = program.site((where, "Dict"), 2, given=given)
     site.container = Dict
-    keys = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}{{}}")
-    values = type_of(program, [each for value in own for each in value.values()], f"{where}[]")
+    keys = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}{{}}", given)
+    values = type_of(program, [each for value in own for each in value.values()], f"{where}[]", given)
     if keys is not None:
         if not isinstance(keys, Scalar | Tuple):
             raise Mismatch(f"keys that are {keys}")
@@ -155,6 +167,8 @@ def pack(kind: Type, values: Sequence[Any]) -> list[np.ndarray]:
             sizes = np.array([value.shape for value in values], np.int64).reshape(-1)
             joined = np.concatenate(flat) if flat else np.empty(0, kind.dtype)
             return [np.ascontiguousarray(joined), sizes]
+        case RandomStream():
+            return [np.array([words_of(value) for value in values], np.uint64).reshape(-1)]
         case Text():
             codes = np.frombuffer("".join(values).encode("utf-32-le", "surrogatepass"), np.int32)
             return [codes, np.array(list(map(len, values)), np.int64)]
@@ -189,6 +203,8 @@ def leaves(kind: Type) -> list[str]:
             return ["int64", "int64", "float64"]
         case Array():
             return [kind.dtype, "int64"]
+        case RandomStream():
+            return ["uint64"]
         case Text():
             return ["int32", "int64"]
         case Tuple() | Struct():
@@ -198,6 +214,24 @@ def leaves(kind: Type) -> list[str]:
         case Dict():
             return ["int64", *leaves(kind.elem), *leaves(kind.value)]
     raise AssertionError(kind)
+
+
+_WORD = (1 << 64) - 1
+
+
+def words_of(generator: np.random.Generator) -> list[int]:
+    """Where a generator is in its stream, as compiled code has it."""
+    state: Any = generator.bit_generator.state
+    wide = state["state"]["state"], state["state"]["inc"]
+    words = [part for each in wide for part in (each >> 64, each & _WORD)]
+    return [*words, state["has_uint32"], state["uinteger"]]
+
+
+def set_words(generator: np.random.Generator, words: Any) -> None:
+    """Put a generator there."""
+    a, b, c, d, has, left = map(int, words)
+    wide = {"state": a << 64 | b, "inc": c << 64 | d}
+    generator.bit_generator.state = {"bit_generator": "PCG64", "state": wide, "has_uint32": has, "uinteger": left}
 
 
 def count_apart(kind: Type) -> int:
@@ -261,6 +295,9 @@ class Loader:
                     lines.append(f"at{values} += step{values} if step{values} >= 0 else {name}_n")
                 else:
                     lines.append(f"at{values} += {name}_n")
+            case RandomStream():
+                leaf = self._leaf("uint64")
+                lines += [f"{name} = in{leaf}[at{leaf}:at{leaf} + 6]", f"at{leaf} += 6"]
             case Text():
                 values, sizes = self._leaf("int32"), self._leaf("int64")
                 lines += [
@@ -350,12 +387,14 @@ class Keeper:
             case Text():
                 self._put("int64", f"{text}.size", lines)
                 self._all("int32", text, lines)
-            case Tuple():
+            case Tuple() | Struct():
+                if isinstance(kind, Struct) and (kind.given or not is_plain(kind.cls)):
+                    raise Mismatch(f"it returns a {kind}")
                 for place, item in enumerate(kind.items):
                     self.keep(item, f"{text}[{place}]", lines)
-            case List() | Dict():
-                if kind.given:
-                    raise Mismatch("it returns an argument, or a part of one")
+            case List() | Dict() if not isinstance(kind, Deque):
+                if isinstance(kind, Dict) and kind.site.find().vague:
+                    raise Mismatch(f"it returns {kind}, whose keys are Python's or NumPy's")
                 self._put("int64", f"len({text})", lines)
                 self._count += 1
                 name = f"y{self._count}"
@@ -371,45 +410,85 @@ class Keeper:
                 raise Mismatch(f"it returns a {kind}")
 
 
-def apart(kind: Type, text: str, given: Sequence[tuple[str, str]], lines: Lines) -> None:
+def apart(kind: Type, text: str, given: Sequence[tuple[str, str]], lines: Lines, aliases: Sequence[str] = ()) -> None:
     """Write what leaves an example to Python where one object, or one memory, stands in its result twice.
 
-    So does a result that is an argument, or a part of one.
+    So does a result that is a part of an argument.
 
     Args:
         given: the name and the dtype of each array that arguments lie in.
-
-    Raises:
-        Mismatch: that cannot be seen.
+        aliases: for the result, or for each of its items, the variable that says which argument it is; "" if none.
     """
-    arrays: list[str] = []
-    sites: list[Any] = []
+    parts = [(item, f"{text}[{k}]") for k, item in enumerate(kind.items)] if isinstance(kind, Tuple) else [(kind, text)]
+    names = list(aliases) or [""] * len(parts)
+    count = sum(map(_objects, (item for item, _ in parts)))
+    spans = count > 1
+    structs: list[type] = []
+    if spans:
+        lines.append("spans = [(int64(0), int64(0)) for _ in range(0)]")
+    for (item, where), alias in zip(parts, names, strict=True):
+        inside: Lines = []
+        _spans(item, where, given, spans, inside, structs)
+        lines += [f"if {alias} < 0:", inside] if alias and inside else inside
+    if spans:
+        lines += ["if crossing(spans):", ["ok = False"]]
 
-    def look(kind: Type, text: str) -> None:
-        match kind:
-            case Array():
-                arrays.append(text)
-                if kind.given:
-                    checks.extend((text, name) for name, dtype in given if dtype == kind.dtype)
-            case Maybe():
-                look(kind.inner, f"{text}[1]")
-            case Tuple():
-                for place, item in enumerate(kind.items):
-                    look(item, f"{text}[{place}]")
-            case List() | Dict():
-                if any(map(_is_mutable, kind.site.find().items)):
-                    raise Mismatch(f"it returns a {kind}, in which one object may stand twice")
-                if kind.site.find() in sites:
-                    raise Mismatch("it returns two lists, which may be one")
-                sites.append(kind.site.find())
 
-    checks: list[tuple[str, str]] = []
-    look(kind, text)
-    for one, two in (*checks, *itertools.combinations(arrays, 2)):
-        lines += [f"if overlap({one}, {two}):", ["ok = False"]]
+def _objects(kind: Type) -> int:
+    """How many objects that can be changed a value of a type is made of: none, one, or more."""
+    if isinstance(kind, Tuple):
+        return sum(map(_objects, kind.items))
+    if isinstance(kind, Maybe):
+        return _objects(kind.inner)
+    if isinstance(kind, Struct) and not issubclass(kind.cls, tuple):
+        return 2
+    if isinstance(kind, List | Dict):
+        return 2 if any(map(_is_mutable, kind.site.find().items)) else 1
+    return int(isinstance(kind, Array))
+
+
+def _spans(
+    kind: Type, text: str, given: Sequence[tuple[str, str]], spans: bool, lines: Lines, structs: list[type]
+) -> None:
+    """Write what appends where each array and each container of a value lies."""
+    match kind:
+        case Array():
+            if kind.given:
+                for name, dtype in given:
+                    if dtype == kind.dtype:
+                        lines += [f"if overlap({text}, {name}):", ["ok = False"]]
+            if spans:
+                lines += [f"if {text}.size > 0:", [f"spans.append(extent({text}))"]]
+        case Maybe():
+            inside: Lines = []
+            _spans(kind.inner, f"{text}[1]", given, spans, inside, structs)
+            lines += [f"if {text}[0]:", inside or ["pass"]]
+        case Tuple() | Struct():
+            if isinstance(kind, Struct) and not issubclass(kind.cls, tuple):
+                if kind.cls in structs:
+                    raise Mismatch(f"it returns a {kind} more than once")
+                structs.append(kind.cls)
+            for place, item in enumerate(kind.items):
+                _spans(item, f"{text}[{place}]", given, spans, lines, structs)
+        case List() | Dict():
+            if kind.given:
+                lines.append("ok = False")
+            if spans:
+                lines.append(f"spans.append((address({text}), address({text})))")
+            place = 1 if isinstance(kind, Dict) else 0
+            inner: Lines = []
+            name = f"z{len(text)}"
+            item = kind.site.find().items[place]
+            if _is_mutable(item):
+                if isinstance(item, Struct) and not issubclass(item.cls, tuple):
+                    raise Mismatch(f"it returns a {item} in a {kind}, in which one object may stand twice")
+                _spans(item, name, given, spans, inner, structs)
+                lines += [f"for {name} in {text}{'.values()' if place else ''}:", inner or ["pass"]]
 
 
 def _is_mutable(kind: Type) -> bool:
+    if isinstance(kind, Struct) and not issubclass(kind.cls, tuple):
+        return True
     if isinstance(kind, Tuple | Struct):
         return any(map(_is_mutable, kind.items))
     return isinstance(kind, Array | List | Set | Dict)
@@ -457,7 +536,8 @@ def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any]
             for item in kind.items:
                 column, arrays = _unpack(item, arrays, count)
                 columns.append(column)
-            return list(zip(*columns, strict=True)) if columns else [()] * count, arrays
+            rows = list(zip(*columns, strict=True)) if columns else [()] * count
+            return [made_of(kind, row) for row in rows] if isinstance(kind, Struct) else rows, arrays
         case List():
             ends = np.cumsum(arrays[0]).tolist()
             items, rest = _unpack(kind.elem, arrays[1:], ends[-1] if ends else 0)
@@ -469,6 +549,13 @@ def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any]
             values, rest = _unpack(kind.value, rest, total)
             return [dict(zip(keys[a:b], values[a:b], strict=True)) for a, b in itertools.pairwise([0, *ends])], rest
     raise AssertionError(kind)
+
+
+def made_of(kind: Struct, items: Sequence[Any]) -> Any:
+    """An object of its parts."""
+    if kind.cls is dict:
+        return dict(zip(kind.names, items, strict=True))
+    return kind.cls(**dict(zip(kind.names, items, strict=True)))
 
 
 def _scalars(kind: Scalar, words: np.ndarray, floats: np.ndarray) -> list[Any]:

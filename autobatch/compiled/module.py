@@ -4,9 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from types import FunctionType
 
+from autobatch.compiled.changed_arguments import KernelChanges, changed_containers, returned_arguments
 from autobatch.compiled.data import Keeper, Loader, apart
-from autobatch.compiled.reading.exact_types import Mismatch, Type
+from autobatch.compiled.reading.exact_types import INT, Array, Mismatch, Tuple, Type
 from autobatch.compiled.reading.expression_reader import read_function
+from autobatch.compiled.reading.machine import rep
 from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram, Unreadable, flat
 
 __all__ = ["FIRST_PARAMETERS", "HEAD", "KernelLoop", "Module", "new_program", "numba_array", "write"]
@@ -21,6 +23,7 @@ from numba import boolean, float32, float64, int8, int16, int32, int64, types, u
 from autobatch.kernels.guarded import *
 from autobatch.kernels.guarded_arrays import *
 from autobatch.kernels.jit import jit
+from autobatch.compiled.random_streams import *
 
 INF = np.inf
 NAN = np.nan
@@ -35,6 +38,7 @@ class Module:
 
     Attributes:
         text: a module with `kernel` and its `SIGNATURE`.
+        result: the type of what the function gives; kept: of what the kernel keeps of an example; changes: what else.
         steps: the arrays in which examples may lie apart.
         own: which of the arguments each example has of its own.
     """
@@ -43,6 +47,8 @@ class Module:
     root: Instance
     text: str
     result: Type
+    kept: Type
+    changes: KernelChanges
     steps: tuple[int, ...]
     own: tuple[bool, ...]
 
@@ -60,6 +66,7 @@ class KernelLoop:
     Attributes:
         loop: reads an example, runs it, and appends the result; `ok` says whether it stands.
         undo: what takes back what was appended of a result that does not.
+        kept: the type of what is appended: the result, and what `changes` says, in a tuple.
     """
 
     loader: Loader
@@ -67,10 +74,15 @@ class KernelLoop:
     before: Lines
     loop: Lines
     undo: Lines
+    kept: Type
+    changes: KernelChanges
 
     @classmethod
-    def of(cls, program: SourceProgram, root: Instance, own: Sequence[bool]) -> "KernelLoop":
+    def of(cls, program: SourceProgram, root: Instance, own: Sequence[bool], taped: bool = False) -> "KernelLoop":
         """That of a program.
+
+        Args:
+            taped: it is for gradients: what it changes or returns of its arguments, Python does.
 
         Raises:
             Unreadable: its result cannot be given out.
@@ -83,26 +95,39 @@ class KernelLoop:
             arguments.append(loader.load(kind, inside if is_own else before, at_top=is_own))
         after: Lines = []
         separate: Lines = []
+        aliases: list[str] = []
+        changes = KernelChanges([], [])
         try:
+            if not taped:
+                containers = changed_containers(program, root.kinds, own)
+                changes = KernelChanges(returned_arguments(root.result, root.kinds, own), containers)
+                aliases = _aliases(root, changes, arguments, own, separate)
             memory = [(f"in{leaf}", dtype) for leaf, dtype in enumerate(loader.dtypes)]
             memory += [(name, each.kind.dtype) for name, each in program.captured.items()]
-            apart(root.result, "result", memory, separate)
+            apart(root.result, "result", memory, separate, aliases)
             keeper.keep(root.result, "result", after)
+            for text in _places(root.result, aliases):
+                keeper.keep(INT, text, after)
+            for place in changes.containers:
+                keeper.keep(root.kinds[place], arguments[place], after)
         except Mismatch as error:
             code = root.function.__code__
             raise Unreadable(
                 f"{code.co_filename}:{code.co_firstlineno}: {root.function.__qualname__}: {error}"
             ) from None
-        extra = "".join(f", {name}" for name in program.captured)
+        before += [f"{name} = new_{rep(kind)}()" for name, (_, kind) in program.memos.items()]
         leaves = range(len(keeper.dtypes))
         loop: Lines = [
             *inside,
-            f"ok, result = {root.name}({', '.join(['table', 'depth', *arguments])}{extra})",
+            f"code, result = {root.name}({', '.join(['table', 'depth', *arguments])}{program.extra()})",
+            "ok = code == 1",
             *(f"kept{leaf} = used{leaf}" for leaf in leaves),
             "if ok:",
             [*separate, *after] or ["pass"],
         ]
-        return cls(loader, keeper, before, loop, [f"used{leaf} = kept{leaf}" for leaf in leaves])
+        kept = [root.result, *[INT] * sum(changes.returned), *(root.kinds[place] for place in changes.containers)]
+        undo = [f"used{leaf} = kept{leaf}" for leaf in leaves]
+        return cls(loader, keeper, before, loop, undo, Tuple(tuple(kept)) if changes else root.result, changes)
 
     def start(self) -> Lines:
         """What is done at first."""
@@ -127,6 +152,46 @@ class KernelLoop:
         out = [(f"in{leaf}", numba_array(dtype)) for leaf, dtype in enumerate(self.loader.dtypes)]
         out += [(f"step{leaf}", "types.int64") for leaf in self.loader.steps]
         return out + [(name, numba_array(each.kind.dtype, each.kind.ndim)) for name, each in program.captured.items()]
+
+
+def _aliases(
+    root: Instance, changes: KernelChanges, arguments: Sequence[str], own: Sequence[bool], lines: Lines
+) -> list[str]:
+    """Write which argument each item of the result, or the result, is, or is a view of; the names that say so."""
+    items = enumerate(root.result.items) if isinstance(root.result, Tuple) else [(None, root.result)]
+    names = []
+    for (place, kind), count in zip(items, changes.returned, strict=True):
+        names.append(f"alias{place or 0}" if count else "")
+        if not count:
+            continue
+        where = "result" if place is None else f"result[{place}]"
+        lines += [f"{names[-1]} = -1", f"{names[-1]}_at = 0"]
+        for argument, (given, is_own) in enumerate(zip(root.kinds, own, strict=True)):
+            if not is_own or type(given) is not type(kind):
+                continue
+            one, found = arguments[argument], [f"{names[-1]} = {argument}"]
+            if rep(given) == rep(kind):
+                same = (
+                    f"same_memory({where}, {one})" if isinstance(kind, Array) else f"address({where}) == address({one})"
+                )
+                lines += [f"if {same}:", found]
+            if isinstance(kind, Array) and given.dtype == kind.dtype:
+                offset = f"{names[-1]}_at = {where}.ctypes.data - {one}.ctypes.data"
+                lines += [f"if overlap({where}, {one}):", [*found, offset]]
+    return names
+
+
+def _places(result: Type, aliases: Sequence[str]) -> list[str]:
+    """The ints that say which arguments items of a result are, as text."""
+    out = []
+    for place, alias in enumerate(aliases):
+        kind = result.items[place] if isinstance(result, Tuple) else result
+        where = f"result[{place}]" if isinstance(result, Tuple) else "result"
+        if alias:
+            out.append(alias)
+        if alias and isinstance(kind, Array):
+            out += [f"{alias}_at", *(f"{where}.strides[{axis}]" for axis in range(kind.ndim))]
+    return out
 
 
 FIRST_PARAMETERS = [
@@ -161,7 +226,7 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
     text = HEAD + program.text() + "\n"
     text += "\n".join(flat(["@jit", head, [*lines, kernel.end()]])) + "\n\n"
     text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in parameters)})\n"
-    return Module(program, root, text, root.result, tuple(kernel.loader.steps), tuple(own))
+    return Module(program, root, text, root.result, kernel.kept, kernel.changes, tuple(kernel.loader.steps), tuple(own))
 
 
 def new_program() -> SourceProgram:

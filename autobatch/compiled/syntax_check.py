@@ -10,11 +10,9 @@ __all__ = ["first_refusal"]
 _NEVER = {
     ast.AsyncFor: "an asynchronous loop", ast.AsyncWith: "an asynchronous block", ast.Await: "await",
     ast.ClassDef: "a class made in the function", ast.AsyncFunctionDef: "a coroutine", ast.Yield: "a generator",
-    ast.YieldFrom: "a generator", ast.Try: "a handler of exceptions", ast.TryStar: "a handler of exceptions",
-    ast.With: "a `with` block", ast.Global: "a global name that is bound", ast.Nonlocal: "an outer name that is bound",
-    ast.Import: "an import", ast.ImportFrom: "an import", ast.Match: "a `match` statement",
-    ast.JoinedStr: "a formatted string", ast.Starred: "*", ast.DictComp: "a dict comprehension",
-    ast.FunctionDef: "a function made in the function",
+    ast.YieldFrom: "a generator", ast.TryStar: "a handler of exceptions",
+    ast.Global: "a global name that is bound", ast.Import: "an import", ast.ImportFrom: "an import",
+    ast.JoinedStr: "a formatted string",
 }  # fmt: skip
 
 

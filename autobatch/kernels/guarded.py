@@ -227,6 +227,12 @@ def reduce_1(address, data, x, out):
 
 
 @jit
+def place_of_end(end, length):
+    """Where a slice of a sequence ends that is said to end here."""
+    return max(0, end + length) if end < 0 else min(end, length)
+
+
+@jit
 def same_text(a, b):
     """Whether two strings are equal."""
     if a.size != b.size:

@@ -1,6 +1,9 @@
 """What compiled code of users' functions calls on arrays: NumPy's searches, counts and joins, on checked operands."""
 
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 from autobatch.kernels.jit import jit
 
@@ -41,6 +44,18 @@ def even(rows):
         if len(row) != len(rows[0]):
             return False
     return True
+
+
+@jit
+def steps_between(start, stop, step):
+    """`np.arange` of floats."""
+    out = np.empty(max(0, int(np.ceil((stop - start) / step))))
+    delta = start + step - start
+    for i in range(out.size):
+        out[i] = start + i * delta
+    if out.size > 1:
+        out[1] = start + step
+    return out
 
 
 @jit
@@ -201,6 +216,25 @@ def triangle(size, off, upper):
 
 
 @jit
+def places_of_1(mask):
+    """Where a mask is true."""
+    return np.nonzero(mask)[0]
+
+
+@jit
+def places_of_2(mask):
+    """The rows and the columns where a mask is true, row by row."""
+    rows, columns = np.empty(mask.size, np.int64), np.empty(mask.size, np.int64)
+    count = 0
+    for i in range(mask.shape[0]):
+        for j in range(mask.shape[1]):
+            if mask[i, j]:
+                rows[count], columns[count] = i, j
+                count += 1
+    return rows[:count], columns[:count]
+
+
+@jit
 def overlap(a, b):
     """Whether two arrays may share memory."""
     if a.size == 0 or b.size == 0:
@@ -208,6 +242,33 @@ def overlap(a, b):
     a_first, a_last = extent(a)
     b_first, b_last = extent(b)
     return a_first <= b_last and b_first <= a_last
+
+
+@jit
+def crossing(spans):
+    """Whether two of these, each a first and a last byte, have one in common."""
+    spans.sort()
+    for i in range(1, len(spans)):  # noqa: SIM110
+        if spans[i][0] <= spans[i - 1][1]:
+            return True
+    return False
+
+
+@jit
+def same_memory(a, b):
+    """Whether two arrays of one rank are the same one."""
+    return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides
+
+
+@intrinsic
+def address(typing_context, container):
+    """Where a list or a dict lies."""
+
+    def generate(context, builder, signature, args):
+        proxy = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
+        return builder.ptrtoint(proxy.meminfo, ir.IntType(64))
+
+    return types.int64(container), generate
 
 
 @jit

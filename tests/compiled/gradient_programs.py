@@ -199,3 +199,36 @@ def of_the_second_only(x, w):
     for v in x * w + a:
         b[1] = b[1] * 0.5 + v
     return sum(b) + (a * w).mean()
+
+
+@differentiated(0, 1, examples=lambda rng: (floats(rng), float(rng.normal())))
+def of_nested_functions(x, w):
+    total = 0.0
+
+    def add(v):
+        nonlocal total
+        total += np.tanh(v * w)
+
+    for v in x:
+        try:
+            add(v)
+        except ValueError:
+            total = 0.0
+    scale = lambda v: v * w
+    return scale(total)
+
+
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=(4, 3)), rng.normal(size=3)))
+def attention(keys, query):
+    scores = keys @ query
+    shifted = np.exp(scores - scores.max())
+    weights = shifted / shifted.sum()
+    mixed = (weights[:, None] * keys).sum(axis=0)
+    centred = keys - keys.mean(axis=0, keepdims=True)
+    return mixed @ mixed + centred[np.array([0, 2]), np.array([1, 1])].sum() + keys[keys > 0].sum()
+
+
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=(3, 3)), rng.normal(size=3)))
+def gaussian(factor, x):
+    cov = factor @ factor.T + np.eye(3)
+    return -0.5 * (x @ np.linalg.solve(cov, x)) - 0.5 * np.log(np.linalg.det(cov))

@@ -76,6 +76,8 @@ class Grammar:
             lambda: f"z[{pick(['0', '-1', 'i', 'len(z) - 1'])}]",
             lambda: f"sum(z) + {left}",
             lambda: f"(x {pick(['+', '*', '-'])} {left}).{pick(['max', 'min', 'sum'])}()",
+            lambda: f"{pick(['g', 'g', 'h', 'len(r) + h'])}({left})",
+            lambda: pick(["r[-1][0]", "r[0][n]", "y[[0, 2]].sum()", "x[x > 0].sum()", "y[None, :].max()", "h(n)"]),
         ])()  # fmt: skip
 
     def test(self, depth: int) -> str:
@@ -86,7 +88,8 @@ class Grammar:
     def statement(self, depth: int, indent: str) -> None:
         pick = self.random.choice
         kinds = ["assign"] * 5 + ["augment"] * 3 + ["append", "store", "swap", "pop"]
-        kinds += ["if", "for", "if", "while", "each"] * (depth > 0)
+        kinds += ["rows", "places", "argument"]
+        kinds += ["if", "for", "if", "while", "each", "try", "try", "match"] * (depth > 0)
         kind = pick(kinds)
         add = lambda text: self.lines.append(indent + text)
         target = pick(_SCALARS)
@@ -100,6 +103,39 @@ class Grammar:
             add(f"{target} = z.pop()")
         elif kind == "store":
             add(f"y[{pick(['0', '1', '-1', 'i', 'n'])}] {pick(['=', '+='])} {self.number(1)}")
+        elif kind == "rows":
+            add(
+                pick([f"r.append([{self.number(0)}, n])", "r[-1].append(n)", "r.pop()", f"r[-1][0] = {self.number(0)}"])
+            )
+        elif kind == "places":
+            add(f"y[{pick(['[0, 2]', 'y > 0', '[i, 1]'])}] {pick(['=', '+='])} {self.number(0)}")
+        elif kind == "argument":
+            add(f"x[{pick(['0', '-1', 'i', 'n'])}] {pick(['=', '+=', '*='])} {self.number(0)}")
+        elif kind == "try":
+            add("try:")
+            self.block(depth - 1, indent + "    ")
+            if self.random.random() < 0.5:
+                add(f"    if {self.test(0)}:")
+                add(f"        {pick(['raise ValueError', 'raise KeyError(n)', 'x[9]', 'z.pop(7)', 'a = 1 / n'])}")
+            for caught in pick(
+                [["IndexError"], ["ValueError", "LookupError"], ["ZeroDivisionError"], ["Exception"], [""]]
+            ):
+                add(f"except {caught}:".replace(" :", ":"))
+                self.block(depth - 1, indent + "    ")
+            if self.random.random() < 0.3:
+                add("else:")
+                self.block(0, indent + "    ")
+        elif kind == "match":
+            add(f"match {pick([self.number(0), f'({self.number(0)}, n)'])}:")
+            for pattern in (
+                pick(["0", "1 | 2", "int()", "(0, d)"]),
+                pick(["float()", "(c, 1)", "(_, _)", "b if n"]),
+                "_",
+            ):
+                if pattern == "b if n" and self.random.random() < 0.5:
+                    continue
+                add(f"    case {pattern}:")
+                self.block(0, indent + "        ")
         elif kind == "swap":
             other = pick(_SCALARS)
             add(f"{target}, {other} = {other}, {self.number(1)}")
@@ -128,7 +164,7 @@ class Grammar:
         if self.random.random() < 0.3:
             self.lines.append(f"{indent}if {self.test(0)}:")
             self.lines.append(
-                f"{indent}    {self.random.choice(['break', 'continue', f'return {self.number(0)}, n, y, z'])}"
+                f"{indent}    {self.random.choice(['break', 'continue', f'return {self.number(0)}, n, y, z, r'])}"
             )
 
     def block(self, depth: int, indent: str) -> None:
@@ -137,12 +173,15 @@ class Grammar:
 
     def text(self) -> str:
         self.lines = ["def f(x, p, n):", "    i, a, b = 0, 0, p", "    c = x[0]", "    y, z = np.zeros(3), [n]"]
+        self.lines += ["    r = [[n, 1], [2]]", "    def g(v):", *self.random.choice([["        nonlocal a"], []])]
+        self.lines += [f"        a = {self.random.choice(['v', 'n', 'v + 1'])}", "        return v + len(z) + b"]
+        self.lines += ["    @functools.cache", "    def h(k):", "        return k if k < 2 else h(k - 1) + h(k - 2)"]
         if self.random.random() < 0.7:
             self.lines.append("    d = 1")
         for _ in range(4):
             self.statement(2, "    ")
         names = ", ".join(_SCALARS)
-        self.lines.append(f"    return {names}, y, z")
+        self.lines.append(f"    return {names}, y, z, r")
         return "\n".join(self.lines) + "\n"
 
 
@@ -151,7 +190,7 @@ def made(text: str, seed: int) -> Any:
     name = f"<program {seed}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     module = types.ModuleType(f"program_{seed}")
-    module.__dict__.update(np=np, math=__import__("math"))
+    module.__dict__.update(np=np, math=__import__("math"), functools=__import__("functools"))
     exec(compile(text, name, "exec"), module.__dict__)
     sys.modules[module.__name__] = module
     return module.f
@@ -193,8 +232,10 @@ def compare(seed: int) -> str:
             return why.reason
         raise AssertionError(f"{why.reason}\n{text}") from None
     for example in examples:
-        one = [[np.copy(value) if isinstance(value, np.ndarray) else value] for value in example]
-        expected, said = observed(lambda one=one: f(*(column[0] for column in one)))
+        other, one = (
+            [[np.copy(value) if isinstance(value, np.ndarray) else value] for value in example] for _ in range(2)
+        )
+        expected, said = observed(lambda one=other: f(*(column[0] for column in one)))
         try:
             got, heard = observed(lambda one=one: compiled_map(f, one, {}))
         except NotCompiled as why:
@@ -203,6 +244,7 @@ def compare(seed: int) -> str:
             raise AssertionError(f"{got.reason} for {example}\n{text}")
         got = got[0] if isinstance(got, list) else got
         assert same(got, expected), f"{example}: {got!r}, expected {expected!r}\n{text}"
+        assert same(one, other), f"{example}: changed to {one!r}, expected {other!r}\n{text}"
         # what is computed and never looked at is not computed, and does not warn
         assert set(heard) <= set(said), f"{example}: {heard}, expected {said}\n{text}"
     return "compiled"

@@ -183,6 +183,22 @@ def _counts(x):
     return x[0] * int(x[0])
 
 
+def _constant_for_some(x, w):
+    return w * x if x > 0.0 else 0.5
+
+
+def test_what_does_not_depend_on_it_is_a_number():
+    def loss(w, xs):
+        results = ab.map(_constant_for_some, xs, w=w)
+        assert float(results[1]) == 0.5
+        with pytest.raises(ab.errors.ForcedValueError, match="carries a gradient"):
+            float(results[0])
+        return sum(results)
+
+    with ab.options(way="compiled"):
+        assert ab.grad(loss)(3.0, [1.0, -1.0, 2.0]) == 3.0
+
+
 def test_what_is_refused_takes_another_way():
     wrapper: Any = ab.grad(_counts)
     with pytest.raises(NotCompiled, match=r"test_gradients\.py:\d+.*an int is made"):

@@ -1,13 +1,20 @@
-"""Numeric programs, compiled, give what the loop gives: values, types, bits, exceptions."""
+"""Programs, compiled, give what the loop gives: values, types, bits, exceptions, and what they change."""
+
+import copy
 
 import numpy as np
 import pytest
 
-from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map, prepared, wait_until_compiled
+from tests.compiled.language_programs import LANGUAGE
 from tests.compiled.law import outcome, same
 from tests.compiled.numeric_programs import PROGRAMS
 
-_AT_ONCE = ("levenshtein", "best_pair", "longest_increasing", "kalman", "dijkstra", "energy", "scatter", "newton")
+_AT_ONCE = (
+    "levenshtein", "best_pair", "longest_increasing", "kalman", "dijkstra", "energy", "scatter", "newton",
+    "lcs_memo", "nested_nonlocal", "handler_of_another_type", "match_tuples", "insertion_sort", "write_list_arg",
+    "fancy_assign", "adjacency", "gillespie", "views", "np_reduce", "dc_new",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -19,7 +26,11 @@ def test_program(name):
     columns = [list(column) for column in zip(*(example(rng) for _ in range(40)), strict=True)]
     wait_until_compiled(function, columns, shared)
     for count in (40, 1, 0):
-        some = [column[:count] for column in columns]
-        expected = outcome(lambda some=some: [function(*values, **shared) for values in zip(*some, strict=True)])
-        got = outcome(lambda some=some: compiled_map(function, some, shared))
+        ours, theirs = (copy.deepcopy([column[:count] for column in columns]) for _ in range(2))
+        expected = outcome(lambda theirs=theirs: [function(*row, **shared) for row in zip(*theirs, strict=True)])
+        got = outcome(lambda ours=ours: compiled_map(function, ours, shared))
         assert same(got, expected), f"{got}\nexpected {expected}"
+        assert same(ours, theirs)
+    if name in LANGUAGE:
+        _, form = prepared(function, columns, shared, None)
+        assert form.failures == 0

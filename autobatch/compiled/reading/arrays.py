@@ -1,7 +1,7 @@
 """Arrays: items, slices, writes and element-wise operations, with NumPy's own loops and NumPy's errors as guards."""
 
 import ast
-import operator as python_operator
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.reading.exact_types import (
-    BOOL,
     DTYPES,
-    FLOAT,
+    FIXED,
     INT,
     NONE,
+    OWN,
     Array,
     List,
     Scalar,
@@ -24,6 +24,7 @@ from autobatch.compiled.reading.exact_types import (
 )
 from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Value, numba_type
 from autobatch.compiled.reading.number_operators import cast, in_range, lift, payload
+from autobatch.compiled.reading.statement_reader import FAIL
 
 __all__ = ["attribute", "augment", "augment_item", "elementwise", "item", "operator", "row", "set_item", "unary"]
 
@@ -68,9 +69,69 @@ def attribute(reader: Any, value: Value, name: str, node: Any) -> Value:
     raise reader.refuse(f"the attribute {name} of an array", node)
 
 
-def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> tuple[list[str], list[bool], Value | None]:
-    """The index of each axis as text, checked; whether each is a slice; or one array of indices or truth values."""
+@dataclasses.dataclass
+class ArrayIndex:
+    """An index of an array, checked.
+
+    Attributes:
+        parts: for each axis of the array its text; of an axis that an array indexes, of its k-th element, k being `@`.
+        slices: whether each is a slice; fancy: the axes that arrays index, together.
+        count: how many elements those arrays have, as text; shape: the shape that they give, as text and its rank.
+        new: before which axes one of length 1 is put in.
+    """
+
+    parts: list[str]
+    slices: list[bool]
+    fancy: list[int]
+    new: list[int]
+    count: str = ""
+    shape: str = ""
+    rank: int = 1
+
+
+def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> ArrayIndex:
+    """An index, computed and checked."""
     kind = holder.kind
+    given = _parts_of_index(reader, index, node)
+    wide = sum(part.kind.ndim if _is_mask(part) else 1 for part in given if part != "..." and part != "new")
+    if wide > kind.ndim:
+        reader.stop(IndexError)
+    place = next((i for i, part in enumerate(given) if isinstance(part, str) and part == "..."), None)
+    if place is not None:
+        given[place : place + 1] = [ast.Slice(None, None, None)] * (kind.ndim - wide)
+    out = ArrayIndex([], [], [], [])
+    arrays: list[tuple[int, Value]] = []
+    for part in given:
+        axis = len(out.parts)
+        length = f"{holder.text}.shape[{axis}]"
+        if isinstance(part, str):
+            out.new.append(len(out.parts))
+        elif isinstance(part, ast.Slice):
+            out.parts.append(_slice(reader, part, node))
+            out.slices.append(True)
+        elif _is_mask(part):
+            for one in _mask_places(reader, part, holder, axis, node):
+                arrays.append((len(out.parts), one))
+                out.parts.append("")
+                out.slices.append(False)
+        elif isinstance(part.kind, Array | List):
+            arrays.append((axis, as_array(reader, part, node)))
+            out.parts.append("")
+            out.slices.append(False)
+        else:
+            if isinstance(part.kind, Scalar) and part.kind.kind == "b":
+                raise reader.refuse("a truth value as an index", node)
+            out.parts.append(in_range(reader, reader.index(part, node), length, part, signed=False))
+            out.slices.append(False)
+    for _ in range(kind.ndim - len(out.parts)):
+        out.parts.append(":")
+        out.slices.append(True)
+    if arrays:
+        _together(reader, holder, out, arrays, node)
+    return out
+
+
+def _parts_of_index(reader: Any, index: ast.expr, node: Any) -> list[Any]:
     nodes = list(index.elts) if isinstance(index, ast.Tuple) else [index]
     parts: list[Any] = []
     for part in nodes:
@@ -82,35 +143,57 @@ def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> tuple[list
             continue
         value = reader.expr(part)
         if value.kind == NONE:
-            raise reader.refuse("None in an index", node)
-        if isinstance(value.kind, Tuple) and len(nodes) == 1:
-            values = value.parts or [Value(each, f"{value.text}[{i}]") for i, each in enumerate(value.kind.items)]
-            parts += [reader.once(each) for each in values]
-            continue
-        parts.append(reader.once(value) if not isinstance(value.kind, List) else value)
-    given = sum(part != "..." if isinstance(part, str) else True for part in parts)
-    if given > kind.ndim:
-        reader.stop()
-    if "..." in [part for part in parts if isinstance(part, str)]:
-        place = next(i for i, part in enumerate(parts) if isinstance(part, str))
-        parts[place : place + 1] = [ast.Slice(None, None, None)] * (kind.ndim - given)
-    arrays = [part for part in parts if isinstance(part, Value) and isinstance(part.kind, Array | List)]
-    if arrays:
-        if len(parts) == 1:
-            return [], [], as_array(reader, arrays[0], node)
-        raise reader.refuse("an index of arrays along several axes", node)
-    texts, slices = [], []
-    for axis, part in enumerate(parts):
-        length = f"{holder.text}.shape[{axis}]"
-        if isinstance(part, Value):
-            if part.kind == BOOL or (isinstance(part.kind, Scalar) and part.kind.kind == "b"):
-                raise reader.refuse("a truth value as an index", node)
-            texts.append(in_range(reader, reader.index(part, node), length, part, signed=False))
+            parts.append("new")
+        elif isinstance(value.kind, Tuple) and len(nodes) == 1:
+            parts += [
+                reader.once(each)
+                for each in value.parts
+                or [Value(each, f"{value.text}[{i}]") for i, each in enumerate(value.kind.items)]
+            ]
         else:
-            texts.append(_slice(reader, part, node))
-        slices.append(not isinstance(part, Value))
-    slices += [True] * (kind.ndim - len(parts))
-    return texts, slices, None
+            parts.append(reader.once(value))
+    return parts
+
+
+def _is_mask(part: Any) -> bool:
+    return isinstance(part, Value) and isinstance(part.kind, Array) and part.kind.dtype == "bool"
+
+
+def _mask_places(reader: Any, mask: Value, holder: Value, axis: int, node: Any) -> list[Value]:
+    """Where a mask is true: the places along each axis that it covers."""
+    rank = mask.kind.ndim
+    for k in range(rank):
+        reader.fail_if(f"{mask.text}.shape[{k}] != {holder.text}.shape[{axis + k}]", IndexError)
+    if rank not in (1, 2):
+        raise reader.refuse("a mask of more than two dimensions", node)
+    found = reader.temp(f"places_of_{rank}({mask.text})", NONE)
+    if rank == 1:
+        return [reader.temp(found.text, Array("int64", 1))]
+    return [reader.temp(f"{found.text}[{k}]", Array("int64", 1)) for k in range(rank)]
+
+
+def _together(reader: Any, holder: Value, out: ArrayIndex, arrays: list[tuple[int, Value]], node: Any) -> None:
+    """Indices that are arrays: broadcast to one shape, in range, from the start."""
+    out.fancy = [axis for axis, _ in arrays]
+    beside = [axis for axis, is_slice in enumerate(out.slices) if not is_slice]
+    if out.new or beside != list(range(beside[0], beside[0] + len(beside))):
+        raise reader.refuse("an index of arrays, numbers and slices in this order", node)
+    ranks = {value.kind.ndim for _, value in arrays}
+    out.rank = max(ranks)
+    if out.rank not in (1, 2) or (len(ranks) > 1):
+        raise reader.refuse("an index of arrays of several ranks", node)
+    shape = reader.temp(f"{arrays[0][1].text}.shape", NONE)
+    for _, value in arrays[1:]:
+        reader.count += 1
+        ok = f"o{reader.count}"
+        reader.emit(f"{shape.text}, {ok} = common_shape({shape.text}, {value.text}.shape)")
+        reader.fail_if(f"not {ok}", IndexError)
+    for axis, value in arrays:
+        text = value.text if len(arrays) == 1 else f"spread_same({value.text}, {shape.text})"
+        flat = reader.temp(f"np.ascontiguousarray({text}).ravel()", Array(value.kind.dtype, 1))
+        out.parts[axis] = f"{checked_places(reader, flat, f'{holder.text}.shape[{axis}]', node)}[@]"
+    out.shape = shape.text
+    out.count = f"{out.parts[out.fancy[0]][:-3]}.size"
 
 
 def _slice(reader: Any, part: ast.Slice, node: Any) -> str:
@@ -136,21 +219,60 @@ def _slice(reader: Any, part: ast.Slice, node: Any) -> str:
 def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
     """`holder[index]`."""
     holder = reader.once(holder)
+    found = _index(reader, holder, index, node)
+    return taken(reader, holder, found)
+
+
+def taken(reader: Any, holder: Value, index: ArrayIndex) -> Value:
+    """What an index names: a number, a view, or, of arrays of indices, a new array."""
     kind = holder.kind
-    texts, slices, fancy = _index(reader, holder, index, node)
-    if fancy is not None:
-        if fancy.kind.ndim != 1 or kind.ndim > 2:
-            raise reader.refuse("an index of an array of several dimensions", node)
-        if fancy.kind.dtype == "bool":
-            if kind.ndim != 1:
-                raise reader.refuse("an index of truth values", node)
-            reader.fail_if(f"{fancy.text}.size != {holder.text}.size")
-            return reader.temp(f"{holder.text}[{fancy.text}]", Array(kind.dtype, 1))
-        places = checked_places(reader, fancy, f"{holder.text}.shape[0]", node)
-        return reader.temp(f"{holder.text}[{places}]", Array(kind.dtype, kind.ndim))
-    if not any(slices):
-        return reader.temp(f"{holder.text}[{', '.join(texts) or '()'}]", scalar_of(kind))
-    return reader.temp(f"{holder.text}[{', '.join(texts)}]", Array(kind.dtype, sum(slices), kind.given))
+    if not index.fancy:
+        parts = list(index.parts)
+        for axis in reversed(index.new):
+            parts.insert(axis, "None")
+        where, rank = ", ".join(parts), sum(index.slices) + len(index.new)
+        if not rank:
+            return reader.temp(f"{holder.text}[{where or '()'}]", scalar_of(kind))
+        if not any(index.slices):
+            raise reader.refuse("an axis that is put into a number")
+        return reader.temp(f"{holder.text}[{where}]", Array(kind.dtype, rank, kind.given))
+    out, view = _gathered(reader, holder, index)
+    source = f"{holder.text}[{', '.join(index.parts)}]".replace("@", index_name(out))
+    reader.emit(f"for {index_name(out)} in range({index.count}):", [f"{view} = {source}"])
+    before = sum(index.slices[: index.fancy[0]])
+    if index.rank == 1:
+        return out
+    rest = [f"{out.text}.shape[{axis}]" for axis in range(out.kind.ndim)]
+    rest[before : before + 1] = [f"{index.shape}[{axis}]" for axis in range(index.rank)]
+    return reader.temp(f"{out.text}.reshape(({', '.join(rest)}))", Array(kind.dtype, len(rest)))
+
+
+def index_name(out: Value) -> str:
+    """The variable of a loop over what arrays of indices name."""
+    return f"k_{out.text}"
+
+
+def _gathered(reader: Any, holder: Value, index: ArrayIndex) -> tuple[Value, str]:
+    """An empty array for what arrays of indices name, and the text of its part for the k-th."""
+    kind, first = holder.kind, index.fancy[0]
+    sizes, places = [], []
+    for axis, is_slice in enumerate(index.slices):
+        if is_slice:
+            part = index.parts[axis]
+            length = f"{holder.text}.shape[{axis}]"
+            if part != ":":
+                zero = ", ".join(part if at == axis else "0:1" for at in range(kind.ndim))
+                length = reader.temp(f"{holder.text}[{zero}].shape[{axis}]", INT).text
+            sizes.append(length)
+            places.append(":")
+        elif axis == first:
+            sizes.append(index.count)
+            places.append("@")
+    rank = len(sizes)
+    out = reader.temp(
+        f"np.empty(({''.join(size + ', ' for size in sizes)}), np.{_dtype(kind.dtype)})", Array(kind.dtype, rank)
+    )
+    return out, f"{out.text}[{', '.join(places)}]".replace("@", index_name(out))
 
 
 def checked_places(reader: Any, places: Value, length: str, node: Any) -> str:
@@ -158,7 +280,7 @@ def checked_places(reader: Any, places: Value, length: str, node: Any) -> str:
     if np.dtype(places.kind.dtype).kind not in "iu":
         reader.stop()
     out = reader.temp(f"wrapped({places.text}, {length})", NONE)
-    reader.fail_if(f"{out.text}.size != {places.text}.size")
+    reader.fail_if(f"{out.text}.size != {places.text}.size", IndexError)
     return out.text
 
 
@@ -205,28 +327,28 @@ def converted(reader: Any, value: Value, to: str, node: Any) -> str:
 def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: Any) -> None:
     """`holder[index] = value`."""
     holder, value = reader.once(holder), reader.once(value)
-    kind = holder.kind
-    if kind.given:
-        raise reader.refuse("it writes into an argument", node)
-    texts, slices, fancy = _index(reader, holder, index, node)
-    _put(reader, holder, texts, slices, fancy, value, node)
+    writable(reader, holder, node)
+    put_at(reader, holder, _index(reader, holder, index, node), value, node)
 
 
-def _put(reader: Any, holder: Value, texts: list[str], slices: list[bool], fancy: Any, value: Value, node: Any) -> None:
+def writable(reader: Any, holder: Value, node: Any) -> None:
+    """An array is written into: what all examples share, or what is there only for reading, must not be."""
+    given = holder.kind.given
+    if given & FIXED:
+        raise reader.refuse("it writes into what examples share, or into a view that compiled code has not", node)
+    if given & OWN:
+        reader.program.writes_into(holder.kind)
+
+
+def put_at(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: Any) -> None:
+    """`holder[index] = value`, the index being checked."""
     kind = holder.kind
-    if fancy is not None:
-        if fancy.kind.ndim != 1 or kind.ndim != 1 or isinstance(value.kind, Array | List):
-            raise reader.refuse("an assignment to places that an array names", node)
-        text = reader.temp(converted(reader, value, kind.dtype, node), scalar_of(kind)).text
-        if fancy.kind.dtype == "bool":
-            reader.fail_if(f"{fancy.text}.size != {holder.text}.size")
-            reader.emit(
-                f"for i in range({holder.text}.size):", [f"if {fancy.text}[i]:", [f"{holder.text}[i] = {text}"]]
-            )
-        else:
-            places = checked_places(reader, fancy, f"{holder.text}.shape[0]", node)
-            reader.emit(f"for i in {places}:", [f"{holder.text}[i] = {text}"])
+    if index.new:
+        raise reader.refuse("None in an index that is assigned to", node)
+    if index.fancy:
+        _put_fancy(reader, holder, index, value, node)
         return
+    texts, slices = index.parts, index.slices
     where = ", ".join(texts) or "()"
     if isinstance(value.kind, List):
         value = as_array(reader, value, node)
@@ -236,7 +358,9 @@ def _put(reader: Any, holder: Value, texts: list[str], slices: list[bool], fancy
             reader.stop()
         if value.kind.ndim > rank or value.kind.dtype not in _SAFE(kind.dtype):
             raise reader.refuse(f"a {value.kind} in a slice of a {kind}", node)
-        view = reader.temp(f"{holder.text}[{where}]", Array(kind.dtype, rank))
+        view = reader.temp(f"{holder.text}[{where}]", Array(kind.dtype, rank, kind.given))
+        if value.kind.given or kind.given:
+            reader.fail_if(f"overlap({view.text}, {value.text})")
         if value.kind.ndim == rank:
             reader.fail_if(f"{view.text}.shape != {value.text}.shape")
         else:
@@ -247,6 +371,44 @@ def _put(reader: Any, holder: Value, texts: list[str], slices: list[bool], fancy
     reader.emit(f"{holder.text}[{where}] = {text}")
 
 
+def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: Any) -> None:
+    """`holder[index] = value` where arrays index: one after the other, so that the last one stays."""
+    kind = holder.kind
+    reader.count += 1
+    k = f"k{reader.count}"
+    where = f"{holder.text}[{', '.join(index.parts)}]".replace("@", k)
+    if isinstance(value.kind, List):
+        value = as_array(reader, value, node)
+    if not isinstance(value.kind, Array):
+        text = reader.temp(converted(reader, value, kind.dtype, node), scalar_of(kind)).text
+        reader.emit(f"for {k} in range({index.count}):", [f"{where} = {text}"])
+        return
+    rank = 1 + sum(index.slices)
+    if index.rank != 1 or any(index.slices[: index.fancy[0]]) or value.kind.dtype not in _SAFE(kind.dtype):
+        raise reader.refuse("an assignment to places that arrays name", node)
+    if value.kind.ndim == rank:
+        reader.fail_if(f"{value.text}.shape[0] != {index.count}")
+        source = f"{value.text}[{k}]"
+    elif value.kind.ndim == rank - 1:
+        source = value.text
+    else:
+        raise reader.refuse("an assignment to places that arrays name", node)
+    if rank == 1:
+        reader.emit(f"for {k} in range({index.count}):", [f"{where} = {source}"])
+        return
+    part = f"part{reader.count}"
+    reader.emit(
+        f"for {k} in range({index.count}):",
+        [
+            f"{part} = {where}",
+            f"if {part}.shape != {source}.shape:",
+            [FAIL],
+            f"{part}[{', '.join([':'] * (rank - 1))}] = {source}",
+        ],
+    )
+    reader.typed(part, Array(kind.dtype, rank - 1, kind.given))
+
+
 def _SAFE(dtype: str) -> set[str]:  # noqa: N802
     """The dtypes whose numbers this one holds."""
     return {name for name in DTYPES if np.can_cast(name, dtype, "safe")} | ({"int64"} if dtype == "float64" else set())
@@ -255,25 +417,22 @@ def _SAFE(dtype: str) -> set[str]:  # noqa: N802
 def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> None:
     """`holder[index] op= value`."""
     kind = holder.kind
-    if kind.given:
-        raise reader.refuse("it writes into an argument", node)
+    writable(reader, holder, node)
     target: Any = node.target
-    texts, slices, fancy = _index(reader, holder, target.slice, node)
-    if fancy is not None:
-        raise reader.refuse("an assignment to places that an array names", node)
-    if not any(slices):
-        old = reader.temp(f"{holder.text}[{', '.join(texts) or '()'}]", scalar_of(kind))
-        value = reader.binary(op, old, reader.expr(node.value), node)
-        _put(reader, holder, texts, slices, None, value, node)
+    index = _index(reader, holder, target.slice, node)
+    if index.fancy or not any(index.slices):
+        old = taken(reader, holder, index)
+        put_at(reader, holder, index, reader.once(reader.binary(op, old, reader.expr(node.value), node)), node)
         return
-    view = reader.temp(f"{holder.text}[{', '.join(texts)}]", Array(kind.dtype, sum(slices)))
+    if index.new:
+        raise reader.refuse("None in an index that is assigned to", node)
+    view = reader.temp(f"{holder.text}[{', '.join(index.parts)}]", Array(kind.dtype, sum(index.slices), kind.given))
     augment(reader, view, op, reader.expr(node.value), node)
 
 
 def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:
     """`array op= value`, in place."""
-    if old.kind.given:
-        raise reader.refuse("it writes into an argument", node)
+    writable(reader, old, node)
     made = operator(reader, op, old, value, node)
     if not np.can_cast(made.kind.dtype, old.kind.dtype, "same_kind"):
         reader.stop()
@@ -441,6 +600,3 @@ def matmul(reader: Any, a: Value, b: Value, node: Any) -> Value:
     text = f"product_{a.kind.ndim}{b.kind.ndim}({a.text}, {b.text}, {numba_type(out)}(0))"
     rank = a.kind.ndim + b.kind.ndim - 2
     return reader.temp(text, Array(out.name, rank) if rank else out)
-
-
-_ = (python_operator, FLOAT)

@@ -1,20 +1,50 @@
 """Calls: what is called, with which arguments, and the tables of functions and methods that compiled code knows."""
 
 import ast
+import dataclasses
 import functools
 import types as python_types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.compiled.reading.exact_types import Array, Dict, List, Scalar, Set, Static, Struct, Text, Union
+from autobatch.compiled.reading.exact_types import (
+    BOOL,
+    INT,
+    Array,
+    Dict,
+    List,
+    Scalar,
+    Set,
+    Static,
+    Struct,
+    Text,
+    Union,
+)
+from autobatch.compiled.reading.local_functions import LocalFunction, holds_local, memoised, outer_values, rebind
 from autobatch.compiled.reading.machine import NO_CONSTANT, Value
 from autobatch.syntax.source import is_library
 
-__all__ = ["CALLS", "METHODS", "call_function", "calls", "methods"]
+__all__ = [
+    "CALLS",
+    "ITERATORS",
+    "METHODS",
+    "bound_arguments",
+    "call_function",
+    "call_object",
+    "call_values",
+    "calls",
+    "constant_of",
+    "methods",
+    "user_function",
+]
+
+_WRITTEN = ("autobatch.compiled.functions.written_functions", "autobatch.compiled.functions.written_arrays")
 
 Handler = Callable[..., Value]
 
 CALLS: dict[Any, Handler] = {}
+ITERATORS: dict[Any, Handler] = {}
+"""What gives an iterator, as what gives a list: only a loop may read it."""
 METHODS: dict[tuple[type, str], Handler] = {}
 
 
@@ -40,8 +70,8 @@ def methods(kind: type, *names: str) -> Callable[[Handler], Handler]:
 
 def call_function(reader: Any, node: ast.Call) -> Value:
     """A call."""
-    if any(isinstance(arg, ast.Starred) for arg in node.args) or any(word.arg is None for word in node.keywords):
-        raise reader.refuse("arguments with *", node)
+    if any(word.arg is None for word in node.keywords):
+        raise reader.refuse("arguments with **", node)
     keywords = {str(word.arg): word.value for word in node.keywords}
     if isinstance(node.func, ast.Attribute):
         holder = reader.expr(node.func.value)
@@ -58,6 +88,12 @@ def call_function(reader: Any, node: ast.Call) -> Value:
 def _method(reader: Any, node: ast.Call, holder: Value, name: str, keywords: dict[str, ast.expr]) -> Value:
     kind = Scalar if isinstance(holder.kind, Union) else type(holder.kind)
     handler = METHODS.get((kind, name))
+    if isinstance(holder.kind, Struct) and holder.kind.cls is not dict:
+        function = vars(holder.kind.cls).get(name)
+        if isinstance(function, python_types.FunctionType) and not is_library(function.__code__.co_filename):
+            return user_function(
+                reader, node, function, [reader.once(holder), *reader.exprs(node.args)], _named(reader, keywords), False
+            )
     if handler is None:
         raise reader.refuse(f"the method {name} of a {holder.kind} is not compiled", node)
     holder = reader.once(holder) if kind in (Array, List, Dict, Set, Text, Struct) else holder
@@ -72,26 +108,98 @@ def call_object(reader: Any, node: ast.Call, function: Any, keywords: dict[str, 
         handler = None
     if handler is not None:
         return _handled(reader, node, handler, [], keywords)
-    jitted = False
-    plain = function
+    if isinstance(function, LocalFunction):
+        return _local_call(reader, node, function, reader.exprs(node.args), _named(reader, keywords))
+    if isinstance(function, type) and reader.makes_plainly(function):
+        return _made(reader, node, function, reader.exprs(node.args), _named(reader, keywords))
+    return _plain_call(reader, node, function, reader.exprs(node.args), _named(reader, keywords))
+
+
+def _made(reader: Any, node: Any, cls: type, args: list[Value], named: dict[str, Value]) -> Value:
+    """An object of a dataclass or a named tuple."""
+    fields = getattr(cls, "_fields", None) or [field.name for field in dataclasses.fields(cls)]
+    names = list(fields)
+    values = {**dict(zip(names, args, strict=False)), **named}
+    if len(args) + len(named) != len(names) or set(values) != set(names):
+        raise reader.refuse(f"a {cls.__name__} with defaults", node)
+    return reader.struct_of(cls, names, [values[name] for name in names], node)
+
+
+def _named(reader: Any, keywords: dict[str, ast.expr]) -> dict[str, Value]:
+    return {name: reader.expr(value) for name, value in keywords.items()}
+
+
+def call_values(reader: Any, node: Any, function: Any, args: list[Value]) -> Value:
+    """A call of something that is known while compiling, with values."""
+    if isinstance(function, LocalFunction):
+        return _local_call(reader, node, function, args, {})
+    handler = CALLS.get(function)
+    if handler is None:
+        return _plain_call(reader, node, function, args, {})
+    if getattr(handler, "takes_nodes", False):
+        raise reader.refuse(f"{function.__name__} is called by something else", node)
+    return handler(reader, node, *args)
+
+
+def _plain_call(reader: Any, node: Any, function: Any, args: list[Value], named: dict[str, Value]) -> Value:
+    """A call of a function of the user's, plain, jitted or memoised."""
+    jitted, plain = False, function
     if hasattr(plain, "py_func") and hasattr(plain, "targetoptions"):  # Numba's dispatcher
         options = {name for name, value in plain.targetoptions.items() if value and name in ("fastmath", "parallel")}
         if options:
             raise reader.refuse(f"a function compiled with {', '.join(sorted(options))}", node)
         plain, jitted = plain.py_func, True
     plain = getattr(plain, "_ab_function", plain)
+    memo = ""
     if isinstance(plain, functools._lru_cache_wrapper):
-        raise reader.refuse("a function with a cache", node)
+        memo, plain = _memo_of(reader, plain, node), plain.__wrapped__
     if not isinstance(plain, python_types.FunctionType):
         name = getattr(function, "__qualname__", None) or getattr(function, "__name__", type(function).__name__)
         raise reader.refuse(f"{name} is not compiled", node)
-    if is_library(plain.__code__.co_filename) and not jitted:
+    if is_library(plain.__code__.co_filename) and not jitted and plain.__module__ not in _WRITTEN:
         raise reader.refuse(f"{plain.__qualname__} of {plain.__module__} is not compiled", node)
-    return user_function(reader, node, plain, keywords, jitted)
+    if not memo:
+        return user_function(reader, node, plain, args, named, jitted)
+    values = [reader.once(value) for value in bound_arguments(reader, node, plain, args, named)]
+    holder = Value(reader.program.memos[memo][1], memo)
+    return memoised(reader, node, holder, values, lambda: _instance_call(reader, node, plain, values, jitted))
+
+
+def _memo_of(reader: Any, wrapper: Any, node: Any) -> str:
+    """The memo of a memoised function of a module."""
+    memos = reader.program.memos
+    for name, (known, _) in memos.items():
+        if known is wrapper:
+            return name
+    name = f"memo{len(memos)}"
+    site = reader.program.site((name, "Dict"), 2)
+    site.container = Dict
+    memos[name] = wrapper, Dict(site)
+    reader.program.changes[0] += 1
+    return name
+
+
+def _local_call(reader: Any, node: Any, local: LocalFunction, args: list[Value], named: dict[str, Value]) -> Value:
+    """A call of a function that this one, or one around it, has made."""
+    function = local.function
+    values = bound_arguments(reader, node, function, args, named, local)
+    outer, binds = outer_values(reader, local, node)
+
+    def call() -> Value:
+        known = tuple((name, kind) for name, kind, _ in outer)
+        texts = [f"int64({text})" if kind == INT else text for _, kind, text in outer if text]
+        return _instance_call(reader, node, function, values, reader.instance.jitted, local, known, binds, texts)
+
+    if not local.memo:
+        return call()
+    values = [reader.once(value) for value in values]
+    return memoised(reader, node, reader.read(local.memo, node), values, call)
 
 
 def _handled(reader: Any, node: ast.Call, handler: Handler, first: list[Value], keywords: dict[str, ast.expr]) -> Value:
     if getattr(handler, "takes_nodes", False):
+        if any(isinstance(arg, ast.Starred) for arg in node.args):
+            raise reader.refuse("arguments with *", node)
         return handler(reader, node, *first, **keywords)
     args = reader.exprs(node.args)
     named = {name: reader.expr(value) for name, value in keywords.items()}
@@ -104,34 +212,60 @@ def _handled(reader: Any, node: ast.Call, handler: Handler, first: list[Value], 
 
 
 def user_function(
-    reader: Any, node: ast.Call, function: python_types.FunctionType, keywords: dict[str, ast.expr], jitted: bool
+    reader: Any,
+    node: Any,
+    function: Any,
+    args: list[Value],
+    named: dict[str, Value],
+    jitted: bool,
 ) -> Value:
     """A call of a function of the user's."""
-    args = reader.exprs(node.args)
-    named = {name: reader.expr(value) for name, value in keywords.items()}
     values = bound_arguments(reader, node, function, args, named)
+    return _instance_call(reader, node, function, values, jitted or reader.instance.jitted)
+
+
+def _instance_call(
+    reader: Any, node: Any, function: python_types.FunctionType, values: list[Value], jitted: bool, local: Any = None,
+    outer: tuple[tuple[str, Any], ...] = (), binds: Sequence[str] = (), outer_texts: Sequence[str] = (),
+) -> Value:  # fmt: skip
+    """The call that is written."""
+    if any(isinstance(value.kind, Static) and holds_local(value.kind.value) for value in values):
+        raise reader.refuse("a function made in another is given to a function", node)
     kinds = tuple(value.kind for value in values)
-    instance = reader.program.call(function, kinds, jitted or reader.instance.jitted)
-    texts = [value.text for value in values if not isinstance(value.kind, Static)]
+    instance = reader.program.call(function, kinds, jitted, local, outer, tuple(binds))
+    # What is written as a constant would be a type of its own to Numba, and the function compiled once more for it.
+    texts = [
+        f"boolean({value.text})" if value.kind == BOOL else f"int64({value.text})" if value.kind == INT else value.text
+        for value in values
+        if not isinstance(value.kind, Static)
+    ]
     out = reader.temp("0", instance.result)
     reader.lines.pop()
-    ok = f"ok_{out.text}"
-    reader.emit(f"{ok}, {out.text} = {instance.name}({', '.join(['table', 'depth', *texts])}@extra@)")
-    reader.fail_if(f"not {ok}")
+    code = f"code_{out.text}"
+    given = ", ".join(["table", "depth", *texts, *outer_texts])
+    reader.emit(f"{code}, {out.text} = {instance.name}({given}@extra@)")
+    reader.pass_on(code, instance.raised)
     if instance.result is None:  # it is not known yet that it ever returns
         reader.stop()
-    return out
+    return rebind(reader, out, binds) if binds else out
 
 
-def bound_arguments(reader: Any, node: Any, function: Any, args: list[Value], named: dict[str, Value]) -> list[Value]:
+def bound_arguments(
+    reader: Any, node: Any, function: Any, args: list[Value], named: dict[str, Value],
+    local: LocalFunction | None = None,
+) -> list[Value]:  # fmt: skip
     """The values of a function's parameters, in their order, defaults among them."""
     tree = reader.program.tree(function).args
     positional = [arg.arg for arg in (*tree.posonlyargs, *tree.args)]
     only_named = [arg.arg for arg in tree.kwonlyargs]
-    if tree.vararg or tree.kwarg:
+    if tree.kwarg:
         raise reader.refuse("a function of any number of arguments", node)
     values = dict(zip(positional, args, strict=False))
-    if len(args) > len(positional) or set(named) & set(values) or set(named) - set(positional) - set(only_named):
+    if (
+        (len(args) > len(positional) and not tree.vararg)
+        or set(named) & set(values)
+        or set(named) - set(positional) - set(only_named)
+    ):
         reader.stop()
     values.update(named)
     defaults = dict(zip(positional[::-1], (function.__defaults__ or ())[::-1], strict=False))
@@ -139,13 +273,17 @@ def bound_arguments(reader: Any, node: Any, function: Any, args: list[Value], na
     for name in (*positional, *only_named):
         if name in values:
             continue
+        if local is not None and (reader.env or {}).get(local.defaults[name]) is not None:
+            values[name] = reader.read(local.defaults[name], node, whole=True)
+            continue
         if name not in defaults:
-            reader.stop()
+            reader.stop(TypeError)
         default = defaults[name]
         if isinstance(default, list | dict | set):
             raise reader.refuse(f"the default of {name} is a {type(default).__name__}, which calls share", node)
         values[name] = reader.known_object(default, lambda default=default: default, name, node)
-    return [values[name] for name in (*positional, *only_named)]
+    more = [reader.tuple_of(args[len(positional) :])] if tree.vararg else []
+    return [*(values[name] for name in (*positional, *only_named)), *more]
 
 
 def constant_of(reader: Any, value: Value | None, default: Any, node: Any, what: str) -> Any:
@@ -159,6 +297,3 @@ def constant_of(reader: Any, value: Value | None, default: Any, node: Any, what:
     if value.constant is NO_CONSTANT:
         raise reader.refuse(f"{what} that is not written as a constant", node)
     return value.constant
-
-
-__all__ += ["bound_arguments", "call_object", "constant_of", "user_function"]

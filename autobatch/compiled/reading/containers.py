@@ -8,24 +8,30 @@ from autobatch.compiled.reading import iteration
 from autobatch.compiled.reading.calls import methods
 from autobatch.compiled.reading.exact_types import (
     BOOL,
+    FIXED,
     INT,
     NONE,
+    OWN,
     STR,
     Array,
+    Deque,
     Dict,
     List,
     Range,
     Scalar,
     Set,
+    Static,
     Struct,
     Text,
     Tuple,
     Type,
     Union,
     is_number,
+    one_form,
 )
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert, rep
-from autobatch.compiled.reading.number_operators import COMPARISONS, in_range
+from autobatch.compiled.reading.iteration import content
+from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Value, convert, rep
+from autobatch.compiled.reading.number_operators import COMPARISONS, SIGNS, in_range
 
 __all__ = ["comprehension", "contains", "item", "literal", "new", "operator", "put", "set_item"]
 
@@ -38,14 +44,22 @@ def new(reader: Any, node: Any, container: Any) -> Value:
 
 def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0) -> str:
     """The text of a value as the container holds it, which holds such values from now on."""
-    if holder.kind.given:
-        raise reader.refuse("it changes an argument", node)
+    changed(reader, holder, node)
     if isinstance(value.kind, Array) and value.kind.ndim == 0:
         raise reader.refuse("a 0-d array in a container", node)
     site = holder.kind.site.find()
-    reader.join(site.items[place], value.kind, node)
-    site.widen(place, value.kind)
+    joined = reader.join(site.items[place], value.kind, node)
+    if place == 0 and isinstance(holder.kind, Set | Dict) and one_form(joined) != joined:
+        site = site.find()
+        joined = one_form(joined)
+        if not site.vague or site.items[0] != joined:
+            site.vague, site.items[0] = True, joined
+            site.changes[0] += 1
+    else:
+        site.widen(place, value.kind)
     to = site.find().items[place]
+    if place == 1 and isinstance(to, List | Set | Dict):
+        raise reader.refuse(f"a dict of what is a {to}", node)
     if (place == 0 and isinstance(holder.kind, Set | Dict)) and not hashable(to):
         raise reader.refuse(f"keys that are {to}", node)
     if to == holder.kind:
@@ -69,14 +83,41 @@ def literal(reader: Any, node: Any, values: Sequence[Value], container: Any) -> 
     return out
 
 
+def literal_with_star(reader: Any, node: ast.List) -> Value:
+    """A list in which others stand with *."""
+    parts = [
+        (isinstance(each, ast.Starred), reader.held(reader.expr(each.value if isinstance(each, ast.Starred) else each)))
+        for each in node.elts
+    ]
+    out = new(reader, node, List)
+    for spread, value in parts:
+        if spread:
+            extend(reader, node, out, value)
+        else:
+            put(reader, out, value, node)
+    return out
+
+
 def put(reader: Any, holder: Value, value: Value, node: Any) -> None:
     """Append to a list, add to a set."""
     text = widened(reader, holder, value, node)
     reader.emit(f"{holder.text}.{'append' if isinstance(holder.kind, List) else 'add'}({text})")
 
 
+def struct_of(reader: Any, cls: type, names: Sequence[str], values: Sequence[Value], node: Any) -> Value:
+    """An object of named parts."""
+    held = [reader.held(value) for value in values]
+    if any(isinstance(value.kind, Static) for value in held):
+        raise reader.refuse(f"a {cls.__name__} that holds functions", node)
+    text = f"({''.join(value.text + ', ' for value in held)})"
+    return reader.temp(text, Struct(cls, tuple(names), tuple(value.kind for value in held)))
+
+
 def dict_literal(reader: Any, node: ast.Dict) -> Value:
-    """A dict of keys and values."""
+    """A dict of keys and values; of keys that are strings, an object of named parts."""
+    words = [key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+    if words and len(set(words)) == len(node.keys):
+        return struct_of(reader, dict, words, reader.exprs(node.values), node)
     if any(key is None for key in node.keys):
         raise reader.refuse("a dict with ** in it", node)
     pairs = []
@@ -94,6 +135,48 @@ def comprehension(reader: Any, node: Any, container: Any) -> Value:
     out = new(reader, node, container)
     iteration.scoped_loops(reader, node, lambda: put(reader, out, reader.once(reader.expr(node.elt)), node))
     return out
+
+
+def dict_comprehension(reader: Any, node: ast.DictComp) -> Value:
+    """A dict of what the loops give."""
+    out = new(reader, node, Dict)
+
+    def put_pair() -> None:
+        key = reader.held(reader.expr(node.key))
+        assign_key(reader, out, key, reader.once(reader.expr(node.value)), node)
+
+    iteration.scoped_loops(reader, node, put_pair)
+    return out
+
+
+def unpack_with_star(reader: Any, value: Value, targets: Sequence[ast.expr], node: Any) -> None:
+    """`a, *b, c = value` of a tuple or a list."""
+    star = next(place for place, each in enumerate(targets) if isinstance(each, ast.Starred))
+    after = len(targets) - star - 1
+    value = reader.once(value)
+    rest = new(reader, node, List)
+    if isinstance(value.kind, Tuple):
+        parts = [reader.held(part) for part in _parts(value)]
+        if len(parts) < star + after:
+            reader.stop(ValueError)
+        for part in parts[star : len(parts) - after]:
+            put(reader, rest, part, node)
+        ends = [*parts[:star], *parts[len(parts) - after :]]
+    elif isinstance(value.kind, List):
+        length = reader.temp(f"len({value.text})", INT, reach=LENGTH).text
+        reader.fail_if(f"{length} < {star + after}", ValueError)
+        kind = content(reader, value.kind)
+        places = [str(k) for k in range(star)] + [f"{length} - {k}" for k in range(after, 0, -1)]
+        ends = [reader.temp(f"list_item({value.text}, {place})", kind) for place in places]
+        middle = iteration.Iterated(
+            f"{length} - {star + after}", lambda k: reader.temp(f"list_item({value.text}, {k} + {star})", kind)
+        )
+        iteration.each(reader, middle, lambda each: put(reader, rest, each, node))
+    else:
+        raise reader.refuse(f"a {value.kind} that is unpacked with *", node)
+    for target, part in zip([*targets[:star], *targets[star + 1 :]], ends, strict=True):
+        reader.store(target, part)
+    reader.store(targets[star].value, rest)  # type: ignore[attr-defined]
 
 
 def slice_text(reader: Any, node: ast.Slice) -> str:
@@ -158,16 +241,16 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
         case List():
             holder = reader.once(holder)
             k = in_range(reader, reader.index(value, node), f"len({holder.text})", value)
-            return reader.temp(f"list_item({holder.text}, {k})", kind.elem or INT)
+            return reader.temp(f"list_item({holder.text}, {k})", content(reader, kind))
         case Text():
             k = in_range(reader, reader.index(value, node), f"{holder.text}.size", value)
             return iteration.character(reader, holder, k)
         case Dict():
             found = _key(reader, holder, value, node)
             if found is None:
-                reader.stop()
-            reader.fail_if(f"{found} not in {holder.text}")
-            return reader.temp(f"{holder.text}[{found}]", kind.value or INT)
+                reader.stop(KeyError)
+            reader.fail_if(f"{found} not in {holder.text}", KeyError)
+            return reader.temp(f"{holder.text}[{found}]", content(reader, kind, 1))
         case Range():
             count = f"len(range({holder.text}[0], {holder.text}[1], {holder.text}[2]))"
             k = in_range(reader, reader.index(value, node), count, value)
@@ -204,6 +287,7 @@ def _comparable_keys(a: Type, b: Type) -> bool:
     """Whether values of type a can be equal to values of type b once they are converted to it."""
     if isinstance(a, Tuple) and isinstance(b, Tuple):
         return len(a.items) == len(b.items) and all(map(_comparable_keys, a.items, b.items))
+    a, b = one_form(a), one_form(b)
     if is_number(a) and is_number(b):
         if (a.kind in "biu" and b.kind in "iu" and (b.name == "int64" or a.name == b.name)) or a.name == b.name:
             return True
@@ -216,6 +300,9 @@ def _comparable_keys(a: Type, b: Type) -> bool:
 def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: Any) -> None:
     """`holder[index] = value`."""
     holder, value = reader.once(holder), reader.once(value)
+    if isinstance(index, ast.Slice) and isinstance(holder.kind, List) and index.step is None:
+        _set_slice(reader, holder, index, value, node)
+        return
     if isinstance(index, ast.Slice) or not isinstance(holder.kind, List | Dict):
         raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
     key = reader.expr(index)
@@ -225,6 +312,40 @@ def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: An
     k = in_range(reader, reader.index(key, node), f"len({holder.text})", key)
     text = widened(reader, holder, value, node)
     reader.emit(f"list_put({holder.text}, {k}, {text})")
+
+
+def _set_slice(reader: Any, holder: Value, index: ast.Slice, value: Value, node: Any) -> None:
+    """`list[a:b] = list`: what stood there goes, then the new items are put in."""
+    if not isinstance(value.kind, List) or value.text == holder.text:
+        raise reader.refuse(f"a {value.kind} in a slice of a list", node)
+    changed(reader, holder, node)
+    reader.count += 1
+    first, last = f"first{reader.count}", f"last{reader.count}"
+    ends = slice_text(reader, ast.Slice(index.lower, index.upper, None)).split(":")
+    length = f"len({holder.text})"
+    reader.emit(f"{first} = place_of_end({ends[0] or '0'}, {length})")
+    reader.emit(f"{last} = max({first}, place_of_end({ends[1] or length}, {length}))")
+    items = iteration.items_of_value(reader, value, node)
+    reader.emit(f"for _ in range({last} - {first}):", [f"{holder.text}.pop({first})"])
+
+    def put_in(item: Value) -> None:
+        text = widened(reader, holder, reader.once(item), node)
+        reader.emit(f"{holder.text}.insert({first}, {text})", f"{first} += 1")
+
+    iteration.each(reader, items, put_in)
+
+
+def delete(reader: Any, holder: Value, index: ast.expr, node: Any) -> None:
+    """`del holder[index]` of a list or a dict."""
+    if isinstance(index, ast.Slice):
+        raise reader.refuse("del of a slice", node)
+    key = reader.once(reader.expr(index))
+    if isinstance(holder.kind, List):
+        pop(reader, node, holder, key)
+    elif isinstance(holder.kind, Dict):
+        pop_key(reader, node, holder, key)
+    else:
+        raise reader.refuse(f"del of an item of a {holder.kind}", node)
 
 
 def assign_key(reader: Any, holder: Value, key: Value, value: Value, node: Any) -> None:
@@ -242,7 +363,7 @@ def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> No
     key = reader.once(reader.expr(target.slice))
     if isinstance(holder.kind, List):
         place = in_range(reader, reader.index(key, node), f"len({holder.text})", key)
-        old = reader.temp(f"list_item({holder.text}, {place})", holder.kind.elem or INT)
+        old = reader.temp(f"list_item({holder.text}, {place})", content(reader, holder.kind))
         if isinstance(old.kind, List | Set | Dict | Array):
             raise reader.refuse("an element that is changed in place", node)
         value = reader.binary(op, old, reader.expr(node.value), node)
@@ -252,9 +373,9 @@ def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> No
         raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
     text = _key(reader, holder, key, node)
     if text is None:
-        reader.stop()
-    reader.fail_if(f"{text} not in {holder.text}")
-    old = reader.temp(f"{holder.text}[{text}]", holder.kind.value or INT)
+        reader.stop(KeyError)
+    reader.fail_if(f"{text} not in {holder.text}", KeyError)
+    old = reader.temp(f"{holder.text}[{text}]", content(reader, holder.kind, 1))
     if isinstance(old.kind, List | Set | Dict | Array):
         raise reader.refuse("an element that is changed in place", node)
     value = reader.binary(op, old, reader.expr(node.value), node)
@@ -295,11 +416,25 @@ def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
                 reader.emit(f"{out.text} = [{each} for _ in range({reader.index(b, node)}) for x in {a.text}]")
             return out
     if op in ("BitAnd", "BitOr", "BitXor", "Sub") and isinstance(a.kind, Set) and isinstance(b.kind, Set):
-        raise reader.refuse("an operator of sets", node)
+        return _of_sets(reader, op, a, b, node)
     if any(isinstance(value.kind, Struct) for value in (a, b)):
         raise reader.refuse(f"{op} of {a.kind} and {b.kind}", node)
     reader.stop()  # it raises in Python
     raise AssertionError
+
+
+def _of_sets(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
+    """An operator of two sets of numbers of one type."""
+    out = new(reader, node, Set)
+    for each in (a, b):
+        if each.kind.elem is not None:
+            reader.join(out.kind.elem, each.kind.elem, node)
+            out.kind.site.widen(0, each.kind.elem)
+    if any(each.kind.elem != out.kind.elem or each.kind.site.find().vague for each in (a, b)):
+        raise reader.refuse("an operator of sets of several types", node)
+    sign = {"BitAnd": "&", "BitOr": "|", "BitXor": "^", "Sub": "-"}[op]
+    reader.emit(f"{out.text} = {a.text} {sign} {b.text}")
+    return out
 
 
 def _parts(value: Value) -> list[Value]:
@@ -327,8 +462,12 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
         return reader.constant(op == "NotEq", node)
     if isinstance(a.kind, List) and isinstance(b.kind, List) and op in ("Eq", "NotEq"):
         kinds = {a.kind.elem, b.kind.elem} - {None}
-        if len(kinds) == 1 and hashable(next(iter(kinds))) and a.kind == b.kind:
+        elem = next(iter(kinds), None)
+        whole = isinstance(elem, Scalar) and elem.kind in "biu"
+        if len(kinds) == 1 and hashable(elem) and (a.kind == b.kind or (whole and a.kind.elem == b.kind.elem)):
             return reader.temp(f"{a.text} {'==' if op == 'Eq' else '!='} {b.text}", BOOL)
+    if isinstance(a.kind, Set) and isinstance(b.kind, Set) and a.kind.elem == b.kind.elem is not None:
+        return reader.temp(f"{a.text} {SIGNS[op]} {b.text}", BOOL)
     raise reader.refuse(f"a comparison of {a.kind} and {b.kind}", node)
 
 
@@ -400,6 +539,7 @@ def _any_of(reader: Any, value: Value, parts: list[Value], node: Any) -> Value:
 _NOTHING: Callable[[], Value] = lambda: Value(NONE, "0", None)
 
 
+@methods(Deque, "append")
 @methods(List, "append")
 def append(reader: Any, node: Any, holder: Value, value: Value) -> Value:
     """`list.append`."""
@@ -428,25 +568,28 @@ def discard(reader: Any, node: Any, holder: Value, value: Value) -> Value:
 def remove(reader: Any, node: Any, holder: Value, value: Value) -> Value:
     """`set.remove`."""
     text = _key(reader, holder, value, node)
-    reader.fail_if("True" if text is None else f"{text} not in {holder.text}")
+    reader.fail_if("True" if text is None else f"{text} not in {holder.text}", KeyError)
     return discard(reader, node, holder, value)
 
 
 def changed(reader: Any, holder: Value, node: Any) -> None:
-    """The container is changed, which must not be an argument."""
-    if holder.kind.given:
-        raise reader.refuse("it changes an argument", node)
+    """The container is changed, which must not be what examples share, nor a part of an argument."""
+    if holder.kind.given & FIXED:
+        raise reader.refuse("it changes what examples share", node)
+    if holder.kind.given & OWN:
+        reader.program.writes_into(holder.kind)
 
 
+@methods(Deque, "pop")
 @methods(List, "pop")
 def pop(reader: Any, node: Any, holder: Value, index: Value | None = None) -> Value:
     """`list.pop`."""
     changed(reader, holder, node)
-    reader.fail_if(f"len({holder.text}) == 0")
+    reader.fail_if(f"len({holder.text}) == 0", IndexError)
     if index is None or index.constant == -1:
-        return reader.temp(f"{holder.text}.pop()", holder.kind.elem or INT)
+        return reader.temp(f"{holder.text}.pop()", content(reader, holder.kind))
     k = in_range(reader, reader.index(index, node), f"len({holder.text})", index)
-    return reader.temp(f"{holder.text}.pop({k})", holder.kind.elem or INT)
+    return reader.temp(f"{holder.text}.pop({k})", content(reader, holder.kind))
 
 
 @methods(List, "insert")
@@ -457,6 +600,19 @@ def insert(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
     return _NOTHING()
 
 
+@methods(Deque, "popleft")
+def popleft(reader: Any, node: Any, holder: Value) -> Value:
+    """`deque.popleft`."""
+    return pop(reader, node, holder, reader.constant(0, node))
+
+
+@methods(Deque, "appendleft")
+def appendleft(reader: Any, node: Any, holder: Value, value: Value) -> Value:
+    """`deque.appendleft`."""
+    return insert(reader, node, holder, reader.constant(0, node), value)
+
+
+@methods(Deque, "extend")
 @methods(List, "extend")
 def extend(reader: Any, node: Any, holder: Value, values: Value) -> Value:
     """`list.extend`."""
@@ -468,6 +624,7 @@ def extend(reader: Any, node: Any, holder: Value, values: Value) -> Value:
     return _NOTHING()
 
 
+@methods(Deque, "reverse", "clear")
 @methods(List, "reverse", "clear")
 def reverse(reader: Any, node: Any, holder: Value) -> Value:
     """`list.reverse`, `list.clear`."""
@@ -506,7 +663,7 @@ def get(reader: Any, node: Any, holder: Value, key: Value, default: Value | None
     default = reader.once(default)
     return reader.choice(
         f"{text} in {holder.text}",
-        lambda: reader.temp(f"{holder.text}[{text}]", holder.kind.value or INT),
+        lambda: reader.temp(f"{holder.text}[{text}]", content(reader, holder.kind, 1)),
         lambda: default,
         node,
     )
@@ -518,9 +675,9 @@ def pop_key(reader: Any, node: Any, holder: Value, key: Value) -> Value:
     changed(reader, holder, node)
     text = _key(reader, holder, reader.once(key), node)
     if text is None:
-        reader.stop()
-    reader.fail_if(f"{text} not in {holder.text}")
-    return reader.temp(f"{holder.text}.pop({text})", holder.kind.value or INT)
+        reader.stop(KeyError)
+    reader.fail_if(f"{text} not in {holder.text}", KeyError)
+    return reader.temp(f"{holder.text}.pop({text})", content(reader, holder.kind, 1))
 
 
 @methods(Struct, "get")

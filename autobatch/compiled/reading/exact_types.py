@@ -14,17 +14,21 @@ import numpy as np
 __all__ = [
     "BOOL",
     "CONFLICT",
+    "FIXED",
     "FLOAT",
     "INT",
     "NONE",
+    "OWN",
     "STR",
     "TAGS",
     "Array",
+    "Deque",
     "Dict",
     "List",
     "MakingPlace",
     "Maybe",
     "Mismatch",
+    "RandomStream",
     "Range",
     "Scalar",
     "Set",
@@ -39,9 +43,15 @@ __all__ = [
     "join",
     "members",
     "of_dtype",
+    "one_form",
     "sample",
     "union_of",
 ]
+
+
+OWN, FIXED = 1, 2
+"""Whose memory is given: an argument's that is its example's own, or what must not be written into: what all examples
+share, and what compiled code has as a copy where NumPy has a view."""
 
 
 class Mismatch(Exception):  # noqa: N818  # a signal: two types that no variable can hold both of
@@ -81,11 +91,11 @@ class Union:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Array:
-    """An array; `given`: its memory may be that of an argument."""
+    """An array; `given`: whose memory its own may be: bits `OWN` and `FIXED`."""
 
     dtype: str
     ndim: int
-    given: bool = False
+    given: int = 0
 
     def __str__(self) -> str:
         return f"{self.ndim}-d array of {self.dtype}"
@@ -114,14 +124,25 @@ class Tuple:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Struct:
-    """An object with named parts: a dict of string keys, a dataclass or a named tuple that was given."""
+    """An object with named parts: a dict of string keys, a dataclass or a named tuple; `given`: an argument's."""
 
     cls: type
     names: tuple[str, ...]
     items: tuple[Any, ...]
+    given: bool = False
 
     def __str__(self) -> str:
         return self.cls.__name__
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RandomStream:
+    """An `np.random.Generator` of PCG64; `given` as of arrays."""
+
+    given: int = 0
+
+    def __str__(self) -> str:
+        return "generator"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -171,12 +192,14 @@ class MakingPlace:
     """A place that makes containers, and the types of what they hold so far; sites whose containers meet are one.
 
     Attributes:
-        given: the containers are an argument's.
+        given: whether the containers are an argument's, as of arrays.
+        vague: keys are Python's or NumPy's ints, of which it is not known which: they are looked up, never read.
         changes: counts the changes of all sites of a program, so that it is known when there are none.
     """
 
-    def __init__(self, number: int, changes: list[int], size: int = 1, given: bool = False) -> None:
+    def __init__(self, number: int, changes: list[int], size: int = 1, given: int = 0) -> None:
         self.number, self.given, self.changes = number, given, changes
+        self.vague = False
         self.items: list[Any] = [None] * size
         self.parent: MakingPlace | None = None
         self.container: Any = None  # the type of what it makes
@@ -203,7 +226,8 @@ class MakingPlace:
             return
         two.parent = one
         one.changes[0] += 1
-        one.given = one.given or two.given
+        one.given |= two.given
+        one.vague |= two.vague
         for place, kind in enumerate(two.items):
             if kind is not None:
                 one.widen(place, kind)
@@ -228,12 +252,16 @@ class _Container:
         return self.site.find().items[0]
 
     @property
-    def given(self) -> bool:
+    def given(self) -> int:
         return self.site.find().given
 
 
 class List(_Container):
     """A list of elements of one type."""
+
+
+class Deque(List):
+    """A deque of elements of one type: a list with more methods."""
 
 
 class Set(_Container):
@@ -304,22 +332,31 @@ def join(a: Type, b: Type) -> Type:
         if isinstance(inner, Array | Text | Tuple | Struct | _Container):
             return Maybe(inner)
     if isinstance(a, Array) and isinstance(b, Array) and (a.dtype, a.ndim) == (b.dtype, b.ndim):
-        return Array(a.dtype, a.ndim, a.given or b.given)
+        return Array(a.dtype, a.ndim, a.given | b.given)
+    if isinstance(a, RandomStream) and isinstance(b, RandomStream):
+        return RandomStream(a.given | b.given)
     if isinstance(a, Tuple) and isinstance(b, Tuple) and len(a.items) == len(b.items):
         return Tuple(tuple(map(join, a.items, b.items)))
     if isinstance(a, Struct) and isinstance(b, Struct) and (a.cls, a.names) == (b.cls, b.names):
-        return Struct(a.cls, a.names, tuple(map(join, a.items, b.items)))
+        return Struct(a.cls, a.names, tuple(map(join, a.items, b.items)), a.given or b.given)
     if isinstance(a, _Container) and type(a) is type(b):
         a.site.merge(b.site)
         return a
     raise Mismatch(f"{a} and {b}")
 
 
+def one_form(kind: Type) -> Type:
+    """A key with Python's int in place of one that may be Python's or NumPy's: they are equal, and hash equally."""
+    if isinstance(kind, Tuple):
+        return Tuple(tuple(map(one_form, kind.items)))
+    return INT if isinstance(kind, Union) and all(each.name == "int64" for each in kind.scalars) else kind
+
+
 def contains_given(kind: Type) -> bool:
     """Whether a value of this type may share memory with an argument."""
     if isinstance(kind, Array | _Container):
         inner = [] if isinstance(kind, Array) else kind.site.find().items
-        return kind.given or any(contains_given(item) for item in inner)
+        return bool(kind.given) or any(contains_given(item) for item in inner)
     if isinstance(kind, Tuple | Struct):
         return any(contains_given(item) for item in kind.items)
     return isinstance(kind, Maybe) and contains_given(kind.inner)

@@ -1,13 +1,16 @@
 """Expressions: each gives a `Value`, and writes what computes it, in Python's order."""
 
 import ast
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.reading import arrays, builtin_calls, containers, iteration, numpy_calls
-from autobatch.compiled.reading.calls import CALLS, METHODS, call_function
+from autobatch.compiled.functions import builtin_calls, numpy_calls, random_calls, written_arrays
+from autobatch.compiled.plain_classes import is_plain
+from autobatch.compiled.reading import arrays, cases, containers, iteration, local_functions
+from autobatch.compiled.reading.calls import call_function
 from autobatch.compiled.reading.exact_types import (
     BOOL,
     INT,
@@ -16,7 +19,6 @@ from autobatch.compiled.reading.exact_types import (
     Dict,
     List,
     Maybe,
-    Range,
     Scalar,
     Set,
     Static,
@@ -28,7 +30,6 @@ from autobatch.compiled.reading.exact_types import (
 )
 from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert, joined_reach
 from autobatch.compiled.reading.number_operators import (
-    OPERATORS,
     arithmetic,
     compare,
     lift,
@@ -42,7 +43,7 @@ from autobatch.compiled.reading.statement_reader import StatementReader
 
 __all__ = ["ExpressionReader", "read_function"]
 
-_TABLES = builtin_calls, numpy_calls  # which fill `CALLS` and `METHODS`
+_TABLES = builtin_calls, numpy_calls, random_calls, written_arrays  # which fill `CALLS` and `METHODS`
 
 
 class ExpressionReader(StatementReader):
@@ -56,7 +57,16 @@ class ExpressionReader(StatementReader):
 
     def exprs(self, nodes: Sequence[ast.expr]) -> list[Value]:
         """The values of several expressions. A name that a later one could bind again is held."""
-        return [self.held_before(self.expr(node), node, *nodes[place + 1 :]) for place, node in enumerate(nodes)]
+        out: list[Value] = []
+        for place, node in enumerate(nodes):
+            if not isinstance(node, ast.Starred):
+                out.append(self.held_before(self.expr(node), node, *nodes[place + 1 :]))
+                continue
+            value = self.once(self.expr(node.value))
+            if not isinstance(value.kind, Tuple):
+                raise self.refuse(f"* of a {value.kind}", node)
+            out += value.parts or [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
+        return out
 
     def truth(self, value: Value, node: Any) -> str:
         kind = value.kind
@@ -85,11 +95,11 @@ class ExpressionReader(StatementReader):
         return self.constant(node.value, node)
 
     def on_tuple(self, node: ast.Tuple) -> Value:
-        if any(isinstance(each, ast.Starred) for each in node.elts):
-            raise self.refuse("a tuple with * in it", node)
         return self.tuple_of(self.exprs(node.elts))
 
     def on_list(self, node: ast.List) -> Value:
+        if any(isinstance(each, ast.Starred) for each in node.elts):
+            return containers.literal_with_star(self, node)
         return containers.literal(self, node, self.exprs(node.elts), List)
 
     def on_set(self, node: ast.Set) -> Value:
@@ -103,6 +113,9 @@ class ExpressionReader(StatementReader):
 
     def on_setcomp(self, node: ast.SetComp) -> Value:
         return containers.comprehension(self, node, Set)
+
+    def on_dictcomp(self, node: ast.DictComp) -> Value:
+        return containers.dict_comprehension(self, node)
 
     def on_generatorexp(self, node: ast.GeneratorExp) -> Value:
         raise self.refuse("a generator that is not read at once", node)
@@ -311,6 +324,8 @@ class ExpressionReader(StatementReader):
             return self._is(a, b, op == "Is", node)
         if all(isinstance(value.kind, Scalar | Union) for value in (a, b)):
             return lift(self, lambda x, y: compare(self, op, x, y), a, b)
+        if op in ("Eq", "NotEq") and all(isinstance(value.constant, np.dtype | type) for value in (a, b)):
+            return self.constant((a.constant == b.constant) == (op == "Eq"), node)
         if any(isinstance(value.kind, Array) for value in (a, b)):
             return arrays.operator(self, op, a, b, node)
         return containers.compared(self, op, a, b, node)
@@ -364,6 +379,53 @@ class ExpressionReader(StatementReader):
     def on_call(self, node: ast.Call) -> Value:
         return call_function(self, node)
 
+    def key_of(self, holder: Value, key: Value, node: Any) -> str:
+        """A key as a dict of this function's holds it, which holds such keys from now on."""
+        return containers.widened(self, holder, key, node)
+
+    def put_key(self, holder: Value, key: Value, value: Value, node: Any) -> None:
+        """`holder[key] = value`."""
+        containers.assign_key(self, holder, key, value, node)
+
+    def makes_plainly(self, cls: type) -> bool:
+        """Whether objects of a class are their parts."""
+        is_one = dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+        return is_one and is_plain(cls)
+
+    def struct_of(self, cls: type, names: Sequence[str], values: Sequence[Value], node: Any) -> Value:
+        """An object of named parts."""
+        return containers.struct_of(self, cls, names, values, node)
+
+    # --- statements and functions within
+
+    def on_try(self, node: ast.Try) -> None:
+        cases.try_statement(self, node)
+
+    def on_match(self, node: ast.Match) -> None:
+        cases.match_statement(self, node)
+
+    def on_with(self, node: ast.With) -> None:
+        for item in node.items:  # what floats set a flag of is Python's to warn of, or not
+            called = item.context_expr.func if isinstance(item.context_expr, ast.Call) else None
+            if called is None or self.expr(called).constant is not np.errstate or item.optional_vars is not None:
+                raise self.refuse("a `with` block", node)
+            given = item.context_expr.keywords  # type: ignore[attr-defined]
+            if any(word.arg in ("all", "under") and self.expr(word.value).constant != "ignore" for word in given):
+                raise self.refuse("a `with` block that asks for underflow to be reported", node)
+        self.block(node.body)
+
+    def on_delete(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            if not isinstance(target, ast.Subscript):
+                raise self.refuse("del of a name", node)
+            containers.delete(self, self.held(self.expr(target.value)), target.slice, node)
+
+    def on_functiondef(self, node: ast.FunctionDef) -> None:
+        self.assign(node.name, local_functions.define(self, node))
+
+    def on_lambda(self, node: ast.Lambda) -> Value:
+        return local_functions.define(self, node)
+
     # --- stores
 
     def store(self, target: ast.expr, value: Value) -> None:
@@ -372,7 +434,8 @@ class ExpressionReader(StatementReader):
                 self.assign(name, value)
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
                 if any(isinstance(each, ast.Starred) for each in targets):
-                    raise self.refuse("* in what is assigned to", target)
+                    containers.unpack_with_star(self, value, targets, target)
+                    return
                 for each, part in zip(targets, self.parts(value, len(targets), target), strict=True):
                     self.store(each, part)
             case ast.Subscript():
@@ -397,7 +460,7 @@ class ExpressionReader(StatementReader):
             return [self.temp(f"{value.text}[{i}]", item) for i, item in enumerate(kind.items)]
         if isinstance(kind, List):
             self.fail_if(f"len({value.text}) != {count}")
-            return [self.temp(f"{value.text}[{i}]", kind.elem or INT) for i in range(count)]
+            return [self.temp(f"{value.text}[{i}]", iteration.content(self, kind)) for i in range(count)]
         if isinstance(kind, Array) and kind.ndim:
             self.fail_if(f"{value.text}.shape[0] != {count}")
             return [arrays.row(self, value, str(i)) for i in range(count)]
@@ -439,6 +502,3 @@ class ExpressionReader(StatementReader):
 def read_function(program: SourceProgram, instance: Instance) -> None:
     """Read a function for the types of an instance, and write it."""
     ExpressionReader(program, instance).whole()
-
-
-_ = (OPERATORS, CALLS, METHODS, Range)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.compiled.reading import arrays
-from autobatch.compiled.reading.exact_types import INT, STR, Array, Dict, List, Range, Static, Text, Tuple
+from autobatch.compiled.reading.calls import ITERATORS, call_values
+from autobatch.compiled.reading.exact_types import INT, STR, Array, Dict, List, Range, Static, Text, Tuple, Type
 from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Reach, Value, convert, reach_of
 from autobatch.compiled.reading.source_program import Inline
 
-__all__ = ["Iterated", "character", "each", "for_each", "items_of", "over_items", "scoped_loops"]
+__all__ = ["Iterated", "character", "content", "each", "for_each", "items_of", "over_items", "scoped_loops"]
 
 
 @dataclasses.dataclass
@@ -68,7 +69,7 @@ def items_of(reader: Any, node: ast.expr) -> Iterated:
 
 def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
     """`range`, `enumerate`, `zip`, `reversed` and the views of a dict, which are iterated over without being made."""
-    if isinstance(node.func, ast.Attribute):
+    if isinstance(node.func, ast.Attribute) and not isinstance(reader.expr(node.func.value).kind, Static):
         if node.func.attr not in ("items", "keys", "values") or node.args:
             return None
         holder = reader.expr(node.func.value)
@@ -76,7 +77,7 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
             raise reader.refuse(f"{node.func.attr} of a {holder.kind}", node)
         return dict_items(reader, reader.held(holder), node.func.attr)
     function = reader.expr(node.func)
-    called = function.kind.value if isinstance(function.kind, Static) else None
+    called: Any = function.kind.value if isinstance(function.kind, Static) else None
     if any(isinstance(arg, ast.Starred) for arg in node.args):
         return None
     words = {word.arg: word.value for word in node.keywords}
@@ -96,8 +97,11 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
             return reader.tuple_of([place, inner.get(k)])
 
         return Iterated(inner.length, numbered, inner.changes)
-    if called is zip and not words:
+    if called is zip and set(words) <= {"strict"}:
         parts = [items_of(reader, arg) for arg in node.args]
+        if "strict" in words and reader.expr(words["strict"]).constant is not False:
+            for part in parts[1:]:  # what is done before it raises is Python's to do
+                reader.fail_if(f"{part.length} != {parts[0].length}")
         if not parts:
             return Iterated("0", lambda k: reader.tuple_of([]))
         length = parts[0].length if len(parts) == 1 else f"min({', '.join(part.length for part in parts)})"
@@ -105,6 +109,20 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
         if not changes:
             length = reader.temp(length, INT).text
         return Iterated(length, lambda k: reader.tuple_of([part.get(k) for part in parts]), changes)
+    if called is map and len(node.args) >= 2 and not words:
+        mapped = reader.expr(node.args[0])
+        if not isinstance(mapped.kind, Static):
+            raise reader.refuse(f"a call of a {mapped.kind}", node)
+        parts = [items_of(reader, arg) for arg in node.args[1:]]
+        length = parts[0].length if len(parts) == 1 else f"min({', '.join(part.length for part in parts)})"
+        return Iterated(
+            length,
+            lambda k: call_values(reader, node, mapped.kind.value, [reader.once(part.get(k)) for part in parts]),
+            any(part.changes for part in parts),
+        )
+    if called in ITERATORS:
+        made = ITERATORS[called](reader, node, *reader.exprs(node.args))
+        return items_of_value(reader, reader.once(made), node)
     if called is reversed and len(node.args) == 1 and not words:
         inner = items_of(reader, node.args[0])
         length = reader.temp(inner.length, INT, reach=LENGTH).text
@@ -141,6 +159,16 @@ def range_items(reader: Any, args: Sequence[Value], node: Any) -> Iterated:
     return Iterated(counted, get, False, f"for @ in {written}:", take)
 
 
+def content(reader: Any, kind: Type, place: int = 0) -> Type:
+    """The type of what a container holds. Where nothing has ever been put into one, nothing can be read."""
+    found = kind.site.find().items[place]
+    if place == 0 and kind.site.find().vague:
+        raise reader.refuse(f"{kind} whose keys are Python's or NumPy's, and are read")
+    if found is None:
+        reader.stop()
+    return found
+
+
 def items_of_value(reader: Any, value: Value, node: Any) -> Iterated:
     """The items of a list, tuple, string, array, set or dict."""
     kind = value.kind
@@ -148,7 +176,7 @@ def items_of_value(reader: Any, value: Value, node: Any) -> Iterated:
         case List():
             return Iterated(
                 f"len({value.text})",
-                lambda k: reader.temp(f"list_item({value.text}, {k})", kind.elem or INT),
+                lambda k: reader.temp(f"list_item({value.text}, {k})", content(reader, kind)),
                 changes=True,
             )
         case Array() if kind.ndim:
@@ -181,14 +209,13 @@ def items_of_value(reader: Any, value: Value, node: Any) -> Iterated:
 def dict_items(reader: Any, value: Value, view: str) -> Iterated:
     """The keys, values or items of a dict, in the order of their insertion."""
     kind = value.kind
-    key, held = kind.elem or INT, kind.value or INT
 
     def both(k: str) -> Value:
-        first = reader.temp(f"{k}[0]", key)
-        return reader.tuple_of([first, reader.temp(f"{k}[1]", held)])
+        first = reader.temp(f"{k}[0]", content(reader, kind))
+        return reader.tuple_of([first, reader.temp(f"{k}[1]", content(reader, kind, 1))])
 
     def one(k: str) -> Value:
-        return reader.temp(k, held if view == "values" else key)
+        return reader.temp(k, content(reader, kind, 1 if view == "values" else 0))
 
     def never(k: str) -> Value:
         raise reader.refuse("a dict that is looped over together with something else")

@@ -13,9 +13,11 @@ from autobatch.compiled.reading.exact_types import (
     Dict,
     List,
     Maybe,
+    RandomStream,
     Range,
     Scalar,
     Set,
+    Static,
     Struct,
     Text,
     Tuple,
@@ -115,6 +117,8 @@ def rep(kind: Type) -> str:
             return f"A{kind.ndim}{kind.dtype}"
         case Text():
             return "S"
+        case RandomStream():
+            return "A1uint64"
         case Tuple() | Struct():
             return f"T{len(kind.items)}_{'_'.join(map(rep, kind.items))}_"
         case Range():
@@ -125,7 +129,7 @@ def rep(kind: Type) -> str:
             return f"{type(kind).__name__}{kind.site.find().number}"
         case None:
             return "int64"
-    return f"X{id(kind)}"
+    return f"X{id(kind.value) if isinstance(kind, Static) else id(kind)}"
 
 
 def dummy(kind: Type) -> str:
@@ -141,6 +145,8 @@ def dummy(kind: Type) -> str:
             return f"np.empty(({'0, ' * kind.ndim}), np.{kind.dtype})"
         case Text():
             return "np.empty(0, np.int32)"
+        case RandomStream():
+            return "np.zeros(6, np.uint64)"
         case Tuple() | Struct():
             return f"({''.join(dummy(item) + ', ' for item in kind.items)})"
         case Range():

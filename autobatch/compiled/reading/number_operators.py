@@ -30,6 +30,7 @@ from autobatch.compiled.reading.source_program import Lines
 __all__ = [
     "COMPARISONS",
     "OPERATORS",
+    "SIGNS",
     "arithmetic",
     "as_int",
     "cast",
@@ -53,7 +54,7 @@ COMPARISONS = {
     "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt,
     "GtE": operator.ge,
 }  # fmt: skip
-_SIGNS = {"Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
+SIGNS = {"Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
 _GUARDED = {"Add": "add", "Sub": "subtract", "Mult": "multiply"}
 _PLAIN = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "BitAnd": "&", "BitOr": "|", "BitXor": "^"}
 _EXACT = 2**53  # ints up to here are floats
@@ -149,14 +150,14 @@ def twins(reader: Any, op: str, a: Value, b: Value) -> Value | None:
 
 def quick_compare(reader: Any, op: str, a: Value, b: Value) -> str | None:
     """Whether a comparison holds, where both are of one machine type, and only their Python type may be in doubt."""
-    if op not in _SIGNS or not all(isinstance(value.kind, Scalar | Union) for value in (a, b)):
+    if op not in SIGNS or not all(isinstance(value.kind, Scalar | Union) for value in (a, b)):
         return None
     if not any(isinstance(value.kind, Union) for value in (a, b)):
         return None
     one, two = payload(a), payload(b)
     if one is None or two is None or one.kind != two.kind:
         return None
-    return reader.temp(f"{one.text} {_SIGNS[op]} {two.text}", BOOL).text
+    return reader.temp(f"{one.text} {SIGNS[op]} {two.text}", BOOL).text
 
 
 def as_int(value: Value) -> str:
@@ -211,12 +212,12 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
                 if value.kind == INT and not value.small:
                     reader.fail_if(f"{value.text} > {_EXACT} or {value.text} < -{_EXACT}")
         if b.constant is NO_CONSTANT or not b.constant:
-            reader.fail_if(f"{y} == 0")
+            reader.fail_if(f"{y} == 0", ZeroDivisionError)
     if op in ("FloorDiv", "Mod"):
         if kind.name != "float64":
             raise reader.refuse(f"{op} of {kind}")
         if b.constant is NO_CONSTANT or not b.constant:
-            reader.fail_if(f"{y} == 0")
+            reader.fail_if(f"{y} == 0", ZeroDivisionError if kind.python else None)
         return reader.temp(f"{'floor_divide' if op == 'FloorDiv' else 'modulo'}({x}, {y})", kind)
     if op == "Pow" and kind.name == "float64" and b.constant is not NO_CONSTANT and b.constant == 2:
         return reader.temp(f"squared({x})", kind)
@@ -259,7 +260,7 @@ def _integers(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
     x, y = as_int(a), as_int(b)
     if op in ("FloorDiv", "Mod"):
         if b.constant is NO_CONSTANT or b.constant in (0, -1):
-            reader.fail_if(f"{y} == 0")
+            reader.fail_if(f"{y} == 0", ZeroDivisionError if kind.python else None)
             reader.fail_if(f"{y} == -1 and {x} == -9223372036854775808")
         text = f"{x} {'//' if op == 'FloorDiv' else '%'} {y}"
     elif op in ("LShift", "RShift"):
@@ -305,7 +306,7 @@ def compare(reader: Any, op: str, a: Value, b: Value) -> Value:
     if a.constant is not NO_CONSTANT and b.constant is not NO_CONSTANT and a.kind.python and b.kind.python:
         return reader.constant(COMPARISONS[op](a.constant, b.constant), None)
     kind = BOOL if a.kind.python and b.kind.python else Scalar("bool", False)
-    sign = _SIGNS[op]
+    sign = SIGNS[op]
     floats = [value.kind.kind == "f" for value in (a, b)]
     if not any(floats):
         return reader.temp(f"{as_int(a)} {sign} {as_int(b)}", kind)
@@ -343,5 +344,5 @@ def in_range(reader: Any, index: str, length: str, value: Value, signed: bool = 
     out = reader.temp(f"uint64({index})", INT)
     if value.reach.low is None or value.reach.low < 0:
         reader.emit(f"if {index} < 0:", [f"{out.text} = uint64({index} + {length})"])
-    reader.fail_if(f"{out.text} >= uint64({length})")
+    reader.fail_if(f"{out.text} >= uint64({length})", IndexError)
     return f"int64({out.text})" if signed else out.text

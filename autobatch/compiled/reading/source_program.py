@@ -6,24 +6,27 @@ import types as python_types
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from autobatch.compiled.reading.exact_types import (
     FLOAT,
+    Array,
+    Dict,
+    List,
     MakingPlace,
-    Mismatch,
-    Static,
+    RandomStream,
+    Set,
+    Struct,
+    Tuple,
     Type,
     is_number,
     join,
     members,
     union_of,
 )
-from autobatch.compiled.reading.machine import Value, constructor, convert, dummy, rep
+from autobatch.compiled.reading.machine import constructor, rep
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.source import NoSourceError, own_tree
 
-__all__ = ["Captured", "Inline", "Instance", "Lines", "SourceProgram", "Unreadable"]
+__all__ = ["Captured", "Inline", "Instance", "Lines", "SourceProgram", "Unreadable", "flat", "joined_results"]
 
 _PASSES = 40
 _INSTANCES = 60
@@ -64,6 +67,9 @@ class Instance:
     """A function for arguments of certain types.
 
     Attributes:
+        local: what is known of it as a function made in another; outer: the variables of the functions around it that
+            are given to it, with their types; binds: those that it gives back beside its result.
+        raised: the exceptions that it says it has raised; the example of any other is Python's.
         variables: the types of the variables of its text; lines: the user's lines that they were written for.
     """
 
@@ -71,7 +77,11 @@ class Instance:
     function: python_types.FunctionType
     kinds: tuple[Type, ...]
     jitted: bool = False
+    local: Any = None
+    outer: tuple[tuple[str, Type], ...] = ()
+    binds: tuple[str, ...] = ()
     result: Type = None
+    raised: list[Any] = dataclasses.field(default_factory=list)
     text: str = ""
     recursive: bool = False
     open: bool = False
@@ -98,13 +108,40 @@ class SourceProgram:
         self.ufuncs: list[tuple[Any, str]] = []
         self.approximate = False
         self.scopes = 0
+        self.errors: list[Any] = []
+        self.writes: list[Type] = []
+        self.local_functions: dict[int, Any] = {}
+        self.memos: dict[str, tuple[Any, Type]] = {}
         self.trees: dict[Any, ast.FunctionDef] = {}
 
-    def site(self, key: Any, size: int = 1, given: bool = False) -> MakingPlace:
+    def site(self, key: Any, size: int = 1, given: int = 0) -> MakingPlace:
         """The site of this key."""
         if key not in self.sites:
             self.sites[key] = MakingPlace(len(self.sites), self.changes, size, given)
         return self.sites[key]
+
+    def writes_into(self, kind: Type) -> None:
+        """An argument of this type that is its example's own is changed."""
+        if not self.changes_what(kind):
+            self.writes.append(kind)
+            self.changes[0] += 1
+
+    def changes_what(self, kind: Type) -> bool:
+        """Whether arguments like this one may be changed: arrays of its dtype, containers of its place."""
+        if isinstance(kind, RandomStream):
+            return any(isinstance(each, RandomStream) for each in self.writes)
+        if isinstance(kind, Array):
+            return any(isinstance(each, Array) and each.dtype == kind.dtype for each in self.writes)
+        return kind in self.writes
+
+    def error_number(self, instance: Instance | None, error: type[BaseException]) -> int:
+        """What a function returns in place of 1 where it raises this; from now on, `instance` may."""
+        if error not in self.errors:
+            self.errors.append(error)
+        if instance is not None and error not in instance.raised:
+            instance.raised.append(error)
+            self.changes[0] += 1
+        return 2 + self.errors.index(error)
 
     def tree(self, function: python_types.FunctionType) -> ast.FunctionDef:
         """The syntax of a function, annotated with what is live.
@@ -118,18 +155,24 @@ class SourceProgram:
                 tree = own_tree(function)
             except NoSourceError as error:
                 raise Unreadable(str(error)) from None
-            annotate(tree)
+            annotate(tree, anywhere=True)
             self.trees[code] = tree
         return self.trees[code]
 
-    def call(self, function: python_types.FunctionType, kinds: tuple[Type, ...], jitted: bool = False) -> Instance:
+    def call(
+        self, function: python_types.FunctionType, kinds: tuple[Type, ...], jitted: bool = False, local: Any = None,
+        outer: tuple[tuple[str, Type], ...] = (), binds: tuple[str, ...] = (),
+    ) -> Instance:  # fmt: skip
         """The instance of a function for these types, read in this pass; its result may not be known yet."""
-        key = (id(function), tuple(map(rep, kinds)), kinds, jitted)
+        key = (id(function), tuple(map(rep, kinds)), kinds, jitted, tuple(rep(kind) for _, kind in outer), outer)
         instance = self.instances.get(key)
+        if instance is None:
+            instance = self._met(function, (*kinds, *(kind for _, kind in outer)), jitted)
         if instance is None:
             if len(self.instances) >= _INSTANCES:
                 raise Unreadable(f"{function.__qualname__} is called with ever other types")
-            instance = Instance(f"f{len(self.instances)}_{_plain(function.__name__)}", function, kinds, jitted)
+            name = f"f{len(self.instances)}_{_plain(function.__name__)}"
+            instance = Instance(name, function, kinds, jitted, local, outer, binds)
             self.instances[key] = instance
         if instance.open:
             instance.recursive = True
@@ -141,6 +184,21 @@ class SourceProgram:
                 instance.open = False
             self.done.add(instance)
         return instance
+
+    def _met(self, function: python_types.FunctionType, kinds: tuple[Type, ...], jitted: bool) -> Instance | None:
+        """The call that is being read of the same function, if types differ in where containers were made alone.
+
+        A recursion that makes lists for itself would else be another function at each depth.
+        """
+        for instance in self.instances.values():
+            own = (*instance.kinds, *(kind for _, kind in instance.outer))
+            alike = instance.open and instance.function is function and instance.jitted == jitted
+            if alike and len(own) == len(kinds) and list(map(_form, own)) == list(map(_form, kinds)):
+                for one, two in zip(own, kinds, strict=True):
+                    join(one, two)
+                if own == kinds:
+                    return instance
+        return None
 
     def settle(self, function: python_types.FunctionType, kinds: tuple[Type, ...]) -> Instance:
         """Read until nothing changes.
@@ -168,11 +226,24 @@ class SourceProgram:
         sites = [site for site in self.sites.values() if site.find() is site and site.container is not None]
         return "".join(constructor(site.container(site)) + "\n" for site in sites)
 
+    def extra(self) -> str:
+        """The arguments that all functions have: arrays from outside, and the memos of functions of modules."""
+        return "".join(f", {name}" for name in (*self.captured, *self.memos))
+
     def text(self) -> str:
         """All functions, without those that read examples and keep results."""
-        extra = "".join(f", {name}" for name in self.captured)
+        extra = self.extra()
         made = [instance.text for instance in self.instances.values() if instance in self.done]
         return self.makers() + "\n".join(made).replace("@extra@", extra)
+
+
+def _form(kind: Type) -> str:
+    """A type as text, without where its containers were made."""
+    if isinstance(kind, List | Set | Dict):
+        return f"{type(kind).__name__}[{', '.join(_form(item) for item in kind.site.find().items)}]"
+    if isinstance(kind, Tuple | Struct):
+        return f"({', '.join(map(_form, kind.items))})"
+    return rep(kind)
 
 
 def _plain(name: str) -> str:
@@ -197,7 +268,3 @@ def flat(lines: Lines, depth: int = 0) -> list[str]:
     for line in lines:
         out += flat(line, depth + 1) if isinstance(line, list) else ["    " * depth + line]
     return out
-
-
-__all__ += ["flat", "joined_results"]
-_ = (np, Mismatch, Static, Value, convert, dummy)

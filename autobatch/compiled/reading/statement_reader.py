@@ -7,6 +7,7 @@ it is refused. One that may be unbound has a flag beside it.
 
 import ast
 import builtins
+import contextlib
 import dataclasses
 import functools
 import re
@@ -18,6 +19,7 @@ import numpy as np
 
 from autobatch.compiled.reading.exact_types import (
     CONFLICT,
+    FIXED,
     NONE,
     STR,
     Array,
@@ -57,7 +59,8 @@ from autobatch.core.op import is_boxed
 
 __all__ = ["FAIL", "StatementReader", "Stop"]
 
-FAIL = "return @fail@"
+FAIL = "return 0, @dummy@"
+"""Leaves the example to Python. A function returns 1 and its value, 0, or the number of the exception it raises."""
 
 
 class Stop(Exception):  # noqa: N818  # a signal: nothing after this runs
@@ -82,6 +85,33 @@ class _Loop:
 
     breaks: list[tuple[Lines, Env]] = dataclasses.field(default_factory=list)
     continues: list[tuple[Lines, Env]] = dataclasses.field(default_factory=list)
+    left_by_raise: bool = False
+
+
+@dataclasses.dataclass
+class Handlers:
+    """The handlers of a `try` whose body is being read.
+
+    Attributes:
+        classes: what each catches; None where that is not known, or the handler looks at the exception.
+        depth: how many loops are around the `try`, with the loop of one turn that its body is written in.
+        first: the value of `leave` that says that the first of them runs.
+        jumps: where the body goes to one: the handler, the place for lines, the variables there.
+    """
+
+    classes: list[Any]
+    depth: int
+    first: int
+    jumps: list[tuple[int, Lines, Env]] = dataclasses.field(default_factory=list)
+
+    def which(self, error: type[BaseException]) -> int | None:
+        """The handler that catches an exception; -1 if that cannot be told, None if none does."""
+        for number, classes in enumerate(self.classes):
+            if classes is None:
+                return -1
+            if issubclass(error, classes):
+                return number
+        return None
 
 
 class StatementReader:
@@ -99,10 +129,14 @@ class StatementReader:
         self.lines: Lines = []
         self.names: dict[tuple[str, str], str] = {}
         self.count = 0
-        self.loops: list[_Loop] = []
+        self.loops: list[_Loop | None] = []  # None: the body of a `try`, which is a loop of one turn
+        self.handlers: list[Handlers] = []
         self.returns: list[tuple[Lines, Value]] = []
         self.heads: dict[Any, Env] = {}
-        self.locals = set(instance.function.__code__.co_varnames) | set(instance.function.__code__.co_cellvars)
+        code = instance.function.__code__
+        self.own_names = frozenset((*code.co_varnames, *code.co_cellvars))
+        self.locals = set(self.own_names)
+        self.kept = frozenset(name for name, _ in instance.outer)  # which others read once it has returned
         self.node: Any = self.tree
 
     # --- writing
@@ -124,14 +158,50 @@ class StatementReader:
         self.instance.variables[name] = kind
         self.instance.lines[name] = getattr(self.node, "lineno", 0)
 
-    def fail_if(self, condition: str) -> None:
-        """Leave the example to Python where this holds."""
-        self.emit(f"if {condition}:", [FAIL])
+    def fail_if(self, condition: str, error: type[BaseException] | None = None) -> None:
+        """Leave the example to Python where this holds.
 
-    def stop(self) -> None:
+        Args:
+            error: what Python raises there for sure; a handler of the function's runs if there is one.
+        """
+        self.emit(f"if {condition}:", self._leaving(error))
+
+    def stop(self, error: type[BaseException] | None = None) -> None:
         """Leave the example to Python here, always."""
-        self.emit(FAIL)
+        self.emit(*self._leaving(error))
         raise Stop
+
+    def _leaving(self, error: type[BaseException] | None) -> Lines:
+        """What is done where this is raised."""
+        if error is None or self.instance.binds:  # what it has bound would be lost
+            return [FAIL]
+        assert self.env is not None
+        for handlers in reversed(self.handlers):
+            which = handlers.which(error)
+            if which == -1:
+                return [FAIL]
+            if which is not None:
+                place: Lines = []
+                handlers.jumps.append((which, place, dict(self.env)))
+                for loop in self.loops[handlers.depth :]:
+                    if loop is not None:
+                        loop.left_by_raise = True
+                return [Inline(place), f"leave = {handlers.first + which}", "break"]
+        return [f"return {self.program.error_number(self.instance, error)}, @dummy@"]
+
+    def pass_on(self, code: str, raised: Sequence[type[BaseException]]) -> None:
+        """After a call: what it raised is caught here, or leaves this function, too."""
+        if any(handlers.which(error) is not None for handlers in self.handlers for error in raised):
+            for error in raised:
+                self.fail_if(f"{code} == {self.program.error_number(None, error)}", error)
+            self.fail_if(f"{code} != 1")
+            return
+        if self.instance.binds:
+            self.fail_if(f"{code} != 1")
+            return
+        for error in raised:
+            self.program.error_number(self.instance, error)
+        self.emit(f"if {code} != 1:", [f"return {code}, @dummy@"])
 
     def refuse(self, why: str, node: Any = None) -> Unreadable:
         """What to raise where there is no compiled form, with the user's line."""
@@ -201,13 +271,14 @@ class StatementReader:
                 self.fail_if(f"not {text}[0]")
                 return self.temp(f"{text}[1]", known.kind.inner)
             return Value(known.kind, text, reach=known.reach)
-        if name in self.locals:
+        local = self.instance.local
+        if name in self.locals or (local is not None and name in local.around):
             self.stop()  # it is unbound, whichever way led here
         return self.outside(name, node)
 
     def outside(self, name: str, node: Any) -> Value:
         """A name of the function's closure, its module or Python."""
-        function = self.function
+        function = self.instance.local.outer if self.instance.local is not None else self.function
         free = function.__code__.co_freevars
         if name in free:
             cell = function.__closure__[free.index(name)]  # type: ignore[index]
@@ -250,7 +321,7 @@ class StatementReader:
     def captured(self, found: np.ndarray, read: Any, name: str, node: Any) -> Value:
         """An array from outside."""
         try:
-            kind = Array(of_dtype(found.dtype).name, found.ndim, True)
+            kind = Array(of_dtype(found.dtype).name, found.ndim, FIXED)
         except Mismatch as error:
             raise self.refuse(f"{name} holds {error}", node) from None
         for text, known in self.program.captured.items():
@@ -281,7 +352,7 @@ class StatementReader:
             case int():
                 if not -(2**63) < found < 2**63:
                     raise self.refuse("an int of more than 64 bits", node)
-                return Value(Scalar("int64", True), f"({found})", int(found), reach_of(found))
+                return Value(Scalar("int64", True), f"int64({found})", int(found), reach_of(found))
             case float():
                 return Value(Scalar("float64", True), _float(found), found)
             case str():
@@ -311,7 +382,7 @@ class StatementReader:
             return None
         out: Env = {}
         for name in {name for _, env in ends for name in env}:
-            if live is not None and name not in live and "." not in name:
+            if live is not None and name not in live and "." not in name and name not in self.kept:
                 continue
             kind, maybe = None, any(name not in env or env[name].maybe_unbound for _, env in ends)
             try:
@@ -359,6 +430,8 @@ class StatementReader:
                 self.statement(node)
             except Stop:
                 self.env = None
+            except Mismatch as error:
+                raise self.refuse(str(error), node) from None
 
     def arm(self, body: Any, env: Env | None) -> tuple[Lines, Env | None]:
         """What statements, or a function, write from these variables, and the variables after it."""
@@ -406,10 +479,12 @@ class StatementReader:
             self.expr(node.value)
 
     def on_assert(self, node: ast.Assert) -> None:
-        self.fail_if(f"not {self.condition(node.test).text}")
+        self.fail_if(f"not {self.condition(node.test).text}", AssertionError)
 
     def on_raise(self, node: ast.Raise) -> None:
-        self.stop()
+        name = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        found = self.expr(name).constant if isinstance(name, ast.Name | ast.Attribute) and node.cause is None else None
+        self.stop(found if isinstance(found, type) and issubclass(found, Exception) else None)
 
     def on_assign(self, node: ast.Assign) -> None:
         value = self.expr(node.value)
@@ -440,6 +515,12 @@ class StatementReader:
             value = self.read(node.value.id, node.value, whole=True)
         else:
             value = Value(NONE, "0", None) if node.value is None else self.expr(node.value)
+        self.give(value, node)
+
+    def give(self, value: Value, node: Any) -> None:
+        """Return a value, with the variables of functions around this one that it may have bound."""
+        if self.instance.binds:
+            value = self.tuple_of([self.once(value), *(self.read(name, node, True) for name in self.instance.binds)])
         if isinstance(value.kind, Static):
             raise self.refuse(f"it returns {value.kind}", node)
         if not isinstance(value.kind, Scalar) or value.parts is not None:
@@ -463,7 +544,10 @@ class StatementReader:
                 known = (self.env or {}).get(name)
                 if known is not None and isinstance(known.kind, Union | Maybe) and not known.maybe_unbound:
                     return self.none_test(test, name, known, then, other, live)
-        value = self.condition(test)
+        return self.decide(self.condition(test), then, other, live)
+
+    def decide(self, value: Value, then: Any, other: Any, live: Any) -> None:
+        """One arm or the other; the one that runs, where that is known."""
         if value.constant is not NO_CONSTANT:
             chosen = then if value.constant else other
             lines, self.env = self.arm(chosen, self.env)
@@ -500,18 +584,21 @@ class StatementReader:
         self.branch(is_none.text, first, second, live, narrowed=(none, without))
 
     def on_break(self, node: ast.Break) -> None:
-        assert self.env is not None
-        place: Lines = []
-        self.lines += [Inline(place), "break"]
-        self.loops[-1].breaks.append((place, self.env))
-        self.env = None
+        loop, place = self._leave("break", 1)
+        loop.breaks.append(place)
 
     def on_continue(self, node: ast.Continue) -> None:
+        loop, place = self._leave("continue", 2)
+        loop.continues.append(place)
+
+    def _leave(self, word: str, number: int) -> tuple[_Loop, tuple[Lines, Env]]:
+        """Leave the innermost loop of the user's, or its turn; from the body of a `try`, by way of its end."""
         assert self.env is not None
         place: Lines = []
-        self.lines += [Inline(place), "continue"]
-        self.loops[-1].continues.append((place, self.env))
-        self.env = None
+        inside = self.loops[-1] is None
+        self.lines += [Inline(place), *([f"leave = {number}", "break"] if inside else [word])]
+        ended, self.env = self.env, None
+        return next(loop for loop in reversed(self.loops) if loop is not None), (place, ended)
 
     def on_while(self, node: ast.While) -> None:
         def body() -> None:
@@ -542,21 +629,26 @@ class StatementReader:
             self.loops.append(_Loop())
             written, after = self.arm(body, env)
             loop = self.loops.pop()
+            assert loop is not None
             ends = list(loop.continues)
             if after is not None:
                 ends.append((written, after))
             return written, ends, loop
 
         entry = dict(self.env)
-        start = {name: known for name, known in entry.items() if live_head is None or name in live_head or "." in name}
+        live = None if live_head is None else live_head | self.kept
+        start = {name: known for name, known in entry.items() if live is None or name in live or "." in name}
         key = id(node), tuple(sorted((name, str(known), rep(known.kind)) for name, known in start.items()))
         kept = hasattr(node, "lineno")  # a statement of the user's, not a loop of our own
         env = self.heads.get(key, start) if kept else start
         returns, count = len(self.returns), self.count
+        jumps = [len(handlers.jumps) for handlers in self.handlers]
         while True:
             _, ends, _ = once(env)
             joined = self.meet([([], start), ([], env), *(([], each) for _, each in ends)], live_head) or {}
             del self.returns[returns:]
+            for handlers, length in zip(self.handlers, jumps, strict=True):
+                del handlers.jumps[length:]
             if joined == env:
                 break
             env = joined
@@ -570,6 +662,8 @@ class StatementReader:
         for lines, each in ends:
             lines += self.adjusted(each, env)
         self.emit(head, written)
+        if loop.left_by_raise:
+            self.emit("if leave >= 10:", ["break"])
         tail: Lines = []
         ways = [(tail, env)] if ends_itself else exits
         self.count += 1
@@ -592,6 +686,9 @@ class StatementReader:
 
     def on_for(self, node: ast.For) -> None:
         self.for_each(node)
+
+    def on_nonlocal(self, node: ast.Nonlocal) -> None:
+        pass
 
     # --- given by other modules, which know expressions
 
@@ -621,19 +718,21 @@ class StatementReader:
         """Read the function, and write it into its instance."""
         instance, args = self.instance, self.tree.args
         names = [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
-        if args.vararg or args.kwarg:
+        if args.kwarg:
             raise self.refuse("a function of any number of arguments", self.tree)
+        if args.vararg:
+            names.append(args.vararg.arg)
         texts = []
-        for name, kind in zip(names, instance.kinds, strict=True):
+        self.locals.update(name for name, _ in instance.outer if "." in name)
+        for name, kind in [*zip(names, instance.kinds, strict=True), *instance.outer]:
             assert self.env is not None
             self.env[name] = Variable(kind)
-            if not isinstance(kind, Static):
+            if not isinstance(kind, Static) and kind is not CONFLICT:
                 texts.append(self.variable(name, kind))
         self.block(self.tree.body)
         if self.env is not None:
-            place: Lines = []
-            self.lines.append(Inline(place))
-            self.returns.append((place, Value(NONE, "0", None)))
+            with contextlib.suppress(Stop):
+                self.give(Value(NONE, "0", None), self.tree)
         before = instance.result
         try:
             result = joined_results(instance, [value.kind for _, value in self.returns] + [before])
@@ -643,15 +742,22 @@ class StatementReader:
             instance.result = result
             self.program.changes[0] += 1
         for place, value in self.returns:
-            place.append(f"return True, {convert(value.text, value.kind, result)}")
+            place.append(f"return 1, {convert(value.text, value.kind, result)}")
         if not self.returns:
             self.lines.append(FAIL)
         body = _spread(self.lines)
         if instance.recursive:
-            body = ["depth -= 1", "if depth < 0:", [FAIL], *body]
+            body = [f"depth -= {self._frames()}", "if depth < 0:", [FAIL], *body]
         head = f"def {instance.name}({', '.join(['table', 'depth', *texts])}@extra@):"
         text = "\n".join(flat(["@jit", head, body])) + "\n"
-        instance.text = text.replace("@fail@", f"False, {dummy(result)}")
+        instance.text = text.replace("@dummy@", dummy(result))
+
+    def _frames(self) -> int:
+        """How much of Python's limit a call takes, at the most: a memo and a generator have frames of their own."""
+        memos = [wrapper.__wrapped__ for wrapper, _ in self.program.memos.values()]
+        is_memoised = self.function in memos or (self.instance.local is not None and bool(self.instance.local.memo))
+        frames = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp | ast.Lambda
+        return 3 if is_memoised or any(isinstance(x, frames) for x in ast.walk(self.tree)) else 1
 
 
 def _spread(lines: Lines) -> Lines:

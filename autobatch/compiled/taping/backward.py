@@ -1,64 +1,56 @@
 """Running a form for gradients: cotangents of results in, cotangents of what is differentiated out."""
 
 import dataclasses
+import functools
 import itertools
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
-from autobatch.compiled.compiled_call import CompiledCall, NotCompiled, packed_arguments
-from autobatch.compiled.compiled_map import CompiledForm, open_calls, state_of
+from autobatch.blocks.kernel_cache import kernel_of
+from autobatch.compiled.compiled_call import CompiledCall, packed_arguments
+from autobatch.compiled.compiled_map import WORTH, CompiledForm, KernelForm, open_calls
 from autobatch.compiled.reading.exact_types import Array, List, Scalar, Struct, Text, Tuple, Type
 from autobatch.compiled.reading.source_program import Unreadable
 from autobatch.compiled.taping.taped_module import TapedModule, write_taped
 from autobatch.compiled.ufunc_loops import table_of
+from autobatch.core.threads import run_together, thread_count
 
 __all__ = ["Cotangents", "TapedForm", "differentiable", "gradients_of", "run_backward", "taped_form"]
 
 _NODES = 1 << 12  # of the tape of a form that has not run
+_CHUNK = 64  # examples whose gradients are added up before those of others: so no number of threads shows in a sum
 _MOST_NODES = 1 << 23  # 470 MB: an example that needs more is Python's
 
 
 @dataclasses.dataclass(eq=False)
-class TapedForm:
+class TapedForm(KernelForm):
     """What a form was compiled to for the gradients of some of its arguments."""
 
-    module: TapedModule | None
-    reason: str = ""
-    kernel: CachedKernel | None = None
-    table: Any = None
+    module: TapedModule | None = None
     nodes: int = _NODES
-    checked: bool = False
+    seconds: float = 0.0  # that an example took
 
-    def demand(self) -> None:
-        """Nothing, if it is there.
-
-        Raises:
-            NotCompiled: it is not, or not yet.
-        """
-        if self.kernel is None or not self.kernel.look():
-            raise NotCompiled(*state_of(self))
-
-    def refuse(self, reason: str) -> None:
-        """It is not used again."""
-        self.reason, self.kernel = reason, None
+    def threads(self, count: int, chunks: int) -> int:
+        """How many threads so many examples are worth."""
+        return min(thread_count(), chunks) if self.seconds * count > WORTH else 1
 
 
 def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedForm:
     """The form for gradients of these arguments."""
     key = tuple(differentiated)
     if form.module is None:
-        return TapedForm(None, form.reason)
+        return TapedForm(form.reason)
     if key not in form.taped:
         try:
             module = write_taped(form.module, key)
             table = np.append(table_of(form.module.program.ufuncs), 0)
-            form.taped[key] = TapedForm(module, kernel=kernel_of(module.text), table=table)
+            form.taped[key] = TapedForm(kernel=kernel_of(module.text), table=table, module=module)
         except (Unreadable, RuntimeError, RecursionError, SyntaxError) as error:
-            form.taped[key] = TapedForm(None, str(error))
+            form.taped[key] = TapedForm(str(error))
     return form.taped[key]
 
 
@@ -111,40 +103,74 @@ class Backward:
 def run_backward(
     call: CompiledCall, form: CompiledForm, taped: TapedForm, cotangents: Cotangents, first: int, last: int, rows: bool
 ) -> Backward:
-    """Run some of the examples, forward and back.
+    """Run some of the examples, forward and back, in threads where that is worth it: each has a tape of its own.
 
     Args:
         cotangents: of all of these examples; those of one that fails are not looked at.
         rows: what is shared has a cotangent for each example.
     """
+    assert form.module is not None
+    captured = [np.ascontiguousarray(each.read()) for each in form.module.program.captured.values()]
+    depth = max(0, sys.getrecursionlimit() - open_calls() - 60)
+    chunks = list(itertools.pairwise([*range(first, last, _CHUNK), last]))
+    threads = taped.threads(last - first, len(chunks))
+
+    def share(number: int) -> list[Backward]:
+        own = chunks[len(chunks) * number // threads : len(chunks) * (number + 1) // threads]
+        return [_part(call, form, taped, cotangents, first, a, b, rows, captured, depth) for a, b in own]
+
+    shares = run_together([functools.partial(share, number) for number in range(threads)])
+    parts = [part for each in shares for part in each]
+    if len(parts) == 1:
+        return parts[0]
+    assert taped.module is not None
+    many, shared = len(taped.module.leaves), taped.module.shared
+    joined = [
+        np.concatenate([part.leaves[leaf] for part in parts])
+        if rows or leaf >= shared
+        else np.sum([part.leaves[leaf] for part in parts], axis=0)
+        for leaf in range(many)
+    ]
+    kept = [part.outs for part in parts]
+    outs = tuple(map(np.concatenate, zip(*kept, strict=True))) if isinstance(kept[0], tuple) else sum(kept)
+    return Backward(outs, [index for part in parts for index in part.failed], joined)
+
+
+def _part(
+    call: CompiledCall, form: CompiledForm, taped: TapedForm, cotangents: Cotangents, start_of_all: int, first: int,
+    last: int, rows: bool, captured: Sequence[np.ndarray], depth: int,
+) -> Backward:  # fmt: skip
+    """The same for one thread's share."""
     module = taped.module
     assert module is not None
     assert form.module is not None
     assert taped.kernel is not None
     entry = taped.kernel.entry
     assert entry is not None
+    began = time.perf_counter()
     arrays, steps = packed_arguments(call, form.module.root.kinds, first, last)
-    captured = [np.ascontiguousarray(each.read()) for each in form.module.program.captured.values()]
-    depth = max(0, sys.getrecursionlimit() - open_calls() - 60)
     count = last - first
     sizes = [arrays[leaf].size for leaf in module.leaves]
     ends = list(itertools.accumulate(sizes, initial=0))
     shared = ends[module.shared]
     places = [np.arange(start + 1, end + 1) for start, end in itertools.pairwise(ends)]
     each_shared = np.zeros((count, shared if rows else 0))
-    seeds = [array for k in module.seeded for array in (cotangents.flat[k], cotangents.starts[k])]
+    own = slice(first - start_of_all, last - start_of_all)
+    seeds = [array for k in module.seeded for array in (cotangents.flat[k], cotangents.starts[k][own])]
     while True:
+        nodes = taped.nodes
         status = np.zeros(count + 1, np.uint8)
-        state = np.array([ends[-1] + 1, ends[-1] + 1, 0, taped.nodes >= _MOST_NODES], np.int64)
-        adjoints, seen = np.zeros(ends[-1] + 1 + taped.nodes), np.zeros(ends[-1] + 1 + taped.nodes, np.uint8)
-        parents, partials = np.empty((taped.nodes, 2), np.int64), np.empty((taped.nodes, 2))
+        state = np.array([ends[-1] + 1, ends[-1] + 1, 0, nodes >= _MOST_NODES], np.int64)
+        adjoints, seen = np.zeros(ends[-1] + 1 + nodes), np.zeros(ends[-1] + 1 + nodes, np.uint8)
+        parents, partials = np.empty((nodes, 2), np.int64), np.empty((nodes, 2))
         outs = entry(
             count, 1, taped.table, depth, status, *arrays, *steps, *captured,
             parents, partials, state, adjoints, seen, each_shared, *places, *seeds,
         )  # fmt: skip
         if not state[2]:
             break
-        taped.nodes = min(8 * taped.nodes, _MOST_NODES)
+        taped.nodes = max(taped.nodes, min(8 * nodes, _MOST_NODES))
+    taped.seconds = (time.perf_counter() - began) / count
     leaves = [adjoints[start + 1 : end + 1] for start, end in itertools.pairwise(ends)]
     if rows:
         leaves[: module.shared] = [

@@ -78,7 +78,9 @@ CONSTANT = frozenset((
     "has_ties", "within", "counted", "overlap", "common_shape", "common_shape_ranked", "stable_order", "float_flags",
     "clear_flags", "wrapped", "even", "even_arrays", "triangle", "same_text", "order_of_text", "text_in",
     "floor_divide", "np.floor", "np.ceil", "np.trunc", "np.isnan", "np.isinf", "np.isfinite", "math.isnan",
-    "math.isinf", "math.isfinite", "np.argsort", "np.nonzero", "np.arange", "add", "subtract", "multiply",
+    "math.isinf", "math.isfinite", "np.argsort", "np.nonzero", "np.arange", "steps_between",
+    "places_of_1", "places_of_2", "crossing", "address", "same_memory", "new_stream", "next_float", "next_normal",
+    "next_exponential", "next_whole", "shuffle_places", "add", "subtract", "multiply",
     "integer_power", "max", "min", "math.gcd", "extent",
 ))  # fmt: skip
 """Functions of compiled text whose results carry no gradient."""

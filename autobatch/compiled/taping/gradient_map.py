@@ -148,8 +148,5 @@ def _check(python: CompiledCall, form: CompiledForm, taped: TapedForm, results: 
         except Exception as error:
             expected = error
         if not same(results[index], expected, True):
-            taped.refuse(
-                f"compiled, the gradient of {python.function.__qualname__} was {results[index]!r} for {expected!r}"
-            )
-            raise NotCompiled(taped.reason)
+            raise taped.refuse(f"the gradient of {python.function.__qualname__}", results[index], expected)
     taped.checked = bool(chosen)

@@ -98,7 +98,7 @@ class Shadows:
         self, program: SourceProgram, kernel: str, kinds: Mapping[str, Any], inputs: Sequence[str], root: Instance
     ) -> None:
         self.program = program
-        extra = "".join(f", {name}" for name in program.captured)
+        extra = program.extra()
         self.containers: dict[str, Any] = {}
         self.functions: dict[str, _ShadowedFunction] = {}
         for instance in program.instances.values():
@@ -389,9 +389,9 @@ class _ShadowedFunction:
             case ast.Expr(value=ast.Call() as call):
                 return self._effect(call, text)
             case ast.Return(value=ast.Tuple(elts=[ok, value])) if self is not self.shadows.kernel and self.result:
-                if isinstance(ok, ast.Constant) and ok.value is False:
-                    return [f"return False, {ast.unparse(value)}, {self._made(self.instance.result)}"]
-                return [f"return True, {ast.unparse(value)}, {self.place(value, self.instance.result)}"]
+                if not isinstance(ok, ast.Constant) or ok.value != 1:
+                    return [f"return {ast.unparse(ok)}, {ast.unparse(value)}, {self._made(self.instance.result)}"]
+                return [f"return 1, {ast.unparse(value)}, {self.place(value, self.instance.result)}"]
         return [text]
 
     def _check(self, node: ast.AST) -> None:

@@ -6,6 +6,7 @@ a second forward run, which is small beside a tape in Python.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from autobatch.compiled.compiled_call import (
     is_own,
     lies_flat,
 )
-from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel, state_of
+from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel
 from autobatch.compiled.reading.exact_types import (
     Array,
     Dict,
@@ -314,12 +315,11 @@ def compiled_map_on_tape(
         return []
     if taped is not None:
         taped.demand()
-    if form.kernel is None or not form.kernel.look():
-        raise NotCompiled(*state_of(form))
-    values, failed = run_kernel(call.plain, form)
+    form.demand()
+    done = run_kernel(call.plain, form)
+    values, failed = done.results, done.failed
     if taped is None:
-        for index in failed:
-            values[index] = call.given.in_python(index)
+        done.finish(call.given.in_python)
         return values
     assert form.module is not None
     assert taped.module is not None
@@ -340,6 +340,8 @@ def compiled_map_on_tape(
         return MaskedBatch.of(Batched(tape.leaf(data), (), float if kind.python else None))
     tape.nodes.append((op, results.outs, [], {}, parents))
     boxes = [tape.leaf(out) for out in results.outs]
+    for at, box in enumerate(boxes):
+        tape.asked_later[box.index] = functools.partial(backward.is_constant, at)
     made = [_filled(tree, boxes) for tree in trees]
     for index, each in zip(good, made, strict=True):
         values[index] = each
@@ -385,6 +387,20 @@ class _Backward:
         if not failed:
             return found
         return [[one, two] for one, two in zip(found, self._by_python(cts, failed), strict=True)]
+
+    def is_constant(self, at: int) -> bool:
+        """Whether a result does not depend on what is differentiated: a cotangent of NaN comes to nothing."""
+        cts: list[Any] = [None] * len(self.results.outs)
+        cts[at] = np.full(np.shape(self.results.outs[at]), np.nan)
+        cotangents = self.results.cotangents(cts, self.call.plain.count)
+        owner = next(owner for slots in self.results.slots.values() for owner, each in slots if each == at)
+        starts = {k: start[owner : owner + 1] for k, start in cotangents.starts.items()}
+        one = Cotangents(cotangents.flat, starts)
+        try:
+            done = run_backward(self.call.plain, self.form, self.taped, one, owner, owner + 1, False)
+        except NotCompiled:
+            return False
+        return not done.failed and not any(np.isnan(leaf).any() for leaf in done.leaves)
 
     def _run(self, cotangents: Cotangents) -> Any:
         return run_backward(self.call.plain, self.form, self.taped, cotangents, 0, self.call.plain.count, False)
@@ -476,8 +492,7 @@ class _Backward:
                 own = sum(part for part, each in zip(parts, self.held, strict=True) if _same_value(each, leaf))
                 if not _is_close(own, np.asarray(expected)):
                     name = self.call.plain.function.__qualname__
-                    self.taped.refuse(f"compiled, the gradient of {name} was {own!r} for {expected!r}")
-                    raise NotCompiled(self.taped.reason)
+                    raise self.taped.refuse(f"the gradient of {name}", own, expected)
             self.taped.checked = True
 
 

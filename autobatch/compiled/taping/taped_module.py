@@ -49,7 +49,10 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
         Unreadable: there is none.
     """
     program, root = module.program, module.root
-    kernel = KernelLoop.of(program, root, module.own)
+    if program.writes:
+        code = root.function.__code__
+        raise Unreadable(f"{code.co_filename}:{code.co_firstlineno}: {root.function.__qualname__} changes an argument")
+    kernel = KernelLoop.of(program, root, module.own, taped=True)
     leaves = _leaves(module, differentiated)
     text = "\n".join(
         flat(

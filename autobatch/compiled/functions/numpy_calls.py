@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.compiled.functions.builtin_calls import takes_nodes
 from autobatch.compiled.reading import arrays, containers
-from autobatch.compiled.reading.builtin_calls import takes_nodes
 from autobatch.compiled.reading.calls import CALLS, calls, constant_of, methods
 from autobatch.compiled.reading.exact_types import (
     BOOL,
@@ -22,7 +22,7 @@ from autobatch.compiled.reading.exact_types import (
     Union,
     of_dtype,
 )
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, numba_type
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, as_float, numba_type
 from autobatch.compiled.reading.number_operators import cast, lift
 
 __all__: list[str] = []
@@ -121,9 +121,17 @@ def full_like(reader: Any, node: Any, like: Value, fill_value: Value, dtype: Val
 
 @calls(np.arange)
 def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> Value:
-    """`np.arange` of integers."""
-    if not 1 <= len(args) <= 3 or any(getattr(arg.kind, "kind", "") not in ("i", "b") for arg in args):
-        raise reader.refuse("np.arange of floats", node)
+    """`np.arange`."""
+    if not 1 <= len(args) <= 3 or not all(isinstance(arg.kind, Scalar) and arg.kind != NONE for arg in args):
+        raise reader.refuse("np.arange of these", node)
+    if any(arg.kind.kind == "f" for arg in args):
+        if dtype is not None or any(arg.kind.name == "float32" for arg in args):
+            raise reader.refuse("np.arange of these", node)
+        start, stop = (reader.constant(0.0, node), args[0]) if len(args) == 1 else args[:2]
+        step = args[2] if len(args) == 3 else reader.constant(1.0, node)
+        texts = [reader.temp(as_float(each), FLOAT).text for each in (start, stop, step)]
+        reader.fail_if(f"{texts[2]} == 0.0 or not abs(({texts[1]} - {texts[0]}) / {texts[2]}) < 1e9")
+        return reader.temp(f"steps_between({', '.join(texts)})", Array("float64", 1))
     texts = [reader.temp(reader.index(arg, node), INT).text for arg in args]
     kind = dtype_of(reader, dtype, "int64", node)
     if len(texts) == 3:
@@ -384,34 +392,51 @@ def clip(reader: Any, node: Any, value: Value, low: Value, high: Value) -> Value
 # --- reductions
 
 
-def _axis(reader: Any, axis: Value | None, value: Value, node: Any) -> int | None:
+def _axis(reader: Any, axis: Value | None, value: Value, node: Any) -> tuple[int, int] | None:
+    """The axes from one to before another that are reduced; None for all."""
     found = constant_of(reader, axis, None, node, "an axis")
     if found is None:
         return None
-    if not isinstance(found, int):
-        raise reader.refuse("several axes", node)
-    if not -value.kind.ndim <= found < value.kind.ndim:
+    rank = value.kind.ndim
+    several = found if isinstance(found, tuple) else (found,)
+    if not several or not all(isinstance(each, int) for each in several):
+        raise reader.refuse("such an axis", node)
+    if not all(-rank <= each < rank for each in several):
         reader.stop()
-    return found % value.kind.ndim
+    axes = sorted(each % rank for each in several)
+    if axes != list(range(axes[0], axes[0] + len(axes))):
+        raise reader.refuse("axes that do not stand beside each other", node)
+    return None if len(axes) == rank else (axes[0], axes[-1] + 1)
 
 
-def _lane(reader: Any, value: Value, axis: int, dtype: str, rank: int, reduce: Any) -> Value:
-    """Reduce a matrix along one axis: each row or column by itself."""
-    if rank != 2:
-        raise reader.refuse("a reduction along an axis of more than two dimensions")
+def _along(reader: Any, value: Value, axes: tuple[int, int] | None, keep: bool, dtype: Scalar, reduce: Any) -> Value:
+    """`reduce` of all elements, or of those along some axes: of each such lane by itself."""
+    rank = value.kind.ndim
+    first, last = axes or (0, rank)
+    if axes is None and not keep:
+        return reduce(value)
     value = reader.once(value)
-    out = reader.temp(f"np.empty({value.text}.shape[{1 - axis}], {_named(dtype)})", Array(dtype, 1))
+    sizes = [f"{value.text}.shape[{axis}]" for axis in range(rank)]
+    parts = [" * ".join(each) or "1" for each in (sizes[:first], sizes[first:last], sizes[last:])]
+    before, many, after = (reader.temp(part, INT).text for part in parts)
+    whole = f"np.ascontiguousarray({value.text}).reshape(({before}, {many}, {after}))"
+    source = reader.temp(whole, Array(value.kind.dtype, 3))
+    out = reader.temp(f"np.empty(({before}, {after}), {_named(dtype.name)})", Array(dtype.name, 2))
     reader.count += 1
-    k = f"k{reader.count}"
-    place = f"{value.text}[{k}]" if axis == 1 else f"{value.text}[:, {k}]"
+    i, j = f"i{reader.count}", f"j{reader.count}"
 
     def body() -> None:
-        lane = reader.temp(place, Array(value.kind.dtype, 1))
-        reader.emit(f"{out.text}[{k}] = {reduce(lane).text}")
+        lane = reader.temp(f"{source.text}[{i}, :, {j}]", Array(value.kind.dtype, 1))
+        reader.emit(f"{out.text}[{i}, {j}] = {reduce(lane).text}")
 
     lines, _ = reader.arm(body, reader.env)
-    reader.emit(f"for {k} in range({value.text}.shape[{1 - axis}]):", lines)
-    return out
+    reader.emit(f"for {i} in range({before}):", [f"for {j} in range({after}):", lines])
+    sizes[first:last] = ["1"] * (last - first) if keep else []
+    return reader.temp(f"{out.text}.reshape(({''.join(size + ', ' for size in sizes)}))", Array(dtype.name, len(sizes)))
+
+
+def _keeps(reader: Any, keepdims: Value | None, node: Any) -> bool:
+    return bool(constant_of(reader, keepdims, False, node, "keepdims"))
 
 
 def _reduction(function: Any, name: str, ufunc: Any, empty: bool) -> None:
@@ -419,9 +444,7 @@ def _reduction(function: Any, name: str, ufunc: Any, empty: bool) -> None:
     @methods(Array, name)
     def call(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdims: Value | None = None) -> Value:
         value = reader.once(arrays.as_array(reader, value, node))
-        if keepdims is not None and keepdims.constant is not False:
-            raise reader.refuse("keepdims", node)
-        along = _axis(reader, axis, value, node)
+        axes = _axis(reader, axis, value, node)
         dtype = of_dtype(function(np.ones(1, value.kind.dtype)).dtype)
         if name in ("sum", "prod"):
             reader.program.approximate = True
@@ -438,9 +461,7 @@ def _reduction(function: Any, name: str, ufunc: Any, empty: bool) -> None:
             reader.emit(f"reduce_1(table[{2 * place}], table[{2 * place + 1}], {rest}, {out.text})")
             return reader.temp(f"{out.text}[0]", dtype)
 
-        if along is None or value.kind.ndim == 1:
-            return reduce(value)
-        return _lane(reader, value, along, dtype.name, value.kind.ndim, reduce)
+        return _along(reader, value, axes, _keeps(reader, keepdims, node), dtype, reduce)
 
 
 _reduction(np.sum, "sum", np.add, True)
@@ -454,48 +475,51 @@ CALLS[np.amax], CALLS[np.amin] = CALLS[np.max], CALLS[np.min]
 
 @calls(np.mean)
 @methods(Array, "mean")
-def mean(reader: Any, node: Any, value: Value, axis: Value | None = None) -> Value:
+def mean(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdims: Value | None = None) -> Value:
     """`np.mean`."""
     value = reader.once(arrays.as_array(reader, value, node))
     dtype = of_dtype(np.mean(np.ones(1, value.kind.dtype)).dtype)
     floats = astype_text(reader, value, dtype.name)
-    total = reader.once(CALLS[np.sum](reader, node, floats, axis))
-    along = _axis(reader, axis, value, node)
-    length = f"{value.text}.size" if along is None else f"{value.text}.shape[{along}]"
+    total = reader.once(CALLS[np.sum](reader, node, floats, axis, keepdims))
+    first, last = _axis(reader, axis, value, node) or (0, value.kind.ndim)
+    length = " * ".join(f"{value.text}.shape[{along}]" for along in range(first, last))
     reader.fail_if(f"{length} == 0")
     count = Value(dtype, f"{numba_type(dtype)}({length})")
     if isinstance(total.kind, Array):
-        return arrays.elementwise(reader, np.true_divide, [total, count], node)
+        return arrays.elementwise(reader, np.true_divide, [total, reader.held(count)], node)
     return reader.temp(f"{total.text} / {count.text}", dtype)
 
 
 @calls(np.var, np.std)
-def var(reader: Any, node: Any, value: Value) -> Value:
-    """`np.var` and `np.std` of all elements."""
+@methods(Array, "var", "std")
+def var(
+    reader: Any, node: Any, value: Value, axis: Value | None = None, ddof: Value | None = None,
+    keepdims: Value | None = None,
+) -> Value:  # fmt: skip
+    """`np.var` and `np.std`."""
     value = reader.once(arrays.as_array(reader, value, node))
-    middle = mean(reader, node, value)
-    off = arrays.elementwise(reader, np.subtract, [value, reader.once(middle)], node)
-    out = mean(reader, node, arrays.elementwise(reader, np.multiply, [off, off], node))
-    if reader.expr(node.func).kind.value is np.std:
-        return arrays.elementwise(reader, np.sqrt, [reader.once(out)], node)
-    return out
+    if constant_of(reader, ddof, 0, node, "ddof") != 0:
+        raise reader.refuse("ddof", node)
+    middle = mean(reader, node, value, axis, reader.constant(True, node))
+    off = reader.once(arrays.elementwise(reader, np.subtract, [value, reader.once(middle)], node))
+    out = mean(reader, node, arrays.elementwise(reader, np.multiply, [off, off], node), axis, keepdims)
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else reader.expr(node.func).kind.value.__name__
+    return arrays.elementwise(reader, np.sqrt, [reader.once(out)], node) if name == "std" else out
 
 
 def _place(function: Any, name: str) -> None:
     @calls(function)
     @methods(Array, name)
-    def call(reader: Any, node: Any, value: Value, axis: Value | None = None) -> Value:
+    def call(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdims: Value | None = None) -> Value:
         value = reader.once(arrays.as_array(reader, value, node))
-        along = _axis(reader, axis, value, node)
+        axes = _axis(reader, axis, value, node)
 
         def reduce(lane: Value) -> Value:
             flat = reader.temp(f"np.ascontiguousarray({lane.text}).ravel()", Array(value.kind.dtype, 1))
             reader.fail_if(f"{flat.text}.size == 0")
             return reader.temp(f"place_of_{name[3:]}({flat.text})", Scalar("int64", False))
 
-        if along is None or value.kind.ndim == 1:
-            return reduce(value)
-        return _lane(reader, value, along, "int64", value.kind.ndim, reduce)
+        return _along(reader, value, axes, _keeps(reader, keepdims, node), Scalar("int64", False), reduce)
 
 
 _place(np.argmax, "argmax")
@@ -562,8 +586,7 @@ def sort(reader: Any, node: Any, value: Value) -> Value:
 @methods(Array, "sort")
 def sort_method(reader: Any, node: Any, value: Value) -> Value:
     """`array.sort`."""
-    if value.kind.given:
-        raise reader.refuse("it writes into an argument", node)
+    arrays.writable(reader, value, node)
     _sort_in_place(reader, value, node)
     return Value(NONE, "0", None)
 
@@ -635,8 +658,7 @@ def bincount(
 def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) -> Value:
     """`np.add.at` of a vector, or of a matrix with a tuple of two indices."""
     holder, value = reader.once(holder), reader.once(value)
-    if holder.kind.given:
-        raise reader.refuse("it writes into an argument", node)
+    arrays.writable(reader, holder, node)
     if isinstance(index.kind, Tuple):
         parts = index.parts or [Value(kind, f"{index.text}[{i}]") for i, kind in enumerate(index.kind.items)]
     else:

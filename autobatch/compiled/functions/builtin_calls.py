@@ -1,14 +1,16 @@
 """Python's own functions: builtins, `math` and `heapq`."""
 
 import ast
+import collections
 import heapq
 import math
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from autobatch.compiled.reading import arrays, containers, iteration
-from autobatch.compiled.reading.calls import CALLS, calls, constant_of, methods
+from autobatch.compiled.functions.written_functions import int_of_text, text_of_int
+from autobatch.compiled.reading import arrays, cases, containers, iteration
+from autobatch.compiled.reading.calls import call_values, calls, constant_of, methods, user_function
 from autobatch.compiled.reading.exact_types import (
     BOOL,
     FLOAT,
@@ -16,6 +18,7 @@ from autobatch.compiled.reading.exact_types import (
     NONE,
     STR,
     Array,
+    Deque,
     Dict,
     List,
     Range,
@@ -76,6 +79,8 @@ def int_(reader: Any, node: Any, value: Value | None = None) -> Value:
     """`int` of a number."""
     if value is None:
         return reader.constant(0, node)
+    if isinstance(value.kind, Text):
+        return user_function(reader, node, int_of_text, [value], {}, False)
     value = _number(reader, value, node)
 
     def one(x: Value) -> Value:
@@ -118,6 +123,63 @@ def float_(reader: Any, node: Any, value: Value | None = None) -> Value:
         return Value(FLOAT, as_float(x), float(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT)
 
     return lift(reader, one, value)
+
+
+@calls(str)
+def str_(reader: Any, node: Any, value: Value) -> Value:
+    """`str` of an int or a string."""
+    if isinstance(value.kind, Text):
+        return value
+    if value.kind != INT:
+        raise reader.refuse(f"a string of a {value.kind}", node)
+    return user_function(reader, node, text_of_int, [value], {}, False)
+
+
+@calls(round)
+def round_(reader: Any, node: Any, value: Value, ndigits: Value | None = None) -> Value:
+    """`round` to a whole number."""
+    if ndigits is not None and ndigits.kind != NONE:
+        raise reader.refuse("round to some digits", node)
+    value = _number(reader, value, node)
+
+    def one(x: Value) -> Value:
+        if x.kind == NONE or not (x.kind.python or x.kind.kind == "f"):
+            raise reader.refuse(f"round of a {x.kind}", node)
+        if x.kind.kind != "f":
+            return Value(INT, as_int(x), reach=x.reach)
+        reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
+        return reader.temp(f"int64(np.rint({x.text}))", INT)
+
+    return lift(reader, one, value)
+
+
+@calls(isinstance)
+def isinstance_(reader: Any, node: Any, value: Value, classes: Value) -> Value:
+    """`isinstance`, of what is surely of one class."""
+    found = classes.constant
+    wanted = found if isinstance(found, tuple) else (found,)
+    if not all(isinstance(each, type) for each in wanted) or isinstance(value.kind, Static):
+        raise reader.refuse("isinstance of these", node)
+
+    def one(x: Value) -> Value:
+        own = cases.class_of(x.kind)
+        if own is None:
+            raise reader.refuse(f"isinstance of a {x.kind}", node)
+        return reader.constant(issubclass(own, wanted), node)
+
+    return lift(reader, one, value) if isinstance(value.kind, Union) else one(value)
+
+
+@calls(collections.deque)
+@takes_nodes
+def deque(reader: Any, node: ast.Call) -> Value:
+    """`collections.deque` without a bound."""
+    if len(node.args) > 1:
+        raise reader.refuse("a deque with a bound", node)
+    out = containers.new(reader, node, Deque)
+    if node.args:
+        _over(reader, node.args[0], lambda item: containers.put(reader, out, reader.once(item), node))
+    return out
 
 
 @calls(bool)
@@ -171,9 +233,14 @@ def chr_(reader: Any, node: Any, value: Value) -> Value:
 
 
 def reduced(
-    reader: Any, node: ast.Call, argument: ast.expr, step: Callable[[Value, Value], Value], first: Value | None
-) -> str:
-    """Reduce what an argument iterates over with `step(so far, item)`; the name that holds the outcome."""
+    reader: Any, node: ast.Call, argument: ast.expr, step: Callable[[Value, Value], Value], first: Value | None,
+    made: Callable[[Value], Value] | None = None,
+) -> str:  # fmt: skip
+    """Reduce what an argument iterates over with `step(so far, item)`; the name that holds the outcome.
+
+    Args:
+        made: what is reduced, of an item; by default the item itself.
+    """
     name = f"fold.{node.lineno}.{node.col_offset}"
     if first is not None:
         reader.assign(name, first)
@@ -182,7 +249,7 @@ def reduced(
     reader.locals.add(name)
 
     def item(value: Value) -> None:
-        value = reader.once(value)
+        value = reader.once(value) if made is None else made(value)
         known = reader.env.get(name)
         if known is None:
             reader.assign(name, value)
@@ -245,7 +312,7 @@ def sum_(reader: Any, node: ast.Call, start: ast.expr | None = None) -> Value:
 
 def _extreme(reader: Any, node: ast.Call, default: ast.expr | None, key: ast.expr | None, sign: str) -> Value:
     if key is not None:
-        raise reader.refuse("a key", node)
+        return _extreme_by(reader, node, default, key, sign)
 
     def step(so_far: Value, item: Value) -> Value:
         before = reader.once(so_far)
@@ -264,6 +331,35 @@ def _extreme(reader: Any, node: ast.Call, default: ast.expr | None, key: ast.exp
     for value in values[1:]:
         out = step(out, value)
     return out
+
+
+def _extreme_by(reader: Any, node: ast.Call, default: ast.expr | None, key: ast.expr, sign: str) -> Value:
+    """`max` or `min` with a key: the keys beside the values."""
+    called = _called_with(reader, key, node)
+
+    def step(so_far: Value, pair: Value) -> Value:
+        before, new = (value.parts or _halves(value) for value in (reader.once(so_far), reader.once(pair)))
+        better = reader.compared(sign, new[0], before[0], node)
+        return reader.choice(reader.truth(better, node), lambda: pair, lambda: so_far, node)
+
+    def paired(value: Value) -> Value:
+        value = reader.once(value)
+        return reader.held(reader.tuple_of([reader.once(called(value)), value]))
+
+    if len(node.args) == 1:
+        found = _finished(reader, reduced(reader, node, node.args[0], step, None, paired), node)
+        if default is not None:
+            raise reader.refuse("a key beside a default", node)
+        return reader.temp(f"{found.text}[1]", found.kind.items[1])
+    pairs = [paired(reader.expr(arg)) for arg in node.args]
+    out = pairs[0]
+    for pair in pairs[1:]:
+        out = reader.held(step(out, pair))
+    return reader.temp(f"{out.text}[1]", out.kind.items[1])
+
+
+def _halves(value: Value) -> list[Value]:
+    return [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
 
 
 @calls(max)
@@ -288,7 +384,7 @@ def _quantifier(reader: Any, node: ast.Call, until: bool) -> Value:
         reader.emit(f"if {truth if until else f'not {truth}'}:", [f"{out.text} = {until}"])
 
     argument = node.args[0]
-    if isinstance(argument, ast.GeneratorExp) and len(argument.generators) == 1 and not argument.generators[0].ifs:
+    if isinstance(argument, ast.GeneratorExp) and len(argument.generators) == 1:
 
         def stopping(value: Value) -> None:
             truth = reader.truth(value, node)
@@ -297,7 +393,7 @@ def _quantifier(reader: Any, node: ast.Call, until: bool) -> Value:
         _over(reader, argument, stopping)
         return out
     if isinstance(argument, ast.GeneratorExp):
-        raise reader.refuse("a generator with conditions, of which not all is read", node)
+        raise reader.refuse("a generator of several loops, of which not all is read", node)
     _over(reader, argument, item)
     return out
 
@@ -356,7 +452,7 @@ def sorted_(reader: Any, node: ast.Call, key: ast.expr | None = None, reverse: a
     """`sorted`."""
     argument = node.args[0]
     out = containers.new(reader, node, List)
-    if not isinstance(argument, ast.GeneratorExp):
+    if not isinstance(argument, ast.GeneratorExp | ast.Call):
         value = reader.once(reader.expr(argument))
         if isinstance(value.kind, Set):  # whose order does not show
             if value.kind.elem is not None:
@@ -379,7 +475,9 @@ def sort(
     """`list.sort`, which is stable."""
     containers.changed(reader, holder, node)
     backwards = False if reverse is None else constant_of(reader, reader.expr(reverse), False, node, "reverse")
-    elem = holder.kind.elem or INT
+    elem = holder.kind.elem
+    if elem is None:
+        return Value(NONE, "0", None)
     if key is not None:
         keys = reader.temp("0", List(reader.site(key, List).site))
         reader.lines.pop()
@@ -387,7 +485,7 @@ def sort(
         called = _called_with(reader, key, node)
         items = iteration.items_of_value(reader, holder, node)
         iteration.each(reader, items, lambda item: containers.put(reader, keys, reader.once(called(item)), node))
-        kind = keys.kind.elem or INT
+        kind = keys.kind.elem
         _ordered(reader, kind, node)
         _without_nan(reader, keys.text, kind)
         order = reader.temp(f"stable_order({keys.text}, {backwards})", NONE)
@@ -418,10 +516,9 @@ def _called_with(reader: Any, key: ast.expr, node: Any) -> Callable[[Value], Val
 
         return call
     function = reader.expr(key)
-    handler = CALLS.get(function.constant) if function.constant is not NO_CONSTANT else None
-    if handler is None or getattr(handler, "takes_nodes", False):
-        raise reader.refuse("a key that is not a lambda", node)
-    return lambda value: handler(reader, node, value)
+    if not isinstance(function.kind, Static):
+        raise reader.refuse("a key that is not a function", node)
+    return lambda value: call_values(reader, node, function.kind.value, [value])
 
 
 def _ordered(reader: Any, kind: Any, node: Any) -> None:
@@ -475,7 +572,7 @@ def heappop(reader: Any, node: Any, holder: Value) -> Value:
     """`heapq.heappop`."""
     _heap(reader, holder, None, node)
     reader.fail_if(f"len({holder.text}) == 0")
-    return reader.temp(f"heapq.heappop({holder.text})", holder.kind.elem or INT)
+    return reader.temp(f"heapq.heappop({holder.text})", iteration.content(reader, holder.kind))
 
 
 @calls(heapq.heappushpop, heapq.heapreplace)

@@ -1,0 +1,216 @@
+"""What a function changes in its arguments: compiled code changes copies, and this puts it into the user's own objects.
+
+So an example that Python has to run finds its arguments as they were. What was changed by one example must not be seen
+by another: arrays that are written into lie in memory of their own, and containers are all different objects.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.compiled.compiled_call import ColumnPlace, CompiledCall, NotCompiled, is_own
+from autobatch.compiled.data import leaves, set_words
+from autobatch.compiled.reading.exact_types import (
+    OWN,
+    Array,
+    Dict,
+    List,
+    Mismatch,
+    RandomStream,
+    Set,
+    Struct,
+    Tuple,
+    Type,
+)
+from autobatch.compiled.reading.source_program import SourceProgram
+
+__all__ = ["KernelChanges", "changed_containers", "demand_separate", "returned", "returned_arguments", "write_back"]
+
+
+@dataclasses.dataclass
+class KernelChanges:
+    """What a kernel gives beside the results: places of arguments that are returned, and contents of containers.
+
+    Attributes:
+        returned: for each item of the result, or for the result, how many ints say which argument it is.
+        containers: the arguments that are lists or dicts, and are changed.
+    """
+
+    returned: list[int]
+    containers: list[int]
+
+    def __bool__(self) -> bool:
+        return any(self.returned) or bool(self.containers)
+
+
+def returned_arguments(result: Type, kinds: Sequence[Type], own: Sequence[bool]) -> list[int]:
+    """For each item of a result, or for the result, how many ints say which argument it is, or which part of one.
+
+    Of a container that is which it is; of an array also where in it it begins, in bytes, and its strides.
+    """
+    items = result.items if isinstance(result, Tuple) else (result,)
+    given = any(map(_given, kinds)) and any(own)
+    return [0 if not given or not _given(item) else 2 + item.ndim if isinstance(item, Array) else 1 for item in items]
+
+
+def _given(kind: Type) -> bool:
+    return isinstance(kind, Array | List | Dict) and bool(kind.given & OWN)
+
+
+def changed_containers(program: SourceProgram, kinds: Sequence[Type], own: Sequence[bool]) -> list[int]:
+    """The arguments that are containers and are changed.
+
+    Raises:
+        Mismatch: what is changed lies deeper, or cannot be put back as it is.
+    """
+    out = []
+    for place, (kind, of_examples) in enumerate(zip(kinds, own, strict=True)):
+        holders = [each for each in _parts(kind) if isinstance(each, List | Set | Dict)]
+        if of_examples and any(
+            program.changes_what(each) for holder in holders for each in _parts(holder) if each != holder
+        ):
+            raise Mismatch(f"it may change what is in a {holders[0]}")
+        inner = [each for each in holders if program.changes_what(each)]
+        if not inner:
+            continue
+        plain = isinstance(kind, List | Dict) and not any(_can_change(item) for item in kind.site.find().items)
+        if not of_examples or not plain or len(inner) != 1:
+            raise Mismatch(f"it changes a {inner[0]} in an argument")
+        out.append(place)
+    return out
+
+
+def _can_change(kind: Type) -> bool:
+    return any(isinstance(each, Array | List | Set | Dict | RandomStream | Struct) for each in _parts(kind))
+
+
+def _parts(kind: Type) -> Iterator[Type]:
+    """A type and those of its parts."""
+    yield kind
+    if isinstance(kind, Tuple | Struct):
+        for item in kind.items:
+            yield from _parts(item)
+    elif isinstance(kind, List | Set | Dict):
+        for item in kind.site.find().items:
+            yield from _parts(item)
+
+
+def demand_separate(call: CompiledCall, program: SourceProgram, kinds: Sequence[Type]) -> None:
+    """Nothing, if no example can see what another changes.
+
+    Raises:
+        NotCompiled: it can, or what is to be changed cannot be.
+    """
+    spans: list[tuple[int, int, bool]] = []
+    seen: set[int] = set()
+    for value, kind in zip(call.values, kinds, strict=True):
+        own = isinstance(value, ColumnPlace)
+        if not own and is_own(value) and any(program.changes_what(each) for each in _parts(kind)):
+            raise NotCompiled("an argument that is partly shared is changed")
+        objects = call.examples(value.column) if isinstance(value, ColumnPlace) else [value]
+        for each, each_kind in _objects(kind, objects):
+            if isinstance(each_kind, Array):
+                written = own and program.changes_what(each_kind)
+                if written and not each.flags.writeable:
+                    raise NotCompiled("an array that is written into is read-only")
+                if each.size:
+                    spans.append((*np.lib.array_utils.byte_bounds(each), written))
+            elif program.changes_what(each_kind):
+                if id(each) in seen:
+                    raise NotCompiled("a container that is changed is an argument of several examples")
+                seen.add(id(each))
+    for captured in program.captured.values():
+        found = captured.read()
+        if found.size:
+            spans.append((*np.lib.array_utils.byte_bounds(found), False))
+    last_of_all = last_written = -1
+    for first, last, written in sorted(spans):
+        if first < last_written or (written and first < last_of_all):
+            raise NotCompiled("an array that is written into shares memory with another argument")
+        last_of_all = max(last_of_all, last)
+        last_written = max(last_written, last) if written else last_written
+
+
+def _objects(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Any, Type]]:
+    """The arrays and containers in values of a type."""
+    match kind:
+        case Array():
+            yield from ((value, kind) for value in values)
+        case RandomStream():
+            yield from ((value.bit_generator, kind) for value in values)
+        case List() | Set() | Dict():
+            yield from ((value, kind) for value in values)
+            inner = [each for value in values for each in (value.values() if isinstance(kind, Dict) else value)]
+            yield from _objects(kind.site.find().items[-1], inner)
+        case Tuple():
+            for place, item in enumerate(kind.items):
+                yield from _objects(item, [value[place] for value in values])
+        case Struct():
+            for name, item in zip(kind.names, kind.items, strict=True):
+                yield from _objects(
+                    item, [value[name] if kind.cls is dict else getattr(value, name) for value in values]
+                )
+
+
+def write_back(
+    program: SourceProgram, kind: Type, values: Sequence[Any], arrays: Iterator[np.ndarray], wanted: Sequence[bool]
+) -> None:
+    """Put what lies in packed arrays, after a run, into the arrays of these values.
+
+    Args:
+        arrays: those that `pack` gave for the values, in its order.
+        wanted: the values of which that is to be done.
+    """
+    match kind:
+        case Array():
+            flat, _ = next(arrays), next(arrays)
+            ends = itertools.accumulate((value.size for value in values), initial=0)
+            for value, (first, last), is_wanted in zip(values, itertools.pairwise(ends), wanted, strict=True):
+                if is_wanted and program.changes_what(kind):
+                    value[...] = flat[first:last].reshape(value.shape)
+        case RandomStream():
+            words = next(arrays).reshape(-1, 6)
+            for value, state, is_wanted in zip(values, words, wanted, strict=True):
+                if is_wanted and program.changes_what(kind):
+                    set_words(value, state)
+        case Tuple():
+            for place, item in enumerate(kind.items):
+                write_back(program, item, [value[place] for value in values], arrays, wanted)
+        case Struct():
+            for name, item in zip(kind.names, kind.items, strict=True):
+                parts = [value[name] if kind.cls is dict else getattr(value, name) for value in values]
+                write_back(program, item, parts, arrays, wanted)
+        case _:
+            for _ in leaves(kind):
+                next(arrays)
+
+
+def returned(kind: Type, changes: KernelChanges, arguments: Sequence[Any], result: Any, places: Sequence[int]) -> Any:
+    """A result, in which arguments, and views of them, stand in the places of their copies.
+
+    Raises:
+        NotCompiled: a view of an array that does not lie in C order.
+    """
+    items = result if isinstance(kind, Tuple) else (result,)
+    found, at = [], 0
+    for item, count in zip(items, changes.returned, strict=True):
+        found.append(_one_returned(arguments, item, places[at : at + count]))
+        at += count
+    return tuple(found) if isinstance(kind, Tuple) else found[0]
+
+
+def _one_returned(arguments: Sequence[Any], item: Any, places: Sequence[int]) -> Any:
+    if not places or places[0] < 0:
+        return item
+    whole = arguments[places[0]]
+    if len(places) == 1:
+        return whole
+    _, offset, *strides = places
+    if item.shape == whole.shape and not offset and item.strides == tuple(strides):
+        return whole
+    if not whole.flags.c_contiguous:
+        raise NotCompiled("a view of an array that is not in C order")
+    return np.ndarray(item.shape, item.dtype, whole, offset, tuple(strides))

@@ -1,0 +1,177 @@
+"""`np.random.default_rng(seed)`, and the methods of a generator."""
+
+from typing import Any
+
+import numpy as np
+
+from autobatch.compiled.functions.numpy_calls import shape_of
+from autobatch.compiled.reading import arrays
+from autobatch.compiled.reading.calls import calls, methods
+from autobatch.compiled.reading.exact_types import FIXED, FLOAT, INT, NONE, OWN, Array, RandomStream, Scalar
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, as_float
+
+__all__: list[str] = []
+
+_WHOLE = Scalar("int64", False)
+
+
+@calls(np.random.default_rng)
+def default_rng(reader: Any, node: Any, seed: Value | None = None) -> Value:
+    """`np.random.default_rng` of a seed."""
+    if seed is None or not isinstance(seed.kind, Scalar) or seed.kind.kind not in "iu":
+        if seed is not None and isinstance(seed.kind, RandomStream):
+            return seed
+        raise reader.refuse("a generator without a seed that is one int", node)
+    text = reader.temp(reader.index(seed, node), INT).text
+    reader.fail_if(f"{text} < 0")
+    return reader.temp(f"new_stream({text})", RandomStream())
+
+
+def _used(reader: Any, stream: Value, node: Any) -> None:
+    """A generator goes on: one that all examples share would go on in their order."""
+    if stream.kind.given & FIXED:
+        raise reader.refuse("a generator that examples share, which they use in their order", node)
+    if stream.kind.given & OWN:
+        reader.program.writes_into(stream.kind)
+
+
+def _float(reader: Any, value: Value | None, default: float, node: Any) -> str:
+    if value is None:
+        return repr(default)
+    if not isinstance(value.kind, Scalar) or value.kind == NONE:
+        raise reader.refuse(f"a distribution with {value.kind} as parameter", node)
+    return reader.temp(as_float(value), FLOAT).text
+
+
+def _drawn(
+    reader: Any, node: Any, stream: Value, size: Value | None, one: str, fill: str, low: str, high: str, kind: Scalar
+) -> Value:
+    """One number, or an array of this size."""
+    _used(reader, stream, node)
+    if size is None or size.kind == NONE:
+        return reader.temp(one, kind)
+    text, rank = shape_of(reader, size, node)
+    out = reader.temp(f"np.empty({text}, np.{kind.name})", Array(kind.name, rank))
+    flat = reader.temp(f"{out.text}.ravel()", Array(kind.name, 1))
+    reader.emit(f"{fill}({stream.text}, {flat.text}, {low}, {high})")
+    return out
+
+
+@methods(RandomStream, "random")
+def random(reader: Any, node: Any, stream: Value, size: Value | None = None) -> Value:
+    """`Generator.random`."""
+    one = f"next_float({stream.text})"
+    return _drawn(reader, node, stream, size, one, "fill_uniform", "0.0", "1.0", FLOAT)
+
+
+@methods(RandomStream, "uniform")
+def uniform(
+    reader: Any, node: Any, stream: Value, low: Value | None = None, high: Value | None = None,
+    size: Value | None = None,
+) -> Value:  # fmt: skip
+    """`Generator.uniform`."""
+    a, b = _float(reader, low, 0.0, node), _float(reader, high, 1.0, node)
+    wide = reader.temp(f"{b} - {a}", FLOAT).text
+    reader.fail_if(f"not {wide} >= 0.0")
+    one = f"{a} + {wide} * next_float({stream.text})"
+    return _drawn(reader, node, stream, size, one, "fill_uniform", a, wide, FLOAT)
+
+
+@methods(RandomStream, "normal")
+def normal(
+    reader: Any, node: Any, stream: Value, loc: Value | None = None, scale: Value | None = None,
+    size: Value | None = None,
+) -> Value:  # fmt: skip
+    """`Generator.normal`."""
+    a, b = _float(reader, loc, 0.0, node), _float(reader, scale, 1.0, node)
+    reader.fail_if(f"not {b} >= 0.0")
+    one = f"{a} + {b} * next_normal({stream.text})"
+    return _drawn(reader, node, stream, size, one, "fill_normal", a, b, FLOAT)
+
+
+@methods(RandomStream, "standard_normal")
+def standard_normal(reader: Any, node: Any, stream: Value, size: Value | None = None) -> Value:
+    """`Generator.standard_normal`."""
+    one = f"next_normal({stream.text})"
+    return _drawn(reader, node, stream, size, one, "fill_normal", "0.0", "1.0", FLOAT)
+
+
+@methods(RandomStream, "exponential", "standard_exponential")
+def exponential(reader: Any, node: Any, stream: Value, scale: Value | None = None, size: Value | None = None) -> Value:
+    """`Generator.exponential`; `standard_exponential` with a size alone."""
+    if node.func.attr == "standard_exponential":
+        scale, size = None, scale
+    a = _float(reader, scale, 1.0, node)
+    reader.fail_if(f"not {a} >= 0.0")
+    one = f"{a} * next_exponential({stream.text})"
+    return _drawn(reader, node, stream, size, one, "fill_exponential", a, "0.0", FLOAT)
+
+
+@methods(RandomStream, "integers")
+def integers(
+    reader: Any, node: Any, stream: Value, low: Value, high: Value | None = None, size: Value | None = None,
+    endpoint: Value | None = None,
+) -> Value:  # fmt: skip
+    """`Generator.integers`."""
+    if endpoint is not None and endpoint.constant is NO_CONSTANT:
+        raise reader.refuse("an end that is included or not", node)
+    more = "0" if endpoint is not None and endpoint.constant else "1"
+    first = reader.temp(reader.index(low, node), INT).text
+    start, end = ("0", first) if high is None or high.kind == NONE else (first, None)
+    if end is None:
+        assert high is not None
+        end = reader.temp(reader.index(high, node), INT).text
+    reader.fail_if(f"{start} < -4611686018427387904 or {end} > 4611686018427387904")
+    most = reader.temp(f"{end} - {more} - {start}", INT).text
+    reader.fail_if(f"{most} < 0 or {most} >= 4294967295")
+    one = f"next_whole({stream.text}, int64({start}), {most})"
+    return _drawn(reader, node, stream, size, one, "fill_whole", f"int64({start})", most, _WHOLE)
+
+
+@methods(RandomStream, "permutation")
+def permutation(reader: Any, node: Any, stream: Value, x: Value) -> Value:
+    """`Generator.permutation` of a number or a vector."""
+    _used(reader, stream, node)
+    if isinstance(x.kind, Array) and x.kind.ndim == 1:
+        x = reader.once(x)
+        places = reader.temp(f"shuffle_places({stream.text}, {x.text}.size)", Array("int64", 1))
+        return reader.temp(f"{x.text}[{places.text}]", Array(x.kind.dtype, 1))
+    if not isinstance(x.kind, Scalar) or x.kind.kind not in "iu":
+        raise reader.refuse(f"a permutation of a {x.kind}", node)
+    count = reader.temp(reader.index(x, node), INT).text
+    reader.fail_if(f"{count} < 0")
+    return reader.temp(f"shuffle_places({stream.text}, {count})", Array("int64", 1))
+
+
+@methods(RandomStream, "shuffle")
+def shuffle(reader: Any, node: Any, stream: Value, x: Value) -> Value:
+    """`Generator.shuffle` of a vector."""
+    _used(reader, stream, node)
+    if not isinstance(x.kind, Array) or x.kind.ndim != 1:
+        raise reader.refuse(f"shuffling a {x.kind}", node)
+    arrays.writable(reader, x, node)
+    places = reader.temp(f"shuffle_places({stream.text}, {x.text}.size)", Array("int64", 1))
+    reader.emit(f"{x.text}[:] = {x.text}[{places.text}]")
+    return Value(NONE, "0", None)
+
+
+@methods(RandomStream, "choice")
+def choice(
+    reader: Any, node: Any, stream: Value, a: Value, size: Value | None = None, replace: Value | None = None,
+    p: Value | None = None,
+) -> Value:  # fmt: skip
+    """`Generator.choice` of one, or of several with replacement, all as likely."""
+    if p is not None and p.kind != NONE:
+        raise reader.refuse("a choice with probabilities", node)
+    if replace is not None and replace.constant is not True and size is not None:
+        raise reader.refuse("a choice without replacement", node)
+    if isinstance(a.kind, Scalar):
+        return integers(reader, node, stream, a, None, size)
+    values = reader.once(arrays.as_array(reader, a, node))
+    if values.kind.ndim != 1:
+        raise reader.refuse(f"a choice of a {a.kind}", node)
+    places = integers(reader, node, stream, Value(INT, f"{values.text}.size"), None, size)
+    out = f"{values.text}[{places.text}]"
+    if isinstance(places.kind, Array):
+        return reader.temp(f"{values.text}[{places.text}]", Array(values.kind.dtype, 1))
+    return reader.temp(out, Scalar(values.kind.dtype, False))

@@ -1,0 +1,322 @@
+"""Functions of NumPy's that are written here in what compiled code reads, as `written_functions` has Python's.
+
+Products of matrices, and what is made of them, take sums in another order than BLAS and LAPACK do.
+"""
+
+# ruff: noqa: SIM, PERF, FURB  # the plain forms are what is read
+import numpy as np
+
+from autobatch.compiled.functions.written_functions import bisect_right, leave_to_python, stands_for
+from autobatch.compiled.reading.calls import METHODS
+from autobatch.compiled.reading.exact_types import Array
+
+__all__: list[str] = []
+
+
+@stands_for(np.roll, of=(1,))
+def roll(a, shift):
+    x = np.asarray(a)
+    out = np.empty_like(x)
+    for i in range(len(x)):
+        out[(i + shift) % len(x)] = x[i]
+    return out
+
+
+@stands_for(np.flip, np.flipud, of=(1, 2))
+def flip(m):
+    return np.asarray(m)[::-1] if np.asarray(m).ndim == 1 else np.asarray(m)[::-1, ::-1]
+
+
+@stands_for(np.tile, of=(1,))
+def tile(A, reps):  # noqa: N803
+    x = np.asarray(A)
+    out = np.empty(len(x) * max(reps, 0), x.dtype)
+    for i in range(len(out)):
+        out[i] = x[i % len(x)]
+    return out
+
+
+@stands_for(np.repeat, of=(1,))
+def repeat(a, repeats):
+    x = np.asarray(a)
+    out = np.empty(len(x) * repeats, x.dtype)
+    for i in range(len(out)):
+        out[i] = x[i // repeats]
+    return out
+
+
+@stands_for(np.append, of=(1,))
+def append(arr, values):
+    return np.concatenate((np.asarray(arr), np.asarray(values)))
+
+
+@stands_for(np.stack, np.vstack)
+def stack(arrays):
+    rows = []
+    for row in arrays:
+        rows.append(row)
+    return np.array(rows)
+
+
+@stands_for(np.round, np.around)
+def rounded(a):
+    return np.rint(a)
+
+
+@stands_for(np.trace, of=(2,))
+def trace(a):
+    out = np.zeros(1, a.dtype)
+    for i in range(min(a.shape[0], a.shape[1])):
+        out[0] += a[i, i]
+    return out[0]
+
+
+@stands_for(np.diag, of=(1,))
+def diag(v):
+    x = np.asarray(v)
+    out = np.zeros((len(x), len(x)), x.dtype)
+    for i in range(len(x)):
+        out[i, i] = x[i]
+    return out
+
+
+@stands_for(np.triu, of=(2,))
+def triu(m, k=0):
+    out = np.zeros_like(m)
+    for i in range(m.shape[0]):
+        for j in range(m.shape[1]):
+            if j - i >= k:
+                out[i, j] = m[i, j]
+    return out
+
+
+@stands_for(np.tril, of=(2,))
+def tril(m, k=0):
+    out = np.zeros_like(m)
+    for i in range(m.shape[0]):
+        for j in range(m.shape[1]):
+            if j - i <= k:
+                out[i, j] = m[i, j]
+    return out
+
+
+@stands_for(np.count_nonzero, of=(1,))
+def count_nonzero(a):
+    out = 0
+    for value in a:
+        if value != 0:
+            out += 1
+    return out
+
+
+@stands_for(np.unique, of=(1,))
+def unique(ar):
+    x = np.sort(np.asarray(ar))
+    many = 0
+    for i in range(len(x)):
+        if i == 0 or x[i] != x[i - 1]:
+            many += 1
+    out = np.empty(many, x.dtype)
+    many = 0
+    for i in range(len(x)):
+        if x[i] != x[i]:
+            leave_to_python()
+        if i == 0 or x[i] != x[i - 1]:
+            out[many] = x[i]
+            many += 1
+    return out
+
+
+@stands_for(np.cumprod, of=(1,))
+@stands_for((Array, "cumprod"), of=(1,), into=METHODS)
+def cumprod(a):
+    out = np.asarray(a) * np.ones_like(np.asarray(a))
+    for i in range(1, len(out)):
+        out[i] = out[i - 1] * out[i]
+    return out
+
+
+@stands_for(np.maximum.accumulate, of=(1,))
+def maximum_accumulate(array):
+    out = np.asarray(array).copy()
+    for i in range(1, len(out)):
+        out[i] = np.maximum(out[i - 1], out[i])
+    return out
+
+
+@stands_for(np.minimum.accumulate, of=(1,))
+def minimum_accumulate(array):
+    out = np.asarray(array).copy()
+    for i in range(1, len(out)):
+        out[i] = np.minimum(out[i - 1], out[i])
+    return out
+
+
+@stands_for(np.add.accumulate, of=(1,))
+def add_accumulate(array):
+    return np.cumsum(array)
+
+
+@stands_for(np.ptp, of=(1, 2))
+def ptp(a):
+    return np.max(a) - np.min(a)
+
+
+@stands_for(np.median, of=(1,), sums=True)
+def median(a):
+    x = np.sort(np.asarray(a))
+    n = len(x)
+    if n == 0:
+        leave_to_python()
+    if x[n - 1] != x[n - 1]:
+        leave_to_python()
+    if n % 2 == 1:
+        return np.mean(x[n // 2 : n // 2 + 1])
+    return np.mean(x[n // 2 - 1 : n // 2 + 1])
+
+
+@stands_for(np.convolve, of=(1,), sums=True)
+def convolve(a, v, mode="full"):
+    x, y = np.asarray(a), np.asarray(v)
+    if len(x) == 0 or len(y) == 0:
+        raise ValueError
+    if len(y) > len(x):
+        x, y = y, x
+    n, m = len(x), len(y)
+    out = np.zeros(n + m - 1, (x[:1] * y[:1]).dtype)
+    for i in range(n + m - 1):
+        for j in range(max(0, i - n + 1), min(m, i + 1)):
+            out[i] += x[i - j] * y[j]
+    if mode == "full":
+        return out
+    if mode == "same":
+        return out[(m - 1) // 2 : (m - 1) // 2 + n]
+    if mode == "valid":
+        return out[m - 1 : n]
+    raise ValueError
+
+
+@stands_for(np.interp)
+def interp(x, xp, fp):
+    places, values = np.asarray(xp), np.asarray(fp)
+    if len(places) != len(values) or len(places) == 0:
+        raise ValueError
+    at = float(x)
+    if at != at:
+        leave_to_python()
+    last = len(places) - 1
+    if at > places[last]:
+        return np.float64(values[last])
+    if at < places[0]:
+        return np.float64(values[0])
+    j = bisect_right(places, at) - 1
+    if j == last or places[j] == at:
+        return np.float64(values[j])
+    slope = (values[j + 1] - values[j]) / (places[j + 1] - places[j])
+    return np.float64(slope * (at - places[j]) + values[j])
+
+
+@stands_for(np.isclose)
+def isclose(a, b, rtol=1e-05, atol=1e-08):
+    return np.less_equal(np.abs(np.subtract(a, b)), atol + rtol * np.abs(b))
+
+
+@stands_for(np.allclose)
+def allclose(a, b, rtol=1e-05, atol=1e-08):
+    return bool(np.all(np.less_equal(np.abs(np.subtract(a, b)), atol + rtol * np.abs(b))))
+
+
+@stands_for(np.array_equal, of=(1, 2))
+def array_equal(a1, a2):
+    x, y = np.asarray(a1), np.asarray(a2)
+    return x.shape == y.shape and bool((x == y).all())
+
+
+@stands_for(np.linalg.norm, of=(1, 2), sums=True)
+def norm(x):
+    y = np.asarray(x).ravel() * 1.0
+    return np.sqrt(np.dot(y, y))
+
+
+def factored(a):
+    """LU with partial pivoting: the factors in one matrix, the rows as they then are, and the permutation's sign."""
+    if a.shape[0] != a.shape[1]:
+        leave_to_python()
+    n = a.shape[0]
+    lu = a * 1.0
+    order = list(range(n))
+    sign = 1.0
+    for k in range(n):
+        best = k
+        for i in range(k + 1, n):
+            if abs(lu[i, k]) > abs(lu[best, k]):
+                best = i
+        if best != k:
+            sign = -sign
+            order[k], order[best] = order[best], order[k]
+            for j in range(n):
+                held = lu[k, j]
+                lu[k, j] = lu[best, j]
+                lu[best, j] = held
+        if lu[k, k] == 0:
+            leave_to_python()
+        for i in range(k + 1, n):
+            lu[i, k] /= lu[k, k]
+            for j in range(k + 1, n):
+                lu[i, j] -= lu[i, k] * lu[k, j]
+    return lu, order, sign
+
+
+@stands_for(np.linalg.solve, of=(2,), sums=True)
+def solve(a, b):
+    lu, order, _ = factored(a)
+    n = len(order)
+    if b.shape[0] != n:
+        leave_to_python()
+    columns = b.reshape(n, -1)
+    out = np.empty(columns.shape, (lu[:0, :0] * b.ravel()[:0].reshape(0, 1)).dtype)
+    for c in range(columns.shape[1]):
+        for i in range(n):
+            out[i, c] = columns[order[i], c]
+            for j in range(i):
+                out[i, c] -= lu[i, j] * out[j, c]
+        for i in range(n - 1, -1, -1):
+            for j in range(i + 1, n):
+                out[i, c] -= lu[i, j] * out[j, c]
+            out[i, c] /= lu[i, i]
+    return out.reshape(b.shape)
+
+
+@stands_for(np.linalg.inv, of=(2,), sums=True)
+def inv(a):
+    return solve(a, np.eye(a.shape[0], dtype=(a[:0] * 1.0).dtype))
+
+
+@stands_for(np.linalg.det, of=(2,), sums=True)
+def det(a):
+    lu, order, sign = factored(a)
+    out = np.ones(1, lu.dtype)
+    for i in range(len(order)):
+        out[0] *= lu[i, i]
+    out[0] *= sign
+    return out[0]
+
+
+@stands_for(np.linalg.cholesky, of=(2,), sums=True)
+def cholesky(a):
+    if a.shape[0] != a.shape[1]:
+        leave_to_python()
+    n = a.shape[0]
+    out = np.zeros_like(a * 1.0)
+    for j in range(n):
+        for i in range(j, n):
+            out[i, j] = a[i, j]
+            for k in range(j):
+                out[i, j] -= out[i, k] * out[j, k]
+            if i == j:
+                if not out[i, j] > 0:
+                    leave_to_python()
+                out[i, j] = np.sqrt(out[i, j])
+            else:
+                out[i, j] /= out[j, j]
+    return out

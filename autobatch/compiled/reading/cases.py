@@ -1,0 +1,239 @@
+"""`try` and `match`: statements of which an arm runs for what was raised, or for the form of a value.
+
+The body of a `try` is written as a loop of one turn. What is surely raised in it, and by whom it is caught, is known
+while reading: `leave` is set, and the loops out to that one are left. Whatever else fails leaves the example to Python.
+"""
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.compiled.reading.exact_types import (
+    BOOL,
+    FLOAT,
+    INT,
+    NONE,
+    Array,
+    Dict,
+    List,
+    Maybe,
+    Range,
+    Scalar,
+    Struct,
+    Text,
+    Tuple,
+    Type,
+    Union,
+)
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value
+from autobatch.compiled.reading.source_program import Inline, Lines
+from autobatch.compiled.reading.statement_reader import Handlers
+
+__all__ = ["class_of", "match_statement", "try_statement"]
+
+_LEAVES = ast.Return | ast.Break | ast.Continue
+
+
+def try_statement(reader: Any, node: ast.Try) -> None:
+    """`try`, with its handlers, `else` and `finally`."""
+    if node.finalbody and any(isinstance(x, _LEAVES) for each in _bodies(node) for x in ast.walk(each)):
+        raise reader.refuse("a `finally` that is reached from elsewhere than the end", node)
+    reader.count += 1
+    first = 10 + 16 * reader.count
+    handlers = Handlers([_caught(reader, each) for each in node.handlers], len(reader.loops), first)
+    reader.emit("leave = 0")
+    reader.loops.append(None)
+    reader.handlers.append(handlers)
+
+    def body() -> None:
+        reader.block(node.body)
+        reader.handlers.remove(handlers)
+        if reader.env is not None:
+            reader.block(node.orelse)
+
+    lines, after = reader.arm(body, reader.env)
+    reader.loops.pop()
+    end: Lines = []
+    reader.emit("while True:", [*lines, Inline(end), "break"])
+    ends = [] if after is None else [(end, after)]
+    if reader.loops:
+        own = f"{first} <= leave < {first + len(node.handlers)}"
+        inside = reader.loops[-1] is None
+        reader.emit("if leave == 1:", ["break"] if inside else ["leave = 0", "break"])
+        reader.emit("if leave == 2:", ["break"] if inside else ["leave = 0", "continue"])
+        reader.emit(f"if leave >= 10 and not {own}:", ["break"])
+    for number, handler in enumerate(node.handlers):
+        ways = [(place, env) for which, place, env in handlers.jumps if which == number]
+        start = reader.meet(ways, None)
+        if start is not None:
+            written, left = reader.arm(handler.body, start)
+            written.insert(0, "leave = 0")  # the list itself, to which `meet` adds
+            reader.emit(f"if leave == {first + number}:", written)
+            if left is not None:
+                ends.append((written, left))
+    reader.env = reader.meet(ends, None)
+    if reader.env is not None:
+        reader.block(node.finalbody)
+
+
+def _bodies(node: ast.Try) -> list[ast.stmt]:
+    return [*node.body, *node.orelse, *(each for handler in node.handlers for each in handler.body)]
+
+
+def _caught(reader: Any, handler: ast.ExceptHandler) -> Any:
+    """What a handler catches; None if it looks at the exception, or that is not known."""
+    if handler.name and any(
+        isinstance(x, ast.Name) and x.id == handler.name for y in handler.body for x in ast.walk(y)
+    ):
+        return None
+    if handler.type is None:
+        return (BaseException,)
+    found = reader.expr(handler.type).constant
+    classes = found if isinstance(found, tuple) else (found,)
+    return classes if all(isinstance(each, type) for each in classes) else None
+
+
+# --- match
+
+
+def match_statement(reader: Any, node: ast.Match) -> None:
+    """`match`: the cases one after the other."""
+    subject = reader.held(reader.expr(node.subject))
+
+    def rest(cases: Sequence[ast.match_case]) -> None:
+        if not cases:
+            return
+        case, guard = cases[0], cases[0].guard
+        matched = _matches(reader, case.pattern, subject)
+        if guard is not None:
+            matched = _and(reader, matched, lambda: reader.condition(guard), node)
+        reader.decide(matched, case.body, lambda: rest(cases[1:]), None)
+
+    rest(node.cases)
+
+
+def _and(reader: Any, first: Value, second: Any, node: Any) -> Value:
+    if first.constant is not NO_CONSTANT:
+        return second() if first.constant else first
+    return reader.choice(reader.once(first).text, second, lambda: Value(BOOL, "False"), node)
+
+
+def _all(reader: Any, tests: Sequence[Any], node: Any) -> Value:
+    if not tests:
+        return reader.constant(True, node)
+    return _and(reader, tests[0](), lambda: _all(reader, tests[1:], node), node)
+
+
+def _matches(reader: Any, pattern: ast.pattern, value: Value) -> Value:
+    """Whether a pattern matches; it binds what it captures."""
+    kind = value.kind
+    match pattern:
+        case ast.MatchValue(value=wanted):
+            return _truth(reader, reader.compared("Eq", value, reader.expr(wanted), pattern), pattern)
+        case ast.MatchSingleton(value=None):
+            return reader.compared("Is", value, reader.constant(None, pattern), pattern)
+        case ast.MatchSingleton(value=wanted) if kind == BOOL:
+            return Value(BOOL, value.text if wanted else f"(not {value.text})")
+        case ast.MatchAs(pattern=inner, name=name):
+            matched = reader.constant(True, pattern) if inner is None else _matches(reader, inner, value)
+
+            def bind() -> Value:
+                reader.assign(name, value)
+                return reader.constant(True, pattern)
+
+            return matched if name is None else _and(reader, matched, bind, pattern)
+        case ast.MatchOr(patterns=patterns):
+            return _any(reader, patterns, value, pattern)
+        case ast.MatchSequence(patterns=patterns):
+            return _sequence(reader, patterns, value, pattern)
+        case ast.MatchClass():
+            return _instance(reader, pattern, value)
+    raise reader.refuse("a pattern of this form is not compiled", pattern)
+
+
+def _truth(reader: Any, value: Value, node: Any) -> Value:
+    if value.constant is not NO_CONSTANT:
+        return reader.constant(bool(value.constant), node)
+    return Value(BOOL, reader.truth(value, node))
+
+
+def _any(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: Any) -> Value:
+    if not patterns:
+        return reader.constant(False, node)
+    first = _matches(reader, patterns[0], value)
+    if first.constant is not NO_CONSTANT:
+        return first if first.constant else _any(reader, patterns[1:], value, node)
+    rest = patterns[1:]
+    return reader.choice(
+        reader.once(first).text, lambda: Value(BOOL, "True"), lambda: _any(reader, rest, value, node), node
+    )
+
+
+def _sequence(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: Any) -> Value:
+    kind = value.kind
+    stars = [place for place, each in enumerate(patterns) if isinstance(each, ast.MatchStar)]
+    if isinstance(kind, Union | Maybe) or (stars and not isinstance(kind, Tuple)):
+        raise reader.refuse(f"a pattern of a {kind}", node)
+    if isinstance(kind, Tuple) or (isinstance(kind, Struct) and issubclass(kind.cls, tuple)):
+        parts = value.parts or [Value(each, f"{value.text}[{i}]") for i, each in enumerate(kind.items)]
+        if stars:
+            rest = len(parts) - len(patterns) + 1
+            if rest < 0:
+                return reader.constant(False, node)
+            if patterns[stars[0]].name is not None:  # type: ignore[attr-defined]
+                raise reader.refuse("a pattern that captures with *", node)
+            parts = [*parts[: stars[0]], *parts[stars[0] + rest :]]
+            patterns = [each for each in patterns if not isinstance(each, ast.MatchStar)]
+        if len(parts) != len(patterns):
+            return reader.constant(False, node)
+        return _all(
+            reader,
+            [lambda a=a, b=b: _matches(reader, a, reader.held(b)) for a, b in zip(patterns, parts, strict=True)],
+            node,
+        )
+    if isinstance(kind, List):
+        same = reader.temp(f"len({value.text}) == {len(patterns)}", BOOL)
+        if kind.elem is None:
+            return same if not patterns else reader.constant(False, node)
+        tests = [
+            lambda i=i, each=each: _matches(reader, each, reader.temp(f"list_item({value.text}, {i})", kind.elem))
+            for i, each in enumerate(patterns)
+        ]
+        return _and(reader, same, lambda: _all(reader, tests, node), node)
+    return reader.constant(False, node)
+
+
+def _instance(reader: Any, pattern: ast.MatchClass, value: Value) -> Value:
+    cls, own = reader.expr(pattern.cls).constant, class_of(value.kind)
+    if not isinstance(cls, type) or own is None:
+        raise reader.refuse(f"a pattern of a {value.kind}", pattern)
+    if not issubclass(own, cls):
+        return reader.constant(False, pattern)
+    if isinstance(value.kind, Struct) and value.kind.cls is not dict:
+        names = [*getattr(cls, "__match_args__", ())[: len(pattern.patterns)], *pattern.kwd_attrs]
+        parts = [value.kind.names.index(name) for name in names]
+        tests = [
+            lambda at=at, each=each: _matches(
+                reader, each, reader.held(Value(value.kind.items[at], f"{value.text}[{at}]"))
+            )
+            for at, each in zip(parts, [*pattern.patterns, *pattern.kwd_patterns], strict=True)
+        ]
+        return _all(reader, tests, pattern)
+    if pattern.kwd_attrs or len(pattern.patterns) > 1:
+        raise reader.refuse("a pattern of this form is not compiled", pattern)
+    return _matches(reader, pattern.patterns[0], value) if pattern.patterns else reader.constant(True, pattern)
+
+
+_CLASSES = {INT: int, FLOAT: float, BOOL: bool, NONE: type(None)}
+_OF_KIND = {
+    Text: str, Tuple: tuple, List: list, Dict: dict, Range: range, Array: np.ndarray,
+}  # fmt: skip
+
+
+def class_of(kind: Type) -> type | None:
+    """The class of values of a type; None if they are of several."""
+    if isinstance(kind, Scalar):
+        return _CLASSES.get(kind) or np.dtype(kind.name).type
+    return kind.cls if isinstance(kind, Struct) else _OF_KIND.get(type(kind))

@@ -1,0 +1,208 @@
+"""Functions that a function makes: what they read of it is given to them as arguments, what they bind comes back.
+
+A nested function or a lambda is called only where it can be seen, in the call that made it. So at each call its free
+variables are what they are in the caller; those that it declares `nonlocal` are parts of its result. One that is
+memoised, here or in a module, has a dict from its arguments to its results.
+"""
+
+import ast
+import copy
+import dataclasses
+import functools
+import types as python_types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.compiled.reading.exact_types import CONFLICT, Dict, Scalar, Static, Tuple, Union
+from autobatch.compiled.reading.machine import Value
+from autobatch.syntax.liveness import annotate
+from autobatch.syntax.source import as_function
+
+__all__ = ["LocalFunction", "define", "holds_local", "memoised", "outer_values", "rebind"]
+
+
+@dataclasses.dataclass(eq=False)
+class LocalFunction:
+    """A function made in another.
+
+    Attributes:
+        function: what is known of its code; it is never run.
+        outer: the function whose closure and module it sees beyond the variables of those around it.
+        scopes: the codes of the functions around it, of which any may call it, and its own.
+        mentions: the names that it reads or binds and that are not its own; binds: those of its `nonlocal`s.
+        defaults: the hidden variables that hold the defaults of its parameters.
+        memo: the hidden variable that holds its memo, if it is memoised.
+    """
+
+    function: python_types.FunctionType
+    outer: python_types.FunctionType
+    scopes: frozenset[Any]
+    around: frozenset[str]
+    mentions: frozenset[str]
+    binds: frozenset[str]
+    defaults: dict[str, str]
+    memo: str = ""
+
+
+def define(reader: Any, node: ast.FunctionDef | ast.Lambda) -> Value:
+    """The function that is made here, and its defaults in variables."""
+    known = reader.program.local_functions
+    if id(node) not in known:
+        known[id(node)] = _made(reader, node, len(known))
+    local: LocalFunction = known[id(node)]
+    args = node.args
+    positional = [*args.posonlyargs, *args.args]
+    given = list(zip(positional[len(positional) - len(args.defaults) :], args.defaults, strict=True))
+    given += [(arg, value) for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True) if value is not None]
+    for arg, value in given:
+        found = reader.expr(value)
+        if not isinstance(found.kind, Scalar | Union | Tuple | Static):
+            raise reader.refuse(f"the default of {arg.arg} is a {found.kind}", node)
+        reader.locals.add(local.defaults[arg.arg])
+        reader.assign(local.defaults[arg.arg], found)
+    if local.memo:
+        reader.locals.add(local.memo)
+        kind = reader.site(node, Dict, 2)
+        reader.assign(local.memo, reader.temp(f"new_Dict{kind.site.find().number}()", kind))
+    return Value(Static(local), "0", local)
+
+
+def _made(reader: Any, node: ast.FunctionDef | ast.Lambda, number: int) -> LocalFunction:
+    memo = any(_is_memo(reader, each, node) for each in getattr(node, "decorator_list", ()))
+    owner = reader.instance.function
+    tree = as_function(copy.deepcopy(node), owner.__code__.co_name)
+    inner = [x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef | ast.Lambda) and x is not tree]
+    if memo and inner:
+        raise reader.refuse("a memoised function that makes others", node)
+    declared = {name for x in ast.walk(tree) if isinstance(x, ast.Nonlocal) for name in x.names}
+    holder = ast.parse("def around(): pass")
+    holder.body[0].body = [  # type: ignore[attr-defined]
+        *(ast.parse(f"{name} = None").body[0] for name in sorted(declared)), copy.deepcopy(tree),
+    ]  # fmt: skip
+    outside = compile(ast.fix_missing_locations(holder), owner.__code__.co_filename, "exec").co_consts[0]
+    (code,) = [each for each in outside.co_consts if isinstance(each, python_types.CodeType)]
+    own = {*code.co_varnames, *code.co_cellvars}
+    closure = tuple(python_types.CellType() for _ in code.co_freevars)
+    function = python_types.FunctionType(code, owner.__globals__, code.co_name, None, closure)
+    annotate(tree, anywhere=True)
+    reader.program.trees[code] = tree
+    parent = reader.instance.local
+    around = {*reader.own_names, *(parent.around if parent else ())}
+    mentions = {x.id for x in ast.walk(tree) if isinstance(x, ast.Name)} | declared
+    names = [arg.arg for arg in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)]
+    defaults = {name: f"default.{number}.{name}" for name in names}
+    return LocalFunction(
+        function, parent.outer if parent else owner,
+        frozenset({code, *(parent.scopes if parent else (owner.__code__,))}), frozenset(around),
+        frozenset((mentions - own) & around), frozenset(declared - own), defaults, f"memo.{number}" if memo else "",
+    )  # fmt: skip
+
+
+def _is_memo(reader: Any, decorator: ast.expr, node: Any) -> bool:
+    """Whether a decorator memoises; `lru_cache` of a bounded size forgets, which shows in what is done twice."""
+    bound: Any = None
+    called = decorator
+    if isinstance(decorator, ast.Call):
+        called = decorator.func
+        given = [*decorator.args, *(word.value for word in decorator.keywords if word.arg == "maxsize")]
+        bound = reader.expr(given[0]).constant if given else 128
+    found = reader.expr(called).constant
+    if found is functools.cache or found is functools.lru_cache:
+        if found is functools.lru_cache and not isinstance(decorator, ast.Call):
+            bound = 128
+        if bound is not None and not _changes_nothing(node):
+            raise reader.refuse("a bounded cache of a function that changes something", node)
+        return True
+    raise reader.refuse(f"the decorator {ast.unparse(decorator)} is not compiled", node)
+
+
+def _changes_nothing(node: Any) -> bool:
+    """Whether a function has no statement that could change anything but its own names."""
+    stores = (ast.Attribute, ast.Subscript)
+    return not any(
+        isinstance(x, ast.Nonlocal | ast.Expr) or (isinstance(x, stores) and isinstance(x.ctx, ast.Store))
+        for x in ast.walk(node)
+        if not (isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant))
+    )
+
+
+def holds_local(value: Any) -> bool:
+    """Whether an object known while compiling is a function made in another, or holds one."""
+    return isinstance(value, LocalFunction) or (isinstance(value, tuple) and any(map(holds_local, value)))
+
+
+def _reached(reader: Any, local: LocalFunction) -> list[LocalFunction]:
+    """The function, and those made beside it that it may call."""
+    out: list[LocalFunction] = []
+    left = [local]
+    while left:
+        each = left.pop()
+        if each in out:
+            continue
+        out.append(each)
+        for name in sorted(each.mentions):
+            known = (reader.env or {}).get(name)
+            if known is not None and isinstance(known.kind, Static) and isinstance(known.kind.value, LocalFunction):
+                left.append(known.kind.value)
+    return out
+
+
+def outer_values(reader: Any, local: LocalFunction, node: Any) -> tuple[list[tuple[str, Any, str]], list[str]]:
+    """Each variable of the functions around it that a call needs: its name, type and text; and those that it binds.
+
+    Raises:
+        Unreadable: the function is called where it was not made.
+    """
+    if not local.scopes & {reader.instance.function.__code__} or reader.env is None:
+        raise reader.refuse("a function made in another is called elsewhere", node)
+    reached = _reached(reader, local)
+    names = sorted({name for each in reached for name in each.mentions})
+    hidden = sorted({name for each in reached for name in (*each.defaults.values(), each.memo) if name})
+    out: list[tuple[str, Any, str]] = []
+    for name in [*names, *hidden]:
+        known = reader.env.get(name)
+        if known is None:
+            continue
+        if isinstance(known.kind, Static) or known.kind is CONFLICT:
+            out.append((name, known.kind, ""))
+            continue
+        value = reader.read(name, node, whole=True)
+        out.append((name, value.kind, value.text))
+    return out, sorted({name for each in reached for name in each.binds} & set(local.around))
+
+
+def rebind(reader: Any, out: Value, names: Sequence[str]) -> Value:
+    """After a call: what it bound, and its value."""
+    for place, name in enumerate(names):
+        reader.locals.add(name)
+        reader.assign(name, reader.temp(f"{out.text}[{place + 1}]", out.kind.items[place + 1]))
+    return reader.temp(f"{out.text}[0]", out.kind.items[0])
+
+
+def memoised(reader: Any, node: Any, memo: Value, args: Sequence[Value], call: Callable[[], Value]) -> Value:
+    """The result for these arguments: from the memo, or computed and kept there."""
+    key = reader.once(args[0] if len(args) == 1 else reader.tuple_of(list(args)))
+    place, text = memo.text, reader.key_of(memo, key, node)
+
+    if memo.kind.site.find().vague:  # equal keys have one result, of which the first that asked decides the type
+        raise reader.refuse("a memo of arguments that are Python's ints and NumPy's", node)
+
+    def computed() -> Value:
+        value = reader.once(call())
+        if not _is_immutable(value.kind):
+            raise reader.refuse(f"a memo of {value.kind}", node)
+        reader.put_key(memo, key, value, node)
+        return value
+
+    def known() -> Value:
+        if memo.kind.value is None:
+            reader.stop()
+        return reader.temp(f"{place}[{text}]", memo.kind.value)
+
+    return reader.choice(f"{text} in {place}", known, computed, node)
+
+
+def _is_immutable(kind: Any) -> bool:
+    if isinstance(kind, Tuple):
+        return all(map(_is_immutable, kind.items))
+    return isinstance(kind, Scalar | Union)

@@ -1,0 +1,84 @@
+"""What a function changes in its arguments is changed as the loop changes it, whatever runs compiled."""
+
+import copy
+
+import numpy as np
+import pytest
+
+from autobatch.compiled.compiled_call import NotCompiled
+from autobatch.compiled.compiled_map import compiled_map, prepared, wait_until_compiled
+from tests.compiled.law import same
+
+
+def scaled(x, by):
+    for i in range(len(x)):
+        x[i] = x[i] * (1 / by)
+    return x[-1]
+
+
+def _examples():
+    return [np.arange(1.0, n) for n in (4, 3, 6, 2)]
+
+
+def test_the_examples_before_the_one_that_raises_are_changed_and_no_other():
+    xs, loops = _examples(), _examples()
+    by = [1, 2, 0, 3]
+    wait_until_compiled(scaled, [xs, by], {})
+    with pytest.raises(ZeroDivisionError, match="division by zero"):
+        [scaled(*row) for row in zip(loops, by, strict=True)]
+    with pytest.raises(ZeroDivisionError, match="division by zero") as caught:
+        compiled_map(scaled, [xs, by], {})
+    assert "raised for example 2" in caught.value.__notes__
+    assert same(xs, loops)
+    assert xs[1][0] == 0.5
+    assert same(xs[3], _examples()[3])
+
+
+def test_what_another_example_would_see_is_left_to_the_loop():
+    by = [1, 2, 4, 3]
+    wait_until_compiled(scaled, [_examples(), by], {})
+    twice = _examples()
+    twice[2] = twice[0]
+    overlapping = np.arange(9.0)
+    read_only = _examples()
+    read_only[1].flags.writeable = False
+    for xs in (twice, [overlapping[i : i + 3] for i in range(4)], read_only):
+        before = copy.deepcopy(xs)
+        with pytest.raises(NotCompiled, match="written into"):
+            compiled_map(scaled, [xs, by], {})
+        assert same(xs, before)
+
+
+def spread(items, x):
+    items.append(len(items))
+    items[0] = x[0]
+    x[0] = 7.0
+    return items, x
+
+
+def test_arguments_themselves_are_returned():
+    rows = [([1.0, 2.0], np.arange(3.0)), ([5.0], np.ones(1)), ([0.5], np.ones((4, 2))[:, 0])]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    wait_until_compiled(spread, columns, {})
+    loops = copy.deepcopy(rows)
+    expected = [spread(*row) for row in loops]
+    got = compiled_map(spread, columns, {})
+    assert same(got, expected)
+    assert same(rows, loops)
+    assert all(a is items and b is x for (a, b), (items, x) in zip(got, rows, strict=True))
+    assert prepared(spread, columns, {}, None)[1].failures == 0
+
+
+def passed_on(n, inner=None):
+    def own():
+        return n
+
+    if inner is not None:
+        return inner() * 10 + own()
+    return passed_on(n + 1, own)
+
+
+def test_a_nested_function_is_not_called_in_another_call_than_its_own():
+    with pytest.raises(NotCompiled, match="is given to a function") as caught:
+        compiled_map(passed_on, [[1, 2]], {})
+    assert not caught.value.pending
