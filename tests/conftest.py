@@ -1,6 +1,10 @@
 """What runs: the tests are of the ways themselves, so each call runs by the way that it names."""
 
+import copy
+import sys
+
 import hypothesis
+import numpy as np
 import pytest
 
 import autobatch as ab
@@ -10,6 +14,22 @@ hypothesis.settings.register_profile(  # the same examples in each run, however 
     "same", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("same")
+
+
+_states = []  # of each generator that the tests' modules hold: it, and its state when all of them were imported
+
+
+def pytest_collection_finish():
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("tests.")]
+    found = {id(x): x for module in modules for x in vars(module).values() if isinstance(x, np.random.Generator)}
+    _states[:] = [(each, copy.deepcopy(each.bit_generator.state)) for each in found.values()]
+
+
+@pytest.fixture(autouse=True)
+def _same_draws():
+    """A test draws the same, whichever tests ran before it."""
+    for generator, state in _states:
+        generator.bit_generator.state = state
 
 
 @pytest.fixture(autouse=True)

@@ -18,43 +18,6 @@ from numba.extending import intrinsic
 
 from autobatch.kernels.jit import jit
 
-__all__ = [
-    "FLAGS",
-    "add",
-    "apply_1",
-    "apply_2",
-    "clear_flags",
-    "common_shape",
-    "common_shape_ranked",
-    "float_flags",
-    "floor_divide",
-    "hypot",
-    "integer_power",
-    "list_item",
-    "list_put",
-    "modulo",
-    "multiply",
-    "opaque",
-    "order_of_text",
-    "product_11",
-    "product_12",
-    "product_21",
-    "product_22",
-    "reduce_1",
-    "room",
-    "same_text",
-    "scalar_1",
-    "scalar_2",
-    "select",
-    "spread",
-    "spread_same",
-    "squared",
-    "stable_order",
-    "subtract",
-    "text_in",
-    "wrapped",
-]
-
 FLAGS = 0b111 if platform.machine().lower() in ("arm64", "aarch64") else 0b1101  # invalid, divided by zero, overflow
 
 

@@ -7,26 +7,6 @@ from numba.extending import intrinsic
 
 from autobatch.kernels.jit import jit
 
-__all__ = [
-    "chosen",
-    "counted",
-    "even",
-    "even_arrays",
-    "fill_rows",
-    "has_ties",
-    "lowest",
-    "overlap",
-    "place_in",
-    "place_of_max",
-    "place_of_min",
-    "places_in",
-    "running_sum",
-    "stacked_arrays",
-    "triangle",
-    "weighed",
-    "within",
-]
-
 
 @jit
 def within(x, low, high):

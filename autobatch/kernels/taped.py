@@ -14,27 +14,6 @@ import numpy as np
 
 from autobatch.kernels.jit import jit
 
-__all__ = [
-    "power_x",
-    "power_y",
-    "push_1",
-    "push_2",
-    "push_root",
-    "seed",
-    "sign_of",
-    "taped_choice",
-    "taped_counts",
-    "taped_extreme",
-    "taped_product",
-    "taped_product_11",
-    "taped_product_12",
-    "taped_product_21",
-    "taped_product_22",
-    "taped_sum",
-    "taped_sums",
-    "walk",
-]
-
 
 @jit
 def push_2(tape, a, da, b, db):
