@@ -17,9 +17,6 @@ KINDS += ("algorithms", "buffers", "classics", "models")
 for _kind in KINDS:
     importlib.import_module(f"tests.programs.{_kind}")
 
-# What lock-step runs as a loop over the examples: a factorisation, for just that call.
-LOOPS = {"least_squares"}
-
 
 # What runs on the fly: Python's containers, objects, generators, handlers and patterns, of each example.
 ON_THE_FLY = set(
@@ -60,7 +57,7 @@ def test_batch_equals_loop(name):
     report = ab.testing.assert_equivalent(program.f, *program.examples, grad=program.grad, **program.shared)
     assert "ab.map" in report.ways
     assert ("gradients" in report.skipped) != program.grad, report.skipped
-    assert "ab.map" not in report.fallbacks or name in LOOPS | RAISES, report.fallbacks
+    assert "ab.map" not in report.fallbacks or name in RAISES, report.fallbacks
 
 
 def run(program, chosen=slice(None)):
@@ -75,7 +72,7 @@ def run(program, chosen=slice(None)):
 @pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - RAISES))
 def test_lock_step_falls_back_only_where_it_is_known_to(name):
     _, _, found = run(PROGRAMS[name])
-    assert bool(found) == (name in LOOPS | ON_THE_FLY), found
+    assert bool(found) == (name in ON_THE_FLY), found
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - RAISES - ON_THE_FLY))
@@ -90,10 +87,9 @@ def test_one_example_and_none(name):
     program = PROGRAMS[name]
     for chosen in (slice(0, 1), slice(1, 2)):
         out, want, found = run(program, chosen)
-        assert bool(found) <= (name in LOOPS | ON_THE_FLY), found
+        assert bool(found) <= (name in ON_THE_FLY), found
         assert len(out) == len(want) == 1
-        if name not in LOOPS:
-            assert_same(out, want, name)
+        assert_same(out, want, name)
     nobody = [ab.MaskedBatch(np.zeros((0, *np.shape(column[0])))) for column in program.examples]
     with noted_fallbacks():
         assert ab.examples(ab.batch(program.f)(*nobody, **program.shared)) == []

@@ -30,7 +30,7 @@ from autobatch.api.known_costs import (
     set_up,
     settled,
 )
-from autobatch.api.ran import COMPILED, FLY, LOCKSTEP, note, watched
+from autobatch.api.ran import COMPILED, FLY, LOCKSTEP, by_line, note, watched
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import stack_results
@@ -627,8 +627,8 @@ def _on_the_fly(
 
 
 def _recorders(function: Any, arguments_of: fibers.Arguments | None, shared: dict[str, Any]) -> Recorders | None:
-    """The generated recorders of a function, where blocks are asked for."""
-    return recorders_of(function, shared, arguments_of) if config.blocks else None
+    """The generated recorders of a function, where blocks are asked for and nobody looks at its lines."""
+    return recorders_of(function, shared, arguments_of) if config.blocks and not by_line.get() else None
 
 
 def _forget() -> None:

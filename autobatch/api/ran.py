@@ -38,21 +38,27 @@ class Ran:
 
 # What those who look have collected so far; None while nobody does.
 watched: contextvars.ContextVar[list[Ran] | None] = contextvars.ContextVar("autobatch_ran", default=None)
+# Whether the user's own lines are to run, in which others see what each costs: not recorders made of them.
+by_line: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_by_line", default=False)
 
 
 @contextlib.contextmanager
-def ran_ways() -> Iterator[list[Ran]]:
+def ran_ways(lines: bool = False) -> Iterator[list[Ran]]:
     """Collect how the calls in this block ran.
 
     A call runs whole by the way that calls of its kind take now, and by the one that it names before there was any. To
     look at it takes time, so what it costs here is not added to what is known.
+
+    Args:
+        lines: whether each of the user's lines is to run as it stands.
     """
     found: list[Ran] = []
-    token = watched.set(found)
+    tokens = watched.set(found), by_line.set(lines)
     try:
         yield found
     finally:
-        watched.reset(token)
+        watched.reset(tokens[0])
+        by_line.reset(tokens[1])
 
 
 def note(way: str, why: str, function: Any, stats: Stats | None = None, costs: dict[str, Cost] | None = None) -> None:

@@ -137,7 +137,7 @@ def watching() -> Iterator[WatchedCalls]:
     1
     """
     profile = LineProfile()
-    with noted_fallbacks() as notes, ran_ways() as ran:
+    with noted_fallbacks() as notes, ran_ways(lines=True) as ran:
         watched = WatchedCalls(ran, notes, profile)
         with profile:
             yield watched

@@ -140,7 +140,7 @@ def total_maker(function: Any) -> Callable[..., Any]:
 
     def make(*args: Any, **kwargs: Any) -> Any:
         value, trace = called(*args, **kwargs), active_trace()
-        is_plain = type(value) is np.ndarray and value.dtype.kind == "f" and value.base is None
+        is_plain = type(value) is np.ndarray and value.ndim and value.dtype.kind == "f" and value.base is None
         return trace.known(value) if trace is not None and is_plain else value
 
     return make

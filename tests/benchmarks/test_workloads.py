@@ -41,6 +41,7 @@ NAMED = {
     "numeric_gradients",
     "parser",
     "segments",
+    "seq2seq",
     "tagger",
     "transformer",
     "tree_gru",

@@ -126,7 +126,7 @@ def test_children_are_summed_in_one_launch_for_each_number_of_them():
     for (name, _), (calls, launches, _) in stats.by_signature.items():
         if name in rows:
             rows[name].append((calls, launches))
-    assert list(rows.values()) == [[(4, 1)] * 3] * 2
+    assert list(rows.values()) == [[(12, 1)], [(4, 1)] * 3]  # what is done to the sum is done to all sums together
 
 
 def test_a_cast_of_a_size_is_part_of_the_block():

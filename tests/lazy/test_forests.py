@@ -460,6 +460,14 @@ def of_float32(x, p):
     return total, total.dtype.name
 
 
+def of_no_dimensions(x, p):
+    total = np.full((), 0.5)
+    kept = [total]
+    for row in x:
+        total += row[0]
+    return total, kept
+
+
 @ab.batch
 def returned_as_it_was_made(x, p):
     total = np.zeros(D)
@@ -468,7 +476,7 @@ def returned_as_it_was_made(x, p):
     return total
 
 
-@pytest.mark.parametrize("f", [other_names, decided, of_float32, returned_as_it_was_made.__wrapped__])
+@pytest.mark.parametrize("f", [other_names, decided, of_float32, of_no_dimensions, returned_as_it_was_made.__wrapped__])
 def test_totals_are_arrays_like_any_other(f):
     map_equals_loop(ab.batch(f), ROWS, precision=4, p=P)
 

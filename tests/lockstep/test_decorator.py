@@ -198,8 +198,9 @@ def test_a_file_that_changed_since_import_is_not_run(tmp_path):
     assert_same(examples(out), [f(x) for x in XS])
 
 
-def test_a_builtin_runs_as_a_loop():
-    equals_loop(sorted, XS, falls_back=True)
+def test_builtins_with_a_form_in_lock_step_and_without():
+    equals_loop(sorted, XS)
+    equals_loop(tuple, XS, falls_back=True)
 
 
 def test_a_function_under_another_decorator():

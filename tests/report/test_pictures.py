@@ -114,9 +114,8 @@ def test_the_graph_of_launches(report):
     assert len(graph) == report.launches
     assert networkx.is_directed_acyclic_graph(graph)
     assert sum(data["calls"] for _, data in graph.nodes(data=True)) == report.calls
-    (last,) = [node for node, data in graph.nodes(data=True) if data["label"] == "subtract"]
-    assert graph.out_degree(last) == 0
-    assert {graph.nodes[each]["label"] for each in graph.predecessors(last)} == {"logsumexp", "add"}
+    (last,) = [node for node, data in graph.nodes(data=True) if data["label"] == "add" and not graph.out_degree(node)]
+    assert {graph.nodes[each]["label"] for each in graph.predecessors(last)} == {"logsumexp", "getitem", "add"}
 
 
 def test_the_graph_of_lines():
