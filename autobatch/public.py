@@ -8,13 +8,13 @@ from autobatch.api import extend
 from autobatch.api.batch import batch
 from autobatch.api.transforms import grad, jvp, map, shared, value_and_grad
 from autobatch.autodiff.grad import stop_gradient
+from autobatch.batches.batch_reductions import count, max, mean, min, sum
 from autobatch.batches.data.collate import collate
 from autobatch.batches.data.concat import concat
 from autobatch.batches.data.example_sequence import Examples
 from autobatch.batches.data.minibatches import minibatches
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.over_examples import count, max, mean, min, sum
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
-from autobatch.api.ran import NAMES, ran_ways
+from autobatch.api.run_record import NAMES, ran_ways
 from autobatch.testing.compare import compare
 
 CALLS, FROM = 30, 9

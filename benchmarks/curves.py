@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
-from autobatch.api.ran import ran_ways
+from autobatch.api.run_record import ran_ways
 from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.core.config import WayName
 from autobatch.testing.compare import compare

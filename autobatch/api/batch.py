@@ -25,12 +25,12 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
 from autobatch.core.current import as_first_example, current_region, in_example
 from autobatch.core.diagnostics import hide_frames
-from autobatch.core.other_arrays import note_foreign, refuse_foreign
+from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
 from autobatch.errors import UnsupportedError
 from autobatch.facts.purity import is_local
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.run import has_batch
-from autobatch.rewrite.convert import convert
+from autobatch.rewrite.lockstep_forms import convert
 
 _NAME = "_ab_itself"
 _owners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.api.chooser import LOOP, History, Portion
-from autobatch.api.known_costs import (
+from autobatch.api.measured_costs import (
     code_of,
     costs_of,
     functions,
@@ -30,7 +30,7 @@ from autobatch.api.known_costs import (
     set_up,
     settled,
 )
-from autobatch.api.ran import COMPILED, FLY, LOCKSTEP, by_line, note, watched
+from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note, watched
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import stack_results
@@ -55,16 +55,6 @@ from autobatch.lockstep.run import NoLockStep, batch_size_of_call, in_lock_step,
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.recorders.generated import recorders_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
-
-__all__ = [
-    "NOT_NEEDED",
-    "NOT_SETTLED",
-    "run_batch",
-    "run_gradient",
-    "run_map",
-    "settled_call",
-    "why_not_compiled",
-]
 
 NOT_NEEDED = "lock-step has a form for it"  # as why a batch does not run on the fly
 

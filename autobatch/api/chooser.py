@@ -32,8 +32,6 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-__all__ = ["LOOP", "Cost", "Expectation", "History", "Portion", "Turn"]
-
 LOOP: Final = "loop"
 
 _KEPT = 5  # costs, of which the median counts

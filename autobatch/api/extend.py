@@ -15,7 +15,7 @@ from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op
 from autobatch.ops.numpy.reductions import reduction
 from autobatch.ops.rules.dispatch import Declined, implements
-from autobatch.ops.rules.kinds import elementwise
+from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import fill, unbroadcast
 from autobatch.ops.rules.row_gather import Scatter
 

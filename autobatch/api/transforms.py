@@ -10,8 +10,8 @@ from autobatch.api.call_ways import run_gradient, run_map
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import tape as tapes
 from autobatch.core.diagnostics import fell_back, hide_frames, warn_user
+from autobatch.core.foreign_arrays import note_foreign
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
-from autobatch.core.other_arrays import note_foreign
 from autobatch.lazy.launching import Stats
 from autobatch.rewrite.taped_forms import taped_form
 from autobatch.tables.protocol import Table

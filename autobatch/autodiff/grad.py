@@ -23,7 +23,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.core.pytree import map_tree
 from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.indexing import zero_d_p
-from autobatch.ops.rules.kinds import elementwise
+from autobatch.ops.rules.op_kinds import elementwise
 
 
 @dataclasses.dataclass(frozen=True)

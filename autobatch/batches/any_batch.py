@@ -13,9 +13,9 @@ import numpy as np
 
 from autobatch.batches.data import exports
 from autobatch.core.current import current_region
+from autobatch.core.formatting import html_table
 from autobatch.core.op import BATCH_RANK, is_boxed
 from autobatch.core.pytree import is_node, leaves, map_tree
-from autobatch.core.shown import html_table
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.facts import operators
 

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 from autobatch.batches import scalars
 from autobatch.batches.any_batch import FORMS, Batch, form, narrowed, refuse
 from autobatch.batches.array_batch import ArrayBatch, as_masked
+from autobatch.batches.batch_reductions import plain_data, shown_data
 from autobatch.batches.examples import broadcast, loop_over_examples, map_lanes
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.over_examples import plain_data, shown_data
 from autobatch.batches.packing import KINDS, as_arrays, flat_numbers
 from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import (

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 
 from autobatch.batches.any_batch import FORMS, Batch, form, narrowed, refuse
 from autobatch.batches.array_batch import ArrayBatch
+from autobatch.batches.batch_reductions import plain_data
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.over_examples import plain_data
 from autobatch.batches.packing import as_arrays, flat_numbers
 from autobatch.core.abstract_eval import check_plain, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed

@@ -19,7 +19,7 @@ from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.numpy.shaping import reshape_p
 from autobatch.ops.rules.index_rule import FULL
-from autobatch.ops.rules.kinds import values_of
+from autobatch.ops.rules.op_kinds import values_of
 from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 

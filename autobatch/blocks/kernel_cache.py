@@ -30,7 +30,17 @@ from numba.core import compiler, config, serialize
 
 from autobatch.core.current import check_time
 from autobatch.kernels import jit
-from autobatch.kernels.kept_code import SUFFIX, is_own, keep, read_own, ready_to_load, say_once, sealed, stamp, unsealed
+from autobatch.kernels.disk_cache import (
+    SUFFIX,
+    is_own,
+    keep,
+    read_own,
+    ready_to_load,
+    say_once,
+    sealed,
+    stamp,
+    unsealed,
+)
 
 try:
     import resource

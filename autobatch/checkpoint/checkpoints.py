@@ -1,6 +1,6 @@
 """`Checkpoints`: a folder of checkpoints of one training, saved whole or as what changed, each there or not at all.
 
-A save takes what there is to write as streams (`streams.py`), each array whole or as what changed (`changes.py`),
+A save takes what there is to write as streams (`streams.py`), each array whole or as what changed (`increments.py`),
 writes them into one new file, and commits a manifest (`manifests.py`). What was committed last, and the digests and
 marks of that moment, are the base of the next increment; they are replaced only when the next commit is done, so that a
 save that failed changes nothing.
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.checkpoint.changes import Digester, changes_stream, is_tracked
 from autobatch.checkpoint.files import Files, Lock
+from autobatch.checkpoint.increments import Digester, changes_stream, is_tracked
 from autobatch.checkpoint.manifests import Folder, Manifest
 from autobatch.checkpoint.reading import Entries
 from autobatch.checkpoint.streams import ROWS_AT_ONCE, Stream, array_stream, table_stream, whole_table

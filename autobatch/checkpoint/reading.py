@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.checkpoint import literals
-from autobatch.checkpoint.changes import apply_units
+from autobatch.checkpoint import json_values
+from autobatch.checkpoint.increments import apply_units
 from autobatch.checkpoint.manifests import Folder, Manifest
 from autobatch.checkpoint.streams import (
     ROWS_AT_ONCE,
@@ -21,7 +21,7 @@ from autobatch.checkpoint.streams import (
 from autobatch.checkpoint.tensor_files import BLOCK, Tensor, TensorReader
 from autobatch.checkpoint.trees import ANY
 from autobatch.errors import CheckpointError
-from autobatch.tables.keyed.mapped import mapped_variable
+from autobatch.tables.keyed.memory_mapped import mapped_variable
 from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredBlock
 
@@ -62,7 +62,7 @@ class Entries(contextlib.ExitStack):
         like = None if like is ANY else like
         arrays = {}
         for key, part in node["arrays"].items():
-            dtype, shape = as_stored(literals.dtype_of_name(part["dtype"]), tuple(part["shape"]))
+            dtype, shape = as_stored(json_values.dtype_of_name(part["dtype"]), tuple(part["shape"]))
             arrays[key] = self.array(part["array"], shape, dtype)
         parts = self._parts(name)
         if not self._mapped:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.checkpoint import literals
+from autobatch.checkpoint import json_values
 from autobatch.checkpoint.files import Files
 from autobatch.checkpoint.streams import array_stream, restore_table, whole_table, write_streams
 from autobatch.checkpoint.tensor_files import TensorReader
@@ -122,4 +122,4 @@ class _Entries:
 
 
 def _stored(part: dict[str, Any]) -> tuple[tuple[int, ...], np.dtype]:
-    return tuple(part["shape"]), literals.dtype_of_name(part["dtype"])
+    return tuple(part["shape"]), json_values.dtype_of_name(part["dtype"])

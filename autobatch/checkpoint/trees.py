@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autobatch.checkpoint import literals
+from autobatch.checkpoint import json_values
 from autobatch.checkpoint.stored_kinds import KINDS, kind_of
 from autobatch.checkpoint.tensor_files import stored_dtype
 from autobatch.core import models, pytree
@@ -59,7 +59,7 @@ class Contents:
             self.arrays[entry] = array
             if key is not None:
                 self._known[key] = entry
-        node = {"array": entry, "dtype": literals.dtype_name(array.dtype), "shape": list(array.shape)}
+        node = {"array": entry, "dtype": json_values.dtype_name(array.dtype), "shape": list(array.shape)}
         if array.flags.f_contiguous and not array.flags.c_contiguous:
             node["order"] = "F"
         self._nodes.append((node, array))
@@ -157,19 +157,19 @@ def _describe(
     ]
     node: dict[str, Any]
     if kind is dict:
-        said = [literals.key_to_json(key) for key in keys]
+        said = [json_values.key_to_json(key) for key in keys]
         if None in said:
             raise UnsupportedError(f"{place} has the key {keys[said.index(None)]!r}; expected text or a number")
         node = {"dict": [list(pair) for pair in zip(said, children, strict=True)]}
         if factory is not None:
-            if not literals.is_literal(factory):
+            if not json_values.is_literal(factory):
                 raise UnsupportedError(f"{place} has the default {factory!r}; expected a class")
-            node["factory"] = literals.to_literal(factory)
+            node["factory"] = json_values.to_literal(factory)
     elif kind is object:
         node = {"object": [list(pair) for pair in zip(keys, children, strict=True)]}
     else:
         node = {kind.__name__: children}
-    return node if type(value) is kind else node | {"class": literals.name_of(type(value))}
+    return node if type(value) is kind else node | {"class": json_values.name_of(type(value))}
 
 
 def _branch(value: Any) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
@@ -177,7 +177,7 @@ def _branch(value: Any) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
     if pytree.is_node(value):
         kind = next((each for each in (dict, list, tuple) if isinstance(value, each)), object)
         return (kind, *pytree.children_of(value), getattr(value, "default_factory", None) if kind is dict else None)
-    if _is_its_attributes(value) and not literals.is_literal(value) and not isinstance(value, StoredTable):
+    if _is_its_attributes(value) and not json_values.is_literal(value) and not isinstance(value, StoredTable):
         if models.is_array_like(value) or kind_of(value) is not None or isinstance(value, SlotOf | PartitionedVariable):
             return None
         parts = models.parts_of(value)
@@ -232,8 +232,8 @@ def _leaf(value: Any, path: tuple[str, ...], place: str, contents: Contents) -> 
         contents.tables[entry] = value
         beside = {name: _leaf(array, (*path, name), place, contents) for name, array in value.arrays().items()}
         return {"table": entry, "class": type(value).__name__, "settings": value.settings, "arrays": beside}
-    if literals.is_literal(value):
-        return literals.to_literal(value)
+    if json_values.is_literal(value):
+        return json_values.to_literal(value)
     made = f"{type(value).__module__}.{type(value).__qualname__}"
     if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
         raise UnsupportedError(f"{place} is a {made}; expected an array: np.asarray(...), or those that it is made of")
@@ -246,7 +246,7 @@ def _leaf(value: Any, path: tuple[str, ...], place: str, contents: Contents) -> 
 def _check_dtype(dtype: np.dtype, place: str) -> None:
     if dtype.hasobject:
         raise DTypeError(f"{place} is an array of Python objects; expected numbers or text of a fixed length")
-    if literals.dtype_of_name(literals.dtype_name(dtype)) != dtype:
+    if json_values.dtype_of_name(json_values.dtype_name(dtype)) != dtype:
         raise DTypeError(f"{place} has dtype {dtype}, with gaps between its fields; write .astype of one without")
 
 
@@ -299,7 +299,7 @@ class Rebuilding:
         return like
 
     def _keyed(self, node: dict[str, Any], kind: str, like: Any, path: str) -> Any:
-        key_of = literals.key_from_json if kind == "dict" else str
+        key_of = json_values.key_from_json if kind == "dict" else str
         parts = {key_of(key): part for key, part in node[kind]}
         cls: Any
         if like is not ANY:
@@ -309,7 +309,7 @@ class Rebuilding:
                 raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
         else:
             cls, keys = self._class(node, {"dict": dict, "object": object}[kind]), tuple(parts)
-            factory = literals.from_literal(node["factory"]) if "factory" in node else None
+            factory = json_values.from_literal(node["factory"]) if "factory" in node else None
             likes = [ANY] * len(keys)
         children = []
         for key, part_like in zip(keys, likes, strict=True):
@@ -335,7 +335,7 @@ class Rebuilding:
     def _class(self, node: dict[str, Any], builtin: type) -> type:
         if "class" not in node:
             return builtin
-        found = literals.named(node["class"])
+        found = json_values.named(node["class"])
         right = isinstance(found, type) and (
             _has_attributes(found) if builtin is object else issubclass(found, builtin)
         )
@@ -370,9 +370,9 @@ class Rebuilding:
             return self._entries.slots[node["token"]]
         if isinstance(like, np.ndarray | EmbeddingTable):
             raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
-        if like is not ANY and {"name", "module"} & node.keys() and literals.is_by_name(like):
+        if like is not ANY and {"name", "module"} & node.keys() and json_values.is_by_name(like):
             return like  # which need not be what had this name when it was saved
-        return literals.from_literal(node)
+        return json_values.from_literal(node)
 
     def _of_kind(self, node: dict[str, Any], like: Any, path: str) -> Any:
         if node["kind"] not in KINDS:
@@ -414,7 +414,7 @@ class Rebuilding:
         return self._made[key]
 
     def _array(self, node: dict[str, Any]) -> Any:
-        dtype, shape = literals.dtype_of_name(node["dtype"]), tuple(node["shape"])
+        dtype, shape = json_values.dtype_of_name(node["dtype"]), tuple(node["shape"])
         if "strides" in node:
             flat = self._once("array " + node["array"], lambda: self._elements(node["array"], (node["whole"],), dtype))
             strides = [stride * dtype.itemsize for stride in node["strides"]]
@@ -472,8 +472,10 @@ def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
         raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
     if list(like.shape) != node["shape"]:
         raise ShapeError(f"{path} was saved with shape {tuple(node['shape'])}; given is {like.shape}")
-    if like.dtype != literals.dtype_of_name(node["dtype"]):
-        raise DTypeError(f"{path} was saved with dtype {literals.dtype_of_name(node['dtype'])}; given is {like.dtype}")
+    if like.dtype != json_values.dtype_of_name(node["dtype"]):
+        raise DTypeError(
+            f"{path} was saved with dtype {json_values.dtype_of_name(node['dtype'])}; given is {like.dtype}"
+        )
 
 
 def _built(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -> Any:

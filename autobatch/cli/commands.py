@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 from autobatch.blocks.kernel_cache import cache_folder
 from autobatch.cli import doctor, kernel_files, small_demo, users_code, way_timing
-from autobatch.cli.checking import add_check
-from autobatch.cli.explaining import add_commands, errors_of_one_line
+from autobatch.cli.check_command import add_check
+from autobatch.cli.explain_command import add_commands, errors_of_one_line
 from autobatch.core.config import Config
-from autobatch.core.shown import shown_bytes
+from autobatch.core.formatting import shown_bytes
 from autobatch.errors import ShapeError
 
 _WAYS = """\

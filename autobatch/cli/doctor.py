@@ -21,7 +21,7 @@ from autobatch.blocks import kernel_cache
 from autobatch.cli.kernel_files import kernel_files
 from autobatch.cli.way_timing import least_seconds
 from autobatch.core.config import options
-from autobatch.core.shown import shown_bytes
+from autobatch.core.formatting import shown_bytes
 from autobatch.core.threads import thread_count
 
 REQUIRED = ("numpy", "numba", "llvmlite", "networkx", "greenlet")

@@ -8,10 +8,10 @@ import numpy as np
 from autobatch import nn, optim
 from autobatch.api.batch import batch
 from autobatch.api.transforms import value_and_grad
+from autobatch.batches.batch_reductions import mean
 from autobatch.batches.data.collate import collate
 from autobatch.batches.data.minibatches import minibatches
 from autobatch.batches.examples import examples
-from autobatch.batches.over_examples import mean
 from autobatch.cli.way_timing import least_seconds
 from autobatch.core.config import options
 from autobatch.tables.table import EmbeddingTable

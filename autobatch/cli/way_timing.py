@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from autobatch.api.batch import BatchFunction, batch
-from autobatch.api.ran import NAMES, ran_ways
+from autobatch.api.run_record import NAMES, ran_ways
 from autobatch.api.transforms import map as map_examples
 from autobatch.batches.data.collate import collate
 from autobatch.batches.examples import examples

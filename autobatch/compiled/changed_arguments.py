@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.compiled_call import ColumnPlace, CompiledCall, NotCompiled, is_own
-from autobatch.compiled.data import leaves, set_words
 from autobatch.compiled.reading.exact_types import (
     OWN,
     Array,
@@ -26,8 +25,7 @@ from autobatch.compiled.reading.exact_types import (
     Type,
 )
 from autobatch.compiled.reading.source_program import SourceProgram
-
-__all__ = ["KernelChanges", "changed_containers", "demand_separate", "returned", "returned_arguments", "write_back"]
+from autobatch.compiled.value_layout import leaves, set_words
 
 
 @dataclasses.dataclass

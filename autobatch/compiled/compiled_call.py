@@ -12,7 +12,6 @@ import numpy as np
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.compiled.data import count_apart, pack, type_of
 from autobatch.compiled.reading.exact_types import (
     FIXED,
     OWN,
@@ -27,22 +26,11 @@ from autobatch.compiled.reading.exact_types import (
     of_dtype,
 )
 from autobatch.compiled.reading.source_program import SourceProgram
+from autobatch.compiled.value_layout import count_apart, pack, type_of
 from autobatch.core.batched import Lengths
 from autobatch.core.current import Example, example
 from autobatch.core.op import is_boxed
 from autobatch.errors import note_example
-
-__all__ = [
-    "Arguments",
-    "ColumnPlace",
-    "CompiledCall",
-    "NotCompiled",
-    "bound_values",
-    "describe",
-    "is_own",
-    "kind_of_value",
-    "packed_arguments",
-]
 
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 

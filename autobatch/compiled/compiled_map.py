@@ -32,28 +32,14 @@ from autobatch.compiled.compiled_call import (
     kind_of_value,
     packed_arguments,
 )
-from autobatch.compiled.data import unpack, words_of
 from autobatch.compiled.module import Module, new_program, write
 from autobatch.compiled.reading.exact_types import Mismatch, Type
 from autobatch.compiled.reading.source_program import SourceProgram, Unreadable
 from autobatch.compiled.syntax_check import first_refusal
 from autobatch.compiled.ufunc_loops import table_of
+from autobatch.compiled.value_layout import unpack, words_of
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.threads import run_together, thread_count
-
-__all__ = [
-    "WORTH",
-    "CompiledForm",
-    "KernelForm",
-    "compiled_map",
-    "open_calls",
-    "prepared",
-    "refusal",
-    "run_kernel",
-    "same",
-    "wait_for",
-    "wait_until_compiled",
-]
 
 WORTH = 2e-3  # seconds of work that a second thread is woken for
 _PATIENCE = 0.01  # seconds between two looks at what is being compiled

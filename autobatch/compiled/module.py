@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from types import FunctionType
 
 from autobatch.compiled.changed_arguments import KernelChanges, changed_containers, returned_arguments
-from autobatch.compiled.data import Keeper, Loader, apart
 from autobatch.compiled.reading.exact_types import INT, Array, Mismatch, Tuple, Type
 from autobatch.compiled.reading.expression_reader import read_function
-from autobatch.compiled.reading.machine import rep
 from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram, Unreadable, flat
-
-__all__ = ["FIRST_PARAMETERS", "HEAD", "KernelLoop", "Module", "new_program", "numba_array", "write"]
+from autobatch.compiled.reading.typed_text import rep
+from autobatch.compiled.value_layout import Keeper, Loader, apart
 
 HEAD = """\
 import heapq

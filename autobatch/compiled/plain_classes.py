@@ -4,8 +4,6 @@ import dataclasses
 from types import FunctionType
 from typing import Any
 
-__all__ = ["is_plain"]
-
 
 def is_plain(cls: Any) -> bool:
     """Whether objects of a class are made of their parts, and nothing else happens."""

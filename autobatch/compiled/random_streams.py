@@ -27,19 +27,6 @@ from numba.np.random._constants import (
 
 from autobatch.kernels.jit import jit
 
-__all__ = [
-    "fill_exponential",
-    "fill_normal",
-    "fill_uniform",
-    "fill_whole",
-    "new_stream",
-    "next_exponential",
-    "next_float",
-    "next_normal",
-    "next_whole",
-    "shuffle_places",
-]
-
 _MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
 _32 = np.uint64(0xFFFFFFFF)
 

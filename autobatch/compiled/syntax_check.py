@@ -5,8 +5,6 @@ from types import FunctionType
 
 from autobatch.syntax.source import NoSourceError, own_tree
 
-__all__ = ["first_refusal"]
-
 _NEVER = {
     ast.AsyncFor: "an asynchronous loop", ast.AsyncWith: "an asynchronous block", ast.Await: "await",
     ast.ClassDef: "a class made in the function", ast.AsyncFunctionDef: "a coroutine", ast.Yield: "a generator",

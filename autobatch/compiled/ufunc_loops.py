@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["table_of"]
-
 
 class _UFunc(ctypes.Structure):
     """The head of NumPy's `PyUFuncObject`, which is part of its stable ABI."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.other_arrays import advice, library_of
+from autobatch.core.foreign_arrays import advice, library_of
 from autobatch.core.pytree import PLAIN, TreeDef, children_of, is_container, is_node, leaf_def, node_def, paths
 from autobatch.errors import StructureError, UnsupportedError
 

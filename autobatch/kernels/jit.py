@@ -1,7 +1,7 @@
 """The one way a kernel is compiled.
 
 A kernel is compiled for a set of argument types when it is first called with them, never at import, and kept in a file
-beside its module (`kept_code.py`). It runs without the GIL. `NUMBA_DISABLE_JIT=1` leaves it the plain Python function,
+beside its module (`disk_cache.py`). It runs without the GIL. `NUMBA_DISABLE_JIT=1` leaves it the plain Python function,
 so coverage and the debugger reach inside.
 """
 
@@ -16,7 +16,7 @@ import numba
 import numpy as np
 from numba.core.compiler_lock import global_compiler_lock
 
-from autobatch.kernels.kept_code import NumbaFiles
+from autobatch.kernels.disk_cache import NumbaFiles
 
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 

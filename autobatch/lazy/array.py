@@ -22,8 +22,6 @@ from autobatch.ops.numpy.indexing import view_of, write_view
 from autobatch.ops.rules.aliasing import is_contiguous, stand_in
 from autobatch.ops.rules.index_rule import FULL, Spec, parse
 
-__all__ = ["LazyArray", "link_views"]
-
 _new = object.__new__
 _NEGATIVE = UFUNCS[np.negative]
 _BOUND = (int, type(None))

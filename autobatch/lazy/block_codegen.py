@@ -24,8 +24,6 @@ from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.launching import BlockCall, Signature
 from autobatch.lazy.trace import Trace
 
-__all__ = ["Tree", "append", "flattened", "recorder", "signature"]
-
 Where = tuple[str, int, int]
 
 

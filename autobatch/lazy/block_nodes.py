@@ -22,8 +22,6 @@ from autobatch.lazy.block_codegen import Tree, append, flattened, recorder, sign
 from autobatch.ops.rules.aliasing import view
 from autobatch.tables.lookup import lookup_p
 
-__all__ = ["Block", "Row"]
-
 _LIMIT = 512  # kinds of calls that one block is traced for; one that meets more runs op by op
 _PATIENCE = 32  # calls that are no block
 _MET = 64  # kinds of calls that are noted

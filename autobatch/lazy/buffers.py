@@ -18,21 +18,6 @@ from autobatch.kernels.rows import CONSECUTIVE, ONE_BUFFER, SEVERAL, add_picked,
 from autobatch.ops.rules.padding import to_width, to_widths
 from autobatch.ops.rules.row_gather import Scatter, rows_p
 
-__all__ = [
-    "Buffers",
-    "Picked",
-    "RaggedRows",
-    "gather_p",
-    "gather_rows",
-    "order_of",
-    "packed",
-    "ragged_rows",
-    "row_p",
-    "shaped",
-    "sized_rows",
-    "widths_of",
-]
-
 _ADDED = (np.float32, np.float64)
 
 

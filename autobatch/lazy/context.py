@@ -11,8 +11,6 @@ from autobatch.lazy.array import LazyArray
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.trace import Trace, finish
 
-__all__ = ["Lazy", "lazy", "to_networkx"]
-
 
 class Lazy:
     """A recorder: call it on arrays, compute with what it returns, and read the results with `np.asarray`.

@@ -21,8 +21,6 @@ from autobatch.ops.rules.ragged_checks import id_bound, table_ids
 from autobatch.tables.lookup import bag_mode, lookup_p
 from autobatch.tables.reduce import segment_p
 
-__all__ = ["bag", "now", "read", "read_row", "reduced", "row_signature"]
-
 _SHARED = View(None, None, None, (), True)  # a view of an array that all examples share: not to be written to
 _MULTIPLY = elementwise.UFUNCS[np.multiply]
 

@@ -13,8 +13,6 @@ from autobatch.core.diagnostics import handling
 from autobatch.lazy.trace import Trace
 from autobatch.lazy.waiting_examples import MISFIT, WAITS, Generating, Rounds
 
-__all__ = ["NOT_RECORDED", "NO_ROOM", "WAITS", "Bound", "ExampleRecorder", "NoRoom", "Recorders"]
-
 NO_ROOM: Any = object()
 """What says that there has to be a launch before an example is recorded."""
 NOT_RECORDED: Any = object()

@@ -40,8 +40,6 @@ from autobatch.facts.types import GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
 from autobatch.syntax.source import is_library
 
-__all__ = ["ExampleState", "Inputs", "changes_nothing", "shows_order"]
-
 _Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it
 
 

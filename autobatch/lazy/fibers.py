@@ -29,17 +29,6 @@ from autobatch.lazy.launching import Stats
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
 from autobatch.syntax.source import is_rewritten
 
-__all__ = [
-    "Arguments",
-    "Joining",
-    "active_trace",
-    "common_length",
-    "examples_in",
-    "map_with_stats",
-    "run_loop",
-    "run_plain",
-]
-
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
 _active: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("autobatch_trace", default=None)

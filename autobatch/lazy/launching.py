@@ -46,12 +46,6 @@ from autobatch.lazy.schedule import Schedule
 from autobatch.ops.numpy.joining import stack_p
 from autobatch.ops.rules.index_rule import shown
 
-__all__ = [
-    "BlockCall", "GraphSegment", "KeptRows", "Launches", "Signature", "Stats", "launch_segment", "packed_values",
-    "weak_numbers",
-]  # fmt: skip
-
-
 _LARGE = 8192  # bytes
 _NUMBERS = frozenset((int, np.int64, np.int32))
 

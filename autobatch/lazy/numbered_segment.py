@@ -19,8 +19,6 @@ from autobatch.kernels.jit import jit
 from autobatch.lazy.buffers import row_p
 from autobatch.lazy.launching import GraphSegment, KeptRows, Launches, Signature, Stats, packed_values, weak_numbers
 
-__all__ = ["NumberedSegment"]
-
 _FIRST = 1024  # nodes
 _IDS = frozenset((int, np.int64, np.int32))
 

@@ -22,8 +22,6 @@ import numpy as np
 
 from autobatch.kernels.jit import jit
 
-__all__ = ["Schedule", "refine", "schedule"]
-
 _Uses = tuple[np.ndarray, np.ndarray, np.ndarray]  # what `uses_of` gives
 
 _LIMIT = 1 << 20  # nodes times signatures; beyond it the levels cost more than a launch

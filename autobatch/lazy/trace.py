@@ -42,8 +42,6 @@ from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["Trace", "finish", "plain_parts", "settled", "wrap_example", "wrap_shared"]
-
 _new = object.__new__
 _SMALL = 8192  # bytes; a larger constant that several examples read is shared by identity, a smaller one is stacked
 _STATE = ("index", "value", "segment", "ref", "source")

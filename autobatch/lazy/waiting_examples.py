@@ -20,8 +20,6 @@ from autobatch.lazy.array import LazyArray
 from autobatch.lazy.numbered_segment import NumberedSegment
 from autobatch.lazy.trace import Trace
 
-__all__ = ["MISFIT", "WAITS", "Generating", "Rounds"]
-
 WAITS: Any = object()
 """What says that an example waits for a value."""
 MISFIT: Any = object()

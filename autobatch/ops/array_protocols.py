@@ -17,10 +17,10 @@ from autobatch.core.recorded import RecordedArray
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.numpy.along_axis import accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of
+from autobatch.ops.numpy.function_table import reason, twin
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
 from autobatch.ops.numpy.reductions import UFUNC_REDUCTIONS
 from autobatch.ops.numpy.shaping import FlatIterator
-from autobatch.ops.numpy.without_op import reason, twin
 from autobatch.ops.rules.aliasing import cast_for_write, is_scalar, write
 from autobatch.ops.rules.dispatch import (
     FUNCTIONS,

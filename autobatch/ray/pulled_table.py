@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.errors import UnsupportedError
-from autobatch.tables.keyed.face import KeyedTable
+from autobatch.tables.keyed.keyed_table import KeyedTable
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows, first_seen

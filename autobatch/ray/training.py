@@ -21,7 +21,7 @@ from autobatch.ray.local_communicator import LocalCommunicator
 from autobatch.ray.ray_training import RayTraining
 from autobatch.ray.sharded_checkpoints import ShardedCheckpoints
 from autobatch.ray.training_worker import TrainingPlan
-from autobatch.tables.keyed.face import KeyedTable
+from autobatch.tables.keyed.keyed_table import KeyedTable
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.call_ways import NOT_NEEDED
-from autobatch.api.ran import NAMES, Ran, ran_ways
+from autobatch.api.run_record import NAMES, Ran, ran_ways
 from autobatch.api.transforms import map_with_stats
 from autobatch.batches.any_batch import Batch
 from autobatch.core.diagnostics import Fallback, hide_frames, noted_fallbacks

@@ -29,7 +29,7 @@ from autobatch.core.pytree import leaves
 from autobatch.lazy import launching
 from autobatch.lazy.fibers import Fibers, active_trace
 from autobatch.lockstep.block_launch import BlockRun
-from autobatch.rewrite import block_forms, convert, taped_forms
+from autobatch.rewrite import block_forms, lockstep_forms, taped_forms
 from autobatch.syntax.source import is_library, written_lines
 
 Place = tuple[str, int]
@@ -375,7 +375,7 @@ _WATCHED: list[tuple[CodeType, Any]] = [
         _op: (Op.__call__,),
         _compiled: (compiled_map,),
         _prepares: (
-            convert._convert,
+            lockstep_forms._convert,
             block_forms._form,
             taped_forms._form,
             tracing.trace,

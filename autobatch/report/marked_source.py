@@ -11,8 +11,8 @@ from autobatch.core.diagnostics import remedy
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.report.source_lines import Source, source_of
 from autobatch.rewrite.block_forms import block_source
-from autobatch.rewrite.convert import block_lines
-from autobatch.rewrite.convert import source as lock_step_source
+from autobatch.rewrite.lockstep_forms import block_lines
+from autobatch.rewrite.lockstep_forms import source as lock_step_source
 
 _WIDTH = 100
 

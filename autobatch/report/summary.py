@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from autobatch.core.shown import shown_bytes
+from autobatch.core.formatting import shown_bytes
 from autobatch.report.graph import to_networkx
 from autobatch.report.line_profile import LaunchNode, Span
 from autobatch.report.page import notebook_table, page

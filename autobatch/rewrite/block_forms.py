@@ -32,7 +32,7 @@ from autobatch.facts.types import forget_classes
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.trace import plain_parts
 from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, helper, through_form
-from autobatch.rewrite.convert import compiled
+from autobatch.rewrite.lockstep_forms import compiled
 from autobatch.rewrite.taped_forms import CELLS, mark
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import placed, statements, substituted

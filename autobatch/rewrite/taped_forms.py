@@ -32,7 +32,7 @@ from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.numpy.math_functions import OF_NUMBERS, number
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, through_form
-from autobatch.rewrite.convert import compiled
+from autobatch.rewrite.lockstep_forms import compiled
 from autobatch.rewrite.stores import Ownership, is_fresh, is_maker, stored_names
 from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import bound_names, local_nodes, parameters

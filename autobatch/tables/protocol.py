@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from autobatch.core.abstract_eval import check_plain
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.diagnostics import hide_frames
+from autobatch.core.formatting import html_table
 from autobatch.core.op import is_boxed
-from autobatch.core.shown import html_table
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 from autobatch.facts.call_effects import SHAPED_METHODS
 from autobatch.ops.rules.ragged_checks import check_ids, is_integer_index

@@ -7,8 +7,8 @@ import numpy as np
 
 from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of, shape_of
 from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.formatting import html_table
 from autobatch.core.op import is_boxed
-from autobatch.core.shown import html_table
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels import sparse_gradients
 from autobatch.kernels.rows import unique_first_seen

@@ -13,7 +13,7 @@ import numpy as np
 
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.call_ways import why_not_compiled
-from autobatch.api.ran import NAMES
+from autobatch.api.run_record import NAMES
 from autobatch.api.transforms import map as map_examples
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import batch_size_of

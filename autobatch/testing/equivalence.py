@@ -14,7 +14,7 @@ import numpy as np
 from autobatch.api.batch import BatchFunction
 from autobatch.core.config import seeded
 from autobatch.core.diagnostics import noted_fallbacks
-from autobatch.core.other_arrays import advice, library_of
+from autobatch.core.foreign_arrays import advice, library_of
 from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, ShapeError, UnsupportedError
 from autobatch.lazy.fibers import examples_in

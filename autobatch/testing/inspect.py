@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.api.ran import ran_ways
+from autobatch.api.run_record import ran_ways
 from autobatch.api.transforms import map_with_stats
 from autobatch.autodiff.tape import Tape
 from autobatch.batches import unpadded

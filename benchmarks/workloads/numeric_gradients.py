@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
-from autobatch.api.ran import ran_ways
+from autobatch.api.run_record import ran_ways
 from autobatch.core.config import WayName
 from autobatch.core.pytree import leaves
 from benchmarks.declare import LOOP, OURS, Case, Runner, Way, Workload

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api import known_costs
+from autobatch.api import measured_costs
 from autobatch.api.chooser import Portion
-from autobatch.api.ran import NAMES
+from autobatch.api.run_record import NAMES
 from autobatch.errors import FallbackWarning, OverTime, ShapeError, UnsupportedError
 from autobatch.testing import inspect
 from tests import law
@@ -27,7 +27,7 @@ class Pair:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known():
-    known_costs.forget_costs()
+    measured_costs.forget_costs()
 
 
 def doubled(x):
@@ -163,7 +163,7 @@ def scripted(monkeypatch):
 
     def have(*portions):
         script = Script(*(Portion(*each) for each in portions))
-        monkeypatch.setattr(known_costs.History, "turn", lambda history, count: script)
+        monkeypatch.setattr(measured_costs.History, "turn", lambda history, count: script)
         return script
 
     with ab.options(way="auto"):
@@ -372,19 +372,19 @@ def test_nothing_is_known_of_other_sizes():
         for length in (1, 8):
             f(ab.MaskedBatch.from_examples([np.ones(length)] * size))
             f(ab.MaskedBatch.from_examples([np.ones(length, np.float32)] * size))
-    assert len(known_costs.functions[id(doubled.__code__)].kinds) == 16
+    assert len(measured_costs.functions[id(doubled.__code__)].kinds) == 16
 
 
 @pytest.mark.chosen
 def test_what_is_known_is_bounded():
     for size in range(1, 200):
         ab.batch(doubled)(ab.MaskedBatch.from_examples([np.ones((1,) * (size % 9), f"f{4 << size % 2}")] * size))
-    assert len(known_costs.functions[id(doubled.__code__)].kinds) <= 64
+    assert len(measured_costs.functions[id(doubled.__code__)].kinds) <= 64
     for number in range(600):
         namespace = {}
         exec(f"def made(x):\n    return x + {number}", namespace)
         ab.map(namespace["made"], [1.0])
-    assert len(known_costs.functions) <= 512
+    assert len(measured_costs.functions) <= 512
 
 
 def test_strict_stays_in_lock_step():
@@ -447,7 +447,7 @@ def test_explain_shows_the_way_that_the_call_names_until_costs_are_known(mapped)
         assert ab.explain(doubled, given).way == named
     for _ in range(40):
         call()
-    (known,) = known_costs.functions[id(doubled.__code__)].kinds.values()
+    (known,) = measured_costs.functions[id(doubled.__code__)].kinds.values()
     own = "fly" if mapped else "lockstep"
     for cheap, dear, way in (("loop", own, "the loop over the examples"), (own, "loop", named)):
         for each, seconds in ((cheap, 1e-6), (dear, 1.0)):

@@ -18,8 +18,8 @@ from numba.core import registry
 
 from autobatch.blocks import kernel_cache
 from autobatch.blocks.kernel_cache import SUFFIX, kernel_of, name_of, wait_for_kernels
-from autobatch.kernels import kept_code
-from autobatch.kernels.kept_code import stamp
+from autobatch.kernels import disk_cache
+from autobatch.kernels.disk_cache import stamp
 
 TEXT = """
 from numba import types
@@ -48,7 +48,7 @@ def made():
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
     monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kept_code, "_said", set())
+    monkeypatch.setattr(disk_cache, "_said", set())
     monkeypatch.setattr(kernel_cache, "_RETRY", 0.0)
     return tmp_path
 
@@ -62,7 +62,7 @@ def asked(monkeypatch, folder, made):
         found.append(kernel.text)
         place = kernel_cache.usable_folder()
         if place is not None:
-            kept_code.keep(place / (name_of(kernel.text) + SUFFIX), made[kernel.text])
+            disk_cache.keep(place / (name_of(kernel.text) + SUFFIX), made[kernel.text])
         kernel.answered(made[kernel.text])
         return True
 
@@ -178,7 +178,7 @@ def test_names_of_temporaries_follow_no_links(monkeypatch, folder, made):
     replace = os.replace
     monkeypatch.setattr(os, "replace", lambda old, new: (names.append(old), replace(old, new)))
     for _ in range(3):
-        kept_code.keep(file_of(folder), made[TEXT])
+        disk_cache.keep(file_of(folder), made[TEXT])
     assert len(set(names)) == 3
     assert victim.read_text() == "kept"
     assert file_of(folder).stat().st_mode & 0o077 == 0
@@ -197,7 +197,7 @@ def test_without_a_disk_a_kernel_is_compiled_for_each_process(monkeypatch, folde
     if how == "full":
         monkeypatch.setattr(os, "replace", full)
     elif how == "read-only":
-        monkeypatch.setattr(kept_code.tempfile, "mkstemp", lambda dir: full())
+        monkeypatch.setattr(disk_cache.tempfile, "mkstemp", lambda dir: full())
     else:
         monkeypatch.setattr(kernel_cache, "cache_folder", homeless)
     there(monkeypatch)
@@ -216,7 +216,7 @@ CHANGES = {
         "_toplevel_target_context",
         types.SimpleNamespace(codegen=lambda: types.SimpleNamespace(magic_tuple=lambda: ("x86", "other", "+sse"))),
     ),
-    "this library": (kept_code, "_sources", lambda: b"others"),
+    "this library": (disk_cache, "_sources", lambda: b"others"),
 }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numba.core import config
 
-from autobatch.kernels import kept_code
+from autobatch.kernels import disk_cache
 from autobatch.kernels.jit import jit
 from tests.blocks.test_kernel_cache import CHANGES, DAMAGES, FOREIGN, full, posix
 
@@ -41,7 +41,7 @@ def folder(monkeypatch, tmp_path):
     (tmp_path / "kernels.py").write_text(SOURCE, encoding="utf-8")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))  # Numba reads it when it first compiles
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "kept"))
-    monkeypatch.setattr(kept_code, "_said", set())
+    monkeypatch.setattr(disk_cache, "_said", set())
     return tmp_path
 
 
@@ -62,7 +62,7 @@ def used(folder, name="total"):
 
 
 def file_of(folder, name="total"):
-    (file,) = (folder / "kept").rglob(f"*.{name}-*{kept_code.SUFFIX}")
+    (file,) = (folder / "kept").rglob(f"*.{name}-*{disk_cache.SUFFIX}")
     return file
 
 
@@ -117,7 +117,7 @@ def test_a_full_disk_costs_a_compilation(folder, monkeypatch, where):
     kernel = module(folder).total
     assert kernel.dispatcher is not None  # there was room when it was made
     monkeypatch.setattr(
-        *{"replace": (os, "replace"), "mkstemp": (kept_code.tempfile, "mkstemp"), "makedirs": (os, "makedirs")}[where],
+        *{"replace": (os, "replace"), "mkstemp": (disk_cache.tempfile, "mkstemp"), "makedirs": (os, "makedirs")}[where],
         full_of(where),
     )
     assert kernel(XS, 1.0) == 7.0
@@ -133,15 +133,15 @@ def test_an_upgrade_compiles_again(folder, monkeypatch, change):
     used(folder)
     with monkeypatch.context() as patch:
         if change == "the CPU":  # the one that compiles stays what it is
-            patch.setattr(kept_code, "stamp", lambda: "of another")
+            patch.setattr(disk_cache, "stamp", lambda: "of another")
         else:
             patch.setattr(*CHANGES[change])
-            kept_code.stamp.cache_clear()
+            disk_cache.stamp.cache_clear()
         try:
             assert not used(folder)
         finally:
-            kept_code.stamp.cache_clear() if change != "the CPU" else None
-    kept_code.stamp.cache_clear()
+            disk_cache.stamp.cache_clear() if change != "the CPU" else None
+    disk_cache.stamp.cache_clear()
 
 
 def test_a_changed_source_compiles_again(folder):
@@ -156,7 +156,7 @@ def test_many_threads_keep_the_same_at_once(folder):
 
     def keep():
         go.wait(240)
-        kept_code.keep(folder / "kept.kernel", b"x" * 100_000)
+        disk_cache.keep(folder / "kept.kernel", b"x" * 100_000)
 
     threads = [threading.Thread(target=keep) for _ in range(4)]
     for thread in threads:

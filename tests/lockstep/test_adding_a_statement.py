@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.rewrite import convert
+from autobatch.rewrite import lockstep_forms
 from autobatch.syntax.quote import expression, statements
 from tests.law import equals_loop
 
@@ -55,11 +55,11 @@ def matches(subject, value):
 
 @pytest.fixture
 def with_matches(monkeypatch):
-    monkeypatch.setattr(convert, "PASSES", [Matches, *convert.PASSES])
-    monkeypatch.delitem(convert._REFUSED, ast.Match)
-    for names in convert._NAME_CELLS:
+    monkeypatch.setattr(lockstep_forms, "PASSES", [Matches, *lockstep_forms.PASSES])
+    monkeypatch.delitem(lockstep_forms._REFUSED, ast.Match)
+    for names in lockstep_forms._NAME_CELLS:
         monkeypatch.setitem(names, "_ab_matches", types.CellType(matches))
-    monkeypatch.setitem(convert.NAMES, "_ab_matches", matches)
+    monkeypatch.setitem(lockstep_forms.NAMES, "_ab_matches", matches)
 
 
 def program():

@@ -13,7 +13,7 @@ import pytest
 from autobatch import MaskedBatch, batch, examples
 from autobatch.api.batch import BatchFunction
 from autobatch.errors import FallbackWarning, ShapeError, UnsupportedError
-from autobatch.rewrite import convert
+from autobatch.rewrite import lockstep_forms
 from autobatch.testing.inspect import forget_warnings, watched
 from tests.law import assert_same, batch_of, equals_loop, ragged
 
@@ -242,7 +242,7 @@ def test_a_wrong_call_raises_as_the_function_does():
 
 
 def test_nothing_is_rewritten_before_the_first_batched_call():
-    with watched(convert, "find") as found:
+    with watched(lockstep_forms, "find") as found:
 
         @batch
         def f(x):

@@ -14,7 +14,7 @@ import autobatch as ab
 from autobatch import MaskedBatch
 from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
-from autobatch.ops.numpy.without_op import UNSUPPORTED_REASONS, reason, twin
+from autobatch.ops.numpy.function_table import UNSUPPORTED_REASONS, reason, twin
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS, UNSUPPORTED, top_box
 from autobatch.testing.inspect import Tape
 from tests.numpy_functions.cases import ROWS, VECTORS

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api import known_costs
+from autobatch.api import measured_costs
 from autobatch.report.summary import Launch, Report
 from tests.law import normal, vectors
 
@@ -154,13 +154,13 @@ def total(x):
 @pytest.mark.parametrize("batched", [False, True])
 def test_it_shows_the_way_that_calls_take_and_costs_are_as_before(batched):
     """Nothing that was watched counts as a cost, and the loop that calls have settled on is what is shown."""
-    known_costs.forget_costs()
+    measured_costs.forget_costs()
     xs = [np.arange(3.0)] * 2
     given = ab.MaskedBatch.from_examples(xs) if batched else xs
     assert ab.explain(total, given).costs == {}
     for _ in range(3):
         ab.batch(total)(given) if batched else ab.map(total, xs)
-    (kind,) = known_costs.functions[id(total.__code__)].kinds.values()
+    (kind,) = measured_costs.functions[id(total.__code__)].kinds.values()
     before = {way: (list(cost.recent), cost.runs) for way, cost in kind.costs.items()}, kind.calls, kind.work
     report = ab.explain(total, given)
     assert "compiled" in report.untried

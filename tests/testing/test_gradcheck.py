@@ -6,7 +6,7 @@ import pytest
 import autobatch as ab
 from autobatch.api.extend import elementwise
 from autobatch.errors import UnsupportedError
-from autobatch.ops.rules.kinds import vjp_columns
+from autobatch.ops.rules.op_kinds import vjp_columns
 from autobatch.testing import assert_equivalent, check_grads
 from autobatch.testing.gradients import check_directions
 from autobatch.testing.inspect import Op

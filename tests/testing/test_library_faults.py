@@ -10,7 +10,7 @@ from autobatch.api.extend import Batched
 from autobatch.kernels.rows import ONE_BUFFER
 from autobatch.lazy import fibers, launching
 from autobatch.ops.numpy import reductions
-from autobatch.ops.rules import kinds
+from autobatch.ops.rules import op_kinds
 from autobatch.ops.rules.dispatch import UFUNCS
 from autobatch.testing import assert_equivalent
 from autobatch.testing.compared_ways import LockStep, OnTheFly, default_ways
@@ -170,7 +170,7 @@ def test_a_dropped_mask_shows_with_poisoned_padding(monkeypatch):
 
 
 def test_a_gradient_that_padding_reaches_is_reported(monkeypatch):
-    right = kinds.unbroadcast
+    right = op_kinds.unbroadcast
 
     def model(x, w):
         return x * w
@@ -181,7 +181,7 @@ def test_a_gradient_that_padding_reaches_is_reported(monkeypatch):
     gradient_from_padding(monkeypatch)
     with pytest.raises(AssertionError, match=r"gradient of the shared floats\[0\]: value is .*nan"):
         check_equivalence(model, [xs], shared, ways=[LockStep(poison="high")])
-    assert kinds.unbroadcast is right
+    assert op_kinds.unbroadcast is right
 
 
 MODELS = [

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from autobatch.compiled.functions.written_functions import int_of_text, text_of_int
-from autobatch.compiled.reading import arrays, cases, containers, iteration
+from autobatch.compiled.functions.python_sources import int_of_text, text_of_int
+from autobatch.compiled.reading import arrays, containers, iteration, try_and_match
 from autobatch.compiled.reading.calls import call_values, calls, constant_of, methods, user_function
 from autobatch.compiled.reading.exact_types import (
     BOOL,
@@ -31,10 +31,8 @@ from autobatch.compiled.reading.exact_types import (
     Union,
     is_number,
 )
-from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Value, as_float, rep
 from autobatch.compiled.reading.number_operators import as_int, lift, negative, quick_compare
-
-__all__ = ["reduced"]
+from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, as_float, rep
 
 
 def takes_nodes(handler: Callable[..., Value]) -> Callable[..., Value]:
@@ -162,7 +160,7 @@ def isinstance_(reader: Any, node: Any, value: Value, classes: Value) -> Value:
         raise reader.refuse("isinstance of these", node)
 
     def one(x: Value) -> Value:
-        own = cases.class_of(x.kind)
+        own = try_and_match.class_of(x.kind)
         if own is None:
             raise reader.refuse(f"isinstance of a {x.kind}", node)
         return reader.constant(issubclass(own, wanted), node)

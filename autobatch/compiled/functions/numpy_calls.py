@@ -22,11 +22,8 @@ from autobatch.compiled.reading.exact_types import (
     Union,
     of_dtype,
 )
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, as_float, numba_type
 from autobatch.compiled.reading.number_operators import cast, lift
-
-__all__: list[str] = []
-
+from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value, as_float, numba_type
 
 # --- dtypes, shapes, new arrays
 

@@ -8,9 +8,7 @@ from autobatch.compiled.functions.numpy_calls import shape_of
 from autobatch.compiled.reading import arrays
 from autobatch.compiled.reading.calls import calls, methods
 from autobatch.compiled.reading.exact_types import FIXED, FLOAT, INT, NONE, OWN, Array, RandomStream, Scalar
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, as_float
-
-__all__: list[str] = []
+from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value, as_float
 
 _WHOLE = Scalar("int64", False)
 

@@ -22,11 +22,9 @@ from autobatch.compiled.reading.exact_types import (
     is_number,
     of_dtype,
 )
-from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Value, numba_type
 from autobatch.compiled.reading.number_operators import cast, in_range, lift, payload
 from autobatch.compiled.reading.statement_reader import FAIL
-
-__all__ = ["attribute", "augment", "augment_item", "elementwise", "item", "operator", "row", "set_item", "unary"]
+from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, numba_type
 
 _UFUNCS = {
     "Add": np.add, "Sub": np.subtract, "Mult": np.multiply, "Div": np.true_divide, "FloorDiv": np.floor_divide,

@@ -21,24 +21,10 @@ from autobatch.compiled.reading.exact_types import (
     Union,
 )
 from autobatch.compiled.reading.local_functions import LocalFunction, holds_local, memoised, outer_values, rebind
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value
+from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value
 from autobatch.syntax.source import is_library
 
-__all__ = [
-    "CALLS",
-    "ITERATORS",
-    "METHODS",
-    "bound_arguments",
-    "call_function",
-    "call_object",
-    "call_values",
-    "calls",
-    "constant_of",
-    "methods",
-    "user_function",
-]
-
-_WRITTEN = ("autobatch.compiled.functions.written_functions", "autobatch.compiled.functions.written_arrays")
+_WRITTEN = ("autobatch.compiled.functions.python_sources", "autobatch.compiled.functions.numpy_sources")
 
 Handler = Callable[..., Value]
 

@@ -30,10 +30,8 @@ from autobatch.compiled.reading.exact_types import (
     one_form,
 )
 from autobatch.compiled.reading.iteration import content
-from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Value, convert, rep
 from autobatch.compiled.reading.number_operators import COMPARISONS, SIGNS, in_range
-
-__all__ = ["comprehension", "contains", "item", "literal", "new", "operator", "put", "set_item"]
+from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, convert, rep
 
 
 def new(reader: Any, node: Any, container: Any) -> Value:

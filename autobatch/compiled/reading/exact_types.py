@@ -11,44 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "BOOL",
-    "CONFLICT",
-    "FIXED",
-    "FLOAT",
-    "INT",
-    "NONE",
-    "OWN",
-    "STR",
-    "TAGS",
-    "Array",
-    "Deque",
-    "Dict",
-    "List",
-    "MakingPlace",
-    "Maybe",
-    "Mismatch",
-    "RandomStream",
-    "Range",
-    "Scalar",
-    "Set",
-    "Static",
-    "Struct",
-    "Text",
-    "Tuple",
-    "Type",
-    "Union",
-    "contains_given",
-    "is_number",
-    "join",
-    "members",
-    "of_dtype",
-    "one_form",
-    "sample",
-    "union_of",
-]
-
-
 OWN, FIXED = 1, 2
 """Whose memory is given: an argument's that is its example's own, or what must not be written into: what all examples
 share, and what compiled code has as a copy where NumPy has a view."""

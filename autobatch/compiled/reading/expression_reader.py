@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.functions import builtin_calls, numpy_calls, random_calls, written_arrays
+from autobatch.compiled.functions import builtin_calls, numpy_calls, numpy_sources, random_calls
 from autobatch.compiled.plain_classes import is_plain
-from autobatch.compiled.reading import arrays, cases, containers, iteration, local_functions
+from autobatch.compiled.reading import arrays, containers, iteration, local_functions, try_and_match
 from autobatch.compiled.reading.calls import call_function
 from autobatch.compiled.reading.exact_types import (
     BOOL,
@@ -28,7 +28,6 @@ from autobatch.compiled.reading.exact_types import (
     Union,
     is_number,
 )
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert, joined_reach
 from autobatch.compiled.reading.number_operators import (
     arithmetic,
     compare,
@@ -40,10 +39,9 @@ from autobatch.compiled.reading.number_operators import (
 )
 from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram
 from autobatch.compiled.reading.statement_reader import StatementReader
+from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value, convert, joined_reach
 
-__all__ = ["ExpressionReader", "read_function"]
-
-_TABLES = builtin_calls, numpy_calls, random_calls, written_arrays  # which fill `CALLS` and `METHODS`
+_TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # which fill `CALLS` and `METHODS`
 
 
 class ExpressionReader(StatementReader):
@@ -399,10 +397,10 @@ class ExpressionReader(StatementReader):
     # --- statements and functions within
 
     def on_try(self, node: ast.Try) -> None:
-        cases.try_statement(self, node)
+        try_and_match.try_statement(self, node)
 
     def on_match(self, node: ast.Match) -> None:
-        cases.match_statement(self, node)
+        try_and_match.match_statement(self, node)
 
     def on_with(self, node: ast.With) -> None:
         for item in node.items:  # what floats set a flag of is Python's to warn of, or not

@@ -8,10 +8,8 @@ from typing import Any
 from autobatch.compiled.reading import arrays
 from autobatch.compiled.reading.calls import ITERATORS, call_values
 from autobatch.compiled.reading.exact_types import INT, STR, Array, Dict, List, Range, Static, Text, Tuple, Type
-from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Reach, Value, convert, reach_of
 from autobatch.compiled.reading.source_program import Inline
-
-__all__ = ["Iterated", "character", "content", "each", "for_each", "items_of", "over_items", "scoped_loops"]
+from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Reach, Value, convert, reach_of
 
 
 @dataclasses.dataclass

@@ -14,11 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.compiled.reading.exact_types import CONFLICT, Dict, Scalar, Static, Tuple, Union
-from autobatch.compiled.reading.machine import Value
+from autobatch.compiled.reading.typed_text import Value
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.source import as_function
-
-__all__ = ["LocalFunction", "define", "holds_local", "memoised", "outer_values", "rebind"]
 
 
 @dataclasses.dataclass(eq=False)

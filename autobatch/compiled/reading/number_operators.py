@@ -24,25 +24,8 @@ from autobatch.compiled.reading.exact_types import (
     sample,
     union_of,
 )
-from autobatch.compiled.reading.machine import NO_CONSTANT, Reach, Value, as_float, convert, numba_type, reach_of
 from autobatch.compiled.reading.source_program import Lines
-
-__all__ = [
-    "COMPARISONS",
-    "OPERATORS",
-    "SIGNS",
-    "arithmetic",
-    "as_int",
-    "cast",
-    "compare",
-    "in_range",
-    "lift",
-    "negative",
-    "payload",
-    "quick_compare",
-    "truth_of",
-    "twins",
-]
+from autobatch.compiled.reading.typed_text import NO_CONSTANT, Reach, Value, as_float, convert, numba_type, reach_of
 
 OPERATORS = {
     "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,

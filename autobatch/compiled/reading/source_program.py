@@ -22,11 +22,9 @@ from autobatch.compiled.reading.exact_types import (
     members,
     union_of,
 )
-from autobatch.compiled.reading.machine import constructor, rep
+from autobatch.compiled.reading.typed_text import constructor, rep
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.source import NoSourceError, own_tree
-
-__all__ = ["Captured", "Inline", "Instance", "Lines", "SourceProgram", "Unreadable", "flat", "joined_results"]
 
 _PASSES = 40
 _INSTANCES = 60

@@ -34,17 +34,6 @@ from autobatch.compiled.reading.exact_types import (
     of_dtype,
     union_of,
 )
-from autobatch.compiled.reading.machine import (
-    ANY,
-    NO_CONSTANT,
-    Reach,
-    Value,
-    convert,
-    dummy,
-    joined_reach,
-    reach_of,
-    rep,
-)
 from autobatch.compiled.reading.source_program import (
     Captured,
     Inline,
@@ -55,9 +44,18 @@ from autobatch.compiled.reading.source_program import (
     flat,
     joined_results,
 )
+from autobatch.compiled.reading.typed_text import (
+    ANY,
+    NO_CONSTANT,
+    Reach,
+    Value,
+    convert,
+    dummy,
+    joined_reach,
+    reach_of,
+    rep,
+)
 from autobatch.core.op import is_boxed
-
-__all__ = ["FAIL", "StatementReader", "Stop"]
 
 FAIL = "return 0, @dummy@"
 """Leaves the example to Python. A function returns 1 and its value, 0, or the number of the exception it raises."""

@@ -19,8 +19,6 @@ from autobatch.compiled.taping.taped_module import TapedModule, write_taped
 from autobatch.compiled.ufunc_loops import table_of
 from autobatch.core.threads import run_together, thread_count
 
-__all__ = ["Cotangents", "TapedForm", "differentiable", "gradients_of", "run_backward", "taped_form"]
-
 _NODES = 1 << 12  # of the tape of a form that has not run
 _CHUNK = 64  # examples whose gradients are added up before those of others: so no number of threads shows in a sum
 _MOST_NODES = 1 << 23  # 470 MB: an example that needs more is Python's

@@ -9,8 +9,6 @@ from autobatch.compiled.reading.exact_types import DTYPES
 from autobatch.core.op import Op
 from autobatch.ops.rules.dispatch import UFUNCS
 
-__all__ = ["CONSTANT", "CONSTANT_UFUNCS", "PARTIALS", "ROOTS", "UFUNC_PARTIALS"]
-
 _LN2, _LN10 = repr(math.log(2.0)), repr(math.log(10.0))
 _ERF = repr(2.0 / math.sqrt(math.pi))
 

@@ -9,7 +9,6 @@ import numpy as np
 from autobatch.autodiff.grad import Gradient
 from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall, NotCompiled
 from autobatch.compiled.compiled_map import CompiledForm, prepared, same
-from autobatch.compiled.data import unpack
 from autobatch.compiled.reading.exact_types import Scalar, Tuple, Type, Union
 from autobatch.compiled.taping.backward import (
     Cotangents,
@@ -19,8 +18,7 @@ from autobatch.compiled.taping.backward import (
     run_backward,
     taped_form,
 )
-
-__all__ = ["compiled_gradient_map", "prepared_gradient"]
+from autobatch.compiled.value_layout import unpack
 
 
 def prepared_gradient(

@@ -34,11 +34,9 @@ from autobatch.compiled.reading.exact_types import (
     Tuple,
     Union,
 )
-from autobatch.compiled.reading.machine import rep
 from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram, Unreadable, flat
+from autobatch.compiled.reading.typed_text import rep
 from autobatch.compiled.taping.derivatives import CONSTANT, CONSTANT_UFUNCS, PARTIALS, ROOTS, UFUNC_PARTIALS
-
-__all__ = ["Shadows"]
 
 _ZERO = "int64(0)"
 _ALIKE = frozenset({"np.ascontiguousarray", "spread", "spread_same", "stacked_arrays", "list_item", "room"})

@@ -47,8 +47,6 @@ from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import is_node, leaves, map_tree
 
-__all__ = ["compiled_map_on_tape", "wait_until_compiled_on_tape"]
-
 _CHECKED = 2  # examples whose gradient is also taken in Python when a form is used first
 
 

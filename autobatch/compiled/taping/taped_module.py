@@ -8,13 +8,11 @@ cotangents of its result go in, and the tape is walked back and used anew, so th
 import dataclasses
 from collections.abc import Sequence
 
-from autobatch.compiled.data import leaves as packed_leaves
 from autobatch.compiled.module import FIRST_PARAMETERS, HEAD, KernelLoop, Module, numba_array
 from autobatch.compiled.reading.exact_types import INT
 from autobatch.compiled.reading.source_program import Lines, Unreadable, flat
 from autobatch.compiled.taping.shadows import Shadows
-
-__all__ = ["TapedModule", "write_taped"]
+from autobatch.compiled.value_layout import leaves as packed_leaves
 
 TAPE = [
     ("parents", numba_array("int64", 2)), ("partials", numba_array("float64", 2)), ("state", numba_array("int64")),

@@ -23,8 +23,6 @@ from autobatch.ops.numpy.elementwise import UFUNCS, add_p, sub_p
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
-__all__ = ["Forest", "Graph", "chained", "contracted", "forest_p", "linked", "rewritten", "taken_apart"]
-
 _CHAINED = frozenset(
     [UFUNCS[each] for each in (np.add, np.multiply, np.maximum, np.minimum, np.logaddexp)]
 )  # ops of which what is on the way is done in no more than a pass over the operands

@@ -3,7 +3,7 @@
 A relation's matrix, a kind's bias, the second and the third parent of a node: blocks that do the same but for these
 have signatures of their own, and are launched apart. `merged` finds for each set of such blocks the one that all others
 are calls of. What a call lacks of its terms is the identity of the addition, to which adding changes no bit; which
-shared value it reads is a number, its last operand (`ops.rules.chosen`).
+shared value it reads is a number, its last operand (`ops.rules.selected_operands`).
 """
 
 import dataclasses
@@ -16,9 +16,7 @@ from autobatch.blocks.program import Program, Step, interned, renumbered
 from autobatch.core.abstract_eval import Aval, Weak, aval_of, freeze, freeze_params
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.numpy.elementwise import UFUNCS, add_p
-from autobatch.ops.rules.chosen import chosen_matmul_p, chosen_p
-
-__all__ = ["Merged", "merged"]
+from autobatch.ops.rules.selected_operands import chosen_matmul_p, chosen_p
 
 _NUMBER = aval_of((), np.dtype(np.int64), True)
 _MULTIPLY = UFUNCS[np.multiply]

@@ -16,8 +16,6 @@ from autobatch.lazy.grouping.general_blocks import merged
 from autobatch.lazy.grouping.ragged import Group, by_family, mixed_groups, refusals
 from autobatch.lazy.schedule import Schedule, refine, schedule
 
-__all__ = ["Plan", "Plans"]
-
 Plan = tuple[Graph, Schedule, Sequence[Group | None]]
 
 _MOST_KEPT, _KEPT_CALLS = 8, 1 << 12  # how many plans a trace keeps, and of how many calls the largest

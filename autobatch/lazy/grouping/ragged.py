@@ -27,22 +27,10 @@ from autobatch.errors import UnsupportedError
 from autobatch.lazy.buffers import packed, ragged_rows, widths_of
 from autobatch.lazy.schedule import Schedule
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
-from autobatch.ops.rules.chosen import products_by_number_p
 from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.row_gather import rows_p
+from autobatch.ops.rules.selected_operands import products_by_number_p
 from autobatch.tables.lookup import lookup_p
-
-__all__ = [
-    "Group",
-    "NotTogether",
-    "Sizes",
-    "by_family",
-    "mixed_groups",
-    "refusals",
-    "refuse",
-    "run_ragged",
-    "run_steps",
-]
 
 _ADDED = (np.float32, np.float64)  # dtypes whose products and sums are of that dtype all the way
 _LARGE = 1 << 18  # of own operands in a signature's part of a group; larger ones gain nothing by sharing a launch

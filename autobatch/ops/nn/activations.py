@@ -22,7 +22,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 from autobatch.ops.nn.normalisation import as_floating
 from autobatch.ops.rules.dispatch import as_array
-from autobatch.ops.rules.kinds import elementwise
+from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import kept
 
 _A = (1.85777706184603153e-1, 3.16112374387056560, 1.13864154151050156e2, 3.77485237685302021e2, 3.20937758913846947e3)

@@ -12,7 +12,7 @@ from autobatch.ops.numpy.reductions import highest, one_axis
 from autobatch.ops.numpy.statistics import without_nan
 from autobatch.ops.rules.dispatch import UFUNCS, Declined, any_shorter, as_array, implements, name_of
 from autobatch.ops.rules.index_rule import on_axis
-from autobatch.ops.rules.kinds import by_length
+from autobatch.ops.rules.op_kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, quietly, unbroadcast
 from autobatch.ops.rules.sizes import normalise_axis
 

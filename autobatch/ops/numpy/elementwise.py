@@ -24,7 +24,7 @@ from autobatch.ops.rules.dispatch import (
     needs,
     ufunc_table,
 )
-from autobatch.ops.rules.kinds import elementwise, elementwise_rule
+from autobatch.ops.rules.op_kinds import elementwise, elementwise_rule
 from autobatch.ops.rules.padding import kept
 
 _LN2 = float(np.log(2.0))

@@ -13,7 +13,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.dispatch import Declined, implements
-from autobatch.ops.rules.kinds import by_length
+from autobatch.ops.rules.op_kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, quietly, unbroadcast, without_padding
 from autobatch.ops.rules.sizes import normalise_axis
 

@@ -15,7 +15,7 @@ from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.shaping import at_least
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, implements, needs
 from autobatch.ops.rules.index_rule import on_axis
-from autobatch.ops.rules.kinds import lanewise
+from autobatch.ops.rules.op_kinds import lanewise
 from autobatch.ops.rules.padding import to_width, unbroadcast
 from autobatch.ops.rules.row_gather import gather_axis
 from autobatch.ops.rules.sizes import (

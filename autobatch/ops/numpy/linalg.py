@@ -14,7 +14,7 @@ from autobatch.ops.numpy.creation import CREATION, arange, zeros
 from autobatch.ops.numpy.indexing import placed
 from autobatch.ops.rules.aliasing import view
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, implements, needs
-from autobatch.ops.rules.kinds import by_length
+from autobatch.ops.rules.op_kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, to_width, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
 

@@ -17,7 +17,7 @@ from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop
 from autobatch.ops.numpy.elementwise import UFUNCS, astype_p
 from autobatch.ops.rules.dispatch import top_box
-from autobatch.ops.rules.kinds import elementwise, elementwise_rule, vjp_columns
+from autobatch.ops.rules.op_kinds import elementwise, elementwise_rule, vjp_columns
 
 _TWO_BY_ROOT_OF_PI = 2.0 / math.sqrt(math.pi)
 

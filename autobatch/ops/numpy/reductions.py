@@ -14,7 +14,7 @@ from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import note_example
 from autobatch.ops.rules.dispatch import Declined, cast, implements
-from autobatch.ops.rules.kinds import by_length
+from autobatch.ops.rules.op_kinds import by_length
 from autobatch.ops.rules.padding import fill, quietly, unbroadcast
 from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
 

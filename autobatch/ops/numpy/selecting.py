@@ -15,7 +15,7 @@ from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.rules.aliasing import into, is_scalar, view
 from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, implements
 from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
-from autobatch.ops.rules.kinds import elementwise
+from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.sizes import array_and_axis, axes_of, normalise_axis
 

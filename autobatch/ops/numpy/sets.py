@@ -10,7 +10,7 @@ from autobatch.core.batched import Batched, padding_mask, same_size
 from autobatch.core.op import Op
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, implements, needs
-from autobatch.ops.rules.kinds import lanewise, values_of
+from autobatch.ops.rules.op_kinds import lanewise, values_of
 from autobatch.ops.rules.padding import to_width
 from autobatch.ops.rules.sizes import as_batched, lanes_of, width_of
 

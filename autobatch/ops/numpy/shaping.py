@@ -12,7 +12,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.rules.aliasing import is_contiguous, refused, set_order, stand_in, unclear_view, view, zero_d
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
-from autobatch.ops.rules.kinds import elementwise
+from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import to_width, unbroadcast, without_padding
 from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.sizes import (

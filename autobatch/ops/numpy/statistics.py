@@ -15,7 +15,7 @@ from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifte
 from autobatch.ops.numpy.sets import searchsorted
 from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, implements, needs
 from autobatch.ops.rules.index_rule import on_axis
-from autobatch.ops.rules.kinds import lanewise
+from autobatch.ops.rules.op_kinds import lanewise
 from autobatch.ops.rules.padding import fill_p, unbroadcast
 from autobatch.ops.rules.sizes import axes_of, has_lengths, normal_axes, normalise_axis
 

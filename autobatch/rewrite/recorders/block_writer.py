@@ -28,8 +28,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 )
 from autobatch.rewrite.recorders.versions import BlockSite, RowSite
 
-__all__ = ["BlockWriter"]
-
 
 class BlockWriter(OperationWriter):
     """Writes the calls of blocks."""

@@ -37,8 +37,6 @@ from autobatch.rewrite.recorders.versions import Definition, Version
 from autobatch.rewrite.taped_forms import listed
 from autobatch.syntax.source import NoSourceError
 
-__all__ = ["CallWriter"]
-
 _OF_PLAIN = frozenset((
     len, isinstance, int, float, bool, str, abs, min, max, sum, sorted, range, zip, enumerate, reversed, tuple, list,
     any, all, divmod, round, ord, chr, type,

@@ -19,8 +19,6 @@ from autobatch.core.abstract_eval import freeze
 from autobatch.facts.types import SCALARS, is_stored
 from autobatch.lazy.array import LazyArray
 
-__all__ = ["FUNCTION", "MISSING", "TRACE", "Changed", "Constants", "method_of"]
-
 FUNCTION = "function"
 TRACE = "trace"
 """What the function of the map, and its trace, are known by among the roots."""

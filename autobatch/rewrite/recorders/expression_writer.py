@@ -25,8 +25,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     join,
 )
 
-__all__ = ["BINARY", "ExpressionWriter"]
-
 BINARY: dict[Any, tuple[str, Callable[..., Any]]] = {
     ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
     ast.Div: ("/", operator.truediv), ast.FloorDiv: ("//", operator.floordiv), ast.Mod: ("%", operator.mod),

@@ -43,8 +43,6 @@ from autobatch.rewrite.recorders.statement_writer import write_version
 from autobatch.rewrite.recorders.versions import BlockSite, Definition, Misfit, RowSite, Wait, Written
 from autobatch.syntax.source import PARSING
 
-__all__ = ["FunctionRecorders", "forget_recorders", "recorders_of"]
-
 _MOST_FORMS = 8  # of one function
 _MOST_FAILURES = 6  # times that a function is read in vain
 _MOST_WALKED = 4096  # objects of an example that are looked at for their classes

@@ -26,9 +26,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 )
 from autobatch.rewrite.recorders.versions import Version, Written
 
-__all__ = ["Dead", "Env", "LineWriter", "is_temporary"]
-
-
 _NUMBERS = "?bhilqBHILQefd"  # dtypes of which `tolist` gives the very numbers
 _SHORT = 1 << 10
 

@@ -24,8 +24,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 )
 from autobatch.rewrite.recorders.versions import Misfit, Recipe
 
-__all__ = ["OperationWriter"]
-
 
 def refuse_to_wait(urgent: bool) -> None:
     """What a recorder does where a value is needed.

@@ -11,28 +11,6 @@ from autobatch.core.recorded import is_recorded
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
 
-__all__ = [
-    "NOTHING",
-    "PLAIN",
-    "Closure",
-    "Const",
-    "Items",
-    "Keyed",
-    "Listed",
-    "NodeOrNumber",
-    "NotCovered",
-    "Parts",
-    "RecordedNode",
-    "RecorderKind",
-    "Term",
-    "aval_of_constant",
-    "built",
-    "constants_of",
-    "is_empty",
-    "join",
-    "without_values",
-]
-
 
 class NotCovered(Exception):  # noqa: N818  (a signal inside of this folder)
     """A function does what no generated recorder does; the message says what."""

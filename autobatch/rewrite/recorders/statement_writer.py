@@ -21,8 +21,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 )
 from autobatch.rewrite.recorders.versions import Version, Written
 
-__all__ = ["write_version"]
-
 _MOST_TURNS = 6
 _MOST_UNROLLED = 16
 _MISFIT = "raise _ab_misfit"

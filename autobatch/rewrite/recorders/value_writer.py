@@ -28,8 +28,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     join,
 )
 
-__all__ = ["ValueWriter"]
-
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
 
 

@@ -29,8 +29,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 )
 from autobatch.syntax.scopes import bound_names, captured, parameters
 
-__all__ = ["BlockSite", "Definition", "Misfit", "Recipe", "RowSite", "Version", "Wait", "Written"]
-
 _MOST_VERSIONS = 24
 _MOST_OF_ONE = 4  # versions that differ in numbers alone
 _ROUNDS = 12

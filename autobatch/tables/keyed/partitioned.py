@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike
 
 from autobatch.errors import OptionError
 from autobatch.kernels.keys import part_of
-from autobatch.tables.keyed.face import Calls, KeyedTable
+from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from autobatch.core.growing_arrays import Reserved, memory_of_machine
 from autobatch.core.memory import complete
-from autobatch.core.reserved import Reserved, memory_of_machine
 from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import keys as kernels
 from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION

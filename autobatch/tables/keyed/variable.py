@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from autobatch.core.shown import shown_bytes
+from autobatch.core.formatting import shown_bytes
 from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.keys import DEAD
 from autobatch.ops.nn import init
 from autobatch.tables.keyed import admission as admissions
 from autobatch.tables.keyed.arrow_exchange import arrow_table, blocks_of_arrow
 from autobatch.tables.keyed.eviction import check_eviction, victims
-from autobatch.tables.keyed.face import Calls, KeyedTable
+from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.keyed.partitioned import partitioned_from
 from autobatch.tables.keyed.row_store import Change, RowStore
 from autobatch.tables.protocol import Context

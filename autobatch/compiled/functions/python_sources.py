@@ -13,10 +13,8 @@ from typing import Any, NoReturn
 
 from autobatch.compiled.reading.calls import CALLS, ITERATORS, METHODS, user_function
 from autobatch.compiled.reading.exact_types import Array, List, Text, Tuple
-from autobatch.compiled.reading.machine import Value
 from autobatch.compiled.reading.source_program import Unreadable
-
-__all__ = ["bisect_right", "int_of_text", "leave_to_python", "method", "stands_for", "text_of_int"]
+from autobatch.compiled.reading.typed_text import Value
 
 
 def stands_for(

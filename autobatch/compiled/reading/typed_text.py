@@ -25,20 +25,6 @@ from autobatch.compiled.reading.exact_types import (
     Union,
 )
 
-__all__ = [
-    "ANY",
-    "LENGTH",
-    "NO_CONSTANT",
-    "Reach",
-    "Value",
-    "constructor",
-    "convert",
-    "dummy",
-    "joined_reach",
-    "reach_of",
-    "rep",
-]
-
 NO_CONSTANT = object()
 
 

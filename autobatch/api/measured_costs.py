@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.api.chooser import Expectation, History
-from autobatch.api.ran import COMPILED, FLY, LOCKSTEP
+from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP
 from autobatch.autodiff.grad import Gradient
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch

@@ -16,8 +16,6 @@ from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.sizes import as_batched, lanes_of
 
-__all__ = ["chosen_matmul_p", "chosen_p", "products_by_number_p"]
-
 
 def _spans(index: np.ndarray, count: int) -> tuple[np.ndarray, list[int]]:
     """The rows in the order of their numbers, and where those of each number begin and end."""

@@ -27,11 +27,9 @@ from autobatch.compiled.reading.exact_types import (
     Type,
     Union,
 )
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value
 from autobatch.compiled.reading.source_program import Inline, Lines
 from autobatch.compiled.reading.statement_reader import Handlers
-
-__all__ = ["class_of", "match_statement", "try_statement"]
+from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value
 
 _LEAVES = ast.Return | ast.Break | ast.Continue
 

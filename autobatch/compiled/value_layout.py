@@ -37,10 +37,8 @@ from autobatch.compiled.reading.exact_types import (
     join,
     of_dtype,
 )
-from autobatch.compiled.reading.machine import rep
 from autobatch.compiled.reading.source_program import Lines, SourceProgram
-
-__all__ = ["Keeper", "Loader", "apart", "count_apart", "pack", "set_words", "type_of", "unpack", "words_of"]
+from autobatch.compiled.reading.typed_text import rep
 
 _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 _KINDS = {tag: kind for kind, tag in TAGS.items()}

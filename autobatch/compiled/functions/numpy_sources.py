@@ -1,4 +1,4 @@
-"""Functions of NumPy's that are written here in what compiled code reads, as `written_functions` has Python's.
+"""Functions of NumPy's that are written here in what compiled code reads, as `python_sources` has Python's.
 
 Products of matrices, and what is made of them, take sums in another order than BLAS and LAPACK do.
 """
@@ -6,11 +6,9 @@ Products of matrices, and what is made of them, take sums in another order than 
 # ruff: noqa: SIM, PERF, FURB  # the plain forms are what is read
 import numpy as np
 
-from autobatch.compiled.functions.written_functions import bisect_right, leave_to_python, stands_for
+from autobatch.compiled.functions.python_sources import bisect_right, leave_to_python, stands_for
 from autobatch.compiled.reading.calls import METHODS
 from autobatch.compiled.reading.exact_types import Array
-
-__all__: list[str] = []
 
 
 @stands_for(np.roll, of=(1,))
