@@ -1,0 +1,99 @@
+"""`ab.nn.dropout`, and the random numbers of an example that it draws.
+
+They depend on (key, place in the example) only, so a batch draws what the loop draws, bit for bit: a hash of the
+example's key and of an element's C-order index within it, a counter run through the finaliser of SplitMix64 (Steele,
+Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size
+from autobatch.core.config import config
+from autobatch.core.current import current_example
+from autobatch.core.op import Op, is_boxed
+from autobatch.errors import UnsupportedError
+from autobatch.ops.nn.normalisation import as_floating
+from autobatch.ops.rules.dispatch import as_array
+
+
+def _hash(key: Any, index: Any) -> np.ndarray:
+    """Uniform float64 in [0, 1), 53 bits, of uint64 keys and indices."""
+    with np.errstate(over="ignore"):
+        z = np.asarray(key).astype(np.uint64) + (index.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _uniform(key: Any, x: Any) -> np.ndarray:
+    shape = np.shape(x)
+    return _hash(key, np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape))
+
+
+def _index(sizes: Sequence[Size], extents: Sequence[int], batch_size: int) -> np.ndarray:
+    """The C-order index of every element within its example: (B, *extents)."""
+    rank = len(sizes)
+    index = np.zeros((batch_size,) + (1,) * rank, np.int64)
+    for axis, (size, extent) in enumerate(zip(sizes, extents, strict=True)):
+        stride = size.values.reshape((-1,) + (1,) * rank) if isinstance(size, Lengths) else size
+        index = index * stride + np.arange(extent).reshape((extent,) + (1,) * (rank - axis - 1))
+    return index
+
+
+def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    key, x = operands
+    keys = key.data if isinstance(key, Batched) else np.asarray(key)
+    if isinstance(x, Batched):
+        sizes, extents, batch_size = x.sizes, x.data.shape[1:], x.batch_size
+    else:
+        sizes, extents, batch_size = shape_of(x), shape_of(x), key.batch_size
+    index = _index(sizes, extents, batch_size)
+    keys = keys.reshape((-1,) + (1,) * len(sizes)) if keys.ndim else keys
+    return Batched(np.broadcast_to(_hash(keys, index), (batch_size, *extents)), sizes)
+
+
+# random_uniform(key, x): uniform float64 in [0, 1) of the shape of x; key is a uint64 for each example.
+random_uniform = Op("random_uniform", _uniform, rule=_rule, kind="random")
+
+
+def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, training: bool = True) -> NDArray[Any]:
+    """x with a fraction `rate` of its elements set to 0 and the others divided by 1 - rate.
+
+    Which elements is a function of the seed, the example's place in its batch, the number of random calls that it made
+    before and the element's place in the example. So a training step is seeded with `seed=step`, or all of its calls by
+    `with ab.options(seed=step):` around it; then a batch in lock-step, `ab.map` and the loop that fallbacks run drop
+    the same elements, and the step can be repeated. Plain code, outside of any run, is example 0, and each of its calls
+    is the first one: give each another seed, or make the step an `ab.batch` function, whose plain call counts them.
+    Without a seed every run (a batched call, an `ab.map`, a plain call) drops others, so two steps differ.
+
+    Args:
+        x: an array of any shape; integers become float64.
+        rate: the share that is dropped, at least 0 and below 1.
+        seed: an integer; None: `config.seed`, and where that is None, too, a new one for each run.
+        training: False: nothing is dropped.
+
+    Returns:
+        An array of x's shape, of its floating dtype.
+
+    Raises:
+        ValueError: the rate is not in 0 <= rate < 1. UnsupportedError: the seed is no integer.
+
+    >>> dropout(np.ones(4), 0.0).tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    if not 0 <= rate < 1:
+        raise ValueError(f"dropout: rate={rate!r}; expected 0 <= rate < 1")
+    x = as_floating(as_array(x))
+    if not training:
+        return x
+    if not (seed is None or is_boxed(seed) or hasattr(seed, "__index__")):
+        raise UnsupportedError(f"dropout: seed={seed!r}; expected an integer, or None")
+    key = current_example().next_key(config.seed if seed is None else seed)
+    kept = random_uniform(key, x) >= rate
+    return np.where(kept, x / (1.0 - rate), np.zeros((), dtype_of(x)))
