@@ -18,6 +18,8 @@ def same(a: Any, b: Any) -> bool:
     """Whether two outcomes are equal in type, structure and value."""
     if type(a) is not type(b):
         return False
+    if isinstance(a, RecursionError):
+        return True  # at which operation the stack ends depends on who called
     if isinstance(a, BaseException):
         return str(a) == str(b)
     if isinstance(a, np.ndarray):
