@@ -3,7 +3,6 @@
 Products of matrices, and what is made of them, take sums in another order than BLAS and LAPACK do.
 """
 
-# ruff: noqa: SIM, PERF, FURB  # the plain forms are what is read
 import numpy as np
 
 from autobatch.compiled.functions.python_sources import bisect_right, leave_to_python, stands_for

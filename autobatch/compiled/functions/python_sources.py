@@ -4,7 +4,6 @@ Each is what CPython's code does with arguments of a few kinds. What one raises,
 runs there then, unless the user's function catches it.
 """
 
-# ruff: noqa: SIM, PERF, FURB  # the plain forms are what is read
 import bisect
 import itertools
 import math
