@@ -410,24 +410,26 @@ def all_(reader: Any, node: ast.Call) -> Value:
     return _quantifier(reader, node, False)
 
 
+def _collected(reader: Any, node: ast.Call, kind: Any) -> Value:
+    """A new list or set, of the items of what the call is given."""
+    out = containers.new(reader, node, kind)
+    if node.args:
+        _over(reader, node.args[0], lambda item: containers.put(reader, out, reader.once(item), node))
+    return out
+
+
 @calls(list)
 @takes_nodes
 def list_(reader: Any, node: ast.Call) -> Value:
     """`list`."""
-    out = containers.new(reader, node, List)
-    if node.args:
-        _over(reader, node.args[0], lambda item: containers.put(reader, out, reader.once(item), node))
-    return out
+    return _collected(reader, node, List)
 
 
 @calls(set)
 @takes_nodes
 def set_(reader: Any, node: ast.Call) -> Value:
     """`set`."""
-    out = containers.new(reader, node, Set)
-    if node.args:
-        _over(reader, node.args[0], lambda item: containers.put(reader, out, reader.once(item), node))
-    return out
+    return _collected(reader, node, Set)
 
 
 @calls(dict)
