@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from types import FunctionType
 
 from autobatch.compiled.changed_arguments import KernelChanges, changed_containers, returned_arguments
-from autobatch.compiled.reading.exact_types import INT, Array, Mismatch, Tuple, Type
+from autobatch.compiled.reading.exact_types import EITHER, INT, Array, Mismatch, Tuple, Type
 from autobatch.compiled.reading.expression_reader import read_function
 from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram, Unreadable, flat
 from autobatch.compiled.reading.typed_text import rep
@@ -172,7 +172,8 @@ def _aliases(
                 same = (
                     f"same_memory({where}, {one})" if isinstance(kind, Array) else f"address({where}) == address({one})"
                 )
-                lines += [f"if {same}:", found]
+                which = isinstance(kind, Array) and kind.given & EITHER  # the argument, or a view of all of it
+                lines += [f"if {same}:", ["ok = False"] if which else found]
             if isinstance(kind, Array) and given.dtype == kind.dtype:
                 offset = f"{names[-1]}_at = {where}.ctypes.data - {one}.ctypes.data"
                 lines += [f"if overlap({where}, {one}):", [*found, offset]]

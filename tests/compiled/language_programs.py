@@ -590,5 +590,46 @@ def handler_of_another_type(x, i):
     return best
 
 
+@program(lambda rng: (int(rng.integers(0, 3)), float(rng.normal())))
+def captures_of_what_fails(n, x):
+    c = d = -1.0
+    match (x, n):
+        case (c, 1):
+            d = c + 1
+        case (d, (0 | 5)) if d > 0:
+            c = d
+        case _:
+            pass
+    match [x, 2.0 * n]:
+        case [x, 0.0] | [2.0, x]:
+            n += 10
+    return c, d, x, n
+
+
+@program(lambda rng: (int(rng.integers(0, 9)), floats(rng, 2, 4)))
+def operands_that_a_call_binds_again(n, x):
+    total, i = 1, 0
+
+    def add(k):
+        nonlocal total, i
+        total += k
+        i = 1
+        return total
+
+    total *= add(n)
+    pair = total, add(1), total
+    least = min(total, add(-3), total)
+    part = x[i : add(1)]
+    return total < add(1), total + add(2), pair, least, part, (x[i], add(2), x[i]), [n, (n := n + 1), n], n + (n := 3)
+
+
+@program(lambda rng: (ints(rng, 0, 3),))
+def collections_of_repeats(x):
+    again = list(x.tolist())
+    kinds = set(again)
+    again.append(len(kinds))
+    return again, len(list(x)), sorted(kinds)
+
+
 LANGUAGE = sorted(set(PROGRAMS) - _BEFORE)
 """Their names."""

@@ -1,6 +1,6 @@
 """Random numeric programs, compiled, give what Python gives: values, exact types, bits, exceptions and warnings.
 
-python -m tests.compiled.test_fuzz --seed 5000 --count 100
+python -m tests.compiled.test_fuzz compiled_text --seed 5000 --count 1000
 """
 
 import linecache
@@ -15,6 +15,7 @@ import pytest
 
 from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from tests.compiled.interpreted import interpreted
 from tests.compiled.law import same
 from tests.fuzz import by_seed, main
 
@@ -255,12 +256,24 @@ def summary(seen: list[str]) -> str:
     return f"{seen.count('compiled')} compiled"
 
 
-FUZZERS = {"compiled": by_seed(compare, summary)}
+def compare_text(seed: int) -> str:
+    """The same where Python runs the text that would be compiled, which takes a hundredth of the time."""
+    with interpreted():
+        return compare(seed)
+
+
+FUZZERS = {"compiled": by_seed(compare, summary), "compiled_text": by_seed(compare_text, summary)}
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_random_programs(seed):
     compare(seed)
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_texts_of_random_programs(first):
+    for seed in range(first, first + 10):
+        compare_text(seed)
 
 
 if __name__ == "__main__":

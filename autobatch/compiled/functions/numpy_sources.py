@@ -103,7 +103,10 @@ def count_nonzero(a):
     for value in a:
         if value != 0:
             out += 1
-    return out
+    return _counted(out)
+
+
+_counted = type(np.count_nonzero(np.ones(1)))  # Python's int before NumPy 2.4
 
 
 @stands_for(np.unique, of=(1,))
