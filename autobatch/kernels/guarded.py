@@ -372,10 +372,10 @@ def squared(x):
     """`x ** 2.0` of C's `pow`.
 
     For numbers of moderate size the error of `pow` is below 0.515 of the last place (glibc's and Arm's optimized
-    routines state it): where the exact square is nearer than 0.48 to the product, it can give nothing else.
+    routines state it): where the exact square is nearer than 0.485 to the product, it can give nothing else.
     """
     product = x * x
-    if 1e-18 < product < 1e18 and abs(_fused(x, x, -product)) < 0.48 * 2.220446049250313e-16 * _unit(product):
+    if 1e-18 < product < 1e18 and abs(_fused(x, x, -product)) < 0.485 * 2.220446049250313e-16 * _unit(product):
         return product
     return math.pow(x, opaque(2.0))
 
