@@ -21,6 +21,8 @@ from autobatch.compiled.reading.exact_types import (
     STR,
     TAGS,
     Array,
+    Counts,
+    DefaultDict,
     Deque,
     Dict,
     List,
@@ -390,7 +392,7 @@ class Keeper:
                     raise Mismatch(f"it returns a {kind}")
                 for place, item in enumerate(kind.items):
                     self.keep(item, f"{text}[{place}]", lines)
-            case List() | Dict() if not isinstance(kind, Deque):
+            case List() | Dict() if not isinstance(kind, Deque | Counts | DefaultDict):
                 if isinstance(kind, Dict) and kind.site.find().vague:
                     raise Mismatch(f"it returns {kind}, whose keys are Python's or NumPy's")
                 self._put("int64", f"len({text})", lines)

@@ -162,6 +162,14 @@ def ptp(a):
     return np.max(a) - np.min(a)
 
 
+@stands_for(np.trapezoid, of=(1,), sums=True)
+def trapezoid(y, x=None, dx=1.0):
+    heights = np.asarray(y)
+    if x is None:
+        return (dx * (heights[1:] + heights[:-1]) / 2.0).sum()
+    return (np.diff(np.asarray(x)) * (heights[1:] + heights[:-1]) / 2.0).sum()
+
+
 @stands_for(np.median, of=(1,), sums=True)
 def median(a):
     x = np.sort(np.asarray(a))

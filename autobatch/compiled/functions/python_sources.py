@@ -5,13 +5,16 @@ runs there then, unless the user's function catches it.
 """
 
 import bisect
+import heapq
 import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import numpy as np
+
 from autobatch.compiled.reading.calls import CALLS, ITERATORS, METHODS, user_function
-from autobatch.compiled.reading.exact_types import Array, List, Text, Tuple
+from autobatch.compiled.reading.exact_types import Array, Counts, Deque, List, Text, Tuple
 from autobatch.compiled.reading.source_program import Unreadable
 from autobatch.compiled.reading.typed_text import Value
 
@@ -127,6 +130,38 @@ def power(base, exp, mod=None):
         if left > 0:
             square = square * square % mod
     return out
+
+
+def rounded_to(x, n):
+    """`round` of a float: the whole number next to x * 10**n, where that is sure, divided by 10**n."""
+    if n < 0 or n > 22:
+        leave_to_python()
+    power = 10.0**n
+    scaled = x * power
+    whole = float(np.rint(scaled))
+    if not abs(scaled) < 2.0**51 or abs(abs(scaled - whole) - 0.5) <= abs(scaled) * 2.3e-16:
+        leave_to_python()
+    return whole / power
+
+
+@stands_for(bin)
+def binary(number):
+    left = abs(number)
+    out = "0" if left == 0 else ""
+    while left > 0:
+        out = ("1" if left % 2 == 1 else "0") + out
+        left = left // 2
+    return ("-0b" if number < 0 else "0b") + out
+
+
+@stands_for(heapq.nsmallest)
+def nsmallest(n, iterable):
+    return sorted(iterable)[: max(n, 0)]
+
+
+@stands_for(heapq.nlargest)
+def nlargest(n, iterable):
+    return sorted(iterable, reverse=True)[: max(n, 0)]
 
 
 @stands_for(math.prod)
@@ -264,7 +299,25 @@ def remove(items, value):
     items.pop(index(items, value))
 
 
+@method(Deque, "rotate")
+def rotate(items, n=1):
+    if len(items) > 0:
+        for _ in range(n % len(items)):
+            items.appendleft(items.pop())
+
+
 METHODS[Tuple, "index"], METHODS[Tuple, "count"] = METHODS[List, "index"], METHODS[List, "count"]
+
+
+@method(Counts, "most_common")
+def most_common(counts, n=None):
+    pairs = sorted(counts.items(), key=lambda pair: pair[1], reverse=True)
+    return pairs if n is None else pairs[: max(n, 0)]
+
+
+@method(Counts, "total")
+def total(counts):
+    return sum(counts.values())
 
 
 # --- iterators

@@ -14,6 +14,8 @@ from autobatch.compiled.reading.exact_types import (
     OWN,
     STR,
     Array,
+    Counts,
+    DefaultDict,
     Deque,
     Dict,
     List,
@@ -36,7 +38,7 @@ from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, co
 
 def new(reader: Any, node: Any, container: Any) -> Value:
     """An empty container."""
-    kind = reader.site(node, container, 2 if container is Dict else 1)
+    kind = reader.site(node, container, 2 if issubclass(container, Dict) else 1)
     return reader.temp(f"new_{rep(kind)}()", kind)
 
 
@@ -243,17 +245,28 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
         case Text():
             k = in_range(reader, reader.index(value, node), f"{holder.text}.size", value)
             return iteration.character(reader, holder, k)
+        case Counts():
+            return get(reader, node, holder, value, reader.constant(0, node))
         case Dict():
-            found = _key(reader, holder, value, node)
-            if found is None:
-                reader.stop(KeyError)
-            reader.fail_if(f"{found} not in {holder.text}", KeyError)
-            return reader.temp(f"{holder.text}[{found}]", content(reader, kind, 1))
+            return _value_at(reader, holder, reader.once(value), node)
         case Range():
             count = f"len(range({holder.text}[0], {holder.text}[1], {holder.text}[2]))"
             k = in_range(reader, reader.index(value, node), count, value)
             return reader.temp(f"{holder.text}[0] + {k} * {holder.text}[2]", INT)
     raise reader.refuse(f"an item of a {kind}", node)
+
+
+def _value_at(reader: Any, holder: Value, key: Value, node: Any) -> Value:
+    """`dict[key]`, which puts in what a `defaultdict` puts in."""
+    if isinstance(holder.kind, DefaultDict):
+        text = widened(reader, holder, key, node)
+        value = widened(reader, holder, reader.constant(holder.kind.site.find().default, node), node, 1)
+        reader.emit(f"if {text} not in {holder.text}:", [f"{holder.text}[{text}] = {value}"])
+    found = _key(reader, holder, key, node)
+    if found is None:
+        reader.stop(KeyError)
+    reader.fail_if(f"{found} not in {holder.text}", KeyError)
+    return reader.temp(f"{holder.text}[{found}]", content(reader, holder.kind, 1))
 
 
 def _tuple_item(reader: Any, holder: Value, value: Value, node: Any) -> Value:
@@ -369,15 +382,13 @@ def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> No
         return
     if not isinstance(holder.kind, Dict):
         raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
-    text = _key(reader, holder, key, node)
-    if text is None:
-        reader.stop(KeyError)
-    reader.fail_if(f"{text} not in {holder.text}", KeyError)
-    old = reader.temp(f"{holder.text}[{text}]", content(reader, holder.kind, 1))
+    if isinstance(holder.kind, Counts):
+        old = get(reader, node, holder, key, reader.constant(0, node))
+    else:
+        old = _value_at(reader, holder, key, node)
     if isinstance(old.kind, List | Set | Dict | Array):
         raise reader.refuse("an element that is changed in place", node)
-    value = reader.binary(op, old, reader.expr(node.value), node)
-    reader.emit(f"{holder.text}[{text}] = {widened(reader, holder, value, node, 1)}")
+    assign_key(reader, holder, key, reader.once(reader.binary(op, old, reader.expr(node.value), node)), node)
 
 
 def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:
@@ -428,8 +439,13 @@ def _of_sets(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
         if each.kind.elem is not None:
             reader.join(out.kind.elem, each.kind.elem, node)
             out.kind.site.widen(0, each.kind.elem)
-    if any(each.kind.elem != out.kind.elem or each.kind.site.find().vague for each in (a, b)):
+    known = [each for each in (a, b) if each.kind.elem is not None]
+    if any(each.kind.elem != out.kind.elem or each.kind.site.find().vague for each in known):
         raise reader.refuse("an operator of sets of several types", node)
+    if len(known) < 2:  # one has nothing in it
+        if (op in ("BitOr", "BitXor") and known) or (op == "Sub" and known == [a]):
+            reader.emit(f"{out.text} = {known[0].text}.copy()")
+        return out
     sign = {"BitAnd": "&", "BitOr": "|", "BitXor": "^", "Sub": "-"}[op]
     reader.emit(f"{out.text} = {a.text} {sign} {b.text}")
     return out

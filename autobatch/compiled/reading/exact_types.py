@@ -170,6 +170,7 @@ class MakingPlace:
         self.items: list[Any] = [None] * size
         self.parent: MakingPlace | None = None
         self.container: Any = None  # the type of what it makes
+        self.default: Any = 0
 
     def find(self) -> "MakingPlace":
         """The site that stands for this one."""
@@ -242,6 +243,14 @@ class Dict(_Container):
     def value(self) -> Any:
         """The type of the values; None if none is known yet."""
         return self.site.find().items[1]
+
+
+class Counts(Dict):
+    """A `collections.Counter`: what is not in it counts 0."""
+
+
+class DefaultDict(Dict):
+    """A `collections.defaultdict` of 0 or 0.0, which `MakingPlace.default` is: what is not in it is put in when read."""
 
 
 Type = Any  # one of the above
