@@ -16,6 +16,7 @@ import heapq
 import math
 
 import numpy as np
+from numba.typed import List as TypedList
 from numba import boolean, float32, float64, int8, int16, int32, int64, types, uint8, uint16, uint32, uint64
 
 from autobatch.kernels.guarded import *

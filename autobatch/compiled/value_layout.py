@@ -129,6 +129,8 @@ def _dict_type(program: SourceProgram, own: Sequence[dict[Any, Any]], where: str
     site.container = Dict
     keys = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}{{}}", given)
     values = type_of(program, [each for value in own for each in value.values()], f"{where}[]", given)
+    if isinstance(values, List):
+        values.site.find().boxed = True
     if keys is not None:
         if not isinstance(keys, Scalar | Tuple):
             raise Mismatch(f"keys that are {keys}")

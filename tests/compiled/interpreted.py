@@ -114,6 +114,7 @@ _INTRINSICS: dict[str, Any] = {
 }  # fmt: skip
 _NUMBERS: dict[str, Any] = {
     "int64": _signed, "uint64": lambda value: int(value) % _WORD, "float64": np.float64, "boolean": bool,
+    "TypedList": list,
     **{name: getattr(np, name) for name in ("float32", "int8", "int16", "int32", "uint8", "uint16", "uint32")},
 }  # fmt: skip
 

@@ -2,8 +2,10 @@
 
 import bisect
 import dataclasses
+import heapq
 import itertools
 import math
+from collections import Counter, defaultdict, deque
 from functools import cache, lru_cache
 
 import numpy as np
@@ -629,6 +631,59 @@ def collections_of_repeats(x):
     kinds = set(again)
     again.append(len(kinds))
     return again, len(list(x)), sorted(kinds)
+
+
+@program(lambda rng: (ints(rng, 0, 6), {0: [1, 2], 1: [2], 2: []}))
+def dicts_of_lists(x, graph):
+    places = defaultdict(list)
+    for i, v in enumerate(x):
+        places[v].append(i)
+    parity = {}
+    for v in x.tolist():
+        parity.setdefault(v % 2, []).append(v)
+    queue, seen = deque([0]), {0}
+    while queue:
+        for u in graph[queue.popleft()]:
+            if u not in seen:
+                seen.add(u)
+                queue.append(u)
+    most = 0
+    for k in places:
+        most = max(most, len(places[k]), places[k][-1])
+    return most, parity, len(seen), sum(sum(each) for each in parity.values()), graph.get(1, []) == [2]
+
+
+@program(lambda rng: (ints(rng, 0, 4).tolist(), "abba"))
+def counted(items, text):
+    counts = Counter(items)
+    counts[7] += 2
+    total = defaultdict(float)
+    for v in items:
+        total[v] += 0.5
+    worth = {"a": 1, "b": 5}
+    return (
+        counts.most_common(2), counts[9], len(counts), max(counts.values()), total[1], len(total),
+        sum([worth[c] for c in text]), list(filter(lambda v: v > 1, items)), sorted(filter(None, items)),
+    )  # fmt: skip
+
+
+@program(lambda rng: (float(rng.normal() * 10.0 ** rng.integers(-3, 9)), int(rng.integers(0, 6))))
+def rounded_to_digits(x, n):
+    return round(x, n), round(x, 2), round(-x, 3), bin(n), "ab" * n, heapq.nsmallest(2, [n, 3, 1])
+
+
+@program(lambda rng: (int(rng.integers(1, 6)),))
+def queens_by_sets(n):
+    def place(row, columns, rising, falling):
+        if row == n:
+            return 1
+        total = 0
+        for c in range(n):
+            if c not in columns and row + c not in rising and row - c not in falling:
+                total += place(row + 1, columns | {c}, rising | {row + c}, falling | {row - c})
+        return total
+
+    return place(0, set(), set(), set())
 
 
 LANGUAGE = sorted(set(PROGRAMS) - _BEFORE)

@@ -18,6 +18,7 @@ _AT_ONCE = (
     "levenshtein", "best_pair", "longest_increasing", "kalman", "dijkstra", "energy", "scatter", "newton",
     "lcs_memo", "nested_nonlocal", "handler_of_another_type", "match_tuples", "insertion_sort", "write_list_arg",
     "fancy_assign", "adjacency", "gillespie", "views", "np_reduce", "dc_new",
+    "dicts_of_lists",
 )  # fmt: skip
 
 

@@ -454,11 +454,11 @@ def counter(reader: Any, node: ast.Call) -> Value:
 
 @calls(collections.defaultdict)
 def defaultdict(reader: Any, node: Any, factory: Value) -> Value:
-    """`collections.defaultdict` of numbers."""
-    if factory.constant not in (int, float):
-        raise reader.refuse("a defaultdict of other than int or float", node)
+    """`collections.defaultdict` of numbers or lists."""
+    if factory.constant not in (int, float, list):
+        raise reader.refuse("a defaultdict of other than int, float or list", node)
     out = containers.new(reader, node, DefaultDict)
-    out.kind.site.default = factory.constant()
+    out.kind.site.factory = factory.constant
     return out
 
 

@@ -6,6 +6,7 @@ runs there then, unless the user's function catches it.
 
 import bisect
 import heapq
+import inspect
 import itertools
 import math
 from collections.abc import Callable
@@ -30,7 +31,11 @@ def stands_for(
     """
 
     def register(written: Any) -> Any:
+        parameters = list(inspect.signature(written).parameters)
+
         def call(reader: Any, node: Any, *args: Value, **named: Value) -> Value:
+            if len(args) > len(parameters) or not set(named) <= set(parameters):
+                raise reader.refuse("with these arguments it is not compiled", node)
             if of and rank(args[0].kind if args else None) not in of:
                 raise reader.refuse("with arguments of these types it is not compiled", node)
             reader.program.approximate |= sums

@@ -160,6 +160,7 @@ class MakingPlace:
 
     Attributes:
         given: whether the containers are an argument's, as of arrays.
+        boxed: its lists are values of a dict, which takes lists of Numba's own only.
         vague: keys are Python's or NumPy's ints, of which it is not known which: they are looked up, never read.
         changes: counts the changes of all sites of a program, so that it is known when there are none.
     """
@@ -170,7 +171,8 @@ class MakingPlace:
         self.items: list[Any] = [None] * size
         self.parent: MakingPlace | None = None
         self.container: Any = None  # the type of what it makes
-        self.default: Any = 0
+        self.factory: Any = None
+        self.boxed = False
 
     def find(self) -> "MakingPlace":
         """The site that stands for this one."""
@@ -196,6 +198,7 @@ class MakingPlace:
         one.changes[0] += 1
         one.given |= two.given
         one.vague |= two.vague
+        one.boxed |= two.boxed
         for place, kind in enumerate(two.items):
             if kind is not None:
                 one.widen(place, kind)
@@ -250,7 +253,7 @@ class Counts(Dict):
 
 
 class DefaultDict(Dict):
-    """A `collections.defaultdict` of 0 or 0.0, which `MakingPlace.default` is: what is not in it is put in when read."""
+    """A `collections.defaultdict`, its factory `MakingPlace.factory`: what is not in it is put in when it is read."""
 
 
 Type = Any  # one of the above
