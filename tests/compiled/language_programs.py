@@ -686,5 +686,16 @@ def queens_by_sets(n):
     return place(0, set(), set(), set())
 
 
+@program(lambda rng: ("".join(rng.choice(list("aZ9 x"), rng.integers(0, 5))),))
+def kinds_of_characters(s):
+    kinds = s.isdigit(), s.isalpha(), s.isspace(), s.isalnum()
+    return kinds, s.upper(), s.lower(), s.strip(), s.startswith("a"), s.endswith("x"), s.find("9")
+
+
+@program(lambda rng: (rng.normal(size=(3, 4)), ints(rng, 0, 9, 1)))
+def accumulated_arrays(m, x):
+    return np.triu(m, 1), np.tril(m), np.minimum.accumulate(x), np.cumprod(x), np.trapezoid(m[0])
+
+
 LANGUAGE = sorted(set(PROGRAMS) - _BEFORE)
 """Their names."""

@@ -418,42 +418,50 @@ def index_of_text(s, part):
 
 @method(Text, "startswith")
 def startswith(s, part):
-    return s[: len(part)] == part
+    return s[: len(part)] == "" + part  # a tuple of several is Python's
 
 
 @method(Text, "endswith")
 def endswith(s, part):
-    return len(part) <= len(s) and s[len(s) - len(part) :] == part
+    return len(part) <= len(s) and s[len(s) - len(part) :] == "" + part
 
 
-@method(Text, "isdigit")
-def isdigit(s):
+def every(s, test):
     for c in s:
         if ord(c) > 127:
             leave_to_python()
-        if not "0" <= c <= "9":
+        if not test(c):
             return False
     return len(s) > 0
 
 
-@method(Text, "isalpha")
-def isalpha(s):
+def shifted(s, test, by):
+    out = ""
     for c in s:
         if ord(c) > 127:
             leave_to_python()
-        if not ("a" <= c <= "z" or "A" <= c <= "Z"):
-            return False
-    return len(s) > 0
+        out += chr(ord(c) + by) if test(c) else c
+    return out
 
 
-@method(Text, "isspace")
-def isspace(s):
-    for c in s:
-        if ord(c) > 127:
-            leave_to_python()
-        if not is_blank(c):
-            return False
-    return len(s) > 0
+def is_digit(c):
+    return "0" <= c <= "9"
+
+
+def is_upper(c):
+    return "A" <= c <= "Z"
+
+
+def is_lower(c):
+    return "a" <= c <= "z"
+
+
+def is_letter(c):
+    return is_upper(c) or is_lower(c)
+
+
+def is_letter_or_digit(c):
+    return is_letter(c) or is_digit(c)
 
 
 def is_blank(c):
@@ -461,24 +469,21 @@ def is_blank(c):
     return code == 32 or 9 <= code <= 13 or 28 <= code <= 31
 
 
-@method(Text, "upper")
-def upper(s):
-    out = ""
-    for c in s:
-        if ord(c) > 127:
-            leave_to_python()
-        out += chr(ord(c) - 32) if "a" <= c <= "z" else c
-    return out
+def _with(written: Any, *constants: Any) -> Callable[..., Value]:
+    """What is read for a method of strings: a function of the string and of objects that are known."""
+
+    def call(reader: Any, node: Any, text: Value) -> Value:
+        values = [text, *(reader.constant(each, node) for each in constants)]
+        return user_function(reader, node, written, values, {}, reader.instance.jitted)
+
+    return call
 
 
-@method(Text, "lower")
-def lower(s):
-    out = ""
-    for c in s:
-        if ord(c) > 127:
-            leave_to_python()
-        out += chr(ord(c) + 32) if "A" <= c <= "Z" else c
-    return out
+METHODS.update({
+    (Text, "isdigit"): _with(every, is_digit), (Text, "isalpha"): _with(every, is_letter),
+    (Text, "isspace"): _with(every, is_blank), (Text, "isalnum"): _with(every, is_letter_or_digit),
+    (Text, "upper"): _with(shifted, is_lower, -32), (Text, "lower"): _with(shifted, is_upper, 32),
+})  # fmt: skip
 
 
 @method(Text, "strip")
