@@ -208,6 +208,10 @@ class ExpressionReader(StatementReader):
         if len(made) == 2 and all(lines in ([], ["pass"]) for lines, _ in made) and isinstance(kind, Scalar | Union):
             del self.lines[place:]
             return self.selected(condition, made[0][1], made[1][1], kind)
+        return self._of_ways(made, kind)
+
+    def _of_ways(self, made: Sequence[tuple[Lines, Value]], kind: Any) -> Value:
+        """The value that any of several ways has computed, which are given the lines that name it."""
         self.count += 1
         name = f"t{self.count}"
         for lines, value in made:
@@ -268,12 +272,7 @@ class ExpressionReader(StatementReader):
             kind = self.join(kind, value.kind, node)
         if isinstance(kind, Static) or len(made) == 1:
             return made[0][1]
-        self.count += 1
-        name = f"t{self.count}"
-        for lines, value in made:
-            lines.append(f"{name} = {convert(value.text, value.kind, kind)}")
-        self.typed(name, kind)
-        return Value(kind, name, reach=joined_reach(value.reach for _, value in made))
+        return self._of_ways(made, kind)
 
     def on_compare(self, node: ast.Compare) -> Value:
         none = self.on_compare_none(node)
