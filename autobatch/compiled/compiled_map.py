@@ -243,7 +243,10 @@ def prepared(
         if form is None or not _holds(form):
             if len(forms) >= _KINDS:
                 forms.clear()
+            before = form
             form = forms[key] = _made(program, function, kinds, own)
+            if {*_memos(before)} & {*_memos(form)}:
+                form = forms[key] = CompiledForm("what a memoised function has read is something else since")
     return call, form
 
 
@@ -254,6 +257,11 @@ def _made(program: SourceProgram, function: Any, kinds: list[Type], own: list[bo
     except (Unreadable, Mismatch, RuntimeError, RecursionError) as error:
         return CompiledForm(str(error))
     return CompiledForm(kernel=kernel_of(module.text), table=table, module=module)
+
+
+def _memos(form: CompiledForm | None) -> list[Any]:
+    """The memoised functions of modules that it calls."""
+    return [] if form is None or form.module is None else [wrapper for wrapper, _ in form.module.program.memos.values()]
 
 
 def _holds(form: CompiledForm) -> bool:

@@ -212,6 +212,10 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
         Unreadable: compiled code has no form for the function.
     """
     root = program.settle(function, tuple(kinds))
+    if program.memos and program.captured:  # which may have changed since Python's memo was filled
+        code = function.__code__
+        where = f"{code.co_filename}:{code.co_firstlineno}: {function.__qualname__}"
+        raise Unreadable(f"{where}: a memoised function of a module, beside arrays from outside")
     kernel = KernelLoop.of(program, root, own)
     loop: Lines = [
         *kernel.loop,

@@ -83,6 +83,9 @@ def opaque(typing_context, value):
     return value(value), generate
 
 
+_LIST: Any = types.ListType  # type: ignore[attr-defined]  # Numba's own
+
+
 def _by_operator(typing_context: Any, function: Any, *kinds: Any) -> Any:
     """What Numba has for an operator: its signature, and what generates it."""
     known = typing_context.resolve_value_type(function)
@@ -93,7 +96,7 @@ def _by_operator(typing_context: Any, function: Any, *kinds: Any) -> Any:
 @intrinsic
 def list_item(typing_context, items, index):
     """items[index], where the index is known to be in range."""
-    if isinstance(items, types.ListType):
+    if isinstance(items, _LIST):
         return _by_operator(typing_context, operator.getitem, items, types.int64)
     signature = items.dtype(items, types.int64)
 
@@ -107,7 +110,7 @@ def list_item(typing_context, items, index):
 @intrinsic
 def list_put(typing_context, items, index, value):
     """items[index] = value, where the index is known to be in range."""
-    if isinstance(items, types.ListType):
+    if isinstance(items, _LIST):
         return _by_operator(typing_context, operator.setitem, items, types.int64, items.dtype)
     signature = types.void(items, types.int64, items.dtype)
 

@@ -1,9 +1,11 @@
 """The tape of compiled code: what each number was computed from, with the partial derivatives, in flat arrays.
 
 A number that carries a gradient has a place beside it: 0 for a constant, else its own in the tape. The leaves have the
-places from 1 on; after them each operation appends a node with at most two parents. A tape is `(parents, partials,
-state)`: (n, 2) int64 and float64, and [next place, place of the first node, whether it was too small, whether it is as
-large as may be]. `walk` goes back over the nodes, and leaves `adjoints` and `seen` clean but for the leaves.
+places from 1 on; after them each operation appends a node with at most two parents. A product of matrices is one
+operation: its elements have places one after the other, and its operands lie beside the tape. A tape is `(parents,
+partials, state, values, operands)`: (n, 2) int64 and float64; [next place, place of the first node, whether it was too
+small, whether it is as large as may be, how much of `values` and of `operands` is used]; the numbers of operands, and
+their places. `walk` goes back over the nodes, and leaves `adjoints` and `seen` clean but for the leaves.
 
 Source: Wengert, A simple automatic derivative evaluation program (1964); the flat layout as in CppAD and Stan.
 """
@@ -14,13 +16,15 @@ import numpy as np
 
 from autobatch.kernels.jit import jit
 
+_PRODUCT = -(2**62)  # the second parent of elements of products; the first: where the operands are, of the first one
+
 
 @jit
 def push_2(tape, a, da, b, db):
     """The place of a number with these parents and partial derivatives; a constant if both are."""
     if a == 0 and b == 0:
         return np.int64(0)
-    parents, partials, state = tape
+    parents, partials, state, _, _ = tape
     place = state[0]
     node = place - state[1]
     if node >= parents.shape[0]:
@@ -49,12 +53,16 @@ def push_root(tape, a, da):
 @jit
 def walk(tape, adjoints, seen):
     """Carry the cotangents of nodes back to the leaves. A node that none has reached is passed over."""
-    parents, partials, state = tape
+    parents, partials, state, values, operands = tape
     first = state[1]
     for place in range(state[0] - 1, first - 1, -1):
+        node = place - first
+        if parents[node, 1] == _PRODUCT:  # the first of its elements is the last that is met here
+            if parents[node, 0] >= 0:
+                walk_product(values, operands, parents[node, 0], adjoints, seen, place)
+            continue
         if seen[place] == 0:
             continue
-        node = place - first
         ct = adjoints[place]
         adjoints[place] = 0.0
         seen[place] = 0
@@ -154,37 +162,79 @@ def taped_counts(tape, x, places, size):
 
 
 @jit
+def push_product(tape, a, a_places, b, b_places):
+    """The places of the elements of a product of two matrices; constants where nothing in either carries a gradient."""
+    parents, _, state, values, operands = tape
+    rows, inner, columns = a.shape[0], a.shape[1], b.shape[1]
+    out = np.zeros((rows, columns), np.int64)
+    if not (a_places.any() or b_places.any()) or out.size == 0 or inner == 0:
+        return out
+    node, at, used = state[0] - state[1], state[4], state[5]
+    many = rows * inner + inner * columns
+    if node + out.size > parents.shape[0] or at + many > values.size or used + 4 + many > operands.size:
+        state[2] = 1
+        return out
+    operands[used], operands[used + 1], operands[used + 2], operands[used + 3] = rows, inner, columns, at
+    parents[node : node + out.size, 0] = -1
+    parents[node : node + out.size, 1] = _PRODUCT
+    parents[node, 0] = used
+    used += 4
+    for i in range(rows * inner):
+        values[at + i], operands[used + i] = a.flat[i], a_places.flat[i]
+    at, used = at + rows * inner, used + rows * inner
+    for i in range(inner * columns):
+        values[at + i], operands[used + i] = b.flat[i], b_places.flat[i]
+    at, used = at + inner * columns, used + inner * columns
+    for k in range(out.size):
+        out.flat[k] = state[0] + k
+    state[0] += out.size
+    state[4], state[5] = at, used
+    return out
+
+
+@jit
+def walk_product(values, operands, at, adjoints, seen, place):
+    """Carry the cotangents of a product's elements to those of its operands."""
+    rows, inner, columns = operands[at], operands[at + 1], operands[at + 2]
+    a, a_place = operands[at + 3], at + 4
+    b, b_place = a + rows * inner, a_place + rows * inner
+    for i in range(rows):
+        for j in range(columns):
+            out = place + i * columns + j
+            if seen[out] == 0:
+                continue
+            ct = adjoints[out]
+            adjoints[out] = 0.0
+            seen[out] = 0
+            for k in range(inner):
+                one, two = operands[a_place + i * inner + k], operands[b_place + k * columns + j]
+                if one > 0:
+                    adjoints[one] += ct * values[b + k * columns + j]
+                    seen[one] = 1
+                if two > 0:
+                    adjoints[two] += ct * values[a + i * inner + k]
+                    seen[two] = 1
+
+
+@jit
 def taped_product_11(tape, a, a_places, b, b_places):
     """The place of the inner product of two vectors."""
-    out = np.int64(0)
-    for k in range(a.size):
-        out = push_2(tape, out, 1.0, push_2(tape, a_places[k], float(b[k]), b_places[k], float(a[k])), 1.0)
-    return out
+    return taped_product_21(tape, np.expand_dims(a, 0), np.expand_dims(a_places, 0), b, b_places)[0]
 
 
 @jit
 def taped_product_21(tape, a, a_places, b, b_places):
     """The places of a matrix times a vector."""
-    out = np.zeros(a.shape[0], np.int64)
-    for i in range(a.shape[0]):
-        out[i] = taped_product_11(tape, a[i], a_places[i], b, b_places)
-    return out
+    return push_product(tape, a, a_places, np.expand_dims(b, 1), np.expand_dims(b_places, 1))[:, 0].copy()
 
 
 @jit
 def taped_product_12(tape, a, a_places, b, b_places):
     """The places of a vector times a matrix."""
-    out = np.zeros(b.shape[1], np.int64)
-    for j in range(b.shape[1]):
-        out[j] = taped_product_11(tape, a, a_places, b[:, j], b_places[:, j])
-    return out
+    return push_product(tape, np.expand_dims(a, 0), np.expand_dims(a_places, 0), b, b_places)[0]
 
 
 @jit
 def taped_product_22(tape, a, a_places, b, b_places):
     """The places of a matrix times a matrix."""
-    out = np.zeros((a.shape[0], b.shape[1]), np.int64)
-    for i in range(a.shape[0]):
-        for j in range(b.shape[1]):
-            out[i, j] = taped_product_11(tape, a[i], a_places[i], b[:, j], b_places[:, j])
-    return out
+    return push_product(tape, a, a_places, b, b_places)

@@ -1,5 +1,6 @@
 """What compiled code does not do as Python does is left to Python, one example at a time, with its errors and notes."""
 
+import functools
 import re
 import warnings
 
@@ -10,6 +11,7 @@ import autobatch as ab
 from autobatch.compiled import compiled_map as run
 from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, refusal, wait_until_compiled
+from tests.compiled.interpreted import interpreted
 from tests.compiled.law import outcome, same
 
 
@@ -186,6 +188,48 @@ def test_a_global_that_changes_is_read_again(monkeypatch):
     monkeypatch.setitem(globals(), "SCALE", 3)
     wait_until_compiled(reads_a_global, [[1.0]], {})
     assert compiled_map(reads_a_global, [[1.0, 2.0]], {}) == [3.0, 6.0]
+
+
+@functools.cache
+def remembered(k):
+    return k * SCALE
+
+
+def reads_a_memo(n):
+    return remembered(n) + 1
+
+
+WEIGHTS = np.array([1.0, 2.0])
+
+
+@functools.cache
+def remembered_weight(k):
+    return WEIGHTS[k]
+
+
+def reads_a_memo_of_weights(n):
+    return remembered_weight(n)
+
+
+def test_what_python_remembers_of_an_older_global_is_pythons(monkeypatch):
+    with interpreted():
+        assert compiled_map(reads_a_memo, [[1, 2]], {}) == [3.0, 5.0]
+        monkeypatch.setitem(globals(), "SCALE", 3)
+        with pytest.raises(NotCompiled, match="memoised function has read"):
+            compiled_map(reads_a_memo, [[1, 2]], {})
+        with pytest.raises(NotCompiled, match="beside arrays from outside"):
+            compiled_map(reads_a_memo_of_weights, [[1, 0]], {})
+
+
+def several_starts(s):
+    return s.startswith(("a", "b")), s.endswith("c")
+
+
+def test_what_only_python_has_a_form_for_is_not_mistaken():
+    """The first results are compared with Python's: what differs is among the others."""
+    with interpreted():
+        words = ["x", "abc", "c", "ba", "x"]
+        assert compiled_map(several_starts, [words], {}) == list(map(several_starts, words))
 
 
 def first_or_new(x):

@@ -72,8 +72,8 @@ def call_function(reader: Any, node: ast.Call) -> Value:
 
 
 def _method(reader: Any, node: ast.Call, holder: Value, name: str, keywords: dict[str, ast.expr]) -> Value:
-    kind = Scalar if isinstance(holder.kind, Union) else type(holder.kind)
-    handler = METHODS.get((kind, name)) or METHODS.get((kind.__base__, name) if issubclass(kind, Dict) else ())
+    kind: Any = Scalar if isinstance(holder.kind, Union) else type(holder.kind)
+    handler = METHODS.get((kind, name)) or (METHODS.get((Dict, name)) if issubclass(kind, Dict) else None)
     if isinstance(holder.kind, Struct) and holder.kind.cls is not dict:
         function = vars(holder.kind.cls).get(name)
         if isinstance(function, python_types.FunctionType) and not is_library(function.__code__.co_filename):

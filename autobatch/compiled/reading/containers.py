@@ -505,8 +505,8 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
         whole = isinstance(elem, Scalar) and elem.kind in "biu"
         if len(kinds) == 1 and hashable(elem) and (a.kind == b.kind or (whole and a.kind.elem == b.kind.elem)):
             boxed = a.kind.site.find().boxed != b.kind.site.find().boxed  # Numba holds lists of two kinds for unequal
-            one, two = (f"[x for x in {each.text}]" if boxed else each.text for each in (a, b))
-            return reader.temp(f"{one} {'==' if op == 'Eq' else '!='} {two}", BOOL)
+            texts = [f"[x for x in {each.text}]" if boxed else each.text for each in (a, b)]
+            return reader.temp(f"{texts[0]} {SIGNS[op]} {texts[1]}", BOOL)
     if isinstance(a.kind, Set) and isinstance(b.kind, Set) and a.kind.elem == b.kind.elem is not None:
         return reader.temp(f"{a.text} {SIGNS[op]} {b.text}", BOOL)
     raise reader.refuse(f"a comparison of {a.kind} and {b.kind}", node)

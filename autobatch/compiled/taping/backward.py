@@ -21,7 +21,7 @@ from autobatch.core.threads import run_together, thread_count
 
 _NODES = 1 << 12  # of the tape of a form that has not run
 _CHUNK = 64  # examples whose gradients are added up before those of others: so no number of threads shows in a sum
-_MOST_NODES = 1 << 23  # 470 MB: an example that needs more is Python's
+_MOST_NODES = 1 << 23  # 610 MB: an example that needs more is Python's
 
 
 @dataclasses.dataclass(eq=False)
@@ -158,12 +158,13 @@ def _part(
     while True:
         nodes = taped.nodes
         status = np.zeros(count + 1, np.uint8)
-        state = np.array([ends[-1] + 1, ends[-1] + 1, 0, nodes >= _MOST_NODES], np.int64)
+        state = np.array([ends[-1] + 1, ends[-1] + 1, 0, nodes >= _MOST_NODES, 0, 0], np.int64)
         adjoints, seen = np.zeros(ends[-1] + 1 + nodes), np.zeros(ends[-1] + 1 + nodes, np.uint8)
         parents, partials = np.empty((nodes, 2), np.int64), np.empty((nodes, 2))
+        values, operands = np.empty(nodes), np.empty(nodes, np.int64)
         outs = entry(
             count, 1, taped.table, depth, status, *arrays, *steps, *captured,
-            parents, partials, state, adjoints, seen, each_shared, *places, *seeds,
+            parents, partials, state, values, operands, adjoints, seen, each_shared, *places, *seeds,
         )  # fmt: skip
         if not state[2]:
             break

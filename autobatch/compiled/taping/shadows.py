@@ -342,7 +342,7 @@ class _ShadowedFunction:
             if not self.active and not self.result:
                 return ast.unparse(self.tree) + "\n"
             parameters += ["tape", *(f"{name}_p" for name in self.parameters if name in self.active)]
-        start = ["tape = parents, partials, state"] if is_kernel else []
+        start = ["tape = parents, partials, state, values, operands"] if is_kernel else []
         return "\n".join(flat(["@jit", f"def {self.tree.name}({', '.join(parameters)}):", [*start, *body]])) + "\n"
 
     def _block(self, body: Sequence[ast.stmt]) -> Lines:

@@ -16,6 +16,7 @@ from autobatch.compiled.value_layout import leaves as packed_leaves
 
 TAPE = [
     ("parents", numba_array("int64", 2)), ("partials", numba_array("float64", 2)), ("state", numba_array("int64")),
+    ("values", numba_array("float64")), ("operands", numba_array("int64")),
     ("adjoints", numba_array("float64")), ("seen", numba_array("uint8")), ("each_shared", numba_array("float64", 2)),
 ]  # fmt: skip
 """The tape; `adjoints[1:]` are the gradients, those of what is shared summed over the examples, unless `each_shared`
@@ -62,6 +63,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
                     [
                         "clear_flags()",
                         "state[0] = state[1]",
+                        "state[4:] = 0",
                         *kernel.loop,
                         "if float_flags() != 0:",
                         ["ok = False"],
