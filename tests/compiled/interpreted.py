@@ -5,9 +5,11 @@ ufuncs among them, so values, types, guards and flags are those of the machine c
 the tests that compile it.
 """
 
+import ast
 import contextlib
 import ctypes
 import ctypes.util
+import importlib
 import inspect
 import math
 import types
@@ -19,8 +21,14 @@ import numpy as np
 import pytest
 
 from autobatch.compiled import compiled_map, random_streams
-from autobatch.kernels import guarded, guarded_arrays
+from autobatch.compiled.module import HEAD
 
+_IMPORTED = [
+    importlib.import_module(str(node.module))
+    for node in ast.parse(HEAD).body
+    if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+]  # what compiled text calls
+_FLAGS: int = next(vars(module)["FLAGS"] for module in _IMPORTED if hasattr(module, "FLAGS"))
 _WORD = 2**64
 _LOOP = ctypes.CFUNCTYPE(
     None, *[ctypes.POINTER(kind) for kind in (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)], ctypes.c_void_p
@@ -42,13 +50,13 @@ def _with_overflow(operation: Callable[[int, int], int]) -> Callable[[Any, Any],
 
 
 def _float_flags() -> int:
-    return _flags | _libm.fetestexcept(guarded.FLAGS)
+    return _flags | _libm.fetestexcept(_FLAGS)
 
 
 def _clear_flags() -> int:
     global _flags
     _flags = 0
-    return _libm.feclearexcept(guarded.FLAGS)
+    return _libm.feclearexcept(_FLAGS)
 
 
 def _heard(kind: str, flag: int) -> None:
@@ -58,11 +66,11 @@ def _heard(kind: str, flag: int) -> None:
 
 def _loop(address: Any, data: Any, pointers: list[Any], count: Any, steps: list[Any]) -> None:
     global _flags
-    _libm.feclearexcept(guarded.FLAGS)
+    _libm.feclearexcept(_FLAGS)
     places = (ctypes.c_void_p * len(pointers))(*map(int, pointers))
     sizes = (ctypes.c_int64 * len(steps))(*map(int, steps))
     _LOOP(int(address))(places, (ctypes.c_int64 * 1)(int(count)), sizes, int(data) or None)
-    _flags |= _libm.fetestexcept(guarded.FLAGS)
+    _flags |= _libm.fetestexcept(_FLAGS)
 
 
 def _scalar(address: Any, data: Any, *values: Any) -> Any:
@@ -132,7 +140,7 @@ def _plain(name: str, text: str) -> types.ModuleType:
     return module
 
 
-_LIBRARY = [_plain(module.__name__, inspect.getsource(module)) for module in (guarded, guarded_arrays, random_streams)]
+_LIBRARY = [_plain(module.__name__, inspect.getsource(module)) for module in _IMPORTED]
 for _module in _LIBRARY:
     for _other in _LIBRARY:
         vars(_module).update({name: value for name, value in vars(_other).items() if callable(value)})
