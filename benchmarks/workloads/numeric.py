@@ -1,5 +1,6 @@
 """Programs of numbers in loops: compiled as they are, beside the loop and an `@njit` loop over the same packed data."""
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -102,41 +103,19 @@ def loop(case: Case) -> Runner:
     return Runner(lambda: [function(*values, **shared) for values in zip(*columns, strict=True)], _plain)
 
 
-def _best_pair(p):
-    """`best_pair`, as Numba takes it: no variable is None or a tuple."""
-    first = second = -1
-    best_mass = 1e9
-    for i in range(len(p)):
-        for j in range(i + 1, len(p)):
-            e = p[i, 0] + p[j, 0]
-            px, py = p[i, 1] + p[j, 1], p[i, 2] + p[j, 2]
-            m2 = e * e - px**2 - py**2
-            mass = math.sqrt(m2) if m2 > 0 else 0.0
-            if abs(mass - 1.5) < best_mass:
-                best_mass = abs(mass - 1.5)
-                first, second = i, j
-    return first, second, best_mass
+_CHANGED = {"best_pair": ("best = None", "best = (-1, -1)"), "viterbi": ("dtype=int", "dtype=np.int64")}
+"""What Numba does not take as it is written, and what a person writes there."""
 
 
-def _viterbi(obs, start, move, emit):
-    """`viterbi`, as Numba takes it: another name of the dtype, and an array of the path."""
-    n, k = len(obs), len(start)
-    score = np.zeros((n, k))
-    back = np.zeros((n, k), np.int64)
-    score[0] = start + emit[:, obs[0]]
-    for t in range(1, n):
-        for s in range(k):
-            options = score[t - 1] + move[:, s]
-            back[t, s] = np.argmax(options)
-            score[t, s] = options[back[t, s]] + emit[s, obs[t]]
-    path = np.empty(n, np.int64)
-    path[n - 1] = np.argmax(score[-1])
-    for t in range(n - 1, 0, -1):
-        path[t - 1] = back[t, path[t]]
-    return path, score[-1].max()
+def _as_numba_takes_it(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    if name not in _CHANGED:
+        return function
+    text = inspect.getsource(function)
+    scope: dict[str, Any] = {"np": np, "math": math}
+    exec(text[text.index("def ") :].replace(*_CHANGED[name]), scope)
+    return scope[name]
 
 
-_BY_HAND: dict[str, Any] = {"best_pair": _best_pair, "viterbi": _viterbi}  # the others as they are written
 _NOT_BY_HAND = ("gillespie",)  # Numba makes no generators
 
 
@@ -157,7 +136,7 @@ def hand_written(case: Case) -> Runner:
     given = [f"s{number}" for number in range(len(shared))]
     text = f"def run(n, {', '.join([*names, *given])}):\n"
     text += f"    return [f({', '.join([*texts, *given])}) for i in range(n)]\n"
-    scope: dict[str, Any] = {"f": numba.njit(_BY_HAND.get(case["name"], function), nogil=True)}
+    scope: dict[str, Any] = {"f": numba.njit(_as_numba_takes_it(case["name"], function), nogil=True)}
     exec(text, scope)
     run = numba.njit(scope["run"], nogil=True)
     arguments = (case["count"], *data, *shared.values())
