@@ -38,11 +38,18 @@ def _compiled_is_compared(monkeypatch):
     monkeypatch.setattr(compared_ways, "PATIENCE", 120.0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _named_way():
+    """Batches run in lock-step and maps on the fly, in fixtures too: what they compute depends on no measured time."""
+    with ab.options(way="lockstep"):
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _named_way(request):
-    """Batches run in lock-step and maps on the fly, but for tests marked `chosen`, in which the library chooses."""
-    if request.node.get_closest_marker("chosen"):
+def _chosen_way(request):
+    """Where a test is marked `chosen`, the library chooses."""
+    if not request.node.get_closest_marker("chosen"):
         yield
         return
-    with ab.options(way="lockstep"):
+    with ab.options(way="auto"):
         yield
