@@ -86,6 +86,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """`map`, and statistics of what was launched."""
     function = undecorated(f)
+    shared = without_marks(shared)
     if Shared not in [type(each) for each in example_sequences]:
         if len(example_sequences) > 1:
             _warn_of_arrays(example_sequences)
@@ -133,6 +134,13 @@ def shared(x: Any) -> Any:
     [np.float64(3.0), np.float64(0.0)]
     """
     return x if type(x) is Shared else Shared(x)
+
+
+def without_marks(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments, of which those that `shared` has marked, and which are shared anyway, as they were."""
+    if Shared not in [type(each) for each in arguments.values()]:
+        return arguments
+    return {name: each.value if type(each) is Shared else each for name, each in arguments.items()}
 
 
 def _warn_of_arrays(sequences: Sequence[Any]) -> None:
