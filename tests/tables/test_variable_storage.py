@@ -50,12 +50,19 @@ def test_growth_moves_the_index_a_part_at_a_time(monkeypatch):
 
     monkeypatch.setattr(kernels, "move_slots", counted)
     users, random = ab.EmbeddingVariable(1), np.random.default_rng(0)
-    for _ in range(300):
+    for _ in range(310):
         moved.append(0)
-        users.insert(random.integers(MIN, MAX, 1000))
+        keys = random.integers(MIN, MAX, 1000)
+        users.insert(keys)
+        there, moved_so_far = users._store._index[1] is not None, sum(moved)
+        if there and len(users) > 299_000:
+            break
     assert sum(moved) > 300_000
     assert max(moved) <= 8 * 1000 + 2 * (1 << 13)
-    assert len(users) == 300_000
+    assert there
+    assert users.remove(keys[:500]) == 500  # nor does one that takes keys out
+    assert sum(moved) == moved_so_far
+    assert users.contains(keys).tolist() == [False] * 500 + [True] * 500
     assert users.contains(users.keys()).all()
 
 
@@ -257,6 +264,14 @@ def put_block(table):
     table.restore_blocks([StoredBlock(keys, ones, {"moment": 2 * ones}, np.arange(4), np.arange(4))])
 
 
+def put_blocks(table):
+    """Several, of which two have the same key and only one has its slots, beside keys that are taken out."""
+    keys, ones = np.array([3, 40, 1, 41]), np.ones((4, 2), np.float32)
+    first = StoredBlock(keys, ones, {"moment": 2 * ones}, np.arange(4), np.arange(4))
+    second = StoredBlock(keys[1:] + 2, 5 * ones[1:], {}, np.arange(3), np.arange(3))
+    table.restore_blocks([first, second], removed=[2, 4, 40, 99], step=11)
+
+
 def from_arrow(table):
     """Of two chunks."""
     pa = pytest.importorskip("pyarrow")
@@ -277,6 +292,7 @@ CHANGES = {
     "item": lambda t: t.__setitem__([30, 1, 31, 2], 7.0),
     "write": lambda t: t.write([3, 1], np.ones((2, 2))),
     "block": put_block,
+    "blocks": put_blocks,
 }
 OF_ONE = {"arrow": from_arrow, "look-up": looked_up, "slot": lambda t: t.add_slot("another", 1.0, np.float32, True)}
 
@@ -288,7 +304,7 @@ def every(table):
 
 @pytest.mark.parametrize(
     ("change", "parts"),
-    [*((name, n) for name in CHANGES for n in (1, 3) if (name, n) != ("block", 3)), *((name, 1) for name in OF_ONE)],
+    [*((name, n) for name in CHANGES for n in (1, 3)), *((name, 1) for name in OF_ONE)],
 )
 def test_an_exception_at_any_line_of_other_changes(change, parts):
     call = (CHANGES | OF_ONE)[change]
