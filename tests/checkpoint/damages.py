@@ -44,17 +44,16 @@ class Saved:
         """Some `count` changed files, each of which has its share by its length: a bit flipped, cut, or 512 zeros."""
         total = sum(map(len, self.files.values()))
         for name, data in self.files.items():
-            share = max(5, count * len(data) // total)
+            share = max(5, -(-count * len(data) // total))
             for k in range(share):
                 place = k * len(data) // share
-                kind = k % 3
+                kind = k % 3 if any(data[place : place + 512]) and place else 0
                 other = data[:place] + bytes([data[place] ^ 1 << (k // 3) % 8]) + data[place + 1 :]
                 if kind == 1:
                     other = data[:place]
                 elif kind == 2:
                     other = data[:place] + bytes(min(512, len(data) - place)) + data[place + 512 :]
-                if other != data:
-                    yield name, other
+                yield name, other
             yield name, data + b" "
 
     def check(self, name: str, other: bytes) -> set[tuple[str, int]]:
