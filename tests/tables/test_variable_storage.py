@@ -40,8 +40,8 @@ def test_addresses_are_of_the_rows_themselves_and_stay():
 
 
 def test_growth_moves_the_index_a_part_at_a_time(monkeypatch):
-    """No step moves more than a few slots for each key that it brings, whatever the size of the table."""
-    moved = []
+    """No step moves or makes ready more than some slots for each key that it brings, whatever the size."""
+    moved, ready = [], []
     move = kernels.move_slots
 
     def counted(old, new, lo, hi):
@@ -50,18 +50,26 @@ def test_growth_moves_the_index_a_part_at_a_time(monkeypatch):
 
     monkeypatch.setattr(kernels, "move_slots", counted)
     users, random = ab.EmbeddingVariable(1), np.random.default_rng(0)
-    for _ in range(310):
+    store, grown, moving = users._store, 0, False
+    while len(users) < 200_000 or not moving:
+        before = store._next or (None, 0)
         moved.append(0)
-        keys = random.integers(MIN, MAX, 1000)
+        keys, slots = random.integers(MIN, MAX, 1000), store.index_slots
         users.insert(keys)
-        there, moved_so_far = users._store._index[1] is not None, sum(moved)
-        if there and len(users) > 299_000:
-            break
+        moving, after = store._index[1] is not None, store._next or (None, 0)
+        if store.index_slots > slots > 100_000:
+            grown += 1
+            assert before[0] is store._index[0]  # made ready before
+            assert before[1] == len(before[0])
+        elif after[0] is not None:
+            ready.append(after[1] - (before[1] if after[0] is before[0] else 0))
+    assert grown >= 3
     assert sum(moved) > 300_000
-    assert max(moved) <= 8 * 1000 + 2 * (1 << 13)
-    assert there
+    assert max(moved) <= 32 * 1000
+    assert max(ready) <= 32 * 1000
+    moved.append(0)
     assert users.remove(keys[:500]) == 500  # nor does one that takes keys out
-    assert sum(moved) == moved_so_far
+    assert moved[-1] == 0
     assert users.contains(keys).tolist() == [False] * 500 + [True] * 500
     assert users.contains(users.keys()).all()
 

@@ -23,11 +23,13 @@ from autobatch.kernels import keys as kernels
 from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION
 from autobatch.tables.stored import Changes, StoredBlock
 
-_FULLEST = 0.6  # of an index, which is looked into for fewer than two lines of the cache
-_GROWTH = 1.3  # of a new one, so that it is never much less than half full
+_FULLEST = 0.7  # of an index, which is looked into for fewer than two lines of the cache
+_GROWTH = 1.25  # of a new one, so that it is never much less than half full
 _AT_FIRST = 0.5  # how full it is where many keys come at once
-_MOVED = 8  # slots of an old index that are moved for each key that comes
-_AT_ONCE = 1 << 13  # slots that are moved without a second thought
+_SOON = 0.93  # of that, from which on the next index is made ready
+_READIED = 32  # of its slots for each key that comes; the system gives empty memory as slowly as it is written
+_MOVED = 32  # slots of an old index that are moved for each key that comes
+_AT_ONCE = 1 << 13  # slots that are moved or made ready without a second thought
 _MOST_ROWS = (1 << 32) - 2
 _FORGOTTEN = 1 << 16  # changes that are noted whatever the size of the table
 _KEY_BYTES = 64  # read from memory to find a key: a line of the cache
@@ -102,6 +104,7 @@ class RowStore:
         self.notes[SPECIAL] = -1
         self._index: tuple[np.ndarray, np.ndarray | None] = (empty_slots(64), None)
         self._moved = 0
+        self._next: tuple[np.ndarray, int] | None = None  # the next index, of which so many slots are ready
         self._mark = 0
         self._closed: list[tuple[int, np.ndarray]] = []
         self._removed: list[tuple[int, np.ndarray]] = []
@@ -163,7 +166,8 @@ class RowStore:
         """The bytes that are used: rows, slots, keys, the index and what is noted."""
         index, old = self._index
         used = sum(part.row_bytes for part in self._by_row()) * self.high
-        return used + index.nbytes + (0 if old is None else old.nbytes)
+        ready = 0 if self._next is None else self._next[1] * index.itemsize * 2
+        return used + index.nbytes + (0 if old is None else old.nbytes) + ready
 
     def _by_row(self) -> list[Reserved]:
         return [self._rows, self._keys, self._facts, *(slot.memory for slot in self.slots.values())]
@@ -291,12 +295,20 @@ class RowStore:
         index, old = self._index
         if old is not None:
             self._move(max(_MOVED * more, _AT_ONCE))
-        expected = len(self) + more
-        if expected > _FULLEST * len(index):
+        expected, full = len(self) + more, _FULLEST * len(index)
+        if expected <= _SOON * full:
+            self._next = None
+            return
+        new, ready = self._next or (empty_slots(int(_GROWTH * len(index))), 0)
+        end = min(ready + max(_READIED * more, _AT_ONCE), len(new))
+        new[ready:end] = 0  # which is what it says, but now there is memory behind it
+        self._next = new, end
+        if expected > full:
             self._settle_index()
-            size = max(int(_GROWTH * len(index)), int(expected / _AT_FIRST) + 1)
-            self._moved = 0
-            self._index = (empty_slots(size), index)
+            if expected > _FULLEST * len(new):
+                new = empty_slots(int(expected / _AT_FIRST) + 1)
+            self._moved, self._next = 0, None
+            self._index = (new, self._index[0])
             self._move(max(_MOVED * more, _AT_ONCE))
 
     def _move(self, slots: int) -> None:
@@ -426,7 +438,7 @@ class RowStore:
             self._settle_index()
             index, size = self._index[0], int((len(self) + more) / _AT_FIRST) + 1
             if size > len(index):
-                self._moved, self._index = 0, (empty_slots(size), index)
+                self._moved, self._next, self._index = 0, None, (empty_slots(size), index)
                 self._settle_index()
 
     def flush(self) -> None:
