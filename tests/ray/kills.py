@@ -1,6 +1,7 @@
 """Processes of real trainings, by Ray, are killed by `kill -9` at random moments: they end with the same parameters.
 
-    python -m tests.ray.kills --count 200
+    python -m tests.ray.kills --count 200       with Ray
+    python -m tests.ray.kills --local 1000      without: each process holds all workers and shards
 
 A Ray cluster of one machine is kept; the process that leads a training is a child that joins it. At random moments a
 process is killed: a worker, the owner of a shard, the raylet (in which is the object store), or the one that leads.
@@ -28,19 +29,19 @@ import autobatch as ab
 from tests.ray import clicks
 
 STEPS = 120
-LONGEST = 1.0  # seconds from when all processes are there to a kill
-PATIENCE = 240.0  # seconds without a new checkpoint that are a failure
+LONGEST = 1.0  # seconds from a checkpoint, or from when all processes are there, to a kill
+EARLY = 0.2  # the share of kills that do not wait for a checkpoint after the one before
+PATIENCE = 400.0  # seconds without a new checkpoint that are a failure
 KINDS = {"worker": "ray::WorkerActor", "shard": "ray::ShardActor", "raylet": "/raylet/raylet "}
 WEIGHTS = {"worker": 3, "shard": 3, "leader": 2, "raylet": 1}  # what is dear to start again is killed less often
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def train(folder: str) -> str:
-    """Train to the end, or go on to it; a digest of what came out."""
-    group = None if folder else ab.ray.LocalCommunicator(1)
+def train(folder: str, group: ab.ray.LocalCommunicator | None = None) -> str:
+    """Train to the end, or go on to it, by Ray or in this process; a digest of what came out."""
     trained = ab.ray.train(
         clicks.loss, clicks.params(), clicks.batches(), ab.optim.Adagrad(0.1), steps=STEPS, every=6,
-        workers=2 if folder else None, checkpoints=folder or None, communicator=group, retries=20,
+        workers=None if group else 2, checkpoints=folder or None, communicator=group, retries=20,
     )  # fmt: skip
     return hashlib.sha256(repr(clicks.fingerprint(trained)).encode()).hexdigest()
 
@@ -145,7 +146,7 @@ class Killer:
         os.mkdir(folder)
         said = pathlib.Path(folder, "digest")
         leader: Child | None = None
-        moved, before = time.monotonic(), None
+        moved, before, early = time.monotonic(), None, False
         try:
             while not said.exists():
                 if self.ray is None or not self._of("raylet"):
@@ -158,12 +159,15 @@ class Killer:
                     leader = Child(command, environment, os.path.join(self.folder, "errors"))
                 now = time.monotonic()
                 steps = ab.Checkpoints(pathlib.Path(folder, "run")).steps()
+                due = early
                 if steps != before:
+                    due = before is not None
                     moved, before = now, steps
                 assert now - moved < PATIENCE, f"{self.killed}: no new checkpoint after {before}"
-                if self.killed.total() < self.count and len(self._of("worker")) == len(self._of("shard")) == 2:
+                if due and self.killed.total() < self.count and len(self._of("worker")) == len(self._of("shard")) == 2:
                     time.sleep(self.choose.random() * LONGEST)
                     self._kill(leader)
+                    before, early = ab.Checkpoints(pathlib.Path(folder, "run")).steps(), self.choose.random() < EARLY
                 else:
                     time.sleep(0.1)
             assert said.read_text() == expected, f"{self.killed}: the training ended with other parameters"
@@ -192,7 +196,7 @@ def kill_many(count: int, seed: int, kinds: tuple[str, ...]) -> Killer:
     Raises:
         AssertionError: a training ended with something else, or did not go on.
     """
-    expected = train("")
+    expected = train("", ab.ray.LocalCommunicator(1))
     with tempfile.TemporaryDirectory() as folder:
         killer = Killer(count, random.Random(seed), kinds, folder)
         try:
@@ -208,20 +212,67 @@ def kill_many(count: int, seed: int, kinds: tuple[str, ...]) -> Killer:
     return killer
 
 
+def kill_processes(count: int, seed: int) -> int:
+    """Kill so many processes in each of which a whole training runs, over a network that loses messages, without Ray.
+
+    Each goes on from where the one before was killed, with another number of workers and shards.
+
+    Returns:
+        How many trainings ended.
+
+    Raises:
+        AssertionError: one with something else.
+    """
+    expected = train("", ab.ray.LocalCommunicator(1))
+    ended = killed = 0
+    choose = random.Random(seed)
+    while killed < count:
+        with tempfile.TemporaryDirectory() as folder:
+            said = pathlib.Path(folder, "digest")
+            while not said.exists():
+                sizes, more = (choose.randint(1, 4), choose.randint(1, 4)), {"seed": killed, "drop": 0.1, "repeat": 0.1}
+                child = os.fork()
+                if not child:
+                    try:
+                        group = ab.ray.LocalCommunicator(sizes[0], shards=sizes[1], **more)
+                        _train_and_say(folder, group)
+                    finally:
+                        os._exit(0)
+                if killed < count:
+                    time.sleep(choose.random() * LONGEST)
+                    os.kill(child, signal.SIGKILL)
+                killed += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+            assert said.read_text() == expected, f"after {killed} kills, seed {seed}"
+            ended += 1
+    return ended
+
+
+def _train_and_say(folder: str, group: ab.ray.LocalCommunicator | None = None) -> None:
+    """Train, and write the digest, at once."""
+    digest = train(os.path.join(folder, "run"), group)
+    part = pathlib.Path(folder, "digest.part")
+    part.write_text(digest)
+    part.rename(pathlib.Path(folder, "digest"))
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     arguments.add_argument("--count", type=int, default=200, help="how many kills")
     arguments.add_argument("--seed", type=int, default=0, help="of the moments and kinds")
     arguments.add_argument("--kinds", nargs="*", choices=WEIGHTS, default=list(WEIGHTS))
+    arguments.add_argument("--local", type=int, help="kill so many processes that train without Ray, instead")
     arguments.add_argument("--train", help=argparse.SUPPRESS)
     given = arguments.parse_args()
     if given.train:
-        digest = train(os.path.join(given.train, "run"))
-        part = pathlib.Path(given.train, "digest.part")
-        part.write_text(digest)
-        part.rename(pathlib.Path(given.train, "digest"))
+        _train_and_say(given.train)
         return
     begin = time.monotonic()
+    if given.local:
+        ended = kill_processes(given.local, given.seed)
+        sys.stdout.write(
+            f"{given.local} kills of {ended} trainings in {time.monotonic() - begin:.0f} s, the same bits\n"
+        )
+        return
     killer = kill_many(given.count, given.seed, tuple(given.kinds))
     sys.stdout.write(
         f"{killer.killed.total()} kills of {killer.trainings} trainings in {time.monotonic() - begin:.0f} s, the same "
