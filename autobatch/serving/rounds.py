@@ -16,7 +16,7 @@ import math
 import time
 import types
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import greenlet
 import numpy as np
@@ -169,7 +169,7 @@ class RoundWay(NamedTuple):
     """
 
     as_batch: bool
-    way: str | None
+    way: Literal["fly", "lockstep"] | None
 
 
 AS_MAP = RoundWay(False, None)

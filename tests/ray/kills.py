@@ -239,12 +239,22 @@ def kill_processes(count: int, seed: int) -> int:
                     finally:
                         os._exit(0)
                 if killed < count:
-                    time.sleep(choose.random() * LONGEST)
+                    _let_go_on(folder, said, choose.random() < EARLY)
+                    time.sleep(choose.random() * LONGEST / 2)
                     os.kill(child, signal.SIGKILL)
                 killed += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
             assert said.read_text() == expected, f"after {killed} kills, seed {seed}"
             ended += 1
     return ended
+
+
+def _let_go_on(folder: str, said: pathlib.Path, early: bool) -> None:
+    """Wait until a training has saved once more, or has ended."""
+    checkpoints = ab.Checkpoints(pathlib.Path(folder, "run"))
+    before, until = checkpoints.steps(), time.monotonic() + PATIENCE
+    while not early and checkpoints.steps() == before and not said.exists():
+        assert time.monotonic() < until, f"no new checkpoint after {before}"
+        time.sleep(0.01)
 
 
 def _train_and_say(folder: str, group: ab.ray.LocalCommunicator | None = None) -> None:
