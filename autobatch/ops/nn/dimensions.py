@@ -50,14 +50,14 @@ def join_dims(x: ArrayLike, first: int, second: int) -> NDArray[Any]:
     >>> join_dims(np.arange(6).reshape(3, 2), 1, 0).tolist()
     [0, 2, 4, 1, 3, 5]
     """
-    x = as_array(x)
-    first, second = _place(x, first), _place(x, second)
+    given: Any = as_array(x)
+    first, second = _place(given, first), _place(given, second)
     if first == second:
         raise OptionError(f"join_dims(x, {first}, {second}); expected two dimensions")
     place = first - (second < first)
-    x = np.moveaxis(x, second, place + 1)
-    shape = np.shape(x)
-    return np.reshape(x, (*shape[:place], shape[place] * shape[place + 1], *shape[place + 2 :]))
+    moved = np.moveaxis(given, second, place + 1)
+    shape = np.shape(moved)
+    return np.reshape(moved, (*shape[:place], shape[place] * shape[place + 1], *shape[place + 2 :]))
 
 
 def _place(x: Any, axis: int) -> int:
