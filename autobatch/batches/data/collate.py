@@ -336,8 +336,9 @@ def _torch(data: Any, columns: Columns, place: Place) -> Column | None:
             "differentiate by ab.grad"
         )
     if not data.is_nested and str(data.layout) != "torch.strided":
-        rows = data.cpu().to_sparse_csr()
-        return _csr(tuple(map(_tensor, (rows.values(), rows.col_indices(), rows.crow_indices()))))
+        entries = data.cpu().to_sparse_coo().coalesce()  # in the order of the rows
+        rows, ids = _tensor(entries.indices())
+        return _csr((_tensor(entries.values()), ids, offsets_from(np.bincount(rows, minlength=len(data)))))
     if not data.is_nested:
         return columns.numbers(_tensor(data), None, place)
     if not hasattr(data, "offsets") or str(data.layout) != "torch.jagged":
