@@ -22,6 +22,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.pytree import leaves
 from autobatch.facts.python_functions import PAUSES
+from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded
 
 
 class FunctionCosts:
@@ -37,8 +38,8 @@ class FunctionCosts:
         self.has_compiled_gradient = True  # for all that is known
 
 
-_MOST_FUNCTIONS, _MOST_KINDS = 512, 64
-functions: dict[int, FunctionCosts] = {}
+_MOST_KINDS = 64
+functions: Bounded[int, FunctionCosts] = Bounded(MOST_FUNCTIONS)
 _PRICES = {  # seconds of setting a way up for a function: the first one of a process, and further ones
     LOCKSTEP: (0.1, 0.012),
     FLY: (0.15, 0.03),
@@ -81,8 +82,6 @@ def costs_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Hist
     code = function.__code__ if type(function) is FunctionType else code_of(function)
     known = functions.get(id(code))
     if known is None:
-        if len(functions) >= _MOST_FUNCTIONS:
-            functions.pop(next(iter(functions)), None)
         known = functions[id(code)] = FunctionCosts(code)
     if known.pauses:
         return None
