@@ -264,7 +264,7 @@ class Turn:
         if self._loop is None:
             return Portion(LOOP, left if left <= _TOGETHER else 1)
         if kind.costs[LOOP].runs == 1 and left > 2:  # the first example pays for what is loaded and cached
-            return Portion(LOOP, 1)
+            return Portion(LOOP, min(left, max(_TOGETHER, left // _SHARE)))
         found = self._trial(self._loop)
         if found is not None:
             self._trying = True
@@ -281,6 +281,8 @@ class Turn:
         """So many examples ran to their end."""
         kind = self._kind
         cost = kind.costs[way]
+        if way == LOOP and cost.runs <= 2:  # what is cold costs more than what there will be
+            cost.recent.clear()
         cost.add(count, seconds)
         if way == LOOP:
             self._loop = cost.seconds
@@ -314,12 +316,15 @@ class Turn:
         self._kind.costs[way].refused = reason
 
     def waits(self, way: str, seconds: float) -> None:
-        """A way is not ready yet: what it needs is made behind the work. To ask for it is to cost little of that."""
+        """A way is not ready yet: what it needs is made behind the work. To ask for it is to cost little of that.
+
+        What it took to ask first says nothing of that: then the code was read.
+        """
         self._failed.add(way)
         self._kind.lose(seconds)
         cost = self._kind.costs[way]
+        cost.waits = self._kind.work + (_ASKING if cost.pending else 1.0) * seconds
         cost.pending = True
-        cost.waits = self._kind.work + _ASKING * seconds
 
     def _trial(self, loop: float) -> Portion | None:
         """A way that has not shown what it costs, where its loss is affordable."""

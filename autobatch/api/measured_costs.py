@@ -43,7 +43,7 @@ functions: dict[int, FunctionCosts] = {}
 _PRICES = {  # seconds of setting a way up for a function: the first one of a process, and further ones
     LOCKSTEP: (0.1, 0.012),
     FLY: (0.15, 0.03),
-    COMPILED: (0.05, 0.015),
+    COMPILED: (0.02, 0.01),
 }
 set_up: set[str] = set()  # ways that have run any function
 
@@ -102,8 +102,8 @@ def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
     price = 0.005 if ready else _PRICES[way][way in set_up]
     if known.array_code is None:
         known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
-    if way == COMPILED:  # it may be on disk, and then is loaded at once
-        return Expectation(0.02 + price, price, call=1e-4, example=2e-6, share=0.02, sure=True)
+    if way == COMPILED:  # reading the code; it is compiled, or loaded from the disk, behind the work
+        return Expectation(price, 0.002, call=1e-4, example=2e-6, share=0.02, sure=True)
     if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
         if taped:  # where the loop records each operation of each example
             steps = 2.0 if known.array_code else 20.0

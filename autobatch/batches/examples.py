@@ -1,6 +1,7 @@
 """Trees with batches in them: split into one plain tree per example, stacked again, and a function applied to each."""
 
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from autobatch.ops.rules.aliasing import set_order, unclear_view, zero_d
 
 Tree = TypeVar("Tree")
 _NUMBERS = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdFD")  # the scalars that say all of their dtype
+_SHAPE, _DTYPE = operator.attrgetter("shape"), operator.attrgetter("dtype")
 _LEAVES = _NUMBERS | {np.ndarray, *SCALAR_DTYPES}  # what most results are
 
 
@@ -152,7 +154,9 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
                 return FORMS["objects"](column)
         if kind is not np.ndarray:
             return masked.of_data(np.array(column), (), current_region())
-        if len({x.shape for x in column}) == 1 and len({x.dtype for x in column}) == 1 and first.dtype.kind in KINDS:
+        if first.dtype.kind in KINDS and all(
+            list(map(each, column)).count(each(first)) == len(column) for each in (_SHAPE, _DTYPE)
+        ):
             data = np.concatenate(column).reshape(len(column), *first.shape) if first.ndim else np.array(column)
             out = masked.of_data(data, first.shape, current_region())
             return out if first.ndim else zero_d(out)

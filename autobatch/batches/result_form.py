@@ -131,7 +131,7 @@ def _uniform_length(size: Lengths) -> int | None:
     """The length of all examples, if they have one."""
     if "uniform" not in size.derived:
         values = size.values
-        is_one = len(values) and (len(values) == 1 or bool((values == values[0]).all()))
+        is_one = len(values) and values[0] == values[-1] and (len(values) == 1 or bool((values == values[0]).all()))
         size.derived["uniform"] = int(values[0]) if is_one else None
     return size.derived["uniform"]
 
