@@ -67,7 +67,7 @@ class KernelForm:
         Raises:
             NotCompiled: it is not, or not yet.
         """
-        if self.kernel is None or not self.kernel.look():
+        if self.kernel is None or not self.kernel.look(wait=False):
             raise NotCompiled(*self.state())
 
     def state(self) -> tuple[str, bool]:
