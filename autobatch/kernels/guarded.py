@@ -8,6 +8,7 @@ and `apply_2` call the inner loop of a NumPy ufunc by its address, so that a tra
 import math
 import operator
 import platform
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from numba.extending import intrinsic
 
 from autobatch.kernels.jit import jit
 
+_STATED = sys.platform == "linux"  # of whose C libraries it is known how far `pow` may be off
 FLAGS = 0b111 if platform.machine().lower() in ("arm64", "aarch64") else 0b1101  # invalid, divided by zero, overflow
 
 
@@ -390,8 +392,10 @@ def squared(x):
     routines state it): where the exact square is nearer than 0.485 to the product, it can give nothing else.
     """
     product = x * x
-    if 1e-18 < product < 1e18 and abs(_fused(x, x, -product)) < 0.485 * 2.220446049250313e-16 * _unit(product):
-        return product
+    if _STATED and 1e-18 < product < 1e18:
+        rest = abs(_fused(x, x, -product))
+        if rest < 0.485 * 2.220446049250313e-16 * _unit(product):
+            return product
     return math.pow(x, opaque(2.0))
 
 
