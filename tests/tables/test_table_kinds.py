@@ -191,7 +191,7 @@ def test_s0_28_a_static_dim_takes_the_fewest_passes_over_a_bag_at_every_dim(form
         static, dynamic = (-(-dim // lanes_for(format, dim, s).n) for s in (True, False))
         assert static == -(-dim // most) <= dynamic
         fewer += static < dynamic
-    assert fewer > 50
+    assert fewer > 20
     assert lanes_for(format, 100, True).n == lanes_for(format, 100, False).n == 100 or format == "f8"
 
 
