@@ -279,6 +279,11 @@ def check_plain(value: Any, what: str) -> None:
         )
 
 
+def is_bfloat16(dtype: np.dtype) -> bool:
+    """Whether a dtype is that of `ml_dtypes`, the upper half of a float32, which bags read as such."""
+    return dtype.isbuiltin == 2 and dtype.name == "bfloat16"
+
+
 def check_own_dtype(dtype: np.dtype, what: str) -> None:
     """A dtype that is computed with is one of NumPy's, not another package's, such as bfloat16 of `ml_dtypes`.
 

@@ -5,6 +5,7 @@ each `VectorLayout` it is called with, so n is known to it; the elements are the
 of 64 bytes and powers of two for the rest. Formats:
 
 - "f2", "f4", "f8", "i1" … "u8": NumPy's; computed in that dtype, float16 in float32.
+- "b2": bfloat16, the upper half of a float32; computed in that.
 - "q8", "q4": codes of 8 or 4 bits (two to a byte, the first in the low bits), after them the row's scale and bias as
   float32; element j is scale * code[j] + bias, in float32.
 
@@ -132,7 +133,7 @@ def from_half(builder: Any, bits: Any, k: int) -> Any:
     return builder.bitcast(builder.or_(magnitude, sign), real)
 
 
-FORMATS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "q8", "q4")
+FORMATS = ("b2", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "q8", "q4")
 REGISTER = 64  # bytes; wider than the machine's is split by the compiler
 
 
@@ -158,7 +159,7 @@ class VectorLayout:
 
 def computed_dtype(format: str) -> np.dtype:
     """The dtype in which elements are computed."""
-    return np.dtype(np.float32) if format in ("f2", "q8", "q4") else np.dtype(format)
+    return np.dtype(np.float32) if format in ("b2", "f2", "q8", "q4") else np.dtype(format)
 
 
 class _LanesType(types.Dummy):
@@ -240,6 +241,8 @@ def _bytes_at(address: int, count: int) -> np.ndarray:
 
 def plain_load(lanes: VectorLayout, address: int, column: int, dim: int) -> np.ndarray:
     """`load` without compilation."""
+    if lanes.format == "b2":
+        return (_bytes_at(address + 2 * column, 2 * lanes.n).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     if lanes.format not in ("q8", "q4"):
         dtype = np.dtype(lanes.format)
         data = _bytes_at(address + column * dtype.itemsize, lanes.n * dtype.itemsize)
@@ -278,6 +281,9 @@ def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any
                 codes = read(builder, builder.add(address, offset), ir.VectorType(element(lanes.format), k))
             if lanes.format == "f2":
                 codes = from_half(builder, codes, k)
+            elif lanes.format == "b2":
+                codes = builder.shl(builder.zext(codes, ir.VectorType(ir.IntType(32), k)), _constant(16, 32, k))
+                codes = builder.bitcast(codes, ir.VectorType(ir.FloatType(), k))
             elif scale is not None:
                 codes = builder.uitofp(codes, ir.VectorType(ir.FloatType(), k))
                 codes = builder.fadd(builder.fmul(codes, spread_over(builder, scale, k)), spread_over(builder, bias, k))

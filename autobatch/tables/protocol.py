@@ -17,7 +17,7 @@ from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 from autobatch.facts.call_effects import SHAPED_METHODS
 from autobatch.ops.rules.ragged_checks import check_ids, is_integer_index
 from autobatch.tables.lookup import index_table
-from autobatch.tables.row_access import Located, gather, locate, write_rows
+from autobatch.tables.row_access import Located, format_of, gather, locate, write_rows
 from autobatch.tables.sparse import SparseRows
 
 
@@ -106,7 +106,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
         addresses = np.ascontiguousarray(addresses, np.int64)
         dim, size = self.shape[1], self.dtype.itemsize
         total = self.shape[0] * dim * size
-        return Located((0, 1), addresses, self.dtype.str[1:], dim, False, dim * size, total, self)
+        return Located((0, 1), addresses, format_of(self.dtype), dim, False, dim * size, total, self)
 
     def read(self, ids: Any) -> np.ndarray:
         """(n, dim): the rows of (n,) ids, which are checked."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import check_own_dtype, dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import check_own_dtype, dtype_of, is_bfloat16, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, note_example
@@ -61,6 +61,8 @@ def check_bag_table(dtype: np.dtype, modes: Sequence[str], weighted: bool = Fals
     Raises:
         DTypeError: it is not, or its rows are no numbers.
     """
+    if is_bfloat16(dtype):
+        return
     check_own_dtype(dtype, "a bag over a table")
     if dtype.kind not in "fiu" or not poolable(dtype):
         hint = ": ab.segment_any and ab.segment_all are the or and the and"
@@ -102,10 +104,11 @@ def _segment(
     ids = operands[1] if fused else None
     weights = operands[1 + fused] if weighted else None
     dtype = dtype_of(data)
-    check_computed(dtype, "a segment reduction", "fiub")
+    names = (mode,) if isinstance(mode, str) else mode
+    if not (fused and is_bfloat16(dtype) and all(_is_pooled(MODES[name], dtype, weighted) for name in names)):
+        check_computed(dtype, "a segment reduction", "fiub")
     if weights is not None:
         weights = _as_weights(weights, dtype)
-    names = (mode,) if isinstance(mode, str) else mode
     bounds = None
     if all(_is_pooled(MODES[name], dtype, weighted) for name in names):
         bounds = segments if runs else _bounds_of(segments, count)
@@ -192,12 +195,14 @@ def _as_weights(weights: Any, dtype: np.dtype) -> np.ndarray:
     weights = np.asarray(weights)
     if weights.dtype.kind not in "fiub":
         raise DTypeError(f"weights have dtype {weights.dtype}; expected floats or integers")
+    if is_bfloat16(dtype):
+        return weights.astype(np.float32, copy=False)
     return weights if dtype.kind != "f" else weights.astype(compute_dtype(dtype), copy=False)
 
 
 def _is_pooled(mode: Mode, dtype: np.dtype, weighted: bool) -> bool:
     """Whether a bag kernel makes the result in the dtype that it has."""
-    if dtype.kind == "f":
+    if dtype.kind == "f" or is_bfloat16(dtype):
         return bool(mode.norm is not None or (mode.extremum and not weighted))
     if weighted or dtype.kind not in "iu":
         return False

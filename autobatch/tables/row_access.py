@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autobatch.core.abstract_eval import check_own_dtype
+from autobatch.core.abstract_eval import check_own_dtype, is_bfloat16
 from autobatch.core.threads import run_parts, split_work
 from autobatch.errors import DTypeError
 from autobatch.kernels import bags as kernels
@@ -107,7 +107,7 @@ def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> L
     return Located(
         (base, weights.strides[0]),
         ids,
-        weights.dtype.str[1:],
+        format_of(weights.dtype),
         weights.shape[1],
         static,
         weights.shape[1] * size,
@@ -298,4 +298,9 @@ def check_computed(dtype: np.dtype, what: str, kinds: str = "fiu") -> None:
 @functools.cache
 def poolable(dtype: np.dtype) -> bool:
     """Whether rows of a dtype can be held in registers: numbers in the machine's byte order."""
-    return dtype.isnative and dtype.str[1:] in FORMATS
+    return dtype.isnative and format_of(dtype) in FORMATS
+
+
+def format_of(dtype: np.dtype) -> str:
+    """How the elements of a matrix of this dtype lie in memory."""
+    return "b2" if is_bfloat16(dtype) else dtype.str[1:]

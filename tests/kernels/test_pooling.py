@@ -8,7 +8,7 @@ from autobatch.kernels.vectors import FORMATS, VectorLayout, computed_dtype
 from tests import naive
 
 RANDOM = np.random.default_rng(3)
-NUMPYS = [name for name in FORMATS if name[0] != "q"]
+NUMPYS = [name for name in FORMATS if name[0] != "q" and name != "b2"]
 
 
 def matrix(format, rows, dim):
@@ -76,6 +76,14 @@ def test_every_float16():
     out = np.empty(table.shape, np.float32)
     bags_module.unpack_rows(place(table), np.arange(len(table)), out, (0, len(table)), 64, None, VectorLayout("f2", 64))
     np.testing.assert_array_equal(out, table.astype(np.float32))
+
+
+@pytest.mark.parametrize("n", [64, 8, 1])
+def test_every_bfloat16(n):
+    table = np.arange(1 << 16, dtype=np.uint16).reshape(-1, 64)
+    out = np.empty(table.shape, np.float32)
+    bags_module.unpack_rows(place(table), np.arange(len(table)), out, (0, len(table)), 64, None, VectorLayout("b2", n))
+    np.testing.assert_array_equal(out.view(np.uint32), table.astype(np.uint32) << 16)
 
 
 @pytest.mark.parametrize("bits", [8, 4])

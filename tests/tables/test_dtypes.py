@@ -47,15 +47,54 @@ def test_computed_or_refused(name, dtype):
         np.testing.assert_array_equal(found, native)
 
 
+COMPUTED = ["lookup", "lookup of several", "bag", "bag of greatest"]  # of bfloat16, with the segments of a table
+COMPUTED += [f"segment_{mode} of a table" for mode in ("sum", "mean", "sqrtn", "max", "min")]
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_bfloat16(name):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     weights = table(ml_dtypes.bfloat16)
-    if name == "lookup":
-        assert CALLS[name](weights).dtype == weights.dtype
+    if name in COMPUTED:
+        found = CALLS[name](weights)
+        expected = np.asarray(CALLS[name](weights.astype(np.float32))).astype(weights.dtype)
+        assert found.dtype == weights.dtype
+        np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
     else:
         said = (
             r"of dtype bfloat16, which ml_dtypes brings; expected a dtype of NumPy's own: write \.astype\(np\.float32\)"
         )
         with pytest.raises(DTypeError, match=said):
             CALLS[name](weights)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max", "min", "sqrtn", ("sum", "max")])
+@pytest.mark.parametrize("dim", [3, 16, 50, 100, 130])
+def test_bags_of_bfloat16_are_added_up_in_float32(mode, dim):
+    """As those of the same numbers in float32, rounded once, whatever the table and with weights and padding."""
+    dtype, random = pytest.importorskip("ml_dtypes").bfloat16, np.random.default_rng(dim)
+    weights = random.standard_normal((50, dim)).astype(dtype)
+    ids, offsets, of_ids = random.integers(0, 50, 60), [0, 0, 7, 30], random.random(60, np.float32)
+    more = {"per_sample_weights": of_ids, "padding_idx": 3} if mode == "sum" else {}
+    known = ab.embedding_bag(ids, weights.astype(np.float32), offsets, mode=mode, **more)
+    for table in (weights, ab.EmbeddingTable(weights), ab.SplitTable([weights[:30], weights[30:]])):
+        found = ab.embedding_bag(ids, table, offsets, mode=mode, **more)
+        for one, exact in zip(found, known, strict=True):
+            assert one.dtype == dtype
+            np.testing.assert_array_equal(one.astype(np.float32), exact.astype(dtype).astype(np.float32))
+
+
+def test_bags_of_bfloat16_of_a_batch_and_on_the_fly():
+    weights = table(pytest.importorskip("ml_dtypes").bfloat16)
+    bags = [np.array(ids, np.int64) for ids in ([0, 1, 3], [], [2])]
+
+    def bag(ids, weights):
+        return ab.embedding_bag(ids, weights, [0], mode="mean")[0]
+
+    for found in (
+        ab.examples(ab.batch(bag)(ab.PackedBatch.from_examples(bags), weights)),
+        ab.map(bag, bags, weights=weights),
+    ):
+        for one, ids in zip(found, bags, strict=True):
+            assert one.dtype == weights.dtype
+            np.testing.assert_array_equal(one.astype(np.float32), bag(ids, weights).astype(np.float32))

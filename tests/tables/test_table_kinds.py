@@ -9,6 +9,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
+from autobatch.kernels.vectors import computed_dtype
+from autobatch.tables.row_access import lanes_for
 
 RANDOM = np.random.default_rng(11)
 
@@ -178,6 +180,19 @@ def test_s0_28_static_tables_are_dynamic_ones_to_the_bit():
             static, dynamic = (ab.embedding_bag(ids, ab.EmbeddingTable(whole, s), offsets, mode=mode) for s in (1, 0))
             assert static.tobytes() == dynamic.tobytes()
     assert ab.EmbeddingTable(ab.EmbeddingTable(whole, static=True)).static
+
+
+@pytest.mark.parametrize("format", ["f2", "f4", "f8"])
+def test_s0_28_a_static_dim_takes_the_fewest_passes_over_a_bag_at_every_dim(format):
+    """And never more than a dynamic one, which has as few where its rows end with a vector of 16 bytes, as at 100."""
+    fewer = 0
+    for dim in range(1, 400):
+        most = 512 // computed_dtype(format).itemsize
+        static, dynamic = (-(-dim // lanes_for(format, dim, s).n) for s in (True, False))
+        assert static == -(-dim // most) <= dynamic
+        fewer += static < dynamic
+    assert fewer > 20
+    assert lanes_for(format, 100, True).n == lanes_for(format, 100, False).n == 100 or format == "f8"
 
 
 def test_s0_33_a_thin_wrapper_of_the_array():

@@ -50,18 +50,17 @@ def join_dims(x: ArrayLike, first: int, second: int) -> NDArray[Any]:
     >>> join_dims(np.arange(6).reshape(3, 2), 1, 0).tolist()
     [0, 2, 4, 1, 3, 5]
     """
-    given: Any = as_array(x)
-    first, second = _place(given, first), _place(given, second)
+    first, second = _place(x, first), _place(x, second)
     if first == second:
         raise OptionError(f"join_dims(x, {first}, {second}); expected two dimensions")
     place = first - (second < first)
-    moved = np.moveaxis(given, second, place + 1)
+    moved: Any = np.moveaxis(as_array(x), second, place + 1)
     shape = np.shape(moved)
     return np.reshape(moved, (*shape[:place], shape[place] * shape[place + 1], *shape[place + 2 :]))
 
 
 def _place(x: Any, axis: int) -> int:
-    rank = ndim_of(x)
+    rank = ndim_of(as_array(x))
     if not -rank <= axis < rank:
         raise OptionError(f"dimension {axis} of an array of {rank}; expected {-rank} to {rank - 1}")
     return axis % rank
