@@ -217,6 +217,8 @@ class App:
         """
         loop = asyncio.get_running_loop()
         try:
+            if self._stopping:  # the batcher is about to be closed
+                raise ClosedError("the server shuts down, and takes no requests any more")
             request = self.batcher._enter(example, loop)
         except OverloadedError as error:
             raise _OtherReply(_error(429, "OverloadedError", str(error), _LATER)) from None
