@@ -64,6 +64,7 @@ class Shard:
         self._parts: dict[tuple[type, int], dict[int, tuple[int, list[Block]]]] = {}
         self._read: dict[int, dict[str, list[np.ndarray]]] = {}
         self._early: list[_Early] = []
+        self._sorted: dict[tuple[str, int], tuple[int, np.ndarray]] = {}
         self._before: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=history)
 
     def receive(self, request: ShardRequest) -> list[Reply]:
@@ -134,7 +135,7 @@ class Shard:
             if body.version is None or self.step >= body.version:
                 yield name, (None, self._as_of(body.version, name, keys, table.read(keys)))
                 continue
-            fresh = ~is_among(keys, self._being_read(name, self.step, body.version))
+            fresh = ~_is_in(self._being_read(name, body.version), keys)
             self._early.append(_Early(sender, body.step, body.version, name, keys, fresh))
             yield name, (fresh, table.read(keys[fresh]))
 
@@ -148,9 +149,21 @@ class Shard:
                 rows[at] = old[order[np.searchsorted(grad, keys[at], sorter=order)]]
         return rows
 
-    def _being_read(self, name: str, first: int, last: int) -> list[np.ndarray]:
-        """The keys read by steps whose gradients have not come yet: the next updates change these."""
-        return [keys for step in range(first, last) for keys in self._read.get(step, {}).get(name, ())]
+    def _being_read(self, name: str, version: int) -> np.ndarray:
+        """The keys, sorted, read by steps whose gradients have not come yet: the updates to `version` change these.
+
+        All workers' pulls of a step ask for them, so they are put together once, not once for each worker.
+        """
+        found = [keys for step in range(self.step, version) for keys in self._read.get(step, {}).get(name, ())]
+        count, known = self._sorted.get((name, version), (-1, np.empty(0, np.int64)))
+        if count != len(found):
+            known = (
+                np.sort(np.concatenate([np.ascontiguousarray(each).view(np.int64) for each in found]))
+                if found
+                else known[:0]
+            )
+            self._sorted[name, version] = len(found), known
+        return known
 
     def _update(self, total: Values) -> None:
         """Make the update of a step; what belongs to variables is taken out of the sums."""
@@ -165,6 +178,7 @@ class Shard:
         if self.optimizer is not None:
             _, self.state = self.optimizer.update(list(self.tables.values()), grads, self.state)
         self._read.pop(self.step, None)
+        self._sorted.clear()
         self.step += 1
         for early in self._early:
             grad: SparseRows | None = grads[list(self.tables).index(early.name)]
@@ -192,6 +206,14 @@ class Shard:
         """
         saver.keep = keep + 1 + len(set(saver.steps()) - set(committed))
         saver.save(self.step, list(self.tables.values()), self.state)
+
+
+def _is_in(known: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Whether each key is among sorted ones of the same bits as int64."""
+    keys = np.ascontiguousarray(keys).view(np.int64)
+    if not len(known):
+        return np.zeros(len(keys), bool)
+    return known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] == keys
 
 
 def is_among(keys: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:

@@ -211,33 +211,39 @@ class App:
         return tuple(example)
 
     async def _computed(self, example: tuple[Any, ...], receive: Receive, seconds: float) -> Answer:
-        """The answer, unless the client leaves before or it takes too long; then the request is cancelled."""
-        answering = asyncio.ensure_future(self.batcher.answer(*example))
-        leaving = asyncio.ensure_future(_left(receive))
+        """The answer, unless the client leaves before or it takes too long; then the request is cancelled.
+
+        Whatever the function raises is looked at, not raised: an event loop would end of a `SystemExit`.
+        """
+        loop = asyncio.get_running_loop()
         try:
-            await asyncio.wait((answering, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if answering.done():
-                return answering.result()
-            if leaving.done():
-                raise _Disconnected
-            text = f"no answer within {self._timeout} seconds"
-            raise _OtherReply(_error(503, "Timeout", text, _LATER))
+            if self._stopping:  # the batcher is about to be closed
+                raise ClosedError("the server shuts down, and takes no requests any more")
+            request = self.batcher._enter(example, loop)
         except OverloadedError as error:
             raise _OtherReply(_error(429, "OverloadedError", str(error), _LATER)) from None
         except ClosedError as error:
             raise _OtherReply(_error(503, "ClosedError", str(error), _LATER)) from None
-        except BadIdError as error:
-            raise _OtherReply(_error(422, type(error).__name__, str(error))) from None
-        except (_Disconnected, _OtherReply, asyncio.CancelledError):
-            raise
-        except Exception as error:  # of the function: for this request only
-            _log.exception("a request raised")
-            raise _OtherReply(_error(500, type(error).__name__, str(error))) from None
+        ending = loop.call_later(seconds, request.future.cancel)
+        leaving = loop.create_task(_left(receive))
+        leaving.add_done_callback(lambda _: request.future.cancel())
+        try:
+            await request.future
+        except asyncio.CancelledError:
+            self.batcher._leave(request)
+            if leaving.done():
+                raise _Disconnected from None
+            if loop.time() < ending.when():  # the server ends the connection
+                raise
+            text = f"no answer within {self._timeout} seconds"
+            raise _OtherReply(_error(503, "Timeout", text, _LATER)) from None
         finally:
-            for task in (answering, leaving):
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await leaving
+            ending.cancel()
+            leaving.cancel()
+        if request.error is not None:
+            raise _OtherReply(_failure(request.error))
+        assert request.answer is not None
+        return request.answer
 
 
 Reply = tuple[int, str, bytes, dict[str, str]]
@@ -264,6 +270,17 @@ def _json(status: int, value: Any, headers: dict[str, str] | None = None) -> Rep
 
 def _error(status: int, kind: str, message: str, headers: dict[str, str] | None = None, **more: str) -> Reply:
     return _json(status, {"error": {"type": kind, "message": message, **more}}, headers)
+
+
+def _failure(error: BaseException) -> Reply:
+    """The answer where the function raised, for this request only."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "its text cannot be made"
+    if not isinstance(error, BadIdError):
+        _log.error("a request raised", exc_info=error)
+    return _error(422 if isinstance(error, BadIdError) else 500, type(error).__name__, text)
 
 
 def _headers(scope: Scope) -> dict[str, str]:
@@ -326,8 +343,9 @@ def _too_large(most: int) -> Reply:
 
 async def _left(receive: Receive) -> None:
     """Return when the client has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    with contextlib.suppress(Exception):  # what a server raises then
+        while (await receive())["type"] != "http.disconnect":
+            pass
 
 
 def _reads_of(batcher: Batcher) -> dict[str, Read]:

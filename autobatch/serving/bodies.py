@@ -125,7 +125,12 @@ def encode(kind: str, value: Any) -> bytes:
     b'{"tags":[1,2],"score":0.5,"worst":"-Infinity"}'
     """
     if kind == JSON:
-        return json.dumps(_plain(value, ()), allow_nan=False, separators=(",", ":")).encode()
+        try:
+            return json.dumps(_plain(value, ()), allow_nan=False, separators=(",", ":")).encode()
+        except RecursionError:
+            raise UnsuitedResultError("the result has more levels than Python has room for, or holds itself") from None
+        except ValueError as error:  # an integer of more digits than Python writes
+            raise UnsuitedResultError(f"the result has no form in JSON: {error}") from None
     if kind == NPY:
         array = _array(value, ())
         out = io.BytesIO()

@@ -311,8 +311,8 @@ def _record_of(kind: type, known: dict[Any, Read]) -> Read:
         parts = {name: reads[name](each, (*path, name), levels - 1) for name, each in value.items()}
         try:
             return kind(**parts)
-        except (TypeError, ValueError) as error:  # of its __post_init__
-            raise BadValueError(path, f"what {kind.__name__} takes", str(error)) from error
+        except Exception as error:  # of its __post_init__
+            raise BadValueError(path, f"what {kind.__name__} takes", str(error) or type(error).__name__) from error
 
     known[kind] = read
     return read

@@ -1,6 +1,7 @@
 """`ab.serve` as an ASGI application, without a server: what is answered, and with which status."""
 
 import asyncio
+import dataclasses
 import functools
 import io
 import json
@@ -135,6 +136,72 @@ async def test_an_id_outside_of_its_table_is_bad_input(client, app):
     answers = await asyncio.gather(*[client.post("/", json=ids) for ids in ([0, 1], [7], [2])])
     assert [each.status_code for each in answers] == [200, 422, 200]
     assert answers[1].json()["error"]["type"] == "BadIdError"
+
+
+class SpeechlessError(Exception):
+    def __str__(self):
+        raise ZeroDivisionError
+
+
+ENDS = {
+    "exit": SystemExit(3), "interrupt": KeyboardInterrupt(), "generator": GeneratorExit(), "stop": StopIteration(),
+    "cancelled": asyncio.CancelledError(), "speechless": SpeechlessError(),
+}  # fmt: skip
+
+
+def ends(how: str):
+    if how in ENDS:
+        raise ENDS[how]
+    return how
+
+
+@served(ends)
+async def test_whatever_a_request_raises_ends_nothing_else(client, app):
+    answers = await asyncio.gather(*[client.post("/", json=how) for how in [*ENDS, "well"]])
+    assert [each.status_code for each in answers] == [500] * len(ENDS) + [200]
+    for each, error in zip(answers, ENDS.values(), strict=False):
+        assert each.json()["error"]["type"] == type(error).__name__
+    assert (await client.post("/", json="again")).json() == "again"
+
+
+def unsayable(what: str):
+    if what == "long":
+        return 10**5000
+    nested: list = []
+    if what == "itself":
+        nested.append(nested)
+    else:
+        for _ in range(100_000):
+            nested = [nested]
+    return nested
+
+
+@served(unsayable)
+async def test_a_result_without_end_is_named(client, app):
+    for what, said in [("long", "4300 digits"), ("itself", "holds itself"), ("deep", "levels")]:
+        answer = await client.post("/", json=what)
+        assert answer.status_code == 500
+        assert said in answer.json()["error"]["message"]
+
+
+@dataclasses.dataclass
+class Picky:
+    n: int
+
+    def __post_init__(self):
+        self.inverse = 1 / self.n
+
+
+def inverse(x: Picky):
+    return x.inverse
+
+
+@served(inverse)
+async def test_what_a_record_refuses_is_bad_input(client, app):
+    answer = await client.post("/", json={"n": 0})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["given"] == "division by zero"
+    assert (await client.post("/", json={"n": 2})).json() == 0.5
 
 
 @served(untyped, max_body=100, max_depth=3)
