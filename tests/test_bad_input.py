@@ -1,5 +1,6 @@
 """Bad input gets a clear error, and leaves everything usable: after each test the library still works."""
 
+import dataclasses
 import gc
 import signal
 import threading
@@ -413,6 +414,11 @@ def test_a_look_up_into_an_array_of_a_class_of_its_own():
     assert out.tolist() == [[0, 1, 2], [6, 7, 8]]
 
 
+@dataclasses.dataclass
+class Record:
+    x: float
+
+
 @pytest.mark.parametrize(
     ("examples", "instead"),
     [
@@ -421,6 +427,7 @@ def test_a_look_up_into_an_array_of_a_class_of_its_own():
             "for a batch of 2 write f(ab.MaskedBatch.from_examples(arrays)), or ab.map(f, arrays)",
         ),
         ([{"x": 1.0}, {"x": 2.0}], "a batch of 2 write f(ab.collate(dicts)), or ab.map(f, dicts)"),
+        ([Record(1.0), Record(2.0)], "a batch of 2 write f(ab.collate(records)), or ab.map(f, records)"),
     ],
 )
 def test_a_list_of_examples_in_place_of_a_batch(examples, instead):

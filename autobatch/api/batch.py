@@ -6,6 +6,7 @@ a batch, and a function that returns an array returns a `MaskedBatch`, which is 
 batch, unless it is annotated as `ArrayLike`.
 """
 
+import dataclasses
 import functools
 import linecache
 import os
@@ -213,17 +214,24 @@ Functions and classes it knows by itself."""
 
 
 def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None:
-    """Add a note to a failed call's error if a list of arrays, or of dicts, was taken for one example."""
-    for kind, batched in ((np.ndarray, "ab.MaskedBatch.from_examples(arrays)"), (dict, "ab.collate(dicts)")):
-        lists = [arg for arg in given if type(arg) is list and arg and all(isinstance(x, kind) for x in arg)]
-        if lists and not any(_ONE_EXAMPLE in note for note in getattr(error, "__notes__", ())):
+    """Add a note to a failed call's error if a list of arrays, or of records, was taken for one example."""
+    if any(_ONE_EXAMPLE in note for note in getattr(error, "__notes__", ())):
+        return
+    kinds: tuple[tuple[str, Any, str], ...] = (
+        ("arrays", lambda x: isinstance(x, np.ndarray), "ab.MaskedBatch.from_examples(arrays)"),
+        ("dicts", lambda x: isinstance(x, dict), "ab.collate(dicts)"),
+        ("records", dataclasses.is_dataclass, "ab.collate(records)"),
+    )
+    for what, is_one, batched in kinds:
+        size = next((len(arg) for arg in given if type(arg) is list and arg and all(map(is_one, arg))), None)
+        if size is not None:
             name = getattr(function, "__name__", "")
             name = name if name.isidentifier() else "f"
-            size, what = len(lists[0]), "arrays" if kind is np.ndarray else "dicts"
             error.add_note(
                 f"a list of {size} {what} {_ONE_EXAMPLE}; for a batch of {size} write {name}({batched}), or "
                 f"ab.map({name}, {what}) for a list of results"
             )
+            return
 
 
 _ONE_EXAMPLE = "is one example to a function decorated with ab.batch"

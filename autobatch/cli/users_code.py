@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import functools
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -99,7 +100,8 @@ def _value(name: str) -> Any:
         with open(name, encoding="utf-8") as file:
             return [json.loads(line) for line in file if line.strip()] if suffix == ".jsonl" else json.load(file)
     found = named(name)
-    return found() if callable(found) and not hasattr(found, "__array__") else found
+    makes = inspect.isroutine(found) or isinstance(found, type | functools.partial)  # a model that is called is a value
+    return found() if makes else found
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -23,6 +23,7 @@ _STYLE = """
   font: 12.5px/1.55 ui-monospace, Menlo, Consolas, monospace; }
 .ab-report .source td.says { text-align: left; white-space: normal; max-width: 62em; color: #8a3b12;
   padding-left: 24px; }
+.ab-report .source .of td { padding-top: 12px; color: #666; }
 .ab-report .how { border-radius: 3px; padding: 0 6px; font-size: 12px; }
 .ab-report .heat { background: linear-gradient(90deg, #f5a65b var(--share), transparent var(--share)); }
 .ab-report .dear { margin: 8px 0; padding: 8px 12px; border-left: 4px solid #f58518; background: #fff8f0; }
@@ -103,8 +104,12 @@ def _how(line: "Line") -> str:
 def _source(report: "Report") -> str:
     most = max((line.share for line in report.lines), default=0.0) or 1.0
     rows = []
-    said: set[str] = set()
+    teller = {line.remedy: line for line in sorted(report.lines, key=lambda line: line.seconds)}  # the dearest says it
+    function = ""
     for line in report.lines:
+        if line.function != function:
+            function = line.function
+            rows.append(f'<tr class="of"><td colspan="5"></td><td class="code">{html.escape(function)}</td></tr>')
         ms, share = (f"{line.seconds * 1e3:.2f}", f"{line.share:.0%}") if line.how else ("", "")
         rows.append(
             f'<tr><td>{line.line}</td><td class="heat" style="--share:{100 * line.share / most:.0f}%">{ms}</td>'
@@ -112,8 +117,7 @@ def _source(report: "Report") -> str:
             f'<td class="code">{html.escape(line.text)}</td></tr>'
         )
         if line.reason:
-            says = f"{line.reason} → {line.remedy}" if line.remedy and line.remedy not in said else line.reason
-            said.add(line.remedy)
+            says = f"{line.reason} → {line.remedy}" if line.remedy and teller[line.remedy] is line else line.reason
             rows.append(f'<tr><td colspan="5"></td><td class="says">{html.escape(says)}</td></tr>')
     head = "<tr><td>line</td><td>ms</td><td>%</td><td>times</td><td></td><td></td></tr>"
     return f'<table class="source">{head}{"".join(rows)}</table>' if rows else ""

@@ -164,7 +164,7 @@ class Forms:
             inner = self(function.func)
             return function if inner is function.func else functools.partial(inner, *function.args, **function.keywords)
         call: Any = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
-        if type(call) is FunctionType and is_users(call):
+        if (type(call) is FunctionType or hasattr(type(call), "_ab_batch")) and is_users(call):
             return MethodType(self(call), function)
         return function
 

@@ -269,7 +269,8 @@ def _of_padding(pair: Pair, seen: _Evidence, runs: _Experiments, reads: bool) ->
     if pair.convention.told:
         return (
             "the values of the padding do not matter, but how much there is of it does: a position, or a size, is "
-            f"counted from the end of the padded array ({name}.shape[1]); count from the example's own length"
+            f"counted from the end of the padded array ({name}.shape[1]), or a mean divides by it; take the "
+            "example's own length"
         )
     return (
         "how far the batch is padded changes the result, and the function is not told what is padding: give it lengths "

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.testing.inspect import map_with_stats
 from tests.law import assert_same
 
 nn = ab.nn
@@ -51,6 +52,15 @@ def test_a_layer_takes_a_batch_itself_without_a_fallback(name):
         found = ab.examples(layer(ab.collate(examples)))
     for batched, x in zip(found, examples, strict=True):
         assert_same(batched, layer(x))
+
+
+def test_a_step_of_a_layer_is_one_call_on_the_fly():
+    layer = ab.nn.GRU(3, 4, seed=0)
+    examples = [np.ones((n, 3), np.float32) for n in (3, 5, 2)]
+    with ab.options(way="fly"):
+        found, stats = map_with_stats(lambda x: layer(x)[1], examples)
+    assert stats.calls == sum(map(len, examples)) + len(examples)  # and the states of an example in one array
+    assert_same(found, [layer(x)[1] for x in examples])
 
 
 def test_two_inputs_and_masks():

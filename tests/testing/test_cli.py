@@ -130,6 +130,14 @@ def total(x):
     return x.sum()
 def pair(x, y):
     return x.sum() + y
+class Model:
+    def __init__(self):
+        self.w = w
+    def __call__(self, x):
+        return f(x, self.w)
+model = Model()
+def apply(x, model):
+    return model(x)
 """
 
 
@@ -148,6 +156,8 @@ def pair(x, y):
         (["total", "--examples", "xs.jsonl"], 0, "2 examples"),
         (["total", "--examples", "xs.npy"], 0, "4 examples"),
         (["pair", "--examples", "models:xs", "--examples", "models:w"], 0, "2 examples"),
+        (["apply", "--examples", "models:xs", "--shared", "model=models:model"], 0, "ab.map: equal"),
+        (["apply", "--examples", "models:xs", "--shared", "model=models:Model"], 0, "ab.map: equal"),
         (["f", "--examples", "models:xs"], 2, "missing a required argument: 'w'"),
         (["nothing", "--examples", "models:xs"], 2, "has no attribute 'nothing'"),
         (["f", "--examples", "xs"], 2, "expected MODULE:NAME"),
