@@ -67,7 +67,7 @@ class KernelForm:
         Raises:
             NotCompiled: it is not, or not yet.
         """
-        if self.kernel is None or not self.kernel.look():
+        if self.kernel is None or not self.kernel.look(wait=False):
             raise NotCompiled(*self.state())
 
     def state(self) -> tuple[str, bool]:
@@ -328,9 +328,9 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
         form.seconds = (time.perf_counter() - start) / (last - first)
         packed.append((first, last, arrays))
         status = status[:-1]
-        bad = np.flatnonzero(status)
-        made = unpack(module.kept, outs if isinstance(outs, tuple) else (), last - first - bad.size)
-        if not bad.size:
+        bad = int(np.count_nonzero(status))
+        made = unpack(module.kept, outs if isinstance(outs, tuple) else (), last - first - bad)
+        if not bad:
             return made
         out: list[Any] = []
         good = iter(made)
@@ -347,7 +347,8 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
         threads = min(thread_count(), count) if form.seconds * count > WORTH else 1
         bounds = [count * i // threads for i in range(threads + 1)]
         calls = [functools.partial(part, a, b) for a, b in itertools.pairwise(bounds)]
-        results = [each for made in run_together(calls) for each in made]
+        parts = run_together(calls)
+        results = parts[0] if threads == 1 else list(itertools.chain.from_iterable(parts))
     except OverflowError:
         raise NotCompiled("an int of more than 64 bits") from None
     except Mismatch as error:
