@@ -325,8 +325,8 @@ def a_map(rng: np.random.Generator) -> Call:
             return ab.map(lambda ids, table: np.tanh(table[ids].sum(0)), examples, table=table)
         except RecursionError:
             raise
-        except (OverflowError, AttributeError, RuntimeError) as error:
-            # what the loop raises for `table[2**63]`, `type[3]` and an array of indices into a memoryview
+        except (KeyError, OverflowError, AttributeError, RuntimeError) as error:
+            # what the loop raises for `{}[3]`, `table[2**63]`, `type[3]` and an array of indices into a memoryview
             raise IndexError from error
 
     return Call(run, examples=[ids_below(rng, 5, int(rng.integers(0, 5))) for _ in range(3)], table=table)

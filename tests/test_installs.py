@@ -97,6 +97,55 @@ def test_as_byte_code_alone(tmp_path):
     assert run(path=tmp_path / "lib", cwd=tmp_path).endswith("__init__.pyc")
 
 
+PLACES = """
+import errno, os, sys
+
+def refuse(event, args):
+    path = str(args[0]) if args else ""
+    writes = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    if KIND == "no process" and event in ("subprocess.Popen", "os.posix_spawn", "os.fork"):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+    if KIND == "a read-only disk" and (event == "os.mkdir" or writes) and not path.startswith("/dev/"):
+        raise OSError(errno.EROFS, "Read-only file system", path)
+    if KIND == "no shared memory" and (event == "_posixshmem.shm_open" or path.startswith("/dev/shm")):
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+sys.addaudithook(refuse)
+if KIND == "no home":
+    import pwd
+    pwd.getpwuid = {}.__getitem__
+    for name in ("HOME", "XDG_CACHE_HOME", "AUTOBATCH_CACHE_DIR"):
+        os.environ.pop(name, None)
+"""
+LITTLE = """
+import numpy as np
+import autobatch as ab
+
+def score(x):
+    h = 0.0
+    for v in x:
+        h = np.tanh(0.5 * h + v)
+    return h
+
+examples = [np.arange(n) / 8.0 for n in (3, 0, 5, 1)]
+want = list(map(score, examples))
+for way in ("lockstep", "fly", "compiled", "auto"):
+    with ab.options(way=way):
+        for _ in range(9):
+            np.testing.assert_allclose(ab.map(score, examples), want)
+            np.testing.assert_allclose(ab.examples(ab.batch(score)(ab.collate(examples))), want)
+ids, table = np.array([0, 2, 2]), np.ones((3, 4), np.float32)
+np.testing.assert_array_equal(ab.embedding_bag(ids, table, [0, 1], mode="sum"), [[1.0] * 4, [2.0] * 4])
+"""
+
+
+@pytest.mark.parametrize("kind", ["no process", "a read-only disk", "no shared memory", "no home"])
+def test_what_is_missing_costs_speed_only(kind, tmp_path):
+    """In this process and in the one that compiles, which has the same `sitecustomize`."""
+    (tmp_path / "sitecustomize.py").write_text(f"KIND = {kind!r}\n{PLACES}", encoding="utf-8")
+    run(path=f"{tmp_path}{os.pathsep}{PACKAGE.parent}", cwd=tmp_path, script=LITTLE)
+
+
 @pytest.mark.slow  # it asks the package registry for what builds it
 def test_wheel_and_source_distribution_in_an_empty_environment(tmp_path):
     shutil.copytree(

@@ -342,16 +342,24 @@ class _Compiler:
         python = _python()
         if python is None:
             return None
-        process = subprocess.Popen(
-            [python, "-P", "-c", _CODE, json.dumps([entry or os.getcwd() for entry in sys.path])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,  # no locks that a thread could hold at the end
-            start_new_session=True,  # an interrupt typed at the keyboard is not for it
-        )
+        try:
+            process = subprocess.Popen(
+                [python, "-P", "-c", _CODE, json.dumps([entry or os.getcwd() for entry in sys.path])],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,  # no locks that a thread could hold at the end
+                start_new_session=True,  # an interrupt typed at the keyboard is not for it
+            )
+        except OSError:  # no process is allowed, or there is no memory for one
+            return None
+        try:
+            threading.Thread(target=self._listen, args=(process,), name="autobatch kernels", daemon=True).start()
+        except RuntimeError:  # no thread is allowed
+            process.kill()
+            process.wait()
+            return None
         atexit.register(_let_go, process)
-        threading.Thread(target=self._listen, args=(process,), name="autobatch kernels", daemon=True).start()
         return process
 
 

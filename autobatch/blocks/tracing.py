@@ -232,7 +232,8 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
         return None
     if tracer.failed is not None:
         return None
-    outputs = list(results) if type(results) in (tuple, list) else [results]
+    # a list, or a tuple of one, is what one variable holds, and the outputs of a call do not say so
+    outputs = list(results) if type(results) is tuple and len(results) > 1 else [results]
     if not outputs or any(type(out) is not Traced or out.tracer is not tracer for out in outputs):
         return None
     if any(out.aval.non_c_order and not tracer.avals[out.slot].non_c_order for out in outputs):

@@ -136,7 +136,7 @@ class Site:
             return None
         places = [i for i, kind in enumerate(kinds) if kind is not None]
 
-        def body(*operands: Any) -> tuple[Any, ...]:
+        def body(*operands: Any) -> Any:
             arguments = list(values)
             for i, operand in zip(places, operands, strict=True):
                 arguments[i] = operand
@@ -144,7 +144,7 @@ class Site:
             out = out if type(out) is tuple else (out,)
             if not all(map(is_new, out)):
                 raise ValueError
-            return out
+            return out if len(out) > 1 else out[0]  # as a call with one result gives it
 
         program = trace(body, [kinds[i] for i in places])
         if program is not None and not all(program.varying([key[at][0] == "b" for at in places])):

@@ -6,7 +6,7 @@ import pytest
 from autobatch import MaskedBatch, options
 from autobatch.errors import ShapeError
 from autobatch.ops.numpy import creation
-from tests.law import Shared, check, check_grads
+from tests.law import Shared, check, check_grads, equals_loop, map_equals_loop
 from tests.numpy_functions.cases import BOTH, COLUMNS, CUBES, ROWS, SQUARES, STATIC, VECTORS, VECTORS2, normals
 
 N = [3, 0, 2]
@@ -332,3 +332,37 @@ EXTREME_RULES = {
 def test_extremes_neither_overflow_nor_spread(name):
     f, examples = EXTREME_RULES[name]
     check(f, examples)
+
+
+OF_SCALARS = {
+    "imag": lambda s, x: (np.imag(s), np.imag(np.asarray(s))),
+    "interp": lambda s, x: (np.interp(s, [0.0, 1.0], [1.0, 2.0]), np.interp(np.asarray(s), x, x)),
+    "isin": lambda s, x: (np.isin(s, x), np.isin(s, x, invert=True)),
+    "nan_to_num": lambda s, x: (np.nan_to_num(s), np.nan_to_num(np.asarray(s))),
+    "select": lambda s, x: np.select([s > 1.0], [s], 0.0),
+    "views": lambda s, x: (s.T, s.squeeze(), s.transpose(), np.reshape(s, ()), np.broadcast_to(s, ())),
+    "views of 0-d": lambda s, x: (np.asarray(s).T, np.squeeze(x[:1]), np.reshape(x[:1], ()), x[:1].reshape(())),
+    "products": lambda s, x: (np.tensordot(x, x, 1), np.dot(x, x), np.inner(x, x), np.einsum("i,i", x, x)),
+}
+
+
+@pytest.mark.parametrize("name", OF_SCALARS)
+def test_scalars_and_arrays_of_no_dimensions_are_told_apart(name):
+    f, xs = OF_SCALARS[name], [np.arange(n) * 0.25 + 0.1 for n in (3, 5, 2)]
+    equals_loop(lambda x: f(x.sum(), x), xs)
+    map_equals_loop(lambda x: f(x.sum(), x), xs)
+
+
+ARRAYS_IN_CONTAINERS = {
+    "a list of one": lambda x: np.array_split(x * 2.0, 1),
+    "a list of two": lambda x: np.array_split(x * 2.0, 2),
+    "a tuple of one": lambda x: np.ix_(x.astype(np.int64) + 1),
+    "a list that is read": lambda x: [each + 1.0 for each in np.array_split(x * 2.0, 1)],
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS_IN_CONTAINERS)
+def test_what_a_function_gives_in_a_list_or_a_tuple_stays_in_it(name):
+    xs = [np.arange(n) * 0.5 for n in (4, 6, 4)]
+    equals_loop(ARRAYS_IN_CONTAINERS[name], xs)
+    map_equals_loop(ARRAYS_IN_CONTAINERS[name], xs)

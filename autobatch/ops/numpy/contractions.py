@@ -25,7 +25,8 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem
-from autobatch.ops.rules.aliasing import unclear_view
+from autobatch.ops.numpy.shaping import reshape_p
+from autobatch.ops.rules.aliasing import unclear_view, zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, implements, name_of, needs
 from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select, unbroadcast
 from autobatch.ops.rules.sizes import axes_of, broadcast_size, first_difference, has_lengths, lane_lengths, sizes_of
@@ -548,7 +549,8 @@ def _np_tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         right[j] = left[i]
     out = [c for at, c in enumerate(left) if at not in a_axes] + [c for at, c in enumerate(right) if at not in b_axes]
     spec = f"{''.join(left)},{''.join(right)}->{''.join(out)}"
-    return _contract("tensordot", a, b, spec, list(zip(a_axes, b_axes, strict=True)))
+    found = _contract("tensordot", a, b, spec, list(zip(a_axes, b_axes, strict=True)))
+    return found if ndim_of(found) else zero_d(reshape_p(found, shape=()))  # NumPy's reshape leaves an array
 
 
 @implements(np.linalg.cross)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy._core import umath
 
-from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
-from autobatch.ops.rules.aliasing import into
+from autobatch.ops.rules.aliasing import into, is_scalar
 from autobatch.ops.rules.dispatch import (
     UFUNCS,
     UNSUPPORTED,
@@ -231,7 +231,10 @@ def real(val: Any) -> Any:
 
 @implements(np.imag)
 def imag(val: Any) -> Any:
-    return imag_p(val) if dtype_of(val).kind == "c" else np.zeros_like(val)
+    if dtype_of(val).kind == "c":
+        return imag_p(val)
+    zeros = np.zeros_like(val)
+    return zeros[()] if is_scalar(val) else zeros
 
 
 @implements(np.clip, out=into)
@@ -256,6 +259,8 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     out = np.where(np.isnan(x), np.asarray(nan, dtype), x)
     out = np.where(x == np.inf, np.asarray(limits.max if posinf is None else posinf, dtype), out)
     out = np.where(x == -np.inf, np.asarray(limits.min if neginf is None else neginf, dtype), out)
+    if not ndim_of(out):
+        return out[()]  # a scalar, of a 0-d array too
     return out if copy or not is_boxed(x) else into(x, out)
 
 

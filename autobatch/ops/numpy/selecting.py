@@ -12,7 +12,7 @@ from autobatch.errors import note_example
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem, setitem
 from autobatch.ops.numpy.shaping import flat_view
-from autobatch.ops.rules.aliasing import into, is_scalar, view
+from autobatch.ops.rules.aliasing import into, is_scalar, view, zero_d
 from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, implements
 from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
 from autobatch.ops.rules.op_kinds import elementwise
@@ -237,7 +237,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     out = default
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
         out = np.where(condition, choice, out)
-    return out
+    return zero_d(out)
 
 
 @implements(np.piecewise)

@@ -9,6 +9,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, padding_mask, same_size
 from autobatch.core.op import Op
 from autobatch.ops.numpy.indexing import getitem
+from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, implements, needs
 from autobatch.ops.rules.op_kinds import lanewise, values_of
 from autobatch.ops.rules.padding import to_width
@@ -68,15 +69,14 @@ def union1d(ar1: Any, ar2: Any) -> Any:
     return unique(np.concatenate((ar1, ar2), axis=None))
 
 
-_isin_p = lanewise("isin", lambda x, test: np.isin(x, test), dynamic=False)
+_isin_p = lanewise("isin", lambda x, test, invert=False: np.isin(x, test, invert=invert), dynamic=False)
 
 
 @implements(np.isin)
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
 ) -> Any:
-    found = _isin_p(element, test_elements)
-    return ~found if invert else found
+    return zero_d(_isin_p(element, test_elements, invert=bool(invert)))
 
 
 @implements(np.setdiff1d)
@@ -172,4 +172,5 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
     y0, y1 = getitem(fp, below), getitem(fp, below + 1)
     out = (y1 - y0) / (x1 - x0) * (x - x0) + y0
     out = np.where(x < xp[0], fp[0] if left is None else left, out)
-    return np.where(x > xp[n - 1], fp[n - 1] if right is None else right, np.where(x == xp[n - 1], fp[n - 1], out))
+    out = np.where(x > xp[n - 1], fp[n - 1] if right is None else right, np.where(x == xp[n - 1], fp[n - 1], out))
+    return out if ndim_of(out) else out[()]  # a number of NumPy's, whatever stands for x

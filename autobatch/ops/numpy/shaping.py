@@ -10,7 +10,16 @@ from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shap
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
-from autobatch.ops.rules.aliasing import is_contiguous, refused, set_order, stand_in, unclear_view, view, zero_d
+from autobatch.ops.rules.aliasing import (
+    is_contiguous,
+    is_scalar,
+    refused,
+    set_order,
+    stand_in,
+    unclear_view,
+    view,
+    zero_d,
+)
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import to_width, unbroadcast, without_padding
@@ -42,6 +51,8 @@ def transpose(a: Any, axes: Any = None) -> Any:
         raise ValueError("axes don't match array")
     if len(set(order)) != rank:
         raise ValueError("repeated axis in transpose")
+    if is_scalar(a):
+        return a
     if not is_boxed(a):
         return np.asarray(a).transpose(order)
     return view(transpose_p(a, axes=order), a, _derive_transpose, _restore_transpose, (order,))
@@ -112,7 +123,7 @@ def expand_dims(a: Any, axis: Any) -> Any:
 @implements(np.broadcast_to)
 def broadcast_to(array: Any, shape: Any) -> Any:
     template, operands = size_operands(shape)
-    return view(_broadcast(array, template, operands), array, _broadcast, None, (template, operands))
+    return zero_d(view(_broadcast(array, template, operands), array, _broadcast, None, (template, operands)))
 
 
 def _broadcast(array: Any, template: Template, operands: Sequence[Any]) -> Any:
@@ -175,6 +186,8 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
     template, operands = size_operands(shape)
     template = tuple([-1 if type(size) is int and size < 0 else size for size in template])  # as NumPy takes them
     out = reshape_p(a, *operands, shape=template)
+    if is_scalar(a) and not ndim_of(out):
+        return a
     if copy or not is_boxed(out):
         return zero_d(out)
     return _shared(out, a, _shares(a, shape_of(out)), template, operands)
@@ -461,8 +474,8 @@ reshape_p = Op("reshape", _reshape, rule=_reshape_rule, vjp=_reshape_vjp, kind="
 def squeeze(a: Any, axis: Any = None) -> Any:
     rank = ndim_of(a)
     axes = None if axis is None else normalise_axes(axis, rank)
-    out = squeeze_p(a, axes=axes)
-    if not is_boxed(out):
+    out = a if is_scalar(a) else squeeze_p(a, axes=axes)
+    if out is a or not is_boxed(out):
         return out
     return view(out, a, _derive_squeeze, _restore_reshape, (axes, ()), contiguous=True)
 
