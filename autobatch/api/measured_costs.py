@@ -37,6 +37,7 @@ class FunctionCosts:
         self.has_compiled_gradient = True  # for all that is known
 
 
+WAYS = (LOCKSTEP, FLY, COMPILED)  # of maps and of calls on batches, beside the loop
 _MOST_FUNCTIONS, _MOST_KINDS = 512, 64
 _FEW = 63  # numbers: inputs of so many and of fewer are of one kind
 functions: dict[int, FunctionCosts] = {}
@@ -76,10 +77,11 @@ def pauses(code: Any) -> bool:
 
 def costs_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History | None:
     """What is known of a function on inputs of one kind; None if it stops for a debugger."""
-    gradient = gradient_of(function)
+    plain = type(function) is FunctionType and not function.__dict__
+    gradient = None if plain else gradient_of(function)
     if gradient is not None:
         function, key = gradient.function, (*key, gradient.positions, gradient.has_aux, gradient.with_value)
-    code = function.__code__ if type(function) is FunctionType else code_of(function)
+    code = function.__code__ if plain else code_of(function)
     known = functions.get(id(code))
     if known is None:
         if len(functions) >= _MOST_FUNCTIONS:
