@@ -44,7 +44,7 @@ functions: dict[int, FunctionCosts] = {}
 _PRICES = {  # seconds of setting a way up for a function: the first one of a process, and further ones
     LOCKSTEP: (0.1, 0.012),
     FLY: (0.15, 0.03),
-    COMPILED: (0.02, 0.01),
+    COMPILED: (0.025, 0.01),
 }
 set_up: set[str] = set()  # ways that have run any function
 
