@@ -42,7 +42,7 @@ _MOST_FUNCTIONS, _MOST_KINDS = 512, 64
 _FEW = 63  # numbers: inputs of so many and of fewer are of one kind
 functions: dict[int, FunctionCosts] = {}
 _PRICES = {  # seconds of setting a way up for a function: the first one of a process, and further ones
-    LOCKSTEP: (0.1, 0.012),
+    LOCKSTEP: (0.06, 0.012),
     FLY: (0.15, 0.03),
     COMPILED: (0.025, 0.01),
 }
@@ -105,7 +105,8 @@ def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
     if known.array_code is None:
         known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
     if way == COMPILED:  # reading the code; it is compiled, or loaded from the disk, behind the work
-        return Expectation(price, 0.002, call=1e-4, example=2e-6, share=0.02, sure=True)
+        share = 0.3 if known.array_code else 0.02
+        return Expectation(price, 0.002, call=1e-4, example=2e-6, share=share, sure=True)
     if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
         if taped:  # where the loop records each operation of each example
             steps = 2.0 if known.array_code else 20.0
