@@ -22,6 +22,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.pytree import leaves
 from autobatch.facts.python_functions import PAUSES
+from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded
 
 
 class FunctionCosts:
@@ -38,9 +39,9 @@ class FunctionCosts:
 
 
 WAYS = (LOCKSTEP, FLY, COMPILED)  # of maps and of calls on batches, beside the loop
-_MOST_FUNCTIONS, _MOST_KINDS = 512, 64
+_MOST_KINDS = 64
 _FEW = 63  # numbers: inputs of so many and of fewer are of one kind
-functions: dict[int, FunctionCosts] = {}
+functions: Bounded[int, FunctionCosts] = Bounded(MOST_FUNCTIONS)
 _PRICES = {  # seconds of setting a way up for a function: the first one of a process, and further ones
     LOCKSTEP: (0.06, 0.012),
     FLY: (0.15, 0.03),
@@ -84,8 +85,6 @@ def costs_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Hist
     code = function.__code__ if plain else code_of(function)
     known = functions.get(id(code))
     if known is None:
-        if len(functions) >= _MOST_FUNCTIONS:
-            functions.pop(next(iter(functions)), None)
         known = functions[id(code)] = FunctionCosts(code)
     if known.pauses:
         return None

@@ -77,6 +77,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     >>> map(lambda x, scale: (x * scale).sum(), xs, scale=2.0)
     [np.float64(2.0), np.float64(6.0), np.float64(4.0)]
     """
+    shared = without_marks(shared)
     try:
         function, columns, fixed = _read_map(f, example_sequences)
         settled = settled_map(function, columns, fixed, shared)
@@ -89,6 +90,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """`map`, and statistics of what was launched."""
+    shared = without_marks(shared)
     function, columns, fixed = _read_map(f, example_sequences)
     _warn_of_arrays(columns)
     results, stats = run_map(function, columns, shared, fixed)
@@ -137,6 +139,13 @@ def shared(x: Any) -> Any:
     [np.float64(3.0), np.float64(0.0)]
     """
     return x if type(x) is Shared else Shared(x)
+
+
+def without_marks(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments, of which those that `shared` has marked, and which are shared anyway, as they were."""
+    if Shared not in [type(each) for each in arguments.values()]:
+        return arguments
+    return {name: each.value if type(each) is Shared else each for name, each in arguments.items()}
 
 
 def _warn_of_arrays(sequences: Sequence[Any]) -> None:

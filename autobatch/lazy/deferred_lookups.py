@@ -69,6 +69,19 @@ def row_signature(trace: Any, table: LazyArray) -> Any:
     return trace.shortcuts.get(key)
 
 
+def rows_signature(trace: Any, table: LazyArray, count: int) -> Any:
+    """The signature of the look-up of so many rows of a shared table; None if that is found in another way."""
+    if row_signature(trace, table) is None:
+        return None
+    segment = trace.segment
+    nodes, operands = len(segment.sigs), len(segment.refs)
+    try:
+        return trace.signature_of(lookup_p(table, np.zeros(count, np.int64)))
+    finally:
+        del segment.sigs[nodes:]
+        del segment.refs[operands:]
+
+
 def _recorded(trace: Any, key: Any, call: Callable[[Any, Any], Any], table: LazyArray, ids: Any) -> Any:
     """`call(table, ids)`; the signature that it has is remembered by the key, and recorded at once the next time."""
     segment = trace.segment

@@ -24,6 +24,10 @@ class NoRoom(Exception):  # noqa: N818  (a signal)
     """What an example records does not fit into what is left of the memory budget."""
 
 
+class UnusualLength(Exception):  # noqa: N818  (a signal)
+    """An array of the example is so short, or so long, that the example has to run."""
+
+
 class Bound(Generating, Protocol):
     """A generated function for one map; a generator function if it waits for values."""
 
@@ -92,7 +96,10 @@ class ExampleRecorder:
         if result is MISFIT:
             self._missed()
             return NOT_RECORDED
-        self.count += result is not WAITS and result is not NO_ROOM
+        if result is NOT_RECORDED:
+            self._doubt = True
+        elif result is not WAITS and result is not NO_ROOM:
+            self.count += 1
         return result
 
     def launch(self) -> None:
@@ -178,7 +185,7 @@ class ExampleRecorder:
 
 
 def _recorded(trace: Trace, function: Callable[..., Any], index: int, given: Sequence[Any]) -> Any:
-    """What a function that waits for nothing gives for an example; `MISFIT` if it is not for it."""
+    """What a function that waits for nothing gives for an example; `MISFIT` if it is not for it, or `NOT_RECORDED`."""
     segment = trace.segment
     sigs, refs = segment.sigs, segment.refs
     nodes, operands = len(sigs), len(refs)
@@ -189,6 +196,8 @@ def _recorded(trace: Trace, function: Callable[..., Any], index: int, given: Seq
         del sigs[nodes:]
         del refs[operands:]
         trace.failed = None
+        if type(error) is UnusualLength:
+            return NOT_RECORDED
         return NO_ROOM if nodes and type(error) is NoRoom else MISFIT
     table = trace.table
     trace._room -= sum([table[sig].nbytes for sig in sigs[nodes:] if sig >= 0])

@@ -39,6 +39,7 @@ from autobatch.lazy.buffers import (
     shaped,
     sized_rows,
 )
+from autobatch.lazy.grouping.any_length import AnyLength, SizesByLength
 from autobatch.lazy.grouping.forests import Forest, Graph, forest_p
 from autobatch.lazy.grouping.plans import Plans
 from autobatch.lazy.grouping.ragged import Group, NotTogether, Sizes, refuse, run_ragged, run_steps
@@ -136,6 +137,8 @@ class Signature:
         nbytes: what a call takes of the memory budget.
         family: what `ragged.family_of` found; False as long as nobody asked.
         parts, rests: what `lazy.grouping.forests` keeps of a block that was taken apart.
+        any_length: what there is more to say of calls whose lengths are found at the launch; `avals`, `out` and `block`
+            are then those of one length.
     """
 
     op: Op
@@ -153,6 +156,7 @@ class Signature:
     _text: str = dataclasses.field(init=False, default="")
     parts: dict[Any, Any] = dataclasses.field(init=False, default_factory=dict)
     rests: dict[int, Any] = dataclasses.field(init=False, default_factory=dict)
+    any_length: AnyLength | None = None
 
     def __post_init__(self) -> None:
         avals = self.avals = tuple(self.avals)
@@ -166,7 +170,7 @@ class Signature:
         out = object.__new__(Signature)  # `copy` takes five times as long
         out.op, out.params, out.avals, out.out, out.block = self.op, self.params, self.avals, self.out, self.block
         out.index, out.where, out.errors, out.base = self.index, self.where, self.errors, self.base
-        out.shared, out.nbytes = self.shared, self.nbytes
+        out.shared, out.nbytes, out.any_length = self.shared, self.nbytes, self.any_length
         out.family, out.parts, out.rests, out._text = False, {}, {}, ""
         return out
 
@@ -412,8 +416,12 @@ class Launches:
         group = self._groups[k] if self._groups else None
         if type(sig) is Forest:
             outs = [self._forest(sig)]
+        elif group is not None and group.any_length is not None:
+            outs = self._any_length(group.any_length, calls, stats)
         elif group is not None:
             outs = [self._join(group, calls)] if group.is_join else self._mixed(group, calls, stats)
+        elif sig.any_length is not None:
+            outs = self._any_length(sig, calls, stats)
         elif sig.block is not None:
             outs = self._block(sig.block, sig.avals, calls, stats)
         else:
@@ -530,14 +538,40 @@ class Launches:
         except NotTogether:
             refuse(first.family)
             return self._one_by_one(group, calls, sizes_of)
-        n = len(calls)
         kinds = [first.out] if first.block is None else first.block.outs
-        return [
-            (RaggedRows(out.data, out.sizes) if out.is_ragged else out.data)
-            if type(out) is Batched
-            else _repeated(out, n, aval)
-            for out, aval in zip(outs, kinds, strict=True)
-        ]
+        return _as_buffers(outs, len(calls), kinds)
+
+    def _any_length(self, sig: Any, calls: np.ndarray, stats: Stats) -> list[Any]:
+        """Launch calls whose lengths are those of their operands."""
+        sizes_of = SizesByLength(self._known)
+        operands: list[Any] = []
+        for position, avals in enumerate(sig.any_length.avals):
+            if all(aval is avals[0] for aval in avals):
+                operands.append(self._operand(avals[0], calls, position))
+                continue
+            which, rows, how = self._places(calls, position)
+            sizes_of.meet(avals, self._sizes_of(which, rows), len(calls))
+            sizes = sizes_of(avals)
+            operands.append(Batched(sized_rows(self.buffers, which, rows, how, sizes), sizes))
+        shared = () if sig.block is None else sig.block.shared
+        try:
+            outs = sig.any_length.run(operands, sizes_of, shared, stats.fallbacks)
+        except NotTogether:
+            refuse(sig.family)
+            raise NeedsLoop("calls of any length that have no form together") from None
+        return _as_buffers(outs, len(calls), [sig.out] if sig.block is None else sig.block.outs)
+
+    def _sizes_of(self, which: np.ndarray, rows: np.ndarray) -> list[Size]:
+        """The sizes of rows of buffers."""
+        found: list[np.ndarray] = []
+        for number in np.flatnonzero(np.bincount(which)).tolist():
+            buffer = self.buffers.arrays[number]
+            sizes = buffer.sizes if type(buffer) is RaggedRows else buffer.shape[1:]
+            found = found or [np.empty(len(rows), np.int64) for _ in sizes]
+            mine = which == number
+            for values, size in zip(found, sizes, strict=True):
+                values[mine] = size.values[rows[mine]] if isinstance(size, Lengths) else size
+        return [self._known.setdefault(values.tobytes(), Lengths(values)) for values in found]
 
     def _one_by_one(self, group: Group, calls: np.ndarray, sizes_of: Sizes) -> list[Any]:
         """The results of calls that differ in sizes and have no rule for it, as buffers."""
@@ -561,19 +595,24 @@ class Launches:
         """One operand of a group whose calls may differ in its sizes."""
         if all(token is tokens[0] for token in tokens):
             return self._operand(tokens[0], calls, position)
+        which, rows, how = self._places(calls, position)
+        sizes = sizes_of(tokens)
+        return Batched(sized_rows(self.buffers, which, rows, how, sizes), sizes)
+
+    def _places(self, calls: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """Where an operand of each call is, of whatever size: buffers, rows, and how these follow each other."""
         n = len(calls)
         begin = self._at + position * n
         which, rows = self._which[begin : begin + n], self._rows[begin : begin + n]
         how = self._how[self._first + position]
-        if how == MISSING:
-            found = self._refs, self._offsets, calls, position, self._buffer_of, self._row_of, which, rows
+        found = self._refs, self._offsets, calls, position, self._buffer_of, self._row_of, which, rows
+        if how == MISSING:  # others may have put them into buffers by now
             how = locate(*found)
-            if how == MISSING:
-                refs = self._refs[self._offsets[calls] + position]
-                self._pool_sized(np.unique(refs[self._buffer_of[refs] < 0])[::-1])
-                how = locate(*found)
-        sizes = sizes_of(tokens)
-        return Batched(sized_rows(self.buffers, which, rows, how, sizes), sizes)
+        if (which < 0).any():
+            refs = self._refs[self._offsets[calls] + position]
+            self._pool_sized(np.unique(refs[self._buffer_of[refs] < 0])[::-1])
+            how = locate(*found)
+        return which, rows, how
 
     def _pool_sized(self, places: np.ndarray, aval: Aval | None = None) -> None:
         """Put whole external values that differ in sizes into one buffer; Python numbers as arrays of this kind."""
@@ -651,6 +690,16 @@ class Launches:
             pool = np.array(values, aval.dtype)
         self._buffer_of[places] = self.buffers.append(pool)
         self._row_of[places] = np.arange(len(values))
+
+
+def _as_buffers(outs: Sequence[Any], n: int, avals: Sequence[Aval]) -> list[Any]:
+    """The results of n calls as buffers, where sizes may differ."""
+    return [
+        (RaggedRows(out.data, out.sizes) if out.is_ragged else out.data)
+        if type(out) is Batched
+        else _repeated(out, n, aval)
+        for out, aval in zip(outs, avals, strict=True)
+    ]
 
 
 def _repeated(out: Any, n: int, aval: Aval) -> Any:

@@ -36,6 +36,7 @@ from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.buffers import row_p
 from autobatch.lazy.example_state import Inputs
+from autobatch.lazy.grouping.any_length import AnyLength
 from autobatch.lazy.grouping.plans import Plans
 from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment
 from autobatch.ops.rules.aliasing import unclear_view, write
@@ -206,6 +207,18 @@ class Trace:
         if found is None:
             found = self.interned[key] = sig.copied()
             found.errors, found.index, found.base = errors, len(self.table), sig.base or sig
+            if sig.block is not None:
+                found.block = BlockCall(sig.block.program, sig.block.shared, found.index)
+            self.table.append(found)
+        return found
+
+    def lengthened(self, sig: Signature, any_length: AnyLength) -> Signature:
+        """The signature of calls of any length, given that of one."""
+        key = ("any length", sig.index)
+        found = self.interned.get(key)
+        if found is None:
+            found = self.interned[key] = sig.copied()
+            found.index, found.any_length = len(self.table), any_length
             if sig.block is not None:
                 found.block = BlockCall(sig.block.program, sig.block.shared, found.index)
             self.table.append(found)

@@ -259,7 +259,7 @@ def _heads(program: Program, position: dict[int, int], removed: Collection[int])
 
 
 def _parts(sig: Any, heads: bool, links: bool) -> BlockParts | None:
-    if sig.block is None:
+    if sig.block is None or sig.any_length is not None:
         return None
     key = heads, links
     if key not in sig.parts:
@@ -277,7 +277,7 @@ def taken_apart(used: Sequence[int], table: Sequence[Any]) -> list[tuple[str, di
     Args:
         used: the numbers of the signatures that there are calls of.
     """
-    blocks = [index for index in used if table[index].block is not None]
+    blocks = [index for index in used if table[index].block is not None and table[index].any_length is None]
     links = {index: parts for index in blocks if (parts := _parts(table[index], False, True)) is not None}
     heads = {index: parts for index in blocks if (parts := _parts(table[index], True, False)) is not None}
     if len({id(parts.rest) for parts in heads.values()}) == len(heads):

@@ -93,7 +93,8 @@ def merged(used: Iterable[int], table: list[Any]) -> dict[int, Merged]:
     kinds: dict[Any, list[int]] = {}
     for index in used:
         sig = table[index]
-        if sig.block is not None and not sig.block.program.views and len(sig.avals) <= _MOST_OPERANDS:
+        is_known = sig.block is not None and sig.any_length is None and not sig.block.program.views
+        if is_known and len(sig.avals) <= _MOST_OPERANDS:
             kinds.setdefault(_kind(sig), []).append(index)
     out: dict[int, Merged] = {}
     for numbers in kinds.values():

@@ -80,7 +80,7 @@ def _family_of(sig: Any) -> Any:
     if sig.block is not None:
         what = sig.block.program.skeleton()
     elif is_served(sig.op):
-        what = sig.op, without_sizes(sig.op, sig.params)
+        what = sig.op, without_sizes(sig.op, sig.params), sig.out.ndim
     else:
         what = None
     if what is None:
@@ -182,14 +182,16 @@ class Group:
         sigs: the signatures; inverse: (n,) int64, which of them each call is of.
         text: what reports show.
         is_join: whether each puts its operands below each other, of which one may have more than another.
+        any_length: one of them that serves any length, which then serves all of them; None if there is none.
     """
 
-    __slots__ = ("inverse", "is_join", "sigs", "text")
+    __slots__ = ("any_length", "inverse", "is_join", "sigs", "text")
 
     def __init__(self, sigs: Sequence[Any], inverse: np.ndarray) -> None:
         self.sigs = sigs
         self.inverse = inverse
         self.is_join = _joined_kind(sigs[0]) is not None
+        self.any_length = next((sig for sig in sigs if sig.any_length is not None), None)
         sizes = [sum([aval.nbytes for aval in sig.avals]) for sig in sigs]
         self.text = _common_text(sigs[sizes.index(min(sizes))].text, sigs[sizes.index(max(sizes))].text)
 
@@ -247,13 +249,17 @@ def mixed_groups(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tupl
             continue
         each, inverse = np.unique(part, return_inverse=True)
         several = [table[number] for number in each.tolist()]
-        if _pays(several, end - begin):
-            groups.append(Group(several, inverse))
-            bounds.append(end)
-            continue
-        order[begin:end] = order[begin:end][np.argsort(inverse, kind="stable")]
-        groups += [None] * len(each)
-        bounds += (begin + np.cumsum(np.bincount(inverse))).tolist()
+        if not _pays(several, end - begin):
+            launch_of = np.arange(len(each))
+        else:
+            general = next((sig.any_length for sig in several if sig.any_length is not None), None)
+            launch_of = np.array([0 if general is None or general.covers(sig) else 1 for sig in several])
+        order[begin:end] = order[begin:end][np.argsort(launch_of[inverse], kind="stable")]
+        for k in range(int(launch_of.max()) + 1):
+            own = launch_of[inverse] == k
+            used, of = np.unique(inverse[own], return_inverse=True)
+            groups.append(None if len(used) == 1 else Group([several[at] for at in used.tolist()], of))
+            bounds.append(bounds[-1] + len(of))
     return Schedule(order, np.array(bounds, np.int64), plan.bound), groups
 
 

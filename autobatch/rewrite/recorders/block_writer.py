@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.blocks.inputs import Key
-from autobatch.core.abstract_eval import Aval
+from autobatch.core.abstract_eval import Aval, aval_of
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
+from autobatch.lazy.grouping.any_length import SAMPLES
 from autobatch.rewrite.recorders.line_writer import Dead
 from autobatch.rewrite.recorders.operation_writer import OperationWriter
 from autobatch.rewrite.recorders.recorded_kinds import (
@@ -20,13 +21,15 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     NodeOrNumber,
     NotCovered,
     Parts,
+    RaggedNode,
     RecordedNode,
     RecorderKind,
     Term,
     constants_of,
     is_empty,
 )
-from autobatch.rewrite.recorders.versions import BlockSite, RowSite
+from autobatch.rewrite.recorders.versions import BlockSite, Misfit, RowSite, RowsSite
+from autobatch.syntax.scopes import bound_names
 
 
 class BlockWriter(OperationWriter):
@@ -63,10 +66,8 @@ class BlockWriter(OperationWriter):
             return self.literal(None)
         if call is None:
             return self.literal(None)
-        site, tail_and_refs = call
-        if not tail_and_refs[0]:
-            return self._shared(site)
-        return self._recorded(site, *tail_and_refs)
+        site, (tail, refs), key = call
+        return self._recorded(site, tail, refs, key) if tail else self._shared(site)
 
     def _shared(self, site: BlockSite) -> Term:
         found = self.written.shared_block(site)
@@ -104,6 +105,8 @@ class BlockWriter(OperationWriter):
             index = self._follow(root, steps, args, block.scope)
         kind = value.kind
         if isinstance(kind, Const) and type(kind.value) is LazyArray:
+            if is_ids(index.seen):
+                return self._whole(self.rows(kind, index))
             aval = kind.value.aval
             fits = index.kind is PLAIN or (isinstance(index.kind, Const) and type(index.kind.value) in (int, np.int64))
             if not fits or not aval.shared or aval.ndim != 2:
@@ -126,7 +129,7 @@ class BlockWriter(OperationWriter):
         return "built", kind, value
 
     def _call_of(self, block: Block, inputs: Sequence[tuple[str, Any, Any]]) -> Any:
-        """The site of a call, the source of its operands, and that of its key; None where the block is none."""
+        """The site of a call, the source of its signature and operands, and a key; None where the block is none."""
         met = self._met(block, inputs)
         tried: list[tuple[list[Any], list[Any], Any]] = []
         for entry, outs in met:
@@ -134,13 +137,16 @@ class BlockWriter(OperationWriter):
                 found = [_spec(how, kind, slot) for (how, kind, _), slot in zip(inputs, entry, strict=True)]
             except NotCovered:
                 continue
+            ragged = self._of_any_length(block, inputs, found, entry)
+            if ragged is not None:
+                tried.append((ragged, [each for _, several in found for each in several], None))
             tried.append(([spec for spec, _ in found], [each for _, several in found for each in several], outs))
         for specs, samples, outs in tried:
             for key in _samples(samples):
-                site = BlockSite(block, specs)
                 try:
+                    site = BlockSite(block, specs)
                     called = site.called(self.written.trace, self.written.constants.values, key)
-                except (LookupError, TypeError, ValueError):
+                except (LookupError, TypeError, ValueError, NotCovered):
                     continue
                 if called is None:
                     continue
@@ -150,9 +156,39 @@ class BlockWriter(OperationWriter):
                     continue
                 site.kinds, site.outs = called[1], tuple(call.outs)
                 if called[0].shared:
-                    return site, ("", [])
-                return site, self._operands(site, inputs)
+                    return site, ("", []), key
+                try:
+                    site.lengthened(called[0], self.written.trace, self.written.constants.values, key)
+                except Misfit:
+                    continue
+                return site, self._operands(site, inputs), key
         return None
+
+    def _of_any_length(self, block: Block, inputs: Any, found: Any, entry: Any) -> list[Any] | None:
+        """How the slots are given where arrays of examples' own have been of several shapes; None if none has."""
+        specs = [spec for spec, _ in found]
+        for at, ((how, _, value), slot) in enumerate(zip(inputs, entry, strict=True)):
+            if how != "plain" or slot is None or slot[0] != "array" or specs[at][0] != "built":
+                continue
+            aval = slot[1]
+            shapes = {
+                each[at][1].shape for each in block.met if each[at][0] == "array" and _is_alike(each[at][1], aval)
+            }
+            varying = [axis for axis in range(aval.ndim) if len({shape[axis] for shape in shapes}) > 1]
+            if not varying or aval.non_c_order:
+                continue
+            try:
+                sources = {axis: self._source(value, axis) for axis in varying}
+            except NotCovered:
+                return None
+            samples = [
+                aval_of(
+                    tuple([SAMPLES[sources[i]][k] if i in sources else n for i, n in enumerate(aval.shape)]), aval.dtype
+                )
+                for k in range(len(SAMPLES[0]))
+            ]
+            specs[at] = ("built", RaggedNode(tuple(samples)), "any_length")
+        return specs if any(len(spec) > 2 and spec[2] == "any_length" for spec in specs) else None
 
     def _met(self, block: Block, inputs: Sequence[tuple[str, Any, Any]]) -> list[tuple[Any, Any]]:
         """What the inputs have been in calls like this one, and what its outputs were; the latest first.
@@ -216,7 +252,8 @@ class BlockWriter(OperationWriter):
                     outside.append(value.text)
                     refs.append("")
             elif how == "plain":
-                of = self.written.named(self.written.constants.literal(spec[1].aval))
+                what = spec[1].samples if spec[2] == "any_length" else spec[1].aval
+                of = self.written.named(self.written.constants.literal(what))
                 name = self.fresh()
                 self.emit(f"{name} = _ab_{spec[2]}({value.text}, {of})")
                 refs.append(name)
@@ -262,7 +299,41 @@ class BlockWriter(OperationWriter):
         elif not (isinstance(value.kind, Const) and 0 <= value.kind.value < height):
             raise NotCovered("an id out of range")
 
-    def _recorded(self, site: BlockSite | RowSite, tail: str, refs: Sequence[str]) -> Term:
+    def _source(self, value: Term, axis: int) -> int:
+        """The number of what a length comes from: a dimension of an example's own array.
+
+        Raises:
+            NotCovered: there are too many.
+        """
+        name, sources = value.text, self.written.lengths
+        is_argument = name in self.version.given and name not in bound_names(self.version.tree.body)
+        key = self.version.name, name if is_argument else object(), axis
+        if self.written.is_waiting:
+            raise NotCovered("arrays of any length, and a value that is waited for")
+        if key not in sources and len(sources) == len(SAMPLES):
+            raise NotCovered("arrays of any length, of many sources")
+        return sources.setdefault(key, len(sources))
+
+    def rows(self, table: Const, index: Term) -> Term:
+        """Rows of a shared table, by an array of any number of ids that only the example knows."""
+        if table.value.aval.ndim != 2:
+            raise NotCovered("rows by any number of ids")
+        index = self.kept(index)
+        source = self._source(index, 0)
+        try:
+            site = RowsSite(table.number, source, self.written.trace, self.written.constants.values)
+        except Misfit:
+            raise NotCovered("rows by any number of ids") from None
+        self.written.operands[table.number] = table.value.aval.key
+        name = self.fresh()
+        self.emit(f"{name} = _ab_ids({index.text}, {table.value.aval.shape[0]})")
+        tail = f"_ab_t{len(self.written.sites)}"
+        self.written.sites.append((site, False))
+        return self._recorded(site, tail, [f"_ab_d{table.number}", name])
+
+    def _recorded(
+        self, site: BlockSite | RowSite | RowsSite, tail: str, refs: Sequence[str], key: Sequence[Any] = ()
+    ) -> Term:
         self.counter += 1
         node = f"_ab_n{self.counter}"
         if len(refs) == 1 and "," not in refs[0] and not refs[0].startswith("*"):
@@ -274,10 +345,20 @@ class BlockWriter(OperationWriter):
         self.emit(f"{node} = _ab_len(_ab_sigs)")
         self.emit(f"_ab_add_sigs({tail})")
         self.emit(f"if {node} > _ab_most: raise _ab_full")
-        outs = [Term(RecordedNode(aval), f"({node} + {i})" if i else node) for i, aval in enumerate(site.outs)]
+        outs = [Term(kind, f"({node} + {i})" if i else node) for i, kind in enumerate(site.out_kinds(key))]
         if len(outs) == 1:
             return outs[0]
         return Term(Parts(tuple(each.kind for each in outs)), "", outs)
+
+
+def is_ids(seen: Any) -> bool:
+    """Whether this, which an example had as an index, is an array of ids."""
+    return type(seen) is np.ndarray and seen.ndim == 1 and seen.dtype.kind in "iu"
+
+
+def _is_alike(a: Aval, b: Aval) -> bool:
+    """Whether arrays differ in sizes at most."""
+    return (a.ndim, a.dtype, a.shared, a.non_c_order) == (b.ndim, b.dtype, b.shared, b.non_c_order)
 
 
 def _is_met(kind: RecorderKind, slot: tuple[str, Any]) -> bool:
@@ -340,9 +421,9 @@ def _lengths(kind: RecorderKind, text: str) -> list[str]:
 
 def _flat(kind: RecorderKind, text: str) -> str:
     """The source of the nodes in a value, as elements of a tuple."""
-    if isinstance(kind, RecordedNode):
+    if isinstance(kind, RecordedNode | RaggedNode):
         return text
-    if isinstance(kind, Listed) and isinstance(kind.item, RecordedNode):
+    if isinstance(kind, Listed) and isinstance(kind.item, RecordedNode | RaggedNode):
         return f"*{text}"
     if isinstance(kind, Listed):
         return f"*[_ab_r for _ab_e in {text} for _ab_r in ({_flat(kind.item, '_ab_e')},)]"

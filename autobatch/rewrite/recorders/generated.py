@@ -21,7 +21,8 @@ from autobatch.core.recorded import is_recorded
 from autobatch.facts.types import COMPARISON_METHODS, SCALARS, SILENT_ATTRIBUTES, is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
-from autobatch.lazy.example_recorder import NoRoom
+from autobatch.lazy.example_recorder import NoRoom, UnusualLength
+from autobatch.lazy.grouping.any_length import LONGEST, SHORTEST
 from autobatch.lazy.trace import Trace
 from autobatch.rewrite.block_forms import block_tree
 from autobatch.rewrite.recorders.constants import FUNCTION, TRACE, Changed, Constants
@@ -35,18 +36,20 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     NodeOrNumber,
     NotCovered,
     Parts,
+    RaggedNode,
     RecordedNode,
     RecorderKind,
     without_values,
 )
 from autobatch.rewrite.recorders.statement_writer import write_version
-from autobatch.rewrite.recorders.versions import BlockSite, Definition, Misfit, RowSite, Wait, Written
+from autobatch.rewrite.recorders.versions import BlockSite, Definition, Misfit, RowSite, RowsSite, Wait, Written
+from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded
 from autobatch.syntax.source import PARSING
 
 _MOST_FORMS = 8  # of one function
 _MOST_FAILURES = 6  # times that a function is read in vain
 _MOST_WALKED = 4096  # objects of an example that are looked at for their classes
-_LIMIT = 512
+_largest = np.maximum.reduce
 _KEYS = frozenset((int, str, np.int64))
 _VIEWS: tuple[Any, ...] = (range, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
 _BUILTIN = frozenset((*SCALARS, *_VIEWS, list, tuple, dict, np.int64, np.int32, np.float64, np.float32, np.bool_))
@@ -57,7 +60,7 @@ _HARMLESS = SILENT_ATTRIBUTES | {
     "__reduce__", "__copy__", "__deepcopy__", "__call__",
 }  # fmt: skip
 
-_found: dict[tuple[int, int], "FunctionRecorders"] = {}
+_found: Bounded[tuple[int, int], "FunctionRecorders"] = Bounded(MOST_FUNCTIONS)
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
 
@@ -74,8 +77,6 @@ def recorders_of(function: Any, shared: dict[str, Any], arguments_of: Arguments 
     key = id(of.__code__), id(of.__globals__)
     found = _found.get(key)
     if found is None:
-        if len(_found) >= _LIMIT:
-            _found.clear()
         found = _found[key] = FunctionRecorders(of.__code__, of.__globals__)
     return None if found.failures >= _MOST_FAILURES else MapRecorders(found, function, of, shared, arguments_of)
 
@@ -211,7 +212,7 @@ class _GeneratedForm:
     constants: Constants
     used: list[int]
     operands: dict[int, Aval]
-    sites: list[tuple[BlockSite | RowSite, bool]]
+    sites: list[tuple[BlockSite | RowSite | RowsSite, bool]]
     recipes: list[Any]
     waits: list[Wait]
     attributes: list[str]
@@ -273,7 +274,10 @@ def _form_of(
     root = written.version(
         Definition(tree, own_blocks, function.__globals__, function), {name: kinds[name] for name in every}
     )
+    root.seen = {name: columns[at][index] for name, at in own.items()}
     written.settle(write_version)
+    if written.waits and written.lengths:
+        raise NotCovered("arrays of any length, and a value that is waited for")
     if root.result is NOTHING:
         raise NotCovered("a function that gives nothing as far as is known")
     _check_result(root.result)
@@ -328,6 +332,7 @@ def _form_of(
 _RUNTIME = (
     "_ab_type", "_ab_len", "_ab_int", "_ab_tuple", "_ab_misfit", "_ab_full", "_ab_suited", "_ab_check", "_ab_index",
     "_ab_keys", "_ab_scalars", "_ab_containers", "_ab_shown", "_ab_array", "_ab_constant", "_ab_own", "_ab_box",
+    "_ab_ids", "_ab_any_length",
     "_ab_finish", "_ab_most", "_ab_sigs", "_ab_rows", "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs", "_ab_add_source",
     "_ab_add_sources", "_ab_add_row", "_ab_add_rows",
 )  # fmt: skip
@@ -458,6 +463,8 @@ class _BoundForm:
             self._constant,
             self._own,
             self._box,
+            self._ids,
+            self._any_length,
             self.finished,
             self._most(),
             segment.sigs,
@@ -533,6 +540,35 @@ class _BoundForm:
         self._seen.append(value)
         return ref
 
+    def _ids(self, value: Any, height: int) -> int:
+        """The reference of some ids, each of which names a row of a table of this height."""
+        if type(value) is not np.ndarray or value.ndim != 1 or value.dtype.kind not in "iu":
+            raise Misfit
+        if not SHORTEST <= len(value) <= LONGEST:
+            raise UnusualLength
+        ids = value.astype(np.int64)  # which stays as it is
+        if _largest(ids.view(np.uint64)) >= height:  # as that a number below 0 is a large one
+            raise Misfit
+        return self._trace.segment.external(ids, -1)
+
+    def _any_length(self, value: Any, samples: tuple[Aval, ...]) -> int:
+        """The reference of an example's own array of any length, as `_array`."""
+        ref = self._entered.get(id(value))
+        if ref is None or self._trace.segment.sources[~ref] is not value:
+            if type(value) is not np.ndarray or not is_recorded(value):
+                raise Misfit
+            aval, first, other = known_aval(value), samples[0], samples[1]
+            if aval.dtype is not first.dtype or aval.ndim != first.ndim or aval.non_c_order is not first.non_c_order:
+                raise Misfit
+            for size, a, b in zip(aval.shape, first.shape, other.shape, strict=True):
+                if a == b and size != a:
+                    raise Misfit
+                if a != b and not SHORTEST <= size <= LONGEST:
+                    raise UnusualLength
+            ref = self._entered[id(value)] = self._trace.segment.external(value, -1)
+        self._seen.append(value)
+        return ref
+
     def _own(self, value: Any) -> Any:
         """What an example holds, as an operand of an operation that is no block: its arrays as examples see them."""
         if type(value) is np.ndarray and is_recorded(value):
@@ -570,11 +606,14 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
         if type(value) is tuple:
             return _finished(PLAIN, value[0], trace, made)
         kind = kind.node
-    if isinstance(kind, RecordedNode):
+    if isinstance(kind, RecordedNode | RaggedNode):
         if value < 0:  # an array that is no result of anything
             raise Misfit
         if value not in made:
-            made[value] = LazyArray(trace, kind.aval, trace.segment, value)
+            aval = (
+                kind.aval if isinstance(kind, RecordedNode) else kind.samples[0]
+            )  # nobody asks before its value is there
+            made[value] = LazyArray(trace, aval, trace.segment, value)
         return made[value]
     if isinstance(kind, Parts):
         key: Any = ("object", id(value), kind.make)
@@ -611,7 +650,7 @@ def _is_one(a: Any, b: Any) -> bool:
 class _Tails(dict[Any, Any]):
     """What calls of a block append, by the part of them that only a call knows."""
 
-    def __init__(self, site: BlockSite | RowSite, trace: Trace, values: Sequence[Any]) -> None:
+    def __init__(self, site: BlockSite | RowSite | RowsSite, trace: Trace, values: Sequence[Any]) -> None:
         super().__init__()
         self._site, self._trace, self._values = site, trace, values
         self._single = sum(_keys_of(spec) for spec in site.specs) == 1

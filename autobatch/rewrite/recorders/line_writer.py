@@ -81,7 +81,7 @@ class LineWriter:
             return value
         name = self.fresh()
         self.emit(f"{name} = {self.text(value)}")
-        return Term(value.kind, name)
+        return Term(value.kind, name, seen=value.seen)
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[list[str]]:

@@ -20,6 +20,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Term,
     built,
     constants_of,
+    has_any_length,
     is_empty,
 )
 from autobatch.rewrite.recorders.versions import Misfit, Recipe
@@ -61,6 +62,8 @@ class OperationWriter(LineWriter):
             raise NotCovered("an operation on numbers of the example's alone")
         if any(is_empty(each.kind) for each in values):
             raise Dead
+        if any(has_any_length(each.kind) for each in values):
+            raise NotCovered("an operation on arrays of any length that is no part of a block")
         constant = constants_of(values)
         if constant is not None:
             if any(type(each.value) is LazyArray for each in constant):

@@ -46,6 +46,13 @@ class RecordedNode(RecorderKind):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RaggedNode(RecorderKind):
+    """A recorded array of any length: the number of its node. What it would be at each of a few lengths."""
+
+    samples: tuple[Aval, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Const(RecorderKind):
     """The same for all examples: nothing, since it is known; but a scalar is a literal where it stands."""
 
@@ -164,12 +171,14 @@ class Term:
     Attributes:
         text: its source; parts: of a tuple that was not made, its parts.
         simple: a plain one is a number or text, whatever the example.
+        seen: what a plain one was in an example, where that is known.
     """
 
     kind: RecorderKind
     text: str
     parts: "Sequence[Term] | None" = None
     simple: bool = False
+    seen: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 
 def without_values(kind: RecorderKind) -> RecorderKind:
@@ -248,11 +257,11 @@ def _shown(kind: RecorderKind) -> str:
     return f"the constant {kind.value!r}" if isinstance(kind, Const) else repr(kind)
 
 
-def built(kind: RecorderKind, trace: Any, values: Sequence[Any], lengths: Iterator[int]) -> Any:
+def built(kind: RecorderKind, trace: Any, values: Sequence[Any], lengths: Iterator[int], sample: int = 0) -> Any:
     """A value of this kind as Python has it, with recorded arrays in it that stand for any.
 
     Args:
-        values: of the constants; lengths: of the lists in it.
+        values: of the constants; lengths: of the lists in it; sample: which of the lengths of what is of any length.
 
     Raises:
         NotCovered: it is not known that well.
@@ -261,9 +270,25 @@ def built(kind: RecorderKind, trace: Any, values: Sequence[Any], lengths: Iterat
         return values[kind.number]
     if isinstance(kind, RecordedNode):
         return LazyArray(trace, kind.aval, trace.segment, 0)
+    if isinstance(kind, RaggedNode):
+        return LazyArray(trace, kind.samples[sample], trace.segment, 0)
     if isinstance(kind, Parts):
-        parts = [built(part, trace, values, lengths) for part in kind.parts]
+        parts = [built(part, trace, values, lengths, sample) for part in kind.parts]
         return tuple(parts) if kind.make is None else kind.make(**dict(zip(kind.names, parts, strict=True)))
     if type(kind) is Listed:
-        return [built(kind.item, trace, values, lengths) for _ in range(next(lengths))]
+        return [built(kind.item, trace, values, lengths, sample) for _ in range(next(lengths))]
     raise NotCovered(f"an operation on {kind!r}")
+
+
+def has_any_length(kind: RecorderKind) -> bool:
+    """Whether there are arrays of any length in a value."""
+    if isinstance(kind, Parts):
+        return any(map(has_any_length, kind.parts))
+    return isinstance(kind, RaggedNode) or (isinstance(kind, Listed | Items) and has_any_length(kind.item))
+
+
+def kind_at_samples(avals: Sequence[Aval]) -> RecorderKind:
+    """The kind of a recorded array, given what it is at each of a few lengths."""
+    if all(aval is avals[0] for aval in avals):
+        return RecordedNode(avals[0])
+    return RaggedNode(tuple(avals))

@@ -56,7 +56,7 @@ class StatementWriter(ExpressionWriter):
         self.emit(f"def {version.name}({', '.join(version.given)}):")
         self.depth += 1
         for name, kind in version.env.items():
-            self.env.names[name] = Term(kind, name)
+            self.env.names[name] = Term(kind, name, seen=version.seen.get(name))
             if isinstance(kind, Const) and kind.is_scalar and name in version.local:
                 self.emit(f"{name} = {self.text(self.env.names[name])}")
         if version.waits:

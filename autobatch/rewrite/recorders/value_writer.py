@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.deferred_lookups import row_signature
-from autobatch.rewrite.recorders.block_writer import BlockWriter
+from autobatch.rewrite.recorders.block_writer import BlockWriter, is_ids
 from autobatch.rewrite.recorders.line_writer import Dead, is_temporary
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
@@ -36,6 +37,16 @@ def _is_lasting(value: Term) -> bool:
     return isinstance(value.kind, Const) or (
         value.parts is None and value.text.startswith(("_ab_k", "_ab_n", "(_ab_n"))
     )
+
+
+def _item_seen(seen: Any, at: RecorderKind) -> Any:
+    """What an item by a constant was in an example, where that is known."""
+    if type(seen) not in (dict, list, tuple) or not isinstance(at, Const):
+        return None
+    try:
+        return seen[at.value]
+    except (LookupError, TypeError):
+        return None
 
 
 class ValueWriter(BlockWriter):
@@ -83,7 +94,7 @@ class ValueWriter(BlockWriter):
             else:
                 if not isinstance(value.kind, Const) or value.kind.is_scalar:
                     self.emit(f"{name} = {self.text(value)}")
-                self.env.names[name] = Term(value.kind, name)
+                self.env.names[name] = Term(value.kind, name, seen=value.seen)
             return
         if isinstance(target, ast.Subscript):
             self._store_item(target, value)
@@ -257,7 +268,8 @@ class ValueWriter(BlockWriter):
         if kind is PLAIN:
             base = self.check(base)
             self.written.attributes.add(name)
-            return Term(PLAIN, f"{base.text}.{name}")
+            seen = getattr(base.seen, name, None) if is_stored(type(base.seen), name) else None
+            return Term(PLAIN, f"{base.text}.{name}", seen=seen)
         raise NotCovered(f".{name} of {kind!r}")
 
     def part(self, base: Term, at: int) -> Term:
@@ -313,6 +325,8 @@ class ValueWriter(BlockWriter):
         if isinstance(kind, RecordedNode):
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
         if isinstance(kind, Const) and type(kind.value) is LazyArray and at is PLAIN:
+            if is_ids(index.seen):
+                return self.rows(kind, index)
             row = row_signature(self.written.trace, kind.value)
             if row is not None:
                 return self.row(kind, index, row.out)
@@ -330,7 +344,7 @@ class ValueWriter(BlockWriter):
                     raise NotCovered("one of several shared values")
                 base = Term(kind, self.written.named(kind.number))
             base, index = self.check(base), self.check(index)
-            return Term(PLAIN, f"{base.text}[{self.text(index)}]")
+            return Term(PLAIN, f"{base.text}[{self.text(index)}]", seen=_item_seen(base.seen, at))
         if isinstance(kind, Const) and type(kind.value) is np.ndarray and at is PLAIN:  # a row of an array
             index = self.kept(self.check(index))
             self.emit(f"if _ab_type({index.text}) not in _ab_keys: raise _ab_misfit")

@@ -6,13 +6,16 @@ what it gives where it ends.
 
 import ast
 import dataclasses
+import dis
+import math
 from collections.abc import Callable, Sequence
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from autobatch.core.abstract_eval import Aval
 from autobatch.lazy.block_nodes import Block, Row
-from autobatch.lazy.deferred_lookups import row_signature
+from autobatch.lazy.deferred_lookups import row_signature, rows_signature
+from autobatch.lazy.grouping.any_length import SAMPLES, AnyLength, of_any_length
 from autobatch.lazy.launching import Signature
 from autobatch.rewrite.recorders.constants import Changed, Constants
 from autobatch.rewrite.recorders.recorded_kinds import (
@@ -21,10 +24,14 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Closure,
     Const,
     NotCovered,
+    RaggedNode,
+    RecordedNode,
     RecorderKind,
     Term,
     built,
+    has_any_length,
     join,
+    kind_at_samples,
     without_values,
 )
 from autobatch.syntax.scopes import bound_names, captured, parameters
@@ -46,22 +53,30 @@ class BlockSite:
             ("row", number of the table), ("number", a type), ("static", a type) and ("item", number of the container)
             by the next part of a call's key.
         kinds: what the slots are, as the block says.
-        outs: the `Aval` of each output.
+        outs: the `Aval` of each output, where there are several lengths at the first of them.
+        any_length: for calls of any length what their signatures say, by the key; None for other calls.
     """
 
-    __slots__ = ("block", "kinds", "outs", "specs")
+    __slots__ = ("any_length", "block", "kinds", "outs", "specs")
 
     def __init__(self, block: Block, specs: Sequence[tuple[Any, ...]]) -> None:
         self.block = block
         self.specs = tuple(specs)
         self.kinds: tuple[str, ...] = ()
         self.outs: tuple[Aval, ...] = ()
+        is_ragged = any(how == "built" and has_any_length(what[0]) for how, *what in self.specs)
+        self.any_length: dict[Any, AnyLength] | None = {} if is_ragged else None
+        if is_ragged and not follows_lengths(block):
+            raise NotCovered("a block that computes with sizes")
 
-    def called(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> tuple[Signature, tuple[str, ...]] | None:
+    def called(
+        self, trace: Any, values: Sequence[Any], key: Sequence[Any], sample: int = 0
+    ) -> tuple[Signature, tuple[str, ...]] | None:
         """The signature of a call and the kinds of the slots; None if the block is none with these.
 
         Args:
             values: of the constants; key: what only a call knows: numbers that decide about shapes, lengths of lists.
+            sample: which of the lengths of what is of any length.
         """
         parts = iter(key)
         given: list[Any] = []
@@ -69,7 +84,7 @@ class BlockSite:
             if how == "const":
                 given.append(values[what[0]])
             elif how == "built":
-                given.append(built(what[0], trace, values, parts))
+                given.append(built(what[0], trace, values, parts, sample))
             elif how == "row":
                 given.append(Row(values[what[0]], 0))
             elif how == "number":
@@ -98,7 +113,106 @@ class BlockSite:
         outs = found[0].block.outs
         if len(outs) != len(self.outs) or any(a is not b for a, b in zip(outs, self.outs, strict=True)):
             raise Misfit
-        return found[0]
+        return self.lengthened(found[0], trace, values, key)
+
+    def lengthened(self, sig: Signature, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
+        """The signature of calls like this one, of any length where the inputs are.
+
+        Raises:
+            Misfit: there is none.
+        """
+        if self.any_length is None:
+            return sig
+        key = tuple(key)
+        if key not in self.any_length:
+
+            def of_sample(sample: int) -> Signature:
+                found = self.called(trace, values, key, sample)
+                if found is None or found[1] != self.kinds:
+                    raise Misfit
+                return found[0]
+
+            made = made_of_any_length(of_sample)
+            if any(each.outs != made.outs for each in self.any_length.values()):
+                raise Misfit
+            self.any_length[key] = made
+        return trace.lengthened(sig, self.any_length[key])
+
+    def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
+        """The kinds of its outputs."""
+        if self.any_length is None:
+            return [RecordedNode(aval) for aval in self.outs]
+        return [kind_at_samples(avals) for avals in self.any_length[tuple(key)].outs]
+
+
+def follows_lengths(block: Block) -> bool:
+    """Whether what a block computes of sizes is sums and multiples of them, as far as its code says."""
+    codes = [block.body.__code__, *[guard.value for guard in block.guards if type(guard.value) is CodeType]]
+    codes += [each for code in codes for each in code.co_consts if type(each) is CodeType]
+    names = {name for code in codes for name in code.co_names}
+    if names.isdisjoint(_SIZES):
+        return True
+    return names.isdisjoint(_OF_NUMBERS) and not any(
+        each.opname == "COMPARE_OP" or each.argrepr.rstrip("=") in _NOT_LINEAR
+        for code in codes
+        for each in dis.get_instructions(code)
+    )
+
+
+_SIZES = frozenset(("shape", "size", "len", "nbytes"))
+_OF_NUMBERS = frozenset((*dir(math), "math", "abs"))
+_NOT_LINEAR = frozenset(("//", "%", "**", "&", "|", "^", "<<", ">>"))
+
+
+def made_of_any_length(of_sample: Callable[[int], Signature]) -> AnyLength:
+    """What the signature says of calls of any length, given those of the samples.
+
+    Raises:
+        Misfit: there is none.
+    """
+    try:
+        return of_any_length(of_sample)
+    except Exception as error:  # whatever it is: such examples run as Python
+        raise Misfit from error
+
+
+class RowsSite:
+    """The look-up of any number of rows of a shared table.
+
+    Args:
+        table: the number of the table among the constants; source: where the number of ids comes from.
+
+    Attributes:
+        outs: the `Aval` of the rows, at each sample.
+    """
+
+    __slots__ = ("_any_length", "_first", "outs", "specs", "table")
+
+    def __init__(self, table: int, source: int, trace: Any, values: Sequence[Any]) -> None:
+        self.table = table
+        self.specs: tuple[tuple[Any, ...], ...] = ()
+        self._first = SAMPLES[source][0]
+
+        def of_sample(sample: int) -> Signature:
+            return rows_signature(trace, values[table], SAMPLES[source][sample])
+
+        self._any_length = made_of_any_length(of_sample)
+        self.outs = self._any_length.outs[0]
+
+    def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
+        """The signature of such a look-up.
+
+        Raises:
+            Misfit: there is none.
+        """
+        found = rows_signature(trace, values[self.table], self._first)
+        if found is None or found.out is not self.outs[0]:
+            raise Misfit
+        return trace.lengthened(trace.in_force(found), self._any_length)
+
+    def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
+        """The kind of the rows."""
+        return [RaggedNode(self.outs)]
 
 
 class RowSite:
@@ -125,6 +239,10 @@ class RowSite:
         if found is None or found.out is not self.outs[0]:
             raise Misfit
         return trace.in_force(found)
+
+    def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
+        """The kind of the row."""
+        return [RecordedNode(self.outs[0])]
 
 
 class Wait(NamedTuple):
@@ -180,6 +298,7 @@ class Version:
             that are passed.
         local: its own names; captured: those that closures read.
         result: what it gives, as far as is known; lines: its source.
+        seen: what arguments were in an example, where that is known.
         waits: it needs a value on its way, or calls what does: it is a generator.
     """
 
@@ -200,6 +319,7 @@ class Version:
         self.captured = captured(tree) & self.local
         self.result: RecorderKind = NOTHING
         self.lines: list[str] = []
+        self.seen: dict[str, Any] = {}
         self.lists: dict[Any, Any] = {}  # kinds of the lists that it makes, by place
 
 
@@ -213,6 +333,7 @@ class Written:
     Attributes:
         attributes: names of attributes that are read of examples' objects.
         sites, recipes, waits: calls of blocks and of other operations, and places where values are needed.
+        lengths: what lengths come from, of arrays of any length: (version, name, dimension), and its number.
         used: the numbers of constants that its text names; operands: the kinds of those that are operands themselves,
             by their numbers.
     """
@@ -223,8 +344,9 @@ class Written:
         self.classes = classes
         self.attributes: set[str] = set()
         self.changed = False
+        self.lengths: dict[Any, int] = {}
         self.versions: dict[Any, Version] = {}
-        self.sites: list[tuple[BlockSite | RowSite, bool]] = []
+        self.sites: list[tuple[BlockSite | RowSite | RowsSite, bool]] = []
         self.recipes: list[Recipe] = []
         self.waits: list[Wait] = []
         self.used: set[int] = set()
@@ -265,7 +387,7 @@ class Written:
         for _ in range(_ROUNDS):
             self.changed = False
             self.sites, self.recipes, self.waits = [], [], []
-            self.used, self.operands = set(), {}
+            self.used, self.operands, self.lengths = set(), {}, {}
             done = 0
             while done < len(self.versions):
                 write(self, list(self.versions.values())[done])
@@ -273,6 +395,11 @@ class Written:
             if not self.changed:
                 return
         raise NotCovered("a recursion whose values do not settle")
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some version waits for values, as far as is known."""
+        return any(version.waits for version in self.versions.values())
 
     def wait(self, version: Version, line: int, exact: bool) -> int:
         """The number of a place where a version needs a value."""

@@ -1,0 +1,237 @@
+"""Calls whose operands are of any length: one signature for all of them, made from calls of a few lengths.
+
+A program is traced at some `SAMPLES` of the lengths that it depends on. What of it differs between them follows from
+the lengths: `n` itself, a multiple of it with something added, or a sum of two. At the launch the lengths are those of
+the operands, and the calls run on the rules for ragged data, as calls do that differ in sizes (`ragged`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.blocks.program import Program
+from autobatch.core.abstract_eval import WEAK, Aval, freeze
+from autobatch.core.batched import Batched, Lengths, Size
+from autobatch.errors import ShapeError
+from autobatch.lazy.buffers import ragged_rows
+from autobatch.lazy.grouping.ragged import NotTogether, Sizes, run_ragged, run_steps
+
+SHORTEST, LONGEST = 2, 2048  # lengths that are recorded so: NumPy broadcasts one, and warns of none
+SAMPLES = (
+    (68, LONGEST + 1, SHORTEST, 131), (74, LONGEST + 10, 3, 140), (91, LONGEST + 3, 4, 158), (83, LONGEST + 18, 7, 122)
+)  # fmt: skip
+"""Lengths that a program is tried with, of one source of lengths after the other: even and odd, the shortest and the
+longest, and no two sources whose difference is the same throughout."""
+Column = tuple[int, ...]
+
+
+class AnyLength:
+    """What a signature says of calls that one signature serves whatever the lengths of their operands.
+
+    Attributes:
+        avals: for each operand its `Aval` at each sample; outs: for each output likewise.
+    """
+
+    __slots__ = ("_covered", "_op", "_params", "_programs", "avals", "outs")
+
+    def __init__(self, sigs: Sequence[Any]) -> None:
+        first = sigs[0]
+        self.avals = tuple(zip(*[sig.avals for sig in sigs], strict=True))
+        if first.block is None:
+            self._programs: list[Program] = []
+            self.outs: tuple[tuple[Aval, ...], ...] = (tuple([sig.out for sig in sigs]),)
+        else:
+            self._programs = [sig.block.program for sig in sigs]
+            self.outs = tuple(zip(*[sig.block.outs for sig in sigs], strict=True))
+            if any(sig.block.views for sig in sigs):  # writes through them are followed by exact shapes
+                raise NotTogether
+            skeleton = self._programs[0].skeleton()
+            if skeleton is None or any(each.skeleton() is not skeleton for each in self._programs):
+                raise NotTogether
+        self._covered: dict[Any, bool] = {}
+        self._op, self._params = first.op, [sig.params for sig in sigs]
+
+    def run(
+        self, operands: Sequence[Any], sizes_of: "SizesByLength", shared: Sequence[Any], fallbacks: Counter[str]
+    ) -> list[Any]:
+        """The results of a group of calls, one for each output: `Batched`, or one value for all.
+
+        Args:
+            operands: those of each call's own; shared: for each input of a block what all examples share, else None.
+
+        Raises:
+            NotTogether: some op has no rule for such operands.
+        """
+        if not self._programs:
+            return [run_ragged(self._op, operands, self._params, self.outs[0], sizes_of)]
+        given = iter(operands)
+        inputs = [next(given) if value is None else value for value in shared]
+        return run_steps(self._programs, inputs, sizes_of, fallbacks)
+
+    def covers(self, sig: Any) -> bool:
+        """Whether calls of a signature of the same family are calls like these, which serve them, too."""
+        if sig.any_length is not None:
+            return True
+        key = (None if sig.block is None else sig.block.program, *sig.avals)
+        if key not in self._covered:
+            if len(self._covered) > LONGEST:
+                self._covered.clear()
+            try:
+                self._covered[key] = self._is_one(sig)
+            except (NotTogether, ShapeError):
+                self._covered[key] = False
+        return self._covered[key]
+
+    def _is_one(self, sig: Any) -> bool:
+        sizes_of = SizesByLength({})
+        for avals, aval in zip(self.avals, sig.avals, strict=True):
+            sizes_of.meet(avals, aval.shape, 1)
+        if sig.block is None:
+            return sizes_of.are(self.outs[0], sig.out)
+        program = sig.block.program
+        slots = zip(*[each.avals for each in self._programs], strict=True)
+        if not all(map(sizes_of.are, slots, program.avals)):
+            return False
+        columns = zip(*[each.constants for each in self._programs], strict=True)
+        for constant, values in zip(program.constants, columns, strict=True):
+            found = sizes_of.constant(values)
+            if type(found) is Batched:
+                found = found.data[0].item()
+            is_same = (
+                freeze(found) == freeze(constant) if type(found) in WEAK else found.tobytes() == constant.tobytes()
+            )
+            if not is_same:
+                return False
+        return True
+
+    def try_out(self, shared: Sequence[Any]) -> None:
+        """Run calls of the sample lengths, on ones.
+
+        Args:
+            shared: as for `run`; of their shapes and dtypes.
+
+        Raises:
+            Exception: of whatever kind, where that has no form.
+        """
+        sizes_of = SizesByLength({})
+        operands = [self._sample(avals, sizes_of) for avals in self.avals]
+        for out, avals in zip(self.run(operands, sizes_of, shared, Counter()), self.outs, strict=True):
+            if type(out) is not Batched:
+                raise NotTogether
+            for size, column in zip(out.sizes, zip(*[aval.shape for aval in avals], strict=True), strict=True):
+                values = size.values.tolist() if isinstance(size, Lengths) else [size] * len(column)
+                if values != list(column):
+                    raise NotTogether
+
+    def _sample(self, avals: Sequence[Aval], sizes_of: "SizesByLength") -> Any:
+        first = avals[0]
+        if first.shared:
+            return first.key.dummy()
+        sizes_of.meet(avals, [Lengths(column) for column in zip(*[aval.shape for aval in avals], strict=True)])
+        sizes = sizes_of(avals)
+        values = [aval.dummy() for aval in avals]
+        data = ragged_rows(values, sizes).data if Lengths in map(type, sizes) else np.stack(values)
+        return Batched(data, sizes)
+
+
+class SizesByLength(Sizes):
+    """The sizes of the values of a group of calls, given those at the samples.
+
+    Args:
+        known: as for `Sizes`.
+    """
+
+    __slots__ = ("_found",)
+
+    def __init__(self, known: dict[bytes, Lengths]) -> None:
+        super().__init__(np.zeros(0, np.int64), known)
+        self._found: dict[Column, np.ndarray] = {}
+
+    def meet(self, avals: Sequence[Aval], sizes: Sequence[Size], n: int = len(SAMPLES[0])) -> None:
+        """Take in the sizes of an operand of the n calls.
+
+        Raises:
+            ShapeError: they contradict those of an operand before.
+        """
+        for column, size in zip(zip(*[aval.shape for aval in avals], strict=True), sizes, strict=True):
+            values = size.values if isinstance(size, Lengths) else np.full(n, size, np.int64)
+            if _is_constant(column):
+                expected: Any = column[0]
+            elif column in self._found:
+                expected = self._found[column]
+            else:
+                self._found[column] = values
+                continue
+            if not (values == expected).all():
+                raise ShapeError(f"operands of lengths {values.tolist()}, expected {expected}")
+
+    def are(self, avals: Sequence[Aval], aval: Aval) -> bool:
+        """Whether the size of a value of one call follows from the lengths."""
+        sizes = [size.values.item(0) if isinstance(size, Lengths) else size for size in self(avals)]
+        return sizes == list(aval.shape)
+
+    def constant(self, values: Sequence[Any]) -> Any:
+        first = values[0]
+        if type(first) in WEAK:
+            if all(type(each) is type(first) and each == first for each in values):
+                return first
+            return Batched(self._values(tuple(values)), (), type(first))
+        content = first.tobytes()
+        if not all(each.shape == first.shape and each.tobytes() == content for each in values):
+            raise NotTogether
+        return first
+
+    def _size(self, column: Sequence[int]) -> Size:
+        if _is_constant(column):
+            return column[0]
+        values = self._values(tuple(column))
+        return self._known.setdefault(values.tobytes(), Lengths(values))
+
+    def _values(self, column: Column) -> np.ndarray:
+        """Of each call what is this at the samples.
+
+        Raises:
+            NotTogether: it does not follow from the lengths.
+        """
+        found = self._found.get(column)
+        if found is None:
+            found = self._found[column] = _from(column, self._found)
+        return found
+
+
+def _is_constant(column: Sequence[Any]) -> bool:
+    return column.count(column[0]) == len(column)
+
+
+def _from(column: Column, known: dict[Column, np.ndarray]) -> np.ndarray:
+    """What follows from lengths: a multiple of one with something added, or a sum of two."""
+    if any(type(each) is not int for each in column):
+        raise NotTogether
+    for other, values in known.items():
+        factor, left = divmod(column[1] - column[0], other[1] - other[0])
+        if not left and _is_constant([a - factor * b for a, b in zip(column, other, strict=True)]):
+            return factor * values + (column[0] - factor * other[0])
+    for one, first in known.items():
+        for other, second in known.items():
+            rest = [a - b - c for a, b, c in zip(column, one, other, strict=True)]
+            if _is_constant(rest):
+                return first + second + rest[0]
+    raise NotTogether
+
+
+def of_any_length(make: Callable[[int], Any]) -> AnyLength:
+    """What a signature says of calls of any length.
+
+    Args:
+        make: the signature of a call at a sample, by its number.
+
+    Raises:
+        Exception: of whatever kind, where there is none.
+    """
+    sigs = [make(sample) for sample in range(len(SAMPLES[0]))]
+    out, call = AnyLength(sigs), sigs[0].block
+    kinds = () if call is None else zip(call.program.inputs, call.shared, strict=True)
+    out.try_out([None if value is None else kind.key.dummy() for kind, value in kinds])
+    return out

@@ -1,0 +1,190 @@
+"""Examples of any length are recorded without running, as calls of one signature, and give what each gives alone."""
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.testing.inspect import map_with_stats
+from tests.law import assert_same, loop, map_equals_loop, normal
+
+D = 4
+W, V, TABLE = (normal(D, D, seed=1), normal(D, seed=2), normal(9, D, seed=3))
+PARAMS = {"w": W, "v": V, "table": TABLE}
+LENGTHS = [3, 5, 8, 13, 2, 21, 7, 6, 9, 4, 11, 12, 17, 30]
+
+
+def examples(lengths, seed=0):
+    return [normal(n, D, seed=n + 100 * i + seed) for i, n in enumerate(lengths)]
+
+
+def ids_of(lengths, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, len(TABLE), n) for n in lengths]
+
+
+def pooled(x, p):
+    return np.tanh(x @ p["w"]).sum(0)
+
+
+def ragged_result(x, p):
+    return np.tanh(x @ p["w"]) * p["v"]
+
+
+def differences(x, p):
+    return np.tanh(x[1:] @ p["w"] - x[:-1] @ p["w"]).sum(0)
+
+
+def twice_as_long(x, p):
+    return np.concatenate([x @ p["w"], x @ p["w"] * 2]) + p["v"]
+
+
+def number_of_rows(x, p):
+    return (x @ p["w"]).sum(0) / x.shape[0] + p["v"]
+
+
+def squeezed(x, p):  # of one row no dimension is left
+    return (x @ p["w"][:, :1]).squeeze() * 2 + 1
+
+
+def to_itself(x, p):
+    return (ab.nn.softmax((x @ p["w"]) @ x.T, axis=-1) @ x).sum(0)
+
+
+def helper(x, w):
+    return np.tanh(x @ w).mean(0)
+
+
+def by_a_helper(x, p):
+    return helper(x, p["w"]) * 2
+
+
+def of_rows(ids, p):
+    return np.tanh(p["table"][ids] @ p["w"]).sum(0) * 2
+
+
+def attended(ids, p):
+    rows = p["table"][ids]
+    return ab.nn.softmax(rows @ p["v"] + 1) @ rows
+
+
+ON_ROWS = (pooled, ragged_result, differences, twice_as_long, squeezed, to_itself, by_a_helper)
+ON_IDS = (of_rows, attended)
+
+
+@pytest.mark.parametrize("f", [*ON_ROWS, *ON_IDS], ids=lambda f: f.__name__)
+def test_one_signature_serves_all_lengths(f):
+    make = ids_of if f in ON_IDS else examples
+    batched = ab.batch(f)
+    for seed in range(2):
+        results, report = map_with_stats(batched, make(LENGTHS, seed), p=PARAMS)
+        assert_same(results, loop(f, make(LENGTHS, seed), p=PARAMS))
+    assert report.recorded == len(LENGTHS), "the second time nothing has to run"
+    assert report.launches == (1 if f in ON_ROWS else 2) and report.looped is None
+    for seed in range(2, 4):  # lengths that no recorder has met
+        lengths = [40 + seed, 19, *LENGTHS, 33]
+        results, report = map_with_stats(batched, make(lengths, seed), p=PARAMS)
+        assert_same(results, loop(f, make(lengths, seed), p=PARAMS))
+        assert report.recorded == len(lengths)
+
+
+@pytest.mark.parametrize("f", [*ON_ROWS, *ON_IDS, number_of_rows], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("lengths", [[1], [1, 1, 2, 2, 3], [5, 1, 4, 1, 1, 9, 1, 3, 1], [7] * 5, [2, 2, 2, 2, 9]])
+def test_the_shortest_run(f, lengths):
+    make = ids_of if f in ON_IDS else examples
+    batched = ab.batch(f)
+    for lens in (LENGTHS, lengths, LENGTHS + lengths):
+        map_equals_loop(batched, make(lens), p=PARAMS)
+
+
+@pytest.mark.parametrize("f", [pooled, ragged_result, of_rows], ids=lambda f: f.__name__)
+def test_none_at_all(f):
+    make = ids_of if f in ON_IDS else examples
+    map_equals_loop(ab.batch(f), make([*LENGTHS, 0, 3, 0]), p=PARAMS)
+
+
+@pytest.mark.parametrize("f", [pooled, differences, to_itself, of_rows, attended], ids=lambda f: f.__name__)
+def test_gradients(f):
+    make = ids_of if f in ON_IDS else examples
+
+    def total(params, xs):
+        return ab.sum(np.stack(ab.map(ab.batch(f), xs, p=params)))
+
+    def summed(params, xs):
+        return np.sum(np.stack([f(x, params) for x in xs]))
+
+    xs = make(LENGTHS)
+    for _ in range(2):
+        found = ab.value_and_grad(total)(PARAMS, xs)
+    assert_same(found, ab.value_and_grad(summed)(PARAMS, xs))
+
+
+@ab.batch
+def with_steps_in_sizes(x, p):
+    return (x @ p["w"]) * (x.shape[0] == 7) + x.shape[0] % 3
+
+
+@ab.batch
+def with_a_bound(x, p):
+    return np.tanh(x[:5] @ p["w"]) * 2
+
+
+@ab.batch
+def with_a_bound_from_the_end(x, p):
+    return np.tanh(x[6:] @ p["w"]) * 2
+
+
+@pytest.mark.parametrize("f", [with_steps_in_sizes, with_a_bound, with_a_bound_from_the_end], ids=str)
+def test_what_does_not_follow_from_the_lengths(f):
+    for _ in range(2):
+        map_equals_loop(f, examples(LENGTHS), p=PARAMS)
+
+
+@ab.batch
+def likeness(x, y, p):
+    return (np.tanh(x @ p["w"]) @ np.tanh(y @ p["w"]).T).max(1).sum()
+
+
+def test_two_arrays_of_any_length():
+    ys = examples(LENGTHS[::-1], seed=7)
+    for _ in range(2):
+        _, report = map_with_stats(likeness, examples(LENGTHS), ys, p=PARAMS)
+    assert report.recorded == len(LENGTHS) and report.launches == 1
+    map_equals_loop(likeness, examples(LENGTHS), ys, p=PARAMS)
+
+
+def test_two_arrays_that_have_to_be_of_one_length():
+    @ab.batch
+    def f(x, y, p):
+        return np.tanh(x + y) @ p["v"]
+
+    ys = examples(LENGTHS, seed=7)
+    for _ in range(2):
+        map_equals_loop(f, examples(LENGTHS), ys, p=PARAMS)
+    with pytest.raises(ValueError, match="broadcast"):
+        ab.map(f, examples(LENGTHS), [*ys[:-1], ys[0]], p=PARAMS)
+
+
+def test_ids_out_of_range_are_errors_of_their_example():
+    batched = ab.batch(of_rows)
+    xs = ids_of(LENGTHS)
+    for _ in range(2):
+        ab.map(batched, xs, p=PARAMS)
+    for wrong in (9, -10):
+        bad = [*xs[:5], np.array([1, wrong, 2]), *xs[5:]]
+        with pytest.raises(IndexError) as caught:
+            ab.map(batched, bad, p=PARAMS)
+        assert "example 5" in "\n".join(caught.value.__notes__)
+    below = [*xs[:5], np.array([1, -2, -9], np.int32), *xs[5:]]
+    map_equals_loop(batched, below, p=PARAMS)
+
+
+def test_ids_are_read_when_they_are_used():
+    @ab.batch
+    def f(ids, p):
+        out = np.tanh(p["table"][ids] @ p["w"]).sum(0)
+        ids[:] = 0
+        return out
+
+    expected = loop(f, [ids.copy() for ids in ids_of(LENGTHS)], p=PARAMS)
+    for _ in range(2):
+        assert_same(ab.map(f, ids_of(LENGTHS), p=PARAMS), expected)
