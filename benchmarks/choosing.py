@@ -3,6 +3,7 @@
 `python -m benchmarks.choosing [NAME ...]` prints for each function, size of batch and kind of call the time of thirty
 calls, and of those from the tenth on, as parts of the loop's, with the way that ran last. Calls and loops take turns on
 the same examples, results are compared first, and every row begins in a process that knows nothing, on processor time.
+`--afterwards N` makes N more calls once what is compiled behind the work is there, and adds what the last ten took.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import numpy as np
 
 import autobatch as ab
 from autobatch.api.run_record import NAMES, ran_ways
+from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.testing.compare import compare
 
 CALLS, FROM = 30, 9
@@ -117,6 +119,7 @@ class Row:
     loop: float
     all_calls: float
     later_calls: float
+    afterwards: float
     way: str
 
     @property
@@ -125,8 +128,8 @@ class Row:
         return self.all_calls <= FIRST + fixed and self.later_calls <= LATER + fixed
 
 
-def measure(name: str, call: str, batch: int, calls: int = CALLS) -> Row:
-    """The calls of one row, in this process."""
+def measure(name: str, call: str, batch: int, afterwards: int = 0, calls: int = CALLS) -> Row:
+    """The calls of one row, in this process; so many more when nothing is being compiled any more."""
     function, rng = FUNCTIONS[name], np.random.default_rng(batch)
     params = {"w": rng.normal(size=_WIDTH), "u": rng.normal(size=(_WIDTH, _WIDTH)) / _WIDTH}
     decorated = ab.batch(function.run)
@@ -146,7 +149,9 @@ def measure(name: str, call: str, batch: int, calls: int = CALLS) -> Row:
         took.append(time.thread_time() - start)
         return out if call == "map" else ab.examples(out)
 
-    for number in range(calls):
+    for number in range(calls + afterwards):
+        if number == calls:
+            wait_for_kernels(60.0)
         columns = [[make(rng) for _ in range(batch)] for make in function.columns]
         both = [looping, calling] if number % 2 else [calling, looping]
         results = {run: run(columns) for run in both}
@@ -157,8 +162,9 @@ def measure(name: str, call: str, batch: int, calls: int = CALLS) -> Row:
         calling(columns)
     seconds = {way: cost.seconds for way, cost in ran[-1].costs.items() if cost.runs > 1 and cost.seconds is not None}
     way = NAMES[min(seconds, key=seconds.__getitem__)] if seconds else NAMES[ran[-1].way]
-    later = sum(took[FROM:calls]) / sum(looped[FROM:calls])
-    return Row(name, call, batch, sum(looped) / calls, sum(took[:calls]) / sum(looped), later, way)
+    part, later = (sum(took[each]) / sum(looped[each]) for each in (slice(calls), slice(FROM, calls)))
+    last = sum(took[calls:-1][-10:]) / sum(looped[calls:][-10:]) if afterwards else 0.0
+    return Row(name, call, batch, sum(looped[:calls]) / calls, part, later, last, way)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -166,24 +172,29 @@ def main(arguments: list[str] | None = None) -> int:
     options = argparse.ArgumentParser(prog="python -m benchmarks.choosing", description=__doc__)
     options.add_argument("names", nargs="*", help=f"of {', '.join(FUNCTIONS)}; all by default")
     options.add_argument("--row", nargs=3, help="one row, in this process: its name, map or call, and the batch")
+    options.add_argument("--afterwards", type=int, default=0, metavar="N", help="calls with all that is compiled")
     options.add_argument("--batch", type=int, action="append", help="sizes; all by default")
     given = options.parse_args(arguments)
     if given.row:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            print(json.dumps(dataclasses.asdict(measure(given.row[0], given.row[1], int(given.row[2])))))
+            row = measure(given.row[0], given.row[1], int(given.row[2]), given.afterwards)
+            print(json.dumps(dataclasses.asdict(row)))
         return 0
     rows = []
     for name in given.names or FUNCTIONS:
         for call in ("call", "map") if FUNCTIONS[name].batched else ("map",):
             for batch in given.batch or BATCHES:
                 command = [sys.executable, "-m", "benchmarks.choosing", "--row", name, call, str(batch)]
+                command += ["--afterwards", str(given.afterwards)]
                 out = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True).stdout
                 row = Row(**json.loads(out))
                 rows.append(row)
                 print(
                     f"{row.name:<12} {row.call:<5} {row.batch:>4}  loop {row.loop * 1e3:8.3f} ms"
-                    f"  all {row.all_calls:6.2f}  later {row.later_calls:6.2f}  {row.way}"
+                    f"  all {row.all_calls:6.2f}  later {row.later_calls:6.2f}"
+                    + (f"  afterwards {row.afterwards:6.3f}" if given.afterwards else "")
+                    + f"  {row.way}"
                     + ("" if row.holds else "  over"),
                     flush=True,
                 )

@@ -169,8 +169,8 @@ class BatchFunction(Generic[P, R_co]):
             return call(function, *args, **kwargs)
         refuse_foreign(args, kwargs)
         try:
-            if not (kwargs or self.strict):
-                out = settled_call(function, args)
+            if not self.strict:
+                out = settled_call(function, args, kwargs)
                 if out is not NOT_SETTLED:
                     return out
             if self.strict:

@@ -20,6 +20,7 @@ import numpy as np
 
 from autobatch.api.chooser import LOOP, History, Portion
 from autobatch.api.measured_costs import (
+    WAYS,
     code_of,
     costs_of,
     functions,
@@ -87,7 +88,7 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
             return _named(function, args, kwargs, refused.reason)
         note(way, f"way={way!r}", function, call.stats)
         return call.result([piece], [size])
-    kind = costs_of(function, tuple(key), (LOCKSTEP, FLY, COMPILED))
+    kind = costs_of(function, tuple(key), WAYS)
     if kind is None:
         return _named(function, args, kwargs)
     if watched.get() is not None:
@@ -306,9 +307,7 @@ def run_map(
             return call.named(columns, refused.reason), call.stats
         note(way, f"way={way!r}", function, call.stats)
         return results, call.stats
-    kind = costs_of(
-        function, map_key(columns, count, (*shared.values(), *call.fixed.values())), (LOCKSTEP, FLY, COMPILED)
-    )
+    kind = costs_of(function, map_key(columns, count, (*shared.values(), *call.fixed.values())), WAYS)
     if kind is None:
         return call.run(Portion(LOOP, count), 0), call.stats
     if watched.get() is not None:

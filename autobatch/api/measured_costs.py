@@ -38,13 +38,14 @@ class FunctionCosts:
         self.has_compiled_gradient = True  # for all that is known
 
 
+WAYS = (LOCKSTEP, FLY, COMPILED)  # of maps and of calls on batches, beside the loop
 _MOST_KINDS = 64
 _FEW = 63  # numbers: inputs of so many and of fewer are of one kind
 functions: Bounded[int, FunctionCosts] = Bounded(MOST_FUNCTIONS)
 _PRICES = {  # seconds of setting a way up for a function: the first one of a process, and further ones
-    LOCKSTEP: (0.1, 0.012),
+    LOCKSTEP: (0.06, 0.012),
     FLY: (0.15, 0.03),
-    COMPILED: (0.02, 0.01),
+    COMPILED: (0.025, 0.01),
 }
 set_up: set[str] = set()  # ways that have run any function
 
@@ -77,10 +78,11 @@ def pauses(code: Any) -> bool:
 
 def costs_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History | None:
     """What is known of a function on inputs of one kind; None if it stops for a debugger."""
-    gradient = gradient_of(function)
+    plain = type(function) is FunctionType and not function.__dict__
+    gradient = None if plain else gradient_of(function)
     if gradient is not None:
         function, key = gradient.function, (*key, gradient.positions, gradient.has_aux, gradient.with_value)
-    code = function.__code__ if type(function) is FunctionType else code_of(function)
+    code = function.__code__ if plain else code_of(function)
     known = functions.get(id(code))
     if known is None:
         known = functions[id(code)] = FunctionCosts(code)
@@ -102,7 +104,8 @@ def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
     if known.array_code is None:
         known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
     if way == COMPILED:  # reading the code; it is compiled, or loaded from the disk, behind the work
-        return Expectation(price, 0.002, call=1e-4, example=2e-6, share=0.02, sure=True)
+        share = 0.3 if known.array_code else 0.02
+        return Expectation(price, 0.002, call=1e-4, example=2e-6, share=share, sure=True)
     if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
         if taped:  # where the loop records each operation of each example
             steps = 2.0 if known.array_code else 20.0

@@ -1,7 +1,7 @@
 """Calls that are settled to run as the loop: one straight way through the library, of as few steps as can be.
 
-It is what `api.call_ways` does with such a call, for the commonest of them: of a plain function, by position, on
-batches whose examples are views, or on lists. Small batches end here after their first calls, and whatever the library
+It is what `api.call_ways` does with such a call, for the commonest of them: of a plain function, on batches
+whose examples are views, or on lists. Small batches end here after their first calls, and whatever the library
 does then is time that the loop would not have taken.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.api.chooser import LOOP, History
-from autobatch.api.measured_costs import functions, map_key, read_call
+from autobatch.api.chooser import LOOP
+from autobatch.api.measured_costs import WAYS, costs_of, map_key, read_call
 from autobatch.api.run_record import LOCKSTEP, watched
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch
@@ -29,17 +29,14 @@ from autobatch.lazy.fibers import active_trace, run_loop
 NOT_SETTLED: Any = object()
 
 
-def settled_call(function: Any, args: tuple[Any, ...]) -> Any:
+def settled_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of a call on batches that is to run as the loop; else NOT_SETTLED, and nothing has happened."""
     if type(function) is not FunctionType or not _is_plain_call():
         return NOT_SETTLED
-    known = functions.get(id(function.__code__))
-    if known is None:
-        return NOT_SETTLED
     key: list[Any] = [LOCKSTEP, False]
-    batches = read_call(args, {}, key)
-    kind: History | None = known.kinds.get(tuple(key))
+    batches = read_call(args, kwargs, key)
     count = batches[0].batch_size
+    kind = costs_of(function, tuple(key), WAYS) if count else None
     if kind is None or kind.usual(count) is None:
         return NOT_SETTLED
     columns: list[Any] = []
@@ -54,7 +51,7 @@ def settled_call(function: Any, args: tuple[Any, ...]) -> Any:
             return NOT_SETTLED
     if found < len(batches) or (found > 1 and len(set(map(id, batches))) < found):
         return NOT_SETTLED
-    results = run_loop(function, columns, {})
+    results = run_loop(function, columns, kwargs)
     kind.took(LOOP, count, time.perf_counter() - begun)
     return in_form(stack_results(results), count, batches)
 
@@ -84,16 +81,13 @@ def settled_map(
     """
     if type(function) is not FunctionType or not columns or not _is_plain_call():
         return None
-    known = functions.get(id(function.__code__))
-    if known is None:
-        return None
     count = len(columns[0]) if type(columns[0]) is list else 0
     for each in columns:
         if type(each) is not list or len(each) != count:
             return None
     if not count:
         return None
-    kind: History | None = known.kinds.get(map_key(columns, count, (*shared.values(), *fixed.values())))
+    kind = costs_of(function, map_key(columns, count, (*shared.values(), *fixed.values())), WAYS)
     if kind is None or kind.usual(count) is None:
         return None
     begun = time.perf_counter()

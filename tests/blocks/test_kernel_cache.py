@@ -251,6 +251,19 @@ def compilers(monkeypatch, folder):
             process.wait(240)
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_kernel_may_be_loaded_behind_the_work(damaged, folder, asked, made):
+    kept = made[TEXT][:-1] if damaged else made[TEXT]
+    disk_cache.keep(kernel_cache.usable_folder() / (name_of(TEXT) + SUFFIX), kept)
+    kernel = kernel_cache.CachedKernel(TEXT)
+    assert not kernel.look(wait=False)
+    end = time.monotonic() + 240
+    while not kernel.look(wait=False) and not kernel.failed and time.monotonic() < end:
+        time.sleep(0.01)
+    assert kernel.entry(1) == 2
+    assert asked == ([TEXT] if damaged else [])
+
+
 def test_two_processes_compile_the_same_at_once(monkeypatch, folder, compilers):
     kernels = [kernel_cache.CachedKernel(TEXT), kernel_cache.CachedKernel(TEXT)]
     for kernel, compiler in zip(kernels, compilers, strict=True):
