@@ -141,6 +141,22 @@ def test_what_does_not_follow_from_the_lengths(f):
 
 
 @ab.batch
+def by_a_number(x, p):  # which the block is given from outside
+    return x[0] * np.float32(len(x)) + x[-1] * p["v"]
+
+
+@ab.batch
+def by_two_numbers(x, p):
+    return np.tanh(x @ p["w"]) * 2 if len(x) % 2 else np.tanh(x @ p["w"]) * 3
+
+
+@pytest.mark.parametrize("f", [by_a_number, by_two_numbers], ids=str)
+def test_calls_that_differ_in_numbers_are_not_taken_for_one(f):
+    for seed in range(3):
+        map_equals_loop(f, examples([*LENGTHS, *LENGTHS], seed), p=PARAMS)
+
+
+@ab.batch
 def likeness(x, y, p):
     return (np.tanh(x @ p["w"]) @ np.tanh(y @ p["w"]).T).max(1).sum()
 

@@ -147,7 +147,7 @@ class BlockWriter(OperationWriter):
                     called = site.called(self.written.trace, self.written.constants.values, key)
                 except (LookupError, TypeError, ValueError, NotCovered):
                     continue
-                if called is None:
+                if called is None or (key and site.any_length is not None):  # by its numbers each would be a launch
                     continue
                 call = called[0].block
                 assert call is not None
