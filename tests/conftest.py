@@ -1,6 +1,7 @@
 """What runs: the tests are of the ways themselves, so each call runs by the way that it names."""
 
 import copy
+import gc
 import sys
 
 import hypothesis
@@ -23,6 +24,8 @@ def pytest_collection_finish():
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("tests.")]
     found = {id(x): x for module in modules for x in vars(module).values() if isinstance(x, np.random.Generator)}
     _states[:] = [(each, copy.deepcopy(each.bit_generator.state)) for each in found.values()]
+    gc.collect()
+    gc.freeze()  # the tests themselves, which the collector would look at again for each that asks it for what is left
 
 
 @pytest.fixture(autouse=True)
@@ -38,11 +41,18 @@ def _compiled_is_compared(monkeypatch):
     monkeypatch.setattr(compared_ways, "PATIENCE", 120.0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _named_way():
+    """Batches run in lock-step and maps on the fly, in fixtures too: what they compute depends on no measured time."""
+    with ab.options(way="lockstep"):
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _named_way(request):
-    """Batches run in lock-step and maps on the fly, but for tests marked `chosen`, in which the library chooses."""
-    if request.node.get_closest_marker("chosen"):
+def _chosen_way(request):
+    """Where a test is marked `chosen`, the library chooses."""
+    if not request.node.get_closest_marker("chosen"):
         yield
         return
-    with ab.options(way="lockstep"):
+    with ab.options(way="auto"):
         yield

@@ -386,6 +386,14 @@ def test_a_number_that_no_float_holds(call):
         call(10**400)
 
 
+@pytest.mark.parametrize(
+    "name", ["sigmoid", "relu", "gelu", "dropout", "softmax", "logsumexp", "layer_norm", "causal_mask"]
+)
+def test_what_are_no_numbers(name):
+    with pytest.raises(DTypeError, match="dtype object; expected numbers"):
+        getattr(ab.nn, name)([[10**400]])
+
+
 def test_a_look_up_into_a_masked_array():
     out = np.ma.masked_all((2, 3))
     with pytest.raises(UnsupportedError, match=r"masked array.*expected a plain one"):

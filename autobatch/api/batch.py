@@ -13,13 +13,14 @@ import sys
 import types
 import weakref
 from collections.abc import Callable
-from types import FunctionType, MethodType
+from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.api.call_ways import NOT_SETTLED, run_batch, settled_call
+from autobatch.api.call_ways import run_batch
+from autobatch.api.settled_calls import NOT_SETTLED, settled_call
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
@@ -27,10 +28,8 @@ from autobatch.core.current import as_first_example, current_region, in_example
 from autobatch.core.diagnostics import hide_frames
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
 from autobatch.errors import UnsupportedError
-from autobatch.facts.purity import is_local
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.run import has_batch
-from autobatch.rewrite.lockstep_forms import convert
 
 _NAME = "_ab_itself"
 _owners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -175,8 +174,8 @@ class BatchFunction(Generic[P, R_co]):
                     return out
             if self.strict:
                 with options(strict=True):
-                    return run_batch(function, args, kwargs, _convert, is_local)
-            return run_batch(function, args, kwargs, _convert, is_local)
+                    return run_batch(function, args, kwargs)
+            return run_batch(function, args, kwargs)
         except Exception as error:
             hide_frames(error)
             raise
@@ -228,24 +227,6 @@ def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None
 
 
 _ONE_EXAMPLE = "is one example to a function decorated with ab.batch"
-
-
-def _convert(function: Any, watched: bool = False) -> Any:
-    """The lock-step form of anything callable; None if it is not the user's own code."""
-    while not isinstance(function, FunctionType):
-        if hasattr(type(function), "_ab_batch") or isinstance(function, staticmethod | classmethod):
-            function = function.__wrapped__
-        elif isinstance(function, MethodType):
-            inner = _convert(function.__func__, watched)
-            return None if inner is None else MethodType(inner, function.__self__)
-        elif isinstance(function, functools.partial):
-            inner = _convert(function.func, watched)
-            return None if inner is None else functools.partial(inner, *function.args, **function.keywords)
-        elif isinstance(getattr(type(function), "__call__", None), FunctionType):  # noqa: B004  (not whether: which)
-            function = MethodType(type(function).__call__, function)
-        else:
-            return None
-    return convert(function, watched)
 
 
 def _outside(args: Any, kwargs: Any) -> bool:

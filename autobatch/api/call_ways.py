@@ -13,7 +13,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from types import FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -28,14 +28,11 @@ from autobatch.api.measured_costs import (
     pauses,
     read_call,
     set_up,
-    settled,
 )
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note, watched
 from autobatch.autodiff.tape import active_tape
-from autobatch.batches.any_batch import Batch
-from autobatch.batches.examples import stack_results
+from autobatch.batches.examples import lanes_of, stack_results
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
 from autobatch.batches.result_form import in_form
 from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wait_until_compiled
@@ -45,7 +42,9 @@ from autobatch.core.config import config, current
 from autobatch.core.current import current_region, in_example, within
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import is_boxed
+from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime, forget_example, is_noted
+from autobatch.facts.purity import is_local
 from autobatch.lazy import fibers
 from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import active_trace, common_length, examples_in
@@ -53,6 +52,7 @@ from autobatch.lazy.launching import Stats
 from autobatch.lockstep.example_columns import ExampleColumns, joined, lanes_between, map_batches
 from autobatch.lockstep.run import NoLockStep, batch_size_of_call, in_lock_step, run
 from autobatch.rewrite.block_forms import block_form, forget_forms
+from autobatch.rewrite.lockstep_forms import convert
 from autobatch.rewrite.recorders.generated import recorders_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
@@ -62,97 +62,45 @@ NOT_NEEDED = "lock-step has a form for it"  # as why a batch does not run on the
 # Calls on batches.
 
 
-NOT_SETTLED: Any = object()
-
-
-def settled_call(function: Any, args: tuple[Any, ...]) -> Any:
-    """The result of a call on batches that is settled to run as the loop; else NOT_SETTLED, and nothing has happened.
-
-    It is `run_batch` for the commonest of cheap calls, for which that does too much.
-    """
-    options = current()
-    if type(function) is not FunctionType or id(function.__code__) not in functions:
-        return NOT_SETTLED
-    if options.way != "auto" or options.strict or not _is_outermost():
-        return NOT_SETTLED
-    key: list[Any] = [LOCKSTEP, False]
-    batches = read_call(args, {}, key)
-    kind = settled(function, tuple(key))
-    if kind is None:
-        return NOT_SETTLED
-    count, taken = batches[0].batch_size, 0
-    begun = time.perf_counter()
-    columns: list[Any] = []
-    for arg in args:
-        if not isinstance(arg, Batch):
-            columns.append(itertools.repeat(arg, count))
-        elif arg is batches[taken] and _is_simple(arg) and arg.batch_size == count:
-            taken += 1
-            columns.append(arg.examples())
-        else:
-            return NOT_SETTLED
-    if taken < len(batches) or len(batches) > len(set(map(id, batches))):
-        return NOT_SETTLED
-    results = fibers.run_loop(function, columns, {})
-    kind.took(LOOP, count, time.perf_counter() - begun)
-    return in_form(stack_results(results), count, batches)
-
-
-def _is_simple(batch: Any) -> bool:
-    """Whether its examples are views of its data without gaps."""
-    if type(batch) is MaskedBatch:
-        return len(batch.sizes) < 2 or (not batch.is_ragged and batch.data.flags.c_contiguous)
-    return type(batch) is PackedBatch and type(batch.values) is np.ndarray and batch.values.flags.c_contiguous
-
-
-def _is_outermost() -> bool:
-    """Whether a call is of no other run of the library's, and nobody looks at it."""
-    return active_tape() is current_region() is active_trace() is watched.get() is None
-
-
-def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], convert: Any, is_local: Any) -> Any:
-    """The result of a function of one example on batches.
-
-    Args:
-        function, args, kwargs, convert, is_local: as for `lockstep.run.run`.
-    """
+def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of a function of one example on batches."""
     options = current()
     way: str = options.way
     if way == LOCKSTEP or options.strict or current_region() is not None or active_trace() is not None:
-        return _named(function, args, kwargs, convert, is_local)
+        return _named(function, args, kwargs)
     key: list[Any] = [LOCKSTEP, active_tape() is not None]
     batches = read_call(args, kwargs, key)
     size = batch_size_of_call(function, args, kwargs) if len(batches) > 1 else batches[0].batch_size
     if not size:
-        return _named(function, args, kwargs, convert, is_local)
-    call = _BatchCall(function, args, kwargs, convert, is_local, batches)
+        return _named(function, args, kwargs)
+    call = _BatchCall(function, args, kwargs, batches)
     if way == COMPILED:
         reason = why_not_compiled(function, *call.packed(0, size))
         if reason:
-            return _named(function, args, kwargs, convert, is_local, reason)
+            return _named(function, args, kwargs, reason)
     if way != "auto":
         if way == FLY and pauses(code_of(function)):
             way = LOOP
         try:
             piece = call.run(Portion(way, size), 0)
         except NotCompiled as refused:
-            return _named(function, args, kwargs, convert, is_local, refused.reason)
+            return _named(function, args, kwargs, refused.reason)
         note(way, f"way={way!r}", function, call.stats)
         return call.result([piece], [size])
     kind = costs_of(function, tuple(key), (LOCKSTEP, FLY, COMPILED))
     if kind is None:
-        return _named(function, args, kwargs, convert, is_local)
+        return _named(function, args, kwargs)
     if watched.get() is not None:
         _settle_next_way(kind)
 
         def by(way: str) -> Any:
             return call.result([call.run(Portion(way, size), 0)], [size])
 
-        return _looked_at(kind, LOCKSTEP, by, lambda: _named(function, args, kwargs, convert, is_local), call, function)
-    usual = kind.usual()
+        return _looked_at(kind, LOCKSTEP, by, lambda: _named(function, args, kwargs), call, function)
+    usual = kind.usual(size)
     if usual is None:
         _settle_next_way(kind)
-        pieces, counts = _carry_out(kind, size, call.run)
+        pieces, counts = _carry_out(kind, size, call.run, LOCKSTEP)
         return call.result(pieces, counts)
     begun, first = time.perf_counter(), _nodes_so_far()
     piece = call.run(Portion(usual, size), 0)
@@ -224,7 +172,7 @@ def _compiled(
         raise NotCompiled(f"{type(error).__name__}: {error}") from error
 
 
-def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, why: str = "the call names it") -> Any:
+def _named(function: Any, args: Any, kwargs: Any, why: str = "the call names it") -> Any:
     """The call in lock-step, and by the next way where that has no form for it."""
     ran: list[Any] = []
 
@@ -234,7 +182,7 @@ def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, w
         ran.append((FLY if together else LOOP, stats))
         return results, together
 
-    out = run(function, args, kwargs, convert, is_local, map_columns)
+    out = run(function, args, kwargs, _convert, is_local, map_columns)
     way, stats = ran[-1] if ran else (LOCKSTEP, Stats())
     note(way, why if way == LOCKSTEP else "lock-step has no form for it", function, stats)
     return out
@@ -247,11 +195,10 @@ class _BatchCall:
         stats: what was launched on the fly.
     """
 
-    __slots__ = ("_args", "_batches", "_columns", "_convert", "_function", "_is_local", "_kwargs", "_size", "stats")
+    __slots__ = ("_args", "_batches", "_columns", "_function", "_kwargs", "_size", "stats")
 
-    def __init__(self, function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, batches: Any) -> None:
+    def __init__(self, function: Any, args: Any, kwargs: Any, batches: Any) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
-        self._convert, self._is_local = convert, is_local
         self._batches, self._size = batches, batches[0].batch_size
         self._columns: ExampleColumns | None = None
         self.stats = Stats()
@@ -298,9 +245,8 @@ class _BatchCall:
             kwargs = {
                 name: map_batches(lambda batch: lanes_between(batch, start, stop), arg) for name, arg in kwargs.items()
             }
-        given = self._function, args, kwargs, stop - start, self._convert, self._is_local, start
         with within(limit):
-            return _Tree(in_lock_step(*given))
+            return _Tree(in_lock_step(self._function, args, kwargs, stop - start, _convert, is_local, start))
 
     def result(self, pieces: list[Any], counts: list[int]) -> Any:
         """The result of the call, from those of its parts."""
@@ -340,9 +286,6 @@ def run_map(
         joining: gives more examples while these run on the fly, as for `fibers.map_with_stats`; theirs are the last
             results.
     """
-    found = _settled_map(function, sequences, shared, fixed) if joining is None else None
-    if found is not None:
-        return found, _NOTHING_LAUNCHED
     options = current()
     way: str = options.way
     call = _MapCall(function, shared, fixed or {}, joining)
@@ -363,55 +306,26 @@ def run_map(
             return call.named(columns, refused.reason), call.stats
         note(way, f"way={way!r}", function, call.stats)
         return results, call.stats
-    kind = costs_of(function, map_key(columns, count, (*shared.values(), *call.fixed.values())), (FLY, COMPILED))
+    kind = costs_of(
+        function, map_key(columns, count, (*shared.values(), *call.fixed.values())), (LOCKSTEP, FLY, COMPILED)
+    )
     if kind is None:
         return call.run(Portion(LOOP, count), 0), call.stats
     if watched.get() is not None:
         return _looked_at(
             kind, FLY, lambda way: call.run(Portion(way, count), 0), lambda: call.named(columns), call, function
         ), call.stats
-    usual = kind.usual()
+    usual = kind.usual(count)
     if usual is not None:
         first, begun = _nodes_so_far(), time.perf_counter()
         results = call.in_a_loop(columns, count, 0)
         kind.took(usual, count, time.perf_counter() - begun)
         _time_the_walk_back(kind, usual, count, first)
         return results, call.stats
-    pieces, _ = _carry_out(kind, count, call.run)
+    pieces, _ = _carry_out(kind, count, call.run, FLY)
     if call.stats.looped is not None:
         kind.costs[FLY].refused = call.stats.looped
     return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], call.stats
-
-
-_NOTHING_LAUNCHED = Stats()
-
-
-def _settled_map(
-    function: Any, sequences: Sequence[Any], shared: dict[str, Any], fixed: dict[int, Any] | None
-) -> list[Any] | None:
-    """The results of a map of lists that is settled to run as the loop; else None, and nothing has happened.
-
-    It is `run_map` for the commonest of cheap calls, for which that does too much.
-    """
-    options = current()
-    if type(function) is not FunctionType or options.way != "auto" or options.strict:
-        return None
-    if id(function.__code__) not in functions or not _is_outermost():
-        return None
-    count = len(sequences[0]) if sequences and type(sequences[0]) is list else 0
-    if not count or any(type(each) is not list or len(each) != count for each in sequences[1:]):
-        return None
-    given = (*shared.values(), *fixed.values()) if fixed else shared.values()
-    kind = settled(function, map_key(sequences, count, given))
-    if kind is None:
-        return None
-    begun = time.perf_counter()
-    columns: list[Any] = [each.copy() for each in sequences]
-    for at in sorted(fixed or ()):
-        columns.insert(at, itertools.repeat(fixed[at], count))  # type: ignore[index]
-    results = fibers.run_loop(function, columns, shared)
-    kind.took(LOOP, count, time.perf_counter() - begun)
-    return results
 
 
 class _MapCall:
@@ -462,10 +376,35 @@ class _MapCall:
             return _compiled(self._function, columns, self._given, self._arguments_of, start)
         if portion.way == LOOP:
             return self.in_a_loop(columns, portion.count, start)
+        if portion.way == LOCKSTEP:
+            return self._in_lock_step(columns, portion, start)
         joining = self._joining if portion.count == len(self.columns[0]) else None  # it knows examples by their numbers
         given = columns, self._given, self._arguments_of, start, portion.limit, joining
         results, self.stats = _on_the_fly(self._function, *given)
         return results
+
+    def _in_lock_step(self, columns: list[Any], portion: Portion, start: int) -> list[Any]:
+        """The results of these examples as one batch, of a function that does nothing but compute.
+
+        Raises:
+            NoLockStep: it does more, the examples make no batch, or they give back what they were given: nobody may
+                write into that and find it in a copy.
+        """
+        function, code = self._function, code_of(self._function)
+        where = (code.co_filename, code.co_firstlineno) if isinstance(code, CodeType) else ("<unknown>", 0)
+        kinds = [set(map(type, column)) for column in columns]
+        if not (is_local(function) and all(len(each) == 1 and not each.isdisjoint(_STACKED) for each in kinds)):
+            raise NoLockStep("a map of what makes no batch", where, False)
+        stacked = [stack_results(column) for column in columns]
+        if not all(type(each) is MaskedBatch for each in stacked):
+            raise NoLockStep("a map of what makes no batch", where, False)
+        args, kwargs = self._placed(stacked, self._given) if self.fixed else (stacked, self._shared)
+        with within(portion.limit):
+            out = in_lock_step(function, tuple(args), kwargs, portion.count, _convert, is_local, start)
+        arrays = [leaf.data if type(leaf) is MaskedBatch else leaf for leaf in leaves(out)]
+        if any(_share_memory(each, batch.unguarded()) for each in arrays for batch in stacked):
+            raise NoLockStep("an example gives back what it was given", where, False)
+        return lanes_of(out, portion.count)
 
     def in_a_loop(self, columns: list[Any], count: int, start: int) -> list[Any]:
         """The results of these examples, the first of which is at `start`, one after the other."""
@@ -474,6 +413,31 @@ class _MapCall:
             places = range(len(columns) + len(self.fixed))
             columns = [itertools.repeat(self.fixed[at], count) if at in self.fixed else next(own) for at in places]
         return fibers.run_loop(per_example_form(self._function), columns, self._shared, None, start)
+
+
+def _convert(function: Any, watched: bool = False) -> Any:
+    """The lock-step form of anything callable; None if it is not the user's own code."""
+    while not isinstance(function, FunctionType):
+        if hasattr(type(function), "_ab_batch") or isinstance(function, staticmethod | classmethod):
+            function = function.__wrapped__
+        elif isinstance(function, MethodType):
+            inner = _convert(function.__func__, watched)
+            return None if inner is None else MethodType(inner, function.__self__)
+        elif isinstance(function, functools.partial):
+            inner = _convert(function.func, watched)
+            return None if inner is None else functools.partial(inner, *function.args, **function.keywords)
+        elif isinstance(getattr(type(function), "__call__", None), FunctionType):  # noqa: B004  (not whether: which)
+            function = MethodType(type(function).__call__, function)
+        else:
+            return None
+    return convert(function, watched)
+
+
+_STACKED = frozenset((np.ndarray, bool, int, float, complex, np.float64, np.float32, np.int64, np.bool_))
+
+
+def _share_memory(a: Any, b: Any) -> bool:
+    return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b)
 
 
 # Gradients of one call.
@@ -514,12 +478,12 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     kind = costs_of(gradient, tuple(key), (COMPILED,))
     if kind is None:
         return gradient(*args, **kwargs)
-    if kind.usual() is not None:
+    if kind.usual(1) is not None:
         begun = time.perf_counter()
         out = gradient(*args, **kwargs)
         kind.took(LOOP, 1, time.perf_counter() - begun)
         return out
-    (out,), _ = _carry_out(kind, 1, run)
+    (out,), _ = _carry_out(kind, 1, run, LOOP)
     if kind.costs[COMPILED].refused:
         known = functions.get(id(code))
         if known is not None and sum(bool(each.costs[COMPILED].refused) for each in known.kinds.values()) > 1:
@@ -537,8 +501,14 @@ def _runs_inside() -> bool:
 # Carrying out.
 
 
-def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) -> tuple[list[Any], list[int]]:
-    """The results of the parts of a call, by the ways that the rule picks, and how many examples each has."""
+def _carry_out(
+    kind: History, count: int, run: Callable[[Portion, int], Any], named: str
+) -> tuple[list[Any], list[int]]:
+    """The results of the parts of a call, by the ways that the rule picks, and how many examples each has.
+
+    Args:
+        named: the way that the call names, of which it is said if it has none.
+    """
     turn = kind.turn(count)
     pieces: list[Any] = []
     counts: list[int] = []
@@ -554,7 +524,8 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
             continue
         except NoLockStep as refused:
             (turn.stopped if refused.failed else turn.refused)(step.way, time.perf_counter() - begun, refused.reason)
-            refusals.append(refused)
+            if step.way == named:
+                refusals.append(refused)
             continue
         except NotCompiled as refused:
             took = time.perf_counter() - begun
@@ -586,7 +557,7 @@ def _looked_at(
     if way != named:
         try:
             out = by(way)
-        except NotCompiled:  # what was compiled has been let go of meanwhile
+        except (NotCompiled, NoLockStep):  # what was compiled has been let go of meanwhile, or these differ
             pass
         else:
             looped = call.stats.looped if way == FLY else None

@@ -45,7 +45,10 @@ _GUARD, _TRUST = 8.0, 0.5  # times what the loop takes, after which a way that w
 # at most, and so much of it for each time that it ran
 _HOPELESS = 10.0  # times the cost of the way in use: a way of which so much is expected is not tried
 _LEAST = 5e-4  # seconds: a try that may take no longer is not worth its beginning
+_SOONEST = 3e-3  # seconds of the loop, before which nothing can be worth being set up
+_PAUSE = 5e-3  # the same, between one thought of other ways and the next: to think takes time too
 _ASKING = 50.0  # times what it takes to ask whether a way is ready: so much work lies between two questions
+_TOGETHER = 4  # examples of the first call of all that the loop runs at once; of more it runs one
 _SHARE = 16  # examples of a call that a way is tried on first whose cost grows with their number
 
 
@@ -149,21 +152,29 @@ class History:
         self.calls += 1
         return Turn(self, count)
 
-    def usual(self) -> str | None:
-        """The loop, where a call is to run so and nothing else is thought of; None where `turn` decides."""
-        if self.last != LOOP or not self.calls:
+    def usual(self, count: int) -> str | None:
+        """The loop, where a call of so many examples is to run so and nothing is thought of; None: `turn` decides."""
+        if self.last != LOOP:
             return None
-        return LOOP if self.work < self.sleeps or self.calls < self.looks else None
+        calls, work = self.calls, self.work
+        if work < self.sleeps or calls < self.looks:
+            return LOOP
+        if not calls:
+            return LOOP if count <= _TOGETHER else None
+        return LOOP if work * (calls + 1) < _SOONEST * calls else None  # with a call like those there were
 
     def sleep(self, needs: float) -> None:
         """Nothing is to be tried that may lose less than so much; half of it, since inputs of one kind differ."""
         part = _FIRST if self.calls < 4 else _EARLY if self.calls < _FEW_CALLS else _PART
-        self.sleeps = 0.0 if needs == math.inf else (0.5 * max(needs, _LEAST) + self.lost) / part
+        until = 0.0 if needs == math.inf else (0.5 * max(needs, _LEAST) + self.lost) / part
+        self.sleeps = max(until, self.work + _PAUSE)
 
     def took(self, way: str, count: int, seconds: float) -> None:
         """A call ran by the way that `usual` said."""
         self.calls += 1
-        self.costs[way].add(count, seconds)
+        cost = self.costs[way]
+        cost.recent.append(seconds / count)
+        cost.runs += 1
         self.did(seconds)
 
     def later(self, way: str, run: int, count: int, seconds: float) -> None:
@@ -251,9 +262,9 @@ class Turn:
         kind, left = self._kind, self.left
         self._trying = False
         if self._loop is None:
-            return Portion(LOOP, left if left <= 4 else 1)
+            return Portion(LOOP, left if left <= _TOGETHER else 1)
         if kind.costs[LOOP].runs == 1 and left > 2:  # the first example pays for what is loaded and cached
-            return Portion(LOOP, 1)
+            return Portion(LOOP, min(left, max(_TOGETHER, left // _SHARE)))
         found = self._trial(self._loop)
         if found is not None:
             self._trying = True
@@ -270,6 +281,8 @@ class Turn:
         """So many examples ran to their end."""
         kind = self._kind
         cost = kind.costs[way]
+        if way == LOOP and cost.runs <= 2:  # what is cold costs more than what there will be
+            cost.recent.clear()
         cost.add(count, seconds)
         if way == LOOP:
             self._loop = cost.seconds
@@ -303,18 +316,21 @@ class Turn:
         self._kind.costs[way].refused = reason
 
     def waits(self, way: str, seconds: float) -> None:
-        """A way is not ready yet: what it needs is made behind the work. To ask for it is to cost little of that."""
+        """A way is not ready yet: what it needs is made behind the work. To ask for it is to cost little of that.
+
+        What it took to ask first says nothing of that: then the code was read.
+        """
         self._failed.add(way)
         self._kind.lose(seconds)
         cost = self._kind.costs[way]
+        cost.waits = self._kind.work + (_ASKING if cost.pending else 1.0) * seconds
         cost.pending = True
-        cost.waits = self._kind.work + _ASKING * seconds
 
     def _trial(self, loop: float) -> Portion | None:
         """A way that has not shown what it costs, where its loss is affordable."""
         kind = self._kind
         now = loop * self.left
-        if kind.work + now <= _LEAST:
+        if kind.work + now < _SOONEST:
             return None
         self._least = math.inf
         found = [self._try(way, cost, loop) for way, cost in kind.costs.items() if self._may_try(way, cost)]
@@ -323,7 +339,7 @@ class Turn:
             return min(tries, key=lambda each: each[0])[1]
         waiting = [cost.waits for cost in kind.costs.values() if cost.waits > kind.work and not cost.refused]
         kind.sleep(self._least)
-        kind.sleeps = min(kind.sleeps, *waiting) if waiting else kind.sleeps
+        kind.sleeps = min(kind.sleeps, max(kind.work + _PAUSE, min(waiting))) if waiting else kind.sleeps
         return None
 
     def _in_use(self, loop: float, count: int) -> float:

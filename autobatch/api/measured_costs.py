@@ -22,6 +22,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.pytree import leaves
 from autobatch.facts.python_functions import PAUSES
+from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded
 
 
 class FunctionCosts:
@@ -37,12 +38,13 @@ class FunctionCosts:
         self.has_compiled_gradient = True  # for all that is known
 
 
-_MOST_FUNCTIONS, _MOST_KINDS = 512, 64
-functions: dict[int, FunctionCosts] = {}
+_MOST_KINDS = 64
+_FEW = 63  # numbers: inputs of so many and of fewer are of one kind
+functions: Bounded[int, FunctionCosts] = Bounded(MOST_FUNCTIONS)
 _PRICES = {  # seconds of setting a way up for a function: the first one of a process, and further ones
     LOCKSTEP: (0.1, 0.012),
     FLY: (0.15, 0.03),
-    COMPILED: (0.05, 0.015),
+    COMPILED: (0.02, 0.01),
 }
 set_up: set[str] = set()  # ways that have run any function
 
@@ -81,8 +83,6 @@ def costs_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Hist
     code = function.__code__ if type(function) is FunctionType else code_of(function)
     known = functions.get(id(code))
     if known is None:
-        if len(functions) >= _MOST_FUNCTIONS:
-            functions.pop(next(iter(functions)), None)
         known = functions[id(code)] = FunctionCosts(code)
     if known.pauses:
         return None
@@ -95,21 +95,14 @@ def costs_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Hist
     return kind
 
 
-def settled(function: Any, key: tuple[Any, ...]) -> History | None:
-    """What is known of a function on inputs of one kind, where that says that the loop is to run; else None."""
-    known = functions.get(id(function.__code__))
-    kind = None if known is None else known.kinds.get(key)
-    return None if kind is None or kind.usual() is None else kind
-
-
 def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
     """What a way is expected to cost: guesses from timing many functions on one machine, with the loop as the unit."""
     ready = any(kind.costs[way].runs for kind in list(known.kinds.values()) if way in kind.costs)
     price = 0.005 if ready else _PRICES[way][way in set_up]
     if known.array_code is None:
         known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
-    if way == COMPILED:  # it may be on disk, and then is loaded at once
-        return Expectation(0.02 + price, price, call=1e-4, example=2e-6, share=0.02, sure=True)
+    if way == COMPILED:  # reading the code; it is compiled, or loaded from the disk, behind the work
+        return Expectation(price, 0.002, call=1e-4, example=2e-6, share=0.02, sure=True)
     if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
         if taped:  # where the loop records each operation of each example
             steps = 2.0 if known.array_code else 20.0
@@ -149,15 +142,23 @@ def read_call(args: tuple[Any, ...], kwargs: dict[str, Any], key: list[Any]) -> 
     batches: list[Any] = []
     for arg in (*args, *kwargs.values()) if kwargs else args:
         kind = type(arg)
-        if isinstance(arg, Batch):
+        if kind is MaskedBatch:
+            batches.append(arg)
+            data, sizes = arg.unguarded(), arg.sizes
+            width = 1 if not sizes else data.shape[1] if len(sizes) == 1 else math.prod(data.shape[1:])
+            key += (data.dtype.num, len(sizes), len(data).bit_length(), (width | _FEW).bit_length(), arg.scalar)
+        elif kind is np.ndarray:
+            key.append((arg.size | _FEW).bit_length())
+        elif isinstance(arg, Batch):
             batches.append(arg)
             key += _kind_of_batch(arg)
-        elif kind is np.ndarray:
-            key.append(arg.size.bit_length())
         elif kind is dict or isinstance(arg, dict | list | tuple) or hasattr(arg, "__dict__"):
-            total = 0
+            total = _FEW
             for leaf in arg.values() if kind is dict else (arg,):
-                for part in (leaf,) if type(leaf) is np.ndarray else leaves(leaf):
+                if type(leaf) is np.ndarray:
+                    total += leaf.size
+                    continue
+                for part in leaves(leaf):
                     if type(part) is np.ndarray:
                         total += part.size
                     elif isinstance(part, Batch):
@@ -170,13 +171,14 @@ def read_call(args: tuple[Any, ...], kwargs: dict[str, Any], key: list[Any]) -> 
 
 
 def _kind_of_batch(batch: Any) -> tuple[Any, ...]:
-    if type(batch) is MaskedBatch:
-        data = batch.unguarded()
-        return data.dtype.num, data.ndim, len(data).bit_length(), math.prod(data.shape).bit_length(), batch.scalar
+    if isinstance(batch, MaskedBatch):
+        key: list[Any] = []
+        read_call((batch,), {}, key)
+        return tuple(key)
     if isinstance(batch, PackedBatch):
         values = batch.values
-        size = 0 if isinstance(values, PackedBatch) else math.prod(values.shape).bit_length()
-        return PackedBatch, batch.ndim, batch.batch_size.bit_length(), size
+        size = 0 if isinstance(values, PackedBatch) else math.prod(values.shape) // (batch.batch_size or 1)
+        return PackedBatch, batch.ndim, batch.batch_size.bit_length(), (size | _FEW).bit_length()
     return type(batch), batch.batch_size.bit_length()
 
 
@@ -185,7 +187,7 @@ def map_key(columns: Sequence[list[Any]], count: int, shared: Iterable[Any]) -> 
     key: list[Any] = [FLY, active_tape() is not None, count.bit_length()]
     places = (0,) if count == 1 else (0, count // 3, 2 * count // 3, count - 1)
     for column in columns:
-        total = 0
+        total = _FEW
         for place in places:
             value = column[place]
             kind = type(value)
@@ -195,5 +197,5 @@ def map_key(columns: Sequence[list[Any]], count: int, shared: Iterable[Any]) -> 
                 total += len(value)
         key += (kind, total.bit_length())
     for value in shared:
-        key.append(value.size.bit_length() if type(value) is np.ndarray else type(value))
+        key.append((value.size | _FEW).bit_length() if type(value) is np.ndarray else type(value))
     return tuple(key)

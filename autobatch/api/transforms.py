@@ -7,6 +7,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 import numpy as np
 
 from autobatch.api.call_ways import run_gradient, run_map
+from autobatch.api.settled_calls import settled_map
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import tape as tapes
 from autobatch.core.diagnostics import fell_back, hide_frames, warn_user
@@ -76,31 +77,36 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     >>> map(lambda x, scale: (x * scale).sum(), xs, scale=2.0)
     [np.float64(2.0), np.float64(6.0), np.float64(4.0)]
     """
+    shared = without_marks(shared)
     try:
-        return map_with_stats(f, *example_sequences, **shared)[0]
+        function, columns, fixed = _read_map(f, example_sequences)
+        settled = settled_map(function, columns, fixed, shared)
+        return map_with_stats(f, *example_sequences, **shared)[0] if settled is None else settled
     except Exception as error:
+        note_foreign(error, (), shared)
         hide_frames(error)
         raise
 
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """`map`, and statistics of what was launched."""
-    function = undecorated(f)
-    if Shared not in [type(each) for each in example_sequences]:
-        if len(example_sequences) > 1:
-            _warn_of_arrays(example_sequences)
-        try:
-            return run_map(function, example_sequences, shared)
-        except Exception as error:
-            note_foreign(error, (), shared)
-            raise
-    columns = [each for each in example_sequences if type(each) is not Shared]
+    shared = without_marks(shared)
+    function, columns, fixed = _read_map(f, example_sequences)
     _warn_of_arrays(columns)
-    fixed = {at: each.value for at, each in enumerate(example_sequences) if type(each) is Shared}
     results, stats = run_map(function, columns, shared, fixed)
-    if stats.looped is not None:
+    if fixed and stats.looped is not None:
         fell_back(f"ab.map could not run these examples together ({stats.looped})")
     return results, stats
+
+
+def _read_map(f: Any, example_sequences: tuple[Any, ...]) -> tuple[Any, Sequence[Any], dict[int, Any]]:
+    """The function of a map, the arguments that differ by example, and those that do not, by their place."""
+    fixed = {}
+    for at, each in enumerate(example_sequences):
+        if type(each) is Shared:
+            fixed[at] = each.value
+    columns = [each for at, each in enumerate(example_sequences) if at not in fixed] if fixed else example_sequences
+    return undecorated(f), columns, fixed
 
 
 class Shared:
@@ -133,6 +139,13 @@ def shared(x: Any) -> Any:
     [np.float64(3.0), np.float64(0.0)]
     """
     return x if type(x) is Shared else Shared(x)
+
+
+def without_marks(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments, of which those that `shared` has marked, and which are shared anyway, as they were."""
+    if Shared not in [type(each) for each in arguments.values()]:
+        return arguments
+    return {name: each.value if type(each) is Shared else each for name, each in arguments.items()}
 
 
 def _warn_of_arrays(sequences: Sequence[Any]) -> None:

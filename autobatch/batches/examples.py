@@ -1,6 +1,7 @@
 """Trees with batches in them: split into one plain tree per example, stacked again, and a function applied to each."""
 
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -27,6 +28,8 @@ from autobatch.ops.rules.aliasing import set_order, unclear_view, zero_d
 
 Tree = TypeVar("Tree")
 _NUMBERS = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdFD")  # the scalars that say all of their dtype
+_SHAPE, _DTYPE = operator.attrgetter("shape"), operator.attrgetter("dtype")
+_LEAVES = _NUMBERS | {np.ndarray, *SCALAR_DTYPES}  # what most results are
 
 
 def examples(tree: Tree) -> list[Tree]:
@@ -124,13 +127,13 @@ def stack_results(results: Sequence[Any]) -> Any:
     if not len(results):
         return FORMS["objects"]([])
     first = results[0]
-    if not is_node(first):
-        return _stack_leaf(results)
     kind = type(first)
+    if kind in _LEAVES or not is_node(first):
+        return _stack_leaf(results)
     if kind is tuple or kind is list:
-        if any(type(other) is not kind or len(other) != len(first) for other in results):
+        if len(results) > 1 and (set(map(type, results)) != {kind} or len(set(map(len, results))) > 1):
             return FORMS["objects"](results)
-        return kind(stack_results(column) for column in zip(*results, strict=True))
+        return kind([stack_results(column) for column in zip(*results, strict=True)])
     columns, structures = zip(*map(flatten, results), strict=True)
     structure: TreeDef = structures[0]
     if any(other != structure for other in structures[1:]):
@@ -141,16 +144,25 @@ def stack_results(results: Sequence[Any]) -> Any:
 def _stack_leaf(column: Sequence[Any]) -> Any:
     first = column[0]
     kind = type(first)
-    dtype = SCALAR_DTYPES.get(kind)
-    if dtype is not None:
-        if all(type(x) is kind for x in column):
+    if kind in _LEAVES and (len(column) == 1 or len(set(map(type, column))) == 1):
+        masked = FORMS["masked"]
+        dtype = SCALAR_DTYPES.get(kind)
+        if dtype is not None:
             try:
-                return weak_lanes(np.array(column, dtype), kind)
+                return masked.of_data(np.array(column, dtype), (), current_region(), kind)
             except OverflowError:  # an int beyond int64 stays exact
                 return FORMS["objects"](column)
-    elif kind in _NUMBERS and len(set(map(type, column))) == 1:
-        return FORMS["masked"].of(Batched(np.array(column), ()))
-    elif isinstance(first, np.ndarray | np.generic) or (is_boxed(first) and not isinstance(first, Batch)):
+        if kind is not np.ndarray:
+            return masked.of_data(np.array(column), (), current_region())
+        if first.dtype.kind in KINDS and all(
+            list(map(each, column)).count(each(first)) == len(column) for each in (_SHAPE, _DTYPE)
+        ):
+            data = np.concatenate(column).reshape(len(column), *first.shape) if first.ndim else np.array(column)
+            out = masked.of_data(data, first.shape, current_region())
+            return out if first.ndim else zero_d(out)
+    if kind in SCALAR_DTYPES:
+        return FORMS["objects"](column)
+    if isinstance(first, np.ndarray | np.generic) or (is_boxed(first) and not isinstance(first, Batch)):
         if _alike(column):
             out = FORMS["masked"].stacked(column)
             return zero_d(out) if all(isinstance(x, np.ndarray) for x in column) else out

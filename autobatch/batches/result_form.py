@@ -9,7 +9,6 @@ gets follows from the results alone, and from the batches that went in:
 - As long as a packed argument, and of fixed trailing dimensions, it is packed; else padded.
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,9 +34,11 @@ def in_form(tree: Any, size: int, batches: Sequence[Any]) -> Any:
         size: the number of examples; batches: those among the arguments of the call.
     """
     known: _Dimensions | None = None
+    if type(tree) is MaskedBatch and not tree.sizes:
+        return tree
     if isinstance(tree, Batch):
         return tree if _is_settled(tree, batches) else _Dimensions(batches).formed(tree)
-    if type(tree) is tuple and tree and all(map(_is_settled, tree, itertools.repeat(batches))):
+    if type(tree) is tuple and tree and all(_is_settled(each, batches) for each in tree):
         return tree
     values, structure = flatten(tree)
     for place, value in enumerate(values):
@@ -57,9 +58,9 @@ def in_form(tree: Any, size: int, batches: Sequence[Any]) -> Any:
 
 def _is_settled(value: Any, batches: Sequence[Any]) -> bool:
     """Whether it is padded, and of no dimension that could vary: the case of most results."""
-    if type(value) is not MaskedBatch or value.is_ragged:
+    if type(value) is not MaskedBatch:
         return False
-    return not value.sizes or not any(map(_has_uniform, batches))
+    return not value.sizes or not (value.is_ragged or any(map(_has_uniform, batches)))
 
 
 def _has_uniform(batch: Any) -> bool:
@@ -130,7 +131,7 @@ def _uniform_length(size: Lengths) -> int | None:
     """The length of all examples, if they have one."""
     if "uniform" not in size.derived:
         values = size.values
-        is_one = len(values) and (len(values) == 1 or bool((values == values[0]).all()))
+        is_one = len(values) and values[0] == values[-1] and (len(values) == 1 or bool((values == values[0]).all()))
         size.derived["uniform"] = int(values[0]) if is_one else None
     return size.derived["uniform"]
 

@@ -27,6 +27,7 @@ from typing import Any
 
 import numba
 from numba.core import compiler, config, serialize
+from numba.core.compiler_lock import global_compiler_lock
 
 from autobatch.core.current import check_time
 from autobatch.kernels import jit
@@ -96,8 +97,13 @@ class CachedKernel:
         self._next_look = 0.0
         self._tries = 0
 
-    def look(self) -> bool:
-        """Whether it is there by now; asks for it if it is not. Looks every so often only."""
+    def look(self, wait: bool = True) -> bool:
+        """Whether it is there by now; asks for it if it is not. Looks every so often only.
+
+        Args:
+            wait: until it is loaded from the disk; else that is done behind the work, as compiling is. The first one
+                that is loaded brings most of Numba with it.
+        """
         if self.entry is not None or self.failed:
             return self.entry is not None
         now = time.monotonic()
@@ -111,19 +117,30 @@ class CachedKernel:
             name = name_of(self.text)
             found = self._made or _read(name)
             self._made = None
-            if found is not None:
-                with contextlib.suppress(Exception):  # whatever is wrong with it, it is compiled again
-                    self.lanes, self.entry = jit.uninterrupted(_load, name, self.text, found)
-            if self.entry is None:
-                self._tries += 1
+            if found is not None and not wait:
                 self._asked = True
-                self.failed = self._tries > _TRIES or not jit.uninterrupted(_compiler.ask, self)
+                threading.Thread(target=self._load, args=(name, found), name="autobatch loads", daemon=True).start()
+                return False
+            jit.uninterrupted(self._load, name, found)
         except KeyboardInterrupt:  # asked for or not: it is asked for again
             self._asked = False
             raise
-        except Exception:  # no process, no source of what it is written in: no kernel
+        except Exception:  # no source of what it is written in: no kernel
             self.failed = True
         return self.entry is not None
+
+    def _load(self, name: str, found: bytes | None) -> None:
+        """Load what was found; where that is nothing, or whatever is wrong with it, have it compiled."""
+        if found is not None:
+            with contextlib.suppress(Exception), global_compiler_lock:
+                self.lanes, self.entry = _load(name, self.text, found)
+        self._asked = self.entry is None
+        if self._asked:
+            self._tries += 1
+            try:
+                self.failed = self._tries > _TRIES or not _compiler.ask(self)
+            except Exception:  # no process
+                self.failed = True
 
     def answered(self, made: bytes | None) -> None:
         """It was compiled to this, or to nothing; None if the process died before it said."""

@@ -14,6 +14,7 @@ import numpy as np
 from autobatch.compiled.compiled_call import ColumnPlace, CompiledCall, NotCompiled, is_own
 from autobatch.compiled.reading.exact_types import (
     OWN,
+    PART,
     Array,
     Dict,
     List,
@@ -194,13 +195,14 @@ def returned(kind: Type, changes: KernelChanges, arguments: Sequence[Any], resul
     """
     items = result if isinstance(kind, Tuple) else (result,)
     found, at = [], 0
-    for item, count in zip(items, changes.returned, strict=True):
-        found.append(_one_returned(arguments, item, places[at : at + count]))
+    kinds = kind.items if isinstance(kind, Tuple) else (kind,)
+    for item, item_kind, count in zip(items, kinds, changes.returned, strict=True):
+        found.append(_one_returned(arguments, item, item_kind, places[at : at + count]))
         at += count
     return tuple(found) if isinstance(kind, Tuple) else found[0]
 
 
-def _one_returned(arguments: Sequence[Any], item: Any, places: Sequence[int]) -> Any:
+def _one_returned(arguments: Sequence[Any], item: Any, kind: Type, places: Sequence[int]) -> Any:
     if not places or places[0] < 0:
         return item
     whole = arguments[places[0]]
@@ -208,7 +210,7 @@ def _one_returned(arguments: Sequence[Any], item: Any, places: Sequence[int]) ->
         return whole
     _, offset, *strides = places
     if item.shape == whole.shape and not offset and item.strides == tuple(strides):
-        return whole
+        return whole[...] if kind.given & PART else whole
     if not whole.flags.c_contiguous:
         raise NotCompiled("a view of an array that is not in C order")
     return np.ndarray(item.shape, item.dtype, whole, offset, tuple(strides))

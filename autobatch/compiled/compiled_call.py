@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -101,24 +102,38 @@ def bound_values(function: FunctionType, given: Sequence[Any], named: dict[str, 
     Raises:
         NotCompiled: they do not fit, which the loop says better, or there is any number of them.
     """
-    try:
-        bound = _signature(function.__code__, function).bind(*given, **named)
-    except TypeError as error:
-        raise NotCompiled(str(error)) from None
-    bound.apply_defaults()
-    kinds = {parameter.kind for parameter in bound.signature.parameters.values()}
-    if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
-        raise NotCompiled(f"{function.__qualname__} takes any number of arguments")
-    parameters = bound.signature.parameters
+    defaults = function.__defaults__ or ()
+    places = _places(function.__code__, function, len(given), tuple(named), len(defaults))
+    if isinstance(places, str):
+        raise NotCompiled(places)
     return [
-        bound.arguments[name]
-        for name in sorted(parameters, key=lambda n: parameters[n].kind == inspect.Parameter.KEYWORD_ONLY)
-    ]
+        given[place] if kind == "given" else named[place] if kind == "named"
+        else defaults[place] if kind == "default" else function.__kwdefaults__[place]  # type: ignore[index]
+        for kind, place in places
+    ]  # fmt: skip
 
 
 @functools.lru_cache(maxsize=512)
-def _signature(code: Any, function: FunctionType) -> inspect.Signature:
-    return inspect.signature(function)
+def _places(
+    code: Any, function: FunctionType, given: int, named: tuple[str, ...], defaults: int
+) -> list[tuple[str, Any]] | str:
+    """Where the value of each parameter is: the kind of place, and which of that kind; or why there is none."""
+    signature = inspect.signature(function)
+    parameters = sorted(signature.parameters.values(), key=lambda each: each.kind == each.KEYWORD_ONLY)
+    if {each.kind for each in parameters} & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        return f"{function.__qualname__} takes any number of arguments"
+    try:
+        bound = signature.bind(*(("given", k) for k in range(given)), **{name: ("named", name) for name in named})
+    except TypeError as error:
+        return str(error)
+    positional = [each.name for each in parameters if each.kind != each.KEYWORD_ONLY]
+    first = len(positional) - defaults
+    return [
+        bound.arguments[each.name] if each.name in bound.arguments
+        else ("default", positional.index(each.name) - first) if each.name in positional
+        else ("named default", each.name)
+        for each in parameters
+    ]  # fmt: skip
 
 
 def is_own(value: Any) -> bool:
@@ -197,7 +212,7 @@ def packed_values(call: CompiledCall, value: Any, kind: Type, first: int, last: 
             size = column.sizes[0]  # type: ignore[attr-defined]
             whole = values.shape[1]
             lengths = size.values[first:last] if isinstance(size, Lengths) else np.full(last - first, size, np.int64)
-            trailing, step = values.shape[2:], whole * int(np.prod(values.shape[2:], dtype=np.int64))
+            trailing, step = values.shape[2:], whole * math.prod(values.shape[2:])
         sizes = np.empty((last - first, kind.ndim), np.int64)
         sizes[:, 0], sizes[:, 1:] = lengths, trailing
         return [values.reshape(-1), sizes.reshape(-1)], [step]

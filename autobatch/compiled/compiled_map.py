@@ -40,10 +40,10 @@ from autobatch.compiled.ufunc_loops import table_of
 from autobatch.compiled.value_layout import unpack, words_of
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.threads import run_together, thread_count
+from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded
 
 WORTH = 2e-3  # seconds of work that a second thread is woken for
 _PATIENCE = 0.01  # seconds between two looks at what is being compiled
-_FUNCTIONS = 512  # that are remembered
 _KINDS = 32  # kinds of examples that are remembered of one function
 _CHECKED = 2  # examples that also run in Python when a module is used first
 
@@ -67,7 +67,7 @@ class KernelForm:
         Raises:
             NotCompiled: it is not, or not yet.
         """
-        if self.kernel is None or not self.kernel.look():
+        if self.kernel is None or not self.kernel.look(wait=False):
             raise NotCompiled(*self.state())
 
     def state(self) -> tuple[str, bool]:
@@ -96,8 +96,8 @@ class CompiledForm(KernelForm):
     taped: dict[tuple[bool, ...], Any] = dataclasses.field(default_factory=dict)  # forms for gradients
 
 
-_forms: "dict[Any, tuple[FunctionType, dict[str, CompiledForm]]]" = {}
-_refusals: dict[Any, str | None] = {}
+_forms: "Bounded[Any, tuple[FunctionType, dict[str, CompiledForm]]]" = Bounded(MOST_FUNCTIONS)
+_refusals: Bounded[Any, str | None] = Bounded(MOST_FUNCTIONS)
 _lock = threading.Lock()
 
 
@@ -107,8 +107,6 @@ def _forms_of(function: FunctionType) -> "dict[str, CompiledForm]":
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     key = (function.__code__, id(function.__globals__), closure, tuple(map(id, defaults)))
     if key not in _forms:
-        if len(_forms) >= _FUNCTIONS:
-            _forms.clear()
         _forms[key] = (function, {})  # it keeps alive what the ids are of
     kept, forms = _forms[key]
     if kept is not function and any(
@@ -136,8 +134,6 @@ def refusal(function: Callable[..., Any]) -> str | None:
         return f"{type(function).__name__} is no plain function"
     code = function.__code__
     if code not in _refusals:
-        if len(_refusals) >= _FUNCTIONS:
-            _refusals.clear()
         _refusals[code] = first_refusal(function)
     return _refusals[code]
 
@@ -332,9 +328,9 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
         form.seconds = (time.perf_counter() - start) / (last - first)
         packed.append((first, last, arrays))
         status = status[:-1]
-        bad = np.flatnonzero(status)
-        made = unpack(module.kept, outs if isinstance(outs, tuple) else (), last - first - bad.size)
-        if not bad.size:
+        bad = int(np.count_nonzero(status))
+        made = unpack(module.kept, outs if isinstance(outs, tuple) else (), last - first - bad)
+        if not bad:
             return made
         out: list[Any] = []
         good = iter(made)
@@ -351,7 +347,8 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
         threads = min(thread_count(), count) if form.seconds * count > WORTH else 1
         bounds = [count * i // threads for i in range(threads + 1)]
         calls = [functools.partial(part, a, b) for a, b in itertools.pairwise(bounds)]
-        results = [each for made in run_together(calls) for each in made]
+        parts = run_together(calls)
+        results = parts[0] if threads == 1 else list(itertools.chain.from_iterable(parts))
     except OverflowError:
         raise NotCompiled("an int of more than 64 bits") from None
     except Mismatch as error:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from types import FunctionType
 
 from autobatch.compiled.changed_arguments import KernelChanges, changed_containers, returned_arguments
-from autobatch.compiled.reading.exact_types import INT, Array, Mismatch, Tuple, Type
+from autobatch.compiled.reading.exact_types import EITHER, INT, Array, Mismatch, Tuple, Type
 from autobatch.compiled.reading.expression_reader import read_function
 from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram, Unreadable, flat
 from autobatch.compiled.reading.typed_text import rep
@@ -16,6 +16,7 @@ import heapq
 import math
 
 import numpy as np
+from numba.typed import List as TypedList
 from numba import boolean, float32, float64, int8, int16, int32, int64, types, uint8, uint16, uint32, uint64
 
 from autobatch.kernels.guarded import *
@@ -172,7 +173,8 @@ def _aliases(
                 same = (
                     f"same_memory({where}, {one})" if isinstance(kind, Array) else f"address({where}) == address({one})"
                 )
-                lines += [f"if {same}:", found]
+                which = isinstance(kind, Array) and kind.given & EITHER  # the argument, or a view of all of it
+                lines += [f"if {same}:", ["ok = False"] if which else found]
             if isinstance(kind, Array) and given.dtype == kind.dtype:
                 offset = f"{names[-1]}_at = {where}.ctypes.data - {one}.ctypes.data"
                 lines += [f"if overlap({where}, {one}):", [*found, offset]]

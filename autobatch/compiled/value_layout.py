@@ -21,6 +21,8 @@ from autobatch.compiled.reading.exact_types import (
     STR,
     TAGS,
     Array,
+    Counts,
+    DefaultDict,
     Deque,
     Dict,
     List,
@@ -127,6 +129,8 @@ def _dict_type(program: SourceProgram, own: Sequence[dict[Any, Any]], where: str
     site.container = Dict
     keys = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}{{}}", given)
     values = type_of(program, [each for value in own for each in value.values()], f"{where}[]", given)
+    if isinstance(values, List):
+        values.site.find().boxed = True
     if keys is not None:
         if not isinstance(keys, Scalar | Tuple):
             raise Mismatch(f"keys that are {keys}")
@@ -390,7 +394,7 @@ class Keeper:
                     raise Mismatch(f"it returns a {kind}")
                 for place, item in enumerate(kind.items):
                     self.keep(item, f"{text}[{place}]", lines)
-            case List() | Dict() if not isinstance(kind, Deque):
+            case List() | Dict() if not isinstance(kind, Deque | Counts | DefaultDict):
                 if isinstance(kind, Dict) and kind.site.find().vague:
                     raise Mismatch(f"it returns {kind}, whose keys are Python's or NumPy's")
                 self._put("int64", f"len({text})", lines)

@@ -46,20 +46,15 @@ def advice(name: str, library: str) -> str:
     )
 
 
-def _any_library() -> bool:
-    return "torch" in sys.modules or "jax" in sys.modules
-
-
 def refuse_foreign(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise for an argument of torch's or JAX's in a call on batches: ways would differ in their results."""
-    found = _any_library() and _foreign(args, kwargs)
-    if found:
+    if ("torch" in sys.modules or "jax" in sys.modules) and (found := _foreign(args, kwargs)):
         raise UnsupportedError(found)
 
 
 def note_foreign(error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Add a note to a failed call's error if one of its arguments is an array of torch or JAX."""
-    found = _any_library() and _foreign(args, kwargs)
+    found = _foreign(args, kwargs)
     if found and found not in getattr(error, "__notes__", ()):
         error.add_note(found)
 

@@ -270,7 +270,8 @@ class Snapshot:
             self._wait(_values(kept.was), held=True)
         self._wait((function.__defaults__, function.__kwdefaults__), held=True)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            if not variable.startswith("_ab_"):  # of a rewritten function: what it calls of ours
+            # of a rewritten function what it calls of ours; of Python's `__annotate__` all that a class holds
+            if not variable.startswith("_ab_") and variable != "__classdict__":
                 (kept,) = self._keep(cell)
                 self._wait((each for each in kept.was if each is not _MISSING), held=True)
         names, used = function.__globals__, _names(function.__code__)

@@ -35,15 +35,16 @@ def pool_sum(table, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
 
     Without a last offset the last bag takes all ids that are left.
     """
-    _sum_bags(table, _ANY, ids, offsets, weights, norm, out, bags, dim, ahead, lanes)
+    _sum_bags(table, _ANY, ids, offsets, weights, norm, out, bags, dim, ahead, lanes, None)
 
 
 @jit
-def checked_sum(table, rows, ids, offsets, closed, weights, norm, out, dim, ahead, lanes):
+def checked_sum(table, rows, ids, offsets, closed, weights, norm, out, dim, ahead, lanes, padding):
     """`pool_sum` of ids and offsets that are not checked yet; False, and `out` arbitrary, if they are not right.
 
     Offsets start at 0, never fall and, with `closed`, end with the number of ids; without, the last bag takes all that
-    are left. Ids are in [0, rows). No row is read before its id is checked.
+    are left. Ids are in [0, rows). No row is read before its id is checked. Ids that are `padding`, which may be None,
+    are left out and not counted.
     """
     total = uint64(ids.shape[0])
     bags = offsets.shape[0] - closed
@@ -51,24 +52,26 @@ def checked_sum(table, rows, ids, offsets, closed, weights, norm, out, dim, ahea
         return bags == 0 and total == 0 and (not closed or offsets[0] == 0)
     if offsets[0] != 0 or (closed and uint64(offsets[bags]) != total):
         return False
-    return _sum_bags(table, uint64(rows), ids, offsets, weights, norm, out, (0, bags), dim, ahead, lanes)
+    return _sum_bags(table, uint64(rows), ids, offsets, weights, norm, out, (0, bags), dim, ahead, lanes, padding)
 
 
 @jit
-def _sum_bags(table, rows, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
+def _sum_bags(table, rows, ids, offsets, weights, norm, out, bags, dim, ahead, lanes, padding):
     """`pool_sum` of ids in [0, rows) and offsets that never fall; False, and not all is done, if they are not so."""
     together = bags[1] - bags[0] if dim == width(lanes) else _FEW
     for b in range(bags[0], bags[1], max(together, 1)):
         part = (b, min(b + together, bags[1]))
         for first in range(0, dim, width(lanes)):
             column = min(first, dim - width(lanes))
-            if not _sum_columns(table, rows, ids, offsets, weights, norm, out, part, column, dim, ahead, lanes):
+            if not _sum_columns(
+                table, rows, ids, offsets, weights, norm, out, part, column, dim, ahead, lanes, padding
+            ):
                 return False
     return True
 
 
 @jit
-def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, column, dim, ahead, lanes):
+def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, column, dim, ahead, lanes, padding):
     """The columns of `_sum_bags` from one column on that the lanes hold.
 
     An addition takes longer than the look at an id beside it. With that way out the compiler leaves the loop as short
@@ -86,6 +89,7 @@ def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, column, di
         if stop < start or stop > total:
             return False
         found = zeros(lanes)
+        left_out = uint64(0)
         if ahead is not None:
             middle = min(stop, asking)
             while i < middle:
@@ -93,19 +97,32 @@ def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, column, di
                 if uint64(row) >= rows:
                     return False
                 prefetch(lanes, table[0] + table[1] * int64(ids[i + uint64(ahead)]), column)
-                found = _with_row(found, table, row, i, weights, column, dim, lanes)
+                if _is(row, padding):
+                    left_out += uint64(1)
+                else:
+                    found = _with_row(found, table, row, i, weights, column, dim, lanes)
                 i += uint64(1)
         while i < stop:
             row = int64(ids[i])
             if uint64(row) >= rows:
                 return False
-            found = _with_row(found, table, row, i, weights, column, dim, lanes)
+            if _is(row, padding):
+                left_out += uint64(1)
+            else:
+                found = _with_row(found, table, row, i, weights, column, dim, lanes)
             i += uint64(1)
         if norm != SUM:
-            count = float(max(stop - start, uint64(1)))
+            count = float(max(stop - start - left_out, uint64(1)))
             found = scaled(found, 1 / (count if norm == MEAN else math.sqrt(count)))
         store(out, int64(b), column, found)
     return True
+
+
+@jit
+def _is(row, padding):
+    if padding is None:
+        return False
+    return row == padding
 
 
 @jit

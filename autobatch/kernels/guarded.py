@@ -6,6 +6,7 @@ and `apply_2` call the inner loop of a NumPy ufunc by its address, so that a tra
 """
 
 import math
+import operator
 import platform
 from typing import Any
 
@@ -82,9 +83,18 @@ def opaque(typing_context, value):
     return value(value), generate
 
 
+def _by_operator(typing_context: Any, function: Any, *kinds: Any) -> Any:
+    """What Numba has for an operator: its signature, and what generates it."""
+    known = typing_context.resolve_value_type(function)
+    signature = known.get_call_type(typing_context, kinds, {})
+    return signature, lambda context, builder, _, args: context.get_function(known, signature)(builder, args)
+
+
 @intrinsic
 def list_item(typing_context, items, index):
     """items[index], where the index is known to be in range."""
+    if isinstance(items, types.ListType):
+        return _by_operator(typing_context, operator.getitem, items, types.int64)
     signature = items.dtype(items, types.int64)
 
     def generate(context, builder, signature, args):
@@ -97,6 +107,8 @@ def list_item(typing_context, items, index):
 @intrinsic
 def list_put(typing_context, items, index, value):
     """items[index] = value, where the index is known to be in range."""
+    if isinstance(items, types.ListType):
+        return _by_operator(typing_context, operator.setitem, items, types.int64, items.dtype)
     signature = types.void(items, types.int64, items.dtype)
 
     def generate(context, builder, signature, args):
@@ -372,10 +384,10 @@ def squared(x):
     """`x ** 2.0` of C's `pow`.
 
     For numbers of moderate size the error of `pow` is below 0.515 of the last place (glibc's and Arm's optimized
-    routines state it): where the exact square is nearer than 0.48 to the product, it can give nothing else.
+    routines state it): where the exact square is nearer than 0.485 to the product, it can give nothing else.
     """
     product = x * x
-    if 1e-18 < product < 1e18 and abs(_fused(x, x, -product)) < 0.48 * 2.220446049250313e-16 * _unit(product):
+    if 1e-18 < product < 1e18 and abs(_fused(x, x, -product)) < 0.485 * 2.220446049250313e-16 * _unit(product):
         return product
     return math.pow(x, opaque(2.0))
 

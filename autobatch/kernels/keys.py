@@ -25,6 +25,7 @@ VERSION, LIVE, HIGH, FREE, LOGGED, SPECIAL, TICKET, REMOVED, NOTES = range(9)
 
 DEAD = uint32(2**32 - 1)
 _MOST = uint32(2**32 - 2)
+_GONE = uint64(2**64 - 1)  # in place of a row, in an index that is being moved: -1, which is not there
 _CODE = uint64(0xB5297A4D3F84D5B5)
 EMPTY_KEY = -(2**64 - 0xB5297A4D3F84D5B5)  # the key whose code is 0, as int64
 _AHEAD = 64  # keys
@@ -178,7 +179,7 @@ def move_slots(old, new, lo, hi):
     Their places in both are in the order of the hashes, so what is read and written follows each other.
     """
     for slot in range(lo, hi):
-        if old[slot, 0] != 0:
+        if old[slot, 0] != 0 and old[slot, 1] != _GONE:
             _place(new, old[slot, 0], old[slot, 1])
 
 
@@ -204,10 +205,28 @@ def _remove(key, index):
 
 
 @jit
-def commit_rows(ticket, index, notes, gone, born, from_free, named, step, counted, mark, row_keys, facts, free, log):
+def _forget(key, index):
+    """Have a key not be there in an index that is being moved, where nothing may change its place."""
+    slots = uint64(index.shape[0])
+    code = uint64(key) ^ _CODE
+    if slots == 0:
+        return
+    slot = _home(key, slots)
+    while index[slot, 0] != 0:
+        if index[slot, 0] == code:
+            index[slot, 1] = _GONE
+            return
+        slot = _after(slot, slots)
+
+
+@jit
+def commit_rows(
+    ticket, index, old, notes, gone, born, from_free, named, step, counted, mark, row_keys, facts, free, log
+):
     """One change of a table of keys, after which all of it is seen: once for each ticket.
 
     Args:
+        old: the index that is being moved into `index`, or an empty one.
         gone: rows whose keys are taken out.
         born: (keys, rows) of those that come to life, the first `from_free` of them on free rows, the last ones first.
         named: rows that are changed, those that come to life among them; step: what becomes their version, if >= 0.
@@ -258,6 +277,7 @@ def commit_rows(ticket, index, notes, gone, born, from_free, named, step, counte
             notes[SPECIAL] = -1
         else:
             _remove(row_keys[gone[i]], index)
+            _forget(row_keys[gone[i]], old)
     notes[REMOVED] += gone.shape[0]
     notes[TICKET] = ticket
 

@@ -5,6 +5,8 @@ None, times nothing where `factors` is None: so a reduction's cotangent is never
 Ids are trusted. Sums run in the order of the positions, so equal input gives bit-equal output.
 """
 
+import numpy as np
+
 from autobatch.kernels.jit import jit
 from autobatch.kernels.vectors import AHEAD, prefetch_source
 
@@ -80,7 +82,8 @@ def row_squares(lo, hi, acc, starts, positions, sources, segments, factors, out)
         row_gradient(acc, k, starts, positions, sources, segments, factors, 1, -1)
         total = 0.0
         for j in range(acc.shape[0]):
-            total += float(acc[j]) * float(acc[j])
+            wide = np.float64(acc[j])  # Numba takes `float(x)` of a float32 for a float32
+            total += wide * wide
         out[k] = total
 
 

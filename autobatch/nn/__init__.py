@@ -5,13 +5,14 @@ class of one example whose float arrays are its parameters: whatever trains a di
 """
 
 import autobatch.ops.nn as _functions
-from autobatch.nn.layers import GRU, LSTM, Conv1d, Dropout, Embedding, LayerNorm, Linear, MultiHeadAttention
+from autobatch.nn.layers import GRU, LSTM, Conv1d, Conv2d, Dropout, Embedding, LayerNorm, Linear, MultiHeadAttention
 from autobatch.ops.nn import *  # noqa: F403
 
 __all__ = [
     "GRU",
     "LSTM",
     "Conv1d",
+    "Conv2d",
     "Dropout",
     "Embedding",
     "LayerNorm",

@@ -179,7 +179,8 @@ class Conv1d:
         inputs, outputs: the sizes of a position before and after.
         width: of the window.
         padding: "valid": t - width + 1 positions, none where t is less than the width; "same": t of them, with zeros
-            beside the ends, (width - 1) // 2 before the first; "causal": t of them, with zeros before the first only.
+            beside the ends, (width - 1) // 2 before the first; "full": t + width - 1 of them, all windows that see
+            anything; "causal": t of them, with zeros before the first only.
         bias, init, seed, dtype: as for `Linear`; by default uniform within ± 1 / √(width · inputs).
 
     Attributes:
@@ -205,9 +206,7 @@ class Conv1d:
         dtype: DTypeLike = np.float32,
     ) -> None:
         check_sizes(inputs=inputs, outputs=outputs, width=width)
-        beside = {"valid": (0, 0), "same": ((width - 1) // 2, width // 2), "causal": (width - 1, 0)}.get(padding)
-        if beside is None:
-            raise OptionError(f"padding={padding!r}; expected 'valid', 'same' or 'causal'")
+        beside = _zeros_beside(padding, width, "valid", "same", "full", "causal")
         (own,) = seeds_from(seed, 1)
         bound = 1 / math.sqrt(width * inputs)
         self.weight = (init or uniform(-bound, bound))((width, inputs, outputs), own, dtype)
@@ -228,6 +227,65 @@ class Conv1d:
         for k in range(1, width):
             out = out + y[k : k + count, k * outputs : (k + 1) * outputs]
         return out if self.bias is None else out + self.bias
+
+
+class Conv2d:
+    """A convolution over (height, width, inputs): each place of the result sees a window that begins there.
+
+    Args:
+        inputs, outputs: the sizes of a place before and after.
+        window: (height, width) of the window, or one number for both.
+        padding: "valid", "same" or "full" in both dimensions, as for `Conv1d`.
+        bias, init, seed, dtype: as for `Conv1d`.
+
+    Attributes:
+        weight: (height, width, inputs, outputs). bias: (outputs,), or None.
+
+    Raises:
+        OptionError: a size that is no positive integer, or another padding.
+
+    >>> Conv2d(3, 2, (5, 3), padding="same", seed=0)(np.ones((7, 4, 3), np.float32)).shape
+    (7, 4, 2)
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        window: int | tuple[int, int],
+        *,
+        padding: str = "valid",
+        bias: bool = True,
+        init: Initializer | None = None,
+        seed: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        height, width = window if isinstance(window, tuple) else (window, window)
+        check_sizes(inputs=inputs, outputs=outputs, height=height, width=width)
+        self.beside = [_zeros_beside(padding, size, "valid", "same", "full") for size in (height, width)]
+        (own,) = seeds_from(seed, 1)
+        bound = 1 / math.sqrt(height * width * inputs)
+        self.weight = (init or uniform(-bound, bound))((height, width, inputs, outputs), own, dtype)
+        self.bias = np.zeros(outputs, dtype) if bias else None
+
+    @batch
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        x = np.pad(x, (*self.beside, (0, 0)))
+        height, width = self.weight.shape[:2]
+        rows, columns = max(x.shape[0] - height + 1, 0), max(x.shape[1] - width + 1, 0)
+        out = x[:rows, :columns] @ self.weight[0, 0]
+        for k in range(1, height * width):
+            i, j = k // width, k % width
+            out = out + x[i : i + rows, j : j + columns] @ self.weight[i, j]
+        return out if self.bias is None else out + self.bias
+
+
+def _zeros_beside(padding: str, width: int, *known: str) -> tuple[int, int]:
+    """How many zeros come before and after what a window of this width moves along."""
+    if padding not in known:
+        raise OptionError(f"padding={padding!r}; expected one of {', '.join(map(repr, known))}")
+    each = {"same": ((width - 1) // 2, width // 2), "full": (width - 1, width - 1), "causal": (width - 1, 0)}
+    return each.get(padding, (0, 0))
 
 
 class MultiHeadAttention:

@@ -416,7 +416,7 @@ class Optimizer(abc.ABC):
                 steps.append(step)
         scale = 1.0
         if self.clip_norm is not None:
-            norm = math.sqrt(math.fsum(map(squares, steps)))
+            norm = math.sqrt(sum(map(squares, steps)))  # infinite where a sum in order is, as IEEE says
             scale = min(1.0, self.clip_norm / (norm + 1e-6)) if norm == norm else norm
         limit = -1.0 if self.clip_value is None else self.clip_value
         ends.append(functools.partial(operator.setitem, state, "step", before + 1))

@@ -44,7 +44,7 @@ class Training(Protocol):
     shards: int
 
     def start(self, plan: TrainingPlan, start: Start) -> None:
-        """Make workers and shards, replacing any there are."""
+        """Make workers and shards, or have those that there are begin anew."""
 
     def run(self, first: int, last: int) -> list[float]:
         """Have the workers take steps; the losses. Raises `Lost`."""

@@ -80,7 +80,7 @@ class PulledTable(KeyedTable):
         )
 
     row_addresses = keys = contains = assign = write = __array__ = __len__ = _no
-    _inserting = _assigning = _removing = _shrinking = insert = remove = shrink = _no
+    _inserting = _assigning = _removing = _shrinking = _restoring = insert = remove = shrink = _no
     locks = property(_no)
 
     def __repr__(self) -> str:

@@ -42,6 +42,7 @@ def ray_session(workers: int | None = None) -> Any:
         return ray
     cpus = max(os.cpu_count() or 1, workers or 1)
     ray.init(
+        address="local",  # not one that somebody else has started on this machine
         num_cpus=cpus,
         include_dashboard=False,
         _node_ip_address="127.0.0.1",

@@ -3,8 +3,7 @@
 import asyncio
 import copy
 import dataclasses
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,22 +21,23 @@ from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
 from autobatch.tables.sparse import SparseRows
 
 _AT_ONCE = 100_000  # requests that wait in a shard
+_PATIENCE = 20.0  # seconds for a step that still runs when all begin anew; then its worker is replaced
 
 
 class RayCommunicator(Communicator):
     """A worker's end, in Ray: a request is a call of the shard's actor, whose result is the reply.
 
     Args:
-        actors: the shards'.
+        actors: the shards'. attempt: which start of the training this belongs to.
     """
 
-    def __init__(self, rank: int, workers: int, actors: Sequence[Any]) -> None:
+    def __init__(self, rank: int, workers: int, actors: Sequence[Any], attempt: int) -> None:
         super().__init__(rank, workers, len(actors))
-        self._actors = actors
+        self._actors, self._attempt = actors, attempt
         self._results: dict[int, Any] = {}
 
     def _send(self, shard: int, request: ShardRequest) -> None:
-        self._results[request.number] = self._actors[shard].receive.remote(request)
+        self._results[request.number] = self._actors[shard].receive.remote(self._attempt, request)
 
     def _wait_for(self, numbers: Sequence[int]) -> None:
         import ray  # noqa: PLC0415
@@ -47,16 +47,30 @@ class RayCommunicator(Communicator):
 
 
 class ShardActor:
-    """A shard in a process of its own."""
+    """A shard in a process of its own, which may be started more than once."""
 
-    def __init__(self, plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any) -> None:
+    def __init__(self) -> None:
         self._waiting: dict[tuple[int, int], asyncio.Future[Reply]] = {}
-        self._shard: Shard = shard_of(plan, start, index, shards, workers, parts)
-        self._place = shards, index
+        self._attempt = 0
+        self._shard: Shard | None = None
         self._saver: Checkpoints | None = None
 
-    async def receive(self, request: ShardRequest) -> Reply:
+    async def begin(
+        self, attempt: int, plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any
+    ) -> None:
+        """Be the shard that a training starts with; who waits for an answer of an earlier start gets none."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(_over(self._attempt))
+        if self._saver is not None:
+            self._saver.close()
+        self._waiting, self._saver, self._place = {}, None, (shards, index)
+        self._shard, self._attempt = shard_of(plan, start, index, shards, workers, parts), attempt
+
+    async def receive(self, attempt: int, request: ShardRequest) -> Reply:
         """The reply to a request, when it is due."""
+        if attempt != self._attempt or self._shard is None:
+            raise _over(attempt)
         key = request.sender, request.number
         future = self._waiting[key] = asyncio.get_running_loop().create_future()
         with options(threads=1):
@@ -67,25 +81,30 @@ class ShardActor:
 
     async def save(self, folder: str, committed: Sequence[int], keep: int) -> None:
         """Save what the shard has."""
+        assert self._shard is not None
         if self._saver is None:
             self._saver = Checkpoints(shard_folder(folder, *self._place))
         self._shard.save(self._saver, committed, keep)
 
     async def variables(self) -> tuple[dict[str, Any], Any]:
         """The shard's tables, and the state of its optimiser."""
+        assert self._shard is not None
         return self._shard.tables, self._shard.state
 
-    async def process(self) -> int:
-        """Its number."""
-        return os.getpid()
+
+def _over(attempt: int) -> ConnectionError:
+    return ConnectionError(f"start {attempt} of the training is over: processes were lost, and all begin anew")
 
 
 class WorkerActor:
-    """A worker in a process of its own."""
+    """A worker in a process of its own, which may be started more than once."""
 
-    def __init__(self, plan: TrainingPlan, start: Start, rank: int, workers: int, actors: Sequence[Any]) -> None:
+    def begin(
+        self, attempt: int, plan: TrainingPlan, start: Start, rank: int, workers: int, actors: Sequence[Any]
+    ) -> None:
+        """Be a worker from the state that a training starts with."""
         dense, state = copy.deepcopy((start.dense, start.state))
-        self._worker = TrainingWorker(plan, RayCommunicator(rank, workers, actors), dense, state)
+        self._worker = TrainingWorker(plan, RayCommunicator(rank, workers, actors, attempt), dense, state)
 
     def run(self, first: int, last: int) -> list[float]:
         """Take steps."""
@@ -98,10 +117,6 @@ class WorkerActor:
     def traffic(self) -> dict[str, int]:
         """The bytes of arrays that were sent and received."""
         return dict(self._worker.communicator.traffic)
-
-    def process(self) -> int:
-        """Its number."""
-        return os.getpid()
 
 
 class RayTraining:
@@ -120,25 +135,57 @@ class RayTraining:
         self.shards = self.workers if shards is None else shards
         if self.workers < 1 or self.shards < 1:
             raise OptionError(f"workers={workers}, shards={shards}; expected at least one of each")
-        self._shards: list[Any] = []
-        self._workers: list[Any] = []
+        self._shards: list[Any] = [None] * self.shards
+        self._workers: list[Any] = [None] * self.workers
+        self._attempt = 0
 
     def start(self, plan: TrainingPlan, start: Start) -> None:
-        """Make the actors, and wait until all of them are there."""
+        """Have all actors begin, those that live as well as new ones in the place of those that are lost."""
         ray_session(self.workers)
         import ray  # noqa: PLC0415
 
+        self._attempt += 1
         with losses_of_processes():
             told = ray.put(dataclasses.replace(plan, settings=plan.settings | {"threads": 1}))
             shared = ray.put(dataclasses.replace(start, variables=None))
-            make_shard = ray.remote(num_cpus=0, max_concurrency=_AT_ONCE)(ShardActor).remote
-            make_worker = ray.remote(num_cpus=1)(WorkerActor).remote
-            for i in range(self.shards):
-                parts = None if start.variables is None else {name: x.parts[i] for name, x in start.variables.items()}
-                self._shards.append(make_shard(told, shared, i, self.shards, self.workers, parts))
-            for rank in range(self.workers):
-                self._workers.append(make_worker(told, shared, rank, self.workers, self._shards))
-            self._get([actor.process.remote() for actor in (*self._shards, *self._workers)])
+            parts = [
+                None if start.variables is None else {name: x.parts[i] for name, x in start.variables.items()}
+                for i in range(self.shards)
+            ]
+            make = ray.remote(num_cpus=0, max_concurrency=_AT_ONCE)(ShardActor).remote
+            begun = self._begin(
+                self._shards, make, lambda i: (self._attempt, told, shared, i, self.shards, self.workers, parts[i])
+            )
+            make = ray.remote(num_cpus=1)(WorkerActor).remote
+            begun += self._begin(
+                self._workers, make, lambda rank: (self._attempt, told, shared, rank, self.workers, self._shards)
+            )
+            self._get(begun)
+
+    def _begin(
+        self, actors: list[Any], make: Callable[[], Any], arguments: Callable[[int], tuple[Any, ...]]
+    ) -> list[Any]:
+        """Have actors begin; one that is lost, or does not end what it did before, is replaced.
+
+        Returns:
+            The results of the new ones' `begin`, to be waited for.
+        """
+        import ray  # noqa: PLC0415
+
+        known = {i: actor.begin.remote(*arguments(i)) for i, actor in enumerate(actors) if actor is not None}
+        if known:
+            ray.wait(list(known.values()), num_returns=len(known), timeout=_PATIENCE)
+        begun = []
+        for i, actor in enumerate(actors):
+            if actor is not None:
+                try:
+                    ray.get(known[i], timeout=0)
+                    continue
+                except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+                    ray.kill(actor)
+            actors[i] = make()
+            begun.append(actors[i].begin.remote(*arguments(i)))
+        return begun
 
     def _get(self, results: Any) -> Any:
         """The results of actor calls; the first failure is raised, since the others may wait for it."""
@@ -174,14 +221,13 @@ class RayTraining:
 
     def stop(self) -> None:
         """End the actors, at once."""
-        if not self._shards and not self._workers:
-            return
         import ray  # noqa: PLC0415
 
-        for actor in (*self._workers, *self._shards):
-            if ray.is_initialized():
-                ray.kill(actor)
-        self._workers, self._shards = [], []
+        for actors in (self._workers, self._shards):
+            for i, actor in enumerate(actors):
+                if actor is not None and ray.is_initialized():
+                    ray.kill(actor)
+                actors[i] = None
 
 
 def owned(message: Any) -> Any:

@@ -112,7 +112,9 @@ def restored_shard(folder: str, step: int, saved_in: int, index: int, shards: in
             out = [_empty_like(table, saved_in, shards) for table in tables]
             counted = [[] for _ in tables]
         for own, table, arrays in zip(out, tables, counted, strict=True):
-            own.restore_blocks(_mine(table.blocks(), index, shards), step=table.step)
+            for block in _mine(table.blocks(), index, shards):
+                own.restore_blocks([block])
+            own.restore_blocks([], step=table.step)
             arrays.append(types.SimpleNamespace(arrays=functools.partial(dict, table.arrays())))
     for own, arrays in zip(out, counted, strict=True):
         own._admission_of(arrays, lambda keys: owners_of(keys, shards) == index)

@@ -156,7 +156,6 @@ def _lead(
             return whole.rebuilt(host.dense(), host.variables())
         except Lost as error:
             failures += 1
-            host.stop()
             if failures > retries:
                 raise RuntimeError(
                     f"processes of the training were lost {failures} times in a row, the last time: {error}; "

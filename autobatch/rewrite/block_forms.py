@@ -36,6 +36,7 @@ from autobatch.rewrite.lockstep_forms import compiled
 from autobatch.rewrite.taped_forms import CELLS, mark
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import placed, statements, substituted
+from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded, OfCodes
 from autobatch.syntax.scopes import parameters, target_names
 from autobatch.syntax.source import NoSourceError, as_function, find, inner_codes, is_library, own_tree, remember
 
@@ -66,8 +67,8 @@ class _Made:
         }
 
 
-_made: dict[tuple[int, int], _Made] = {}
-_ours: dict[int, CodeType] = {}
+_made: Bounded[tuple[int, int], _Made] = Bounded(MOST_FUNCTIONS)
+_ours: OfCodes[None] = OfCodes()
 _checked = plain_parts  # containers without batches, by id
 _harmless: set[type] = set()
 
@@ -202,7 +203,8 @@ def _make(function: FunctionType) -> _Made:
         return made
     for ours in [new] if checking is None else [new, checking]:
         remember(ours, code)
-        _ours.update({id(each): each for each in inner_codes(ours)})
+        for each in inner_codes(ours):
+            _ours.put(each)
     made.code, made.checking, made.tree = new, checking, tree
     return made
 

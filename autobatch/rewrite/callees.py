@@ -19,6 +19,7 @@ from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.numpy.math_functions import OF_NUMBERS
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression
+from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded
 from autobatch.syntax.scopes import path_of
 from autobatch.syntax.source import PARSING, NoSourceError, as_function, find, is_library
 
@@ -27,7 +28,7 @@ _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "
 _MISSING = object()
 _NO_PLAIN_CODE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, asynchronous generator
 _NUMBERS = (int, float, bool, type(None), str)
-_relied: dict[tuple[int, int], tuple[types.CodeType, dict[str, Any], list[Guard] | None]] = {}
+_relied: Bounded[tuple[int, int], tuple[types.CodeType, dict[str, Any], list[Guard] | None]] = Bounded(MOST_FUNCTIONS)
 _ARRAY_FUNCTIONS = (np.ufunc, type(np.sum))
 
 
@@ -84,11 +85,12 @@ def helper(function: Any) -> list[Guard] | None:
         return None
     code = function.__code__
     key = id(code), id(function.__globals__)
-    if key not in _relied:
+    found = _relied.get(key)
+    if found is None:
         _relied[key] = code, function.__globals__, None  # for one that calls itself
-        _relied[key] = code, function.__globals__, _relied_on(function)
+        found = _relied[key] = code, function.__globals__, _relied_on(function)
     given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    return _relied[key][2] if all(type(value) in _NUMBERS for value in given) else None
+    return found[2] if all(type(value) in _NUMBERS for value in given) else None
 
 
 def _relied_on(function: types.FunctionType) -> list[Guard] | None:

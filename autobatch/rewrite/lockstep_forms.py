@@ -24,6 +24,7 @@ from autobatch.rewrite.control import Control
 from autobatch.rewrite.expressions import Calls, Choices, Comprehensions, Displays, Guards, Operators, Reads, is_pause
 from autobatch.rewrite.stores import Ownership, Stores
 from autobatch.syntax.quote import located
+from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded, OfCodes
 from autobatch.syntax.scopes import bound_names, parameters
 from autobatch.syntax.source import (
     PARSING,
@@ -83,8 +84,8 @@ class _Converted:
         self.last: list[tuple[Any, Any, Any, Any]] = [(None, None, None, None)] * 2
 
 
-_cache: dict[int, _Converted] = {}
-_ours: dict[int, CodeType] = {}
+_cache: Bounded[int, _Converted] = Bounded(MOST_FUNCTIONS)
+_ours: OfCodes[None] = OfCodes()
 
 
 def convert(function: FunctionType, watched: bool = False) -> Any:
@@ -187,7 +188,8 @@ def _convert(function: FunctionType) -> _Converted:
         if at is not None:
             out.where = code.co_filename, int(at[1])
         return out
-    _ours.update({id(each): each for each in inner_codes(made)})
+    for each in inner_codes(made):
+        _ours.put(each)
     out = _Converted(code, made, tree, "")
     out.sites = [
         {key: CellType(change(site)) for key, site in sites.items()} for change in (lambda site: site, _watched)

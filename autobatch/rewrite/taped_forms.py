@@ -35,6 +35,7 @@ from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, fu
 from autobatch.rewrite.lockstep_forms import compiled
 from autobatch.rewrite.stores import Ownership, is_fresh, is_maker, stored_names
 from autobatch.syntax.quote import expression
+from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded, OfCodes
 from autobatch.syntax.scopes import bound_names, local_nodes, parameters
 from autobatch.syntax.source import NoSourceError, inner_codes, is_library, own_tree, remember
 
@@ -195,17 +196,20 @@ CELLS = {
 _ASYNCHRONOUS = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 
 # By the ids of a function's code and globals, which are kept so that the ids stay theirs: the code of its form, if any.
-_made: dict[tuple[int, int], tuple[CodeType, dict[str, Any], CodeType | None]] = {}
-_ours: dict[int, CodeType] = {}
+_made: Bounded[tuple[int, int], tuple[CodeType, dict[str, Any], CodeType | None]] = Bounded(MOST_FUNCTIONS)
+_ours: OfCodes[None] = OfCodes()
 
 
 def _form(function: FunctionType) -> FunctionType:
     code = function.__code__
     key = id(code), id(function.__globals__)
-    if key not in _made and id(code) not in _ours:
-        _made[key] = code, function.__globals__, None if is_library(code.co_filename) else _make(function)
-    made = _made[key][2] if key in _made else None
-    return function if made is None else function_of(function, made, _CELLS)
+    found = _made.get(key)
+    if found is None:
+        if id(code) in _ours:
+            return function
+        found = code, function.__globals__, None if is_library(code.co_filename) else _make(function)
+        _made[key] = found
+    return function if found[2] is None else function_of(function, found[2], _CELLS)
 
 
 def _decorated(function: Any) -> Any:
@@ -264,7 +268,8 @@ def _make(function: FunctionType) -> CodeType | None:
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError):
         return None
     remember(made, code)
-    _ours.update({id(each): each for each in inner_codes(made)})
+    for each in inner_codes(made):
+        _ours.put(each)
     return made
 
 

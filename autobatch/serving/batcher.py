@@ -17,7 +17,18 @@ from autobatch.core.config import config, options
 from autobatch.errors import ClosedError, OptionError, OverloadedError, UnsupportedError
 from autobatch.lazy.example_state import changes_nothing
 from autobatch.serving.metrics import Metrics
-from autobatch.serving.rounds import Answer, Costs, Model, Request, Round, deliver
+from autobatch.serving.rounds import (
+    AS_MAP,
+    BATCH_WAYS,
+    MAP_WAYS,
+    Answer,
+    Costs,
+    Model,
+    Request,
+    Round,
+    RoundWay,
+    deliver,
+)
 
 _IDLE = 1.0  # seconds without a request after which the thread ends; the next request starts one
 _TURN = 0.01  # seconds that a turn of an event loop may take until its requests are waited for no longer
@@ -341,9 +352,9 @@ class Batcher:
         begun = time.monotonic()
         quiet = options(warn=False)  # that requests run as a loop is counted: a single call would not warn
         pure = self._changes_nothing(model, kinds)
-        may_batch = pure and config.way in ("auto", "lockstep") and model.may_batch(requests)
-        as_batch = may_batch and (config.way == "lockstep" or self._costs.as_batch(len(requests)))
-        running = Round(model, requests, pure, more, self._deliver, as_batch)
+        ways = self._ways(model, requests) if pure else [AS_MAP]
+        way = ways[0] if len(ways) == 1 else self._costs.choose(len(requests), ways)
+        running = Round(model, requests, pure, more, self._deliver, way)
         self.metrics.running = running.requests
         try:
             with quiet:
@@ -358,9 +369,16 @@ class Batcher:
         self.metrics.batches.observe(len(running.requests))
         self.metrics.looped += running.looped is not None
         self._took = time.monotonic() - begun
-        if may_batch:
-            self._costs.took(len(running.requests), as_batch, self._took)
+        if len(ways) > 1:
+            self._costs.took(len(requests), way, self._took / len(running.requests))
         self._expected = len(running.requests) + len(self._queue)
+
+    def _ways(self, model: Model, requests: Sequence[Request]) -> list[RoundWay]:
+        """How requests of a function that changes nothing may run."""
+        may_batch = config.way in ("auto", "lockstep") and model.may_batch(requests)
+        if config.way != "auto" or config.strict or len(requests) < 2:
+            return [BATCH_WAYS[0] if may_batch else AS_MAP]
+        return [*MAP_WAYS, *(BATCH_WAYS if may_batch else ())]
 
     def _changes_nothing(self, model: Model, kinds: frozenset[type]) -> bool:
         key = model.version, kinds

@@ -16,7 +16,7 @@ import math
 import time
 import types
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import greenlet
 import numpy as np
@@ -26,6 +26,7 @@ from autobatch.api.transforms import undecorated
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
+from autobatch.core.config import options
 from autobatch.core.current import as_first_example
 from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime
@@ -100,6 +101,7 @@ def _wake(requests: list[Request]) -> None:
 
 
 _TRIES, _AGAIN = 3, 64  # rounds
+_DEAR = 8.0  # times the cheapest way's cost, from which on a way is not tried again
 _SMALL, _PADDING = 1 << 16, 4  # elements of a batch that is made in any case; times its examples' own
 _FEW = 4  # requests that run by themselves, after those that ran together have raised
 
@@ -159,39 +161,59 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     return out
 
 
-class Costs:
-    """Whether rounds cost least as maps or as batches, by what each has cost.
+class RoundWay(NamedTuple):
+    """How a round runs: as one batch or as a map, and by which way of the library.
 
-    Neither costs much more than the loop over the requests, so both may be tried: each three times for rounds of a
-    size, and the dearer one now and then, since the requests may change.
+    Attributes:
+        way: as in `ab.options`; None: the options in force say.
+    """
+
+    as_batch: bool
+    way: Literal["fly", "lockstep"] | None
+
+
+AS_MAP = RoundWay(False, None)
+MAP_WAYS = (AS_MAP, RoundWay(False, "fly"))
+BATCH_WAYS = (RoundWay(True, None), RoundWay(True, "lockstep"))
+
+
+class Costs:
+    """Which way rounds cost least, by what each has cost.
+
+    A server runs for long, so all ways are tried, each three times for rounds of a size, and dearer ones now and then,
+    since the requests may change. A single call of the library may not: it never costs much more than the loop.
     """
 
     def __init__(self) -> None:
-        self._seconds: dict[tuple[int, bool], collections.deque[float]] = {}
+        self._seconds: collections.defaultdict[tuple[int, RoundWay], collections.deque[float]] = (
+            collections.defaultdict(lambda: collections.deque(maxlen=_TRIES))
+        )
         self._rounds: collections.Counter[int] = collections.Counter()
 
-    def as_batch(self, count: int) -> bool:
-        """Whether a round of so many requests runs as a batch.
+    def choose(self, count: int, ways: Sequence[RoundWay]) -> RoundWay:
+        """The way of a round that begins with so many requests.
 
         >>> costs = Costs()
         >>> for _ in range(6):
-        ...     as_batch = costs.as_batch(8)
-        ...     costs.took(8, as_batch, 1.0 if as_batch else 3.0)
-        >>> costs.as_batch(8)
-        True
+        ...     way = costs.choose(8, MAP_WAYS)
+        ...     costs.took(8, way, 1.0 if way.way == "fly" else 3.0)
+        >>> costs.choose(8, MAP_WAYS)
+        RoundWay(as_batch=False, way='fly')
         """
         size = count.bit_length()
+        known = {way: self._seconds[size, way] for way in ways}
+        untried = min(ways, key=lambda way: len(known[way]))
+        if len(known[untried]) < _TRIES or len(ways) == 1:
+            return untried
+        best, *others = sorted(ways, key=lambda way: min(known[way]))
         self._rounds[size] += 1
-        known = [self._seconds.get((size, way), ()) for way in (False, True)]
-        if min(map(len, known)) < _TRIES:
-            return len(known[1]) < len(known[0])
-        dearer = min(known[1]) > min(known[0])
-        return dearer if self._rounds[size] % _AGAIN == 0 else not dearer
+        turn, left = divmod(self._rounds[size], _AGAIN)
+        again = others[turn % len(others)]
+        return again if not left and min(known[again]) < _DEAR * min(known[best]) else best
 
-    def took(self, count: int, as_batch: bool, seconds: float) -> None:
-        """A round of so many requests took so long."""
-        key = count.bit_length(), as_batch
-        self._seconds.setdefault(key, collections.deque(maxlen=_TRIES)).append(seconds / count)
+    def took(self, count: int, way: RoundWay, seconds: float) -> None:
+        """A round that began with so many requests took so long for each that it answered."""
+        self._seconds[count.bit_length(), way].append(seconds)
 
 
 class Round:
@@ -199,7 +221,7 @@ class Round:
 
     Args:
         model: what runs; requests: on what, at least one.
-        pure: the function changes nothing. as_batch: run what is pure as one batch, where that can be.
+        pure: the function changes nothing. way: how to run what is pure; as a batch, where that can be.
         more: gives requests that join, at most so many; None: none do.
         done: told of requests that have ended, a few at a time.
 
@@ -215,14 +237,14 @@ class Round:
         pure: bool,
         more: Callable[[int], Sequence[Request]] | None = None,
         done: Callable[[Sequence[Request]], Any] = deliver,
-        as_batch: bool = False,
+        way: RoundWay = AS_MAP,
     ) -> None:
         self.requests = list(requests)
         self._model = model
         self._pure = pure
         self._more = more
         self._done = done
-        self.as_batch = as_batch
+        self.as_batch, self._way = way.as_batch, way.way
         self.looped: str | None = None
         self._alone: set[int] = set()
         self._gone: set[int] = set()
@@ -263,7 +285,8 @@ class Round:
     def _run_together(self, requests: Sequence[Request]) -> None:
         columns = list(zip(*[each.example for each in requests], strict=True))
         try:
-            results, stats = run_map(self._model.function, columns, self._model.shared, None, self)
+            with self._pinned():
+                results, stats = run_map(self._model.function, columns, self._model.shared, None, self)
         except BaseException:  # of some request: which one, running them in parts shows
             return
         self.looped = stats.looped
@@ -275,7 +298,8 @@ class Round:
         """One call of the function on a batch; returns whether that could be."""
         try:
             batch = MaskedBatch.from_examples([x for (x,) in (each.example for each in self.requests)])
-            results = examples(self._model.given(batch, **self._model.shared))
+            with self._pinned():
+                results = examples(self._model.given(batch, **self._model.shared))
         except BaseException:  # of some request, or of what no batch can be made of: a map says
             return False
         if len(results) != len(self.requests):  # they are the same for all
@@ -284,6 +308,9 @@ class Round:
             self.settled(index, result)
         self._tell()
         return True
+
+    def _pinned(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if self._way is None else options(way=self._way)
 
     def _run_guarded(self) -> None:
         columns = list(zip(*[each.example for each in self.requests], strict=True))

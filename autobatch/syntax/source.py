@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
+from autobatch.syntax.remembered import OfCodes
+
 PARSING = threading.RLock()
 """Held while trees are made and compiled: CPython 3.11 counts the depth of trees for all threads together."""
 
@@ -31,8 +33,8 @@ _FUTURE_FLAGS = functools.reduce(
 )
 
 
-# By the id of code in a rewritten function: that code, and the code of the user's that it was written for.
-_written: dict[int, tuple[CodeType, CodeType]] = {}
+# For the code of a rewritten function, the code of the user's that it was written for.
+_written: OfCodes[CodeType] = OfCodes()
 
 
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
@@ -138,7 +140,7 @@ def inner_codes(code: CodeType) -> list[CodeType]:
 
 def remember(made: CodeType, code: CodeType) -> None:
     """Register the user's source for a rewritten function, and for nested functions that can be told apart."""
-    _written[id(made)] = made, code
+    _written.put(made, code)
     places: dict[tuple[str, int], list[CodeType]] = {}
     for each in inner_codes(code)[1:]:
         places.setdefault((each.co_name, each.co_firstlineno), []).append(each)
@@ -150,7 +152,8 @@ def remember(made: CodeType, code: CodeType) -> None:
         if len(originals) == 1:
             originals *= len(found)
         if len(originals) == len(found):
-            _written.update({id(each): (each, original) for each, original in zip(found, originals, strict=True)})
+            for each, original in zip(found, originals, strict=True):
+                _written.put(each, original)
 
 
 def is_rewritten(function: FunctionType) -> bool:

@@ -1,10 +1,11 @@
 """`embedding_bag`: many bags over one table, with torch's argument names, order and results.
 
-A call becomes flat bags (`Call`), those of all examples one after the other in code that runs batched; the ids that are
-padding or to be skipped are dropped from it, and what is left is one reduction (`reduce.bags`).
+A call becomes flat bags (`_FlatBags`), those of all examples one after the other in code that runs batched; the ids
+that are padding or to be skipped are left out, and what stays is one reduction (`reduce.bags`), or one for each part.
 """
 
 import dataclasses
+import itertools
 import math
 import numbers
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ from autobatch.tables.modes import BAG_MODES, MODES, BagMode
 from autobatch.tables.protocol import Table
 from autobatch.tables.reduce import bags, check_bag_table, empty_value
 from autobatch.tables.sparse import first_seen
+
+_AT_ONCE = 1 << 15  # ids that are copied at a time where some are left out
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,6 +81,17 @@ class _FlatBags:
     lane_of_id: np.ndarray | None = None
     shift: np.ndarray | None = None
     skipped: np.ndarray | None = None
+
+    def where(self, keep: np.ndarray, first: int = 0, stop: int | None = None) -> "_FlatBags":
+        """The bags from `first` to `stop`, without the ids of which `keep` is not true."""
+        bounds = self.bounds[first : None if stop is None else stop + 1]
+        ids = slice(int(bounds[0]), int(bounds[-1]))
+        keep = keep[ids]
+        bounds = bounds - bounds[0]
+        bounds -= np.searchsorted(np.flatnonzero(~keep), bounds)  # few are gone, so this takes no memory
+        weights = None if self.weights is None else self.weights[ids][np.flatnonzero(keep)]
+        lanes = None if self.lane_of_id is None else self.lane_of_id[ids][keep]
+        return _FlatBags(self.ids[ids][keep], bounds, weights, lanes, self.shift)
 
 
 @overload
@@ -175,8 +189,8 @@ def embedding_bag(
     array([[0., 1.],
            [6., 7.]])
     """
-    if padding_idx is max_norm is positional_weights is empty is skipped is None and not sparse and bad_ids == "raise":
-        out = direct_bags(input, weight, offsets, mode, per_sample_weights, bool(include_last_offset))
+    if max_norm is positional_weights is empty is skipped is None and not sparse and bad_ids == "raise":
+        out = direct_bags(input, weight, offsets, mode, per_sample_weights, bool(include_last_offset), padding_idx)
         if out is not None:
             return out
     modes: tuple[Any, ...] = tuple(mode) if isinstance(mode, list | tuple) else (mode,)
@@ -361,7 +375,22 @@ def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> A
     Args:
         num_rows: the rows that ids may name, or those of each example.
     """
-    call = _dropped(table, call, options, num_rows)
+    keep = _kept(table, call, options, num_rows)
+    if keep is not None and (len(call.ids) <= _AT_ONCE or is_boxed(table) or is_boxed(call.weights)):
+        call, keep = call.where(keep), None
+    if keep is None:
+        return _pooled(table, call, options)
+    count = len(call.bounds) - 1
+    cuts = np.searchsorted(call.bounds[:-1], np.arange(0, len(call.ids), _AT_ONCE))
+    out: Any = None
+    for first, stop in itertools.pairwise(np.unique([*cuts, count]).tolist()):
+        found = _pooled(table, call.where(keep, first, stop), options)
+        out = np.empty((count, *found.shape[1:]), found.dtype) if out is None else out
+        out[first:stop] = found
+    return out
+
+
+def _pooled(table: Any, call: _FlatBags, options: _Options) -> Any:
     ids = call.ids
     if call.shift is not None:
         ids = ids + call.shift[call.lane_of_id]
@@ -375,8 +404,8 @@ def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> A
     return np.where(lengths == 0, empty_value(options.empty, dtype_of(out)), out)
 
 
-def _dropped(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> _FlatBags:
-    """Without the ids that are padding or to be skipped; the others are checked, and their rows within `max_norm`.
+def _kept(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> np.ndarray | None:
+    """Which ids are neither padding nor to be skipped, None for all; those are checked, and rows within `max_norm`.
 
     Keys, for which `num_rows` is None, are all right, and none is counted from the end.
     """
@@ -399,12 +428,7 @@ def _dropped(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> _
     if options.padding_idx is not None:
         padding = _padding(options.padding_idx, num_rows, own)
         keep = ids != padding if keep is None else keep & (ids != padding)
-    if keep is None or keep.all():
-        return call
-    bounds = call.bounds - np.searchsorted(np.flatnonzero(~keep), call.bounds)  # few are gone, so this takes no memory
-    weights = None if call.weights is None else call.weights[np.flatnonzero(keep)]
-    lanes = None if call.lane_of_id is None else call.lane_of_id[keep]
-    return _FlatBags(ids[keep], bounds, weights, lanes, call.shift)
+    return None if keep is None or keep.all() else keep
 
 
 def _padding(index: int, num_rows: Any, own: Any) -> Any:

@@ -23,7 +23,9 @@ _ANY = 2**63 - 1  # rows, where ids are those that were found for keys, or addre
 _MOST = 1 << 24  # segments: of more the general way says whether there are so many, before there is memory for them
 
 
-def direct_bags(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, closed: bool) -> np.ndarray | None:
+def direct_bags(
+    ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, closed: bool, padding: Any = None
+) -> np.ndarray | None:
     """The reduced bags, (bags, dim), or None."""
     static = False
     if type(table) is EmbeddingTable:
@@ -50,6 +52,10 @@ def direct_bags(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, clo
     ):
         return None
     rows, dim = table.shape
+    if padding is not None:
+        if of_keys or type(padding) is not int or not -rows <= padding < rows:
+            return None
+        padding = padding + rows if padding < 0 else padding
     row_bytes = dim * table.dtype.itemsize
     if not dim or not fits_one_thread(ids.shape[0] * row_bytes):
         return None
@@ -60,7 +66,7 @@ def direct_bags(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, clo
             found = table._ab_locate(ids, None)
             lanes = lanes_of(format, dim, False, found.table, found.total_bytes)
             bags = offsets, closed, weights, norm, out, dim, found.ahead, lanes
-            return checked_sum(found.table, _ANY, found.ids, *bags)
+            return checked_sum(found.table, _ANY, found.ids, *bags, None)
 
         return out if table._ab_steadily(read) else None
     stride, step = table.strides
@@ -69,7 +75,8 @@ def direct_bags(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, clo
     place = (table.__array_interface__["data"][0], stride)
     lanes = lanes_of(format, dim, static, place, rows * row_bytes)
     ahead = ahead_of(rows * row_bytes, row_bytes)
-    return out if checked_sum(place, rows, ids, offsets, closed, weights, norm, out, dim, ahead, lanes) else None
+    bags = offsets, closed, weights, norm, out, dim, ahead, lanes
+    return out if checked_sum(place, rows, ids, *bags, padding) else None
 
 
 def direct_segments(mode: str, data: Any, form: str, described: Any, count: Any) -> np.ndarray | None:

@@ -90,6 +90,8 @@ class StoredTable(Protocol):
     ) -> None:
         """Remove keys, then write blocks, over rows that are there; slots that a block does not have start anew.
 
+        All of one call is seen, or none of it, also where it is left early.
+
         Args:
             step: the step of the saved table; None: it stays.
         """

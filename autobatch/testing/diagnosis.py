@@ -1,12 +1,13 @@
 """Why a batched function differs, in words: what changes an example's result tells what the function reads."""
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.core.pytree import leaves
+from autobatch.core.pytree import leaves, map_tree
 from autobatch.testing.calling import Padding
 from autobatch.testing.own_batch import BatchDiffers, Pair, modules_of
 
@@ -116,21 +117,29 @@ class _Experiments:
         high, low = (self.result([self.example], Padding(kind, least=width)) for kind in ("high", "low"))
         return self.differ(high, low)
 
-    def ratio_of_lengths(self) -> bool:
-        """Whether the padded result is the right one times length / padded length."""
-        reference, padded = leaves(self.pair.reference(self.example)), self.result([self.example], self.padded)
+    def is_mean_over_padding(self) -> bool:
+        """Whether the padded result is the right one times length / padded length, or that of the example so scaled."""
+        padded = self.result([self.example], self.padded)
         if isinstance(padded, Exception):
             return False
         own = self.pair.convention.lengths([self.example])[0]
         for length, (_, width) in zip(own, self.padded.least, strict=True):
-            pairs = zip(reference, leaves(padded), strict=True)
-            if any(
-                np.shape(x) == np.shape(y) and np.any(x) and np.allclose(np.asarray(x) * length / width, y, rtol=1e-3)
-                for x, y in pairs
-                if isinstance(x, np.ndarray | np.generic | float)
-            ):
+            ratio = length / width
+            wanted = [[x * ratio if _is_number(x) else x for x in leaves(self.pair.reference(self.example))]]
+            with contextlib.suppress(Exception):  # what the user's function makes of other values
+                wanted.append(leaves(self.pair.reference(map_tree(self._scaled_by(ratio), self.example))))
+            if any(_is_close(x, y) for each in wanted for x, y in zip(each, leaves(padded), strict=False)):
                 return True
         return False
+
+    def _scaled_by(self, ratio: float) -> Callable[[Any], Any]:
+        source = self.pair.convention.source
+
+        def scaled(x: Any) -> Any:
+            plain = source.numpy(x)
+            return source.array((plain * ratio).astype(plain.dtype), x) if _is_number(plain) and np.ndim(plain) else x
+
+        return scaled
 
     def shift(self, further: int) -> Any:
         """The shift of the result under high values in this much more padding; None if low ones move it otherwise."""
@@ -151,12 +160,20 @@ class _Experiments:
         padded = self.result([self.example], Padding(kind, least=self.padded.least))
         if isinstance(padded, Exception):
             return ""
-        for x, y in zip(leaves(plain), leaves(padded), strict=True):
-            if np.ndim(x) and np.shape(x) == np.shape(y) and own[:1] == (len(x),):
+        for at, (x, y) in enumerate(zip(leaves(plain), leaves(padded), strict=True)):
+            if self.pair.is_varying(at, 0) and np.shape(x) == np.shape(y) and own[:1] == (len(x),):
                 moved = [bool(self.pair.compare(a, b)) for a, b in zip(np.asarray(x), np.asarray(y), strict=True)]
                 if any(moved):
                     return "all" if moved[0] or len(moved) < 2 else "end"
         return ""
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, np.ndarray | np.generic | float) and np.asarray(x).dtype.kind == "f"
+
+
+def _is_close(x: Any, y: Any) -> bool:
+    return _is_number(x) and np.shape(x) == np.shape(y) and bool(np.any(x)) and np.allclose(x, y, rtol=1e-3)
 
 
 _TRAINING = ("Dropout", "BatchNorm", "SyncBatchNorm", "InstanceNorm")
@@ -220,7 +237,7 @@ def _of_padding(pair: Pair, seen: _Evidence, runs: _Experiments, reads: bool) ->
     name = pair.convention.arguments[0] if pair.convention.arguments else "padded"
     if pair.convention.poisons_with_nan and reads and not seen.low:
         return "padding is multiplied by the mask, and 0 * NaN is NaN: select instead (np.where(mask, x, 0))"
-    if runs.ratio_of_lengths():
+    if runs.is_mean_over_padding():
         return (
             f"it divides by the padded length, as {name}.mean(1) does: sum an example's own elements and divide by its "
             "length"
@@ -246,8 +263,8 @@ def _of_padding(pair: Pair, seen: _Evidence, runs: _Experiments, reads: bool) ->
         )
     if reads:
         return (
-            "the values of the padding reach the result, as in attention (a softmax) without a mask, or a recurrence "
-            "that runs on over the padding"
+            "the values of the padding reach the result, as in a mean over the padded length, attention (a softmax) "
+            "without a mask, or a recurrence that runs on over the padding"
         )
     if pair.convention.told:
         return (

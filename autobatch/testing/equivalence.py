@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from autobatch.api.batch import BatchFunction
+from autobatch.api.transforms import without_marks
 from autobatch.core.config import seeded
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.foreign_arrays import advice, library_of
@@ -227,7 +228,7 @@ def check_equivalence(
     Each way runs on all examples, shuffled, in halves and one at a time. Where some examples raise, that is done twice:
     with all examples, for the exception; without those, for results and gradients.
     """
-    examples = _examples(example_sequences)
+    examples, shared = _examples(example_sequences), without_marks(shared)
     for leaf in leaves([shared, examples[0]]):
         if library := library_of(leaf):
             raise UnsupportedError(

@@ -120,10 +120,11 @@ class Pair:
         if not examples:
             is_ours = hasattr(result, "examples") or getattr(result, "is_nested", False)
             return [] if is_ours else leaves(map_tree(framework.numpy, result))
-        found = rows(result, references, self._is_varying)
+        found = rows(result, references, self.is_varying)
         return [map_tree(framework.numpy, x) for x in found]
 
-    def _is_varying(self, at: int, axis: int) -> bool:
+    def is_varying(self, at: int, axis: int) -> bool:
+        """Whether this axis of a leaf of the result is as long as the example."""
         return self._varying.get((at, axis), False)
 
     def compare(self, reference: Any, found: Any, path: str = "result") -> list[Difference]:
@@ -217,7 +218,7 @@ class Pair:
         def run(floats: list[Any]) -> Any:
             args, more = packed.rebuild(floats[:count])
             result = f(*args, **more, **self._keywords(framework, floats[count:]))
-            found = rows(result, references, self._is_varying)
+            found = rows(result, references, self.is_varying)
             pairs = (
                 (x, ct) for row, cts in zip(found, weights, strict=True) for x, ct in zip(leaves(row), cts, strict=True)
             )

@@ -28,7 +28,7 @@ class Kernel:
 
     def checked(self) -> np.ndarray:
         rows = len(self.weights)
-        assert checked_sum(self.table, rows, self.ids, self.offsets, 0, None, SUM, self.out, *self.rest)
+        assert checked_sum(self.table, rows, self.ids, self.offsets, 0, None, SUM, self.out, *self.rest, None)
         return self.out
 
     def trusted(self) -> np.ndarray:

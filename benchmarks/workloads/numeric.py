@@ -1,5 +1,6 @@
 """Programs of numbers in loops: compiled as they are, beside the loop and an `@njit` loop over the same packed data."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import autobatch as ab
 from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
 from benchmarks.declare import LOOP, OURS, Case, Runner, Way, Workload
-from tests.compiled.numeric_programs import PROGRAMS
+from tests.compiled.language_programs import PROGRAMS
 
 _HAND = "njit loop"
 _SIZES = {"test": (4, 40), "small": (200, 2_000), "full": (2_000, 20_000)}
@@ -26,7 +27,7 @@ def columns_of(name: str, count: int) -> list[Any]:
     lengths = rng.integers(5, 31, count)
     numbers = lambda make: ab.PackedBatch.from_lengths(make(int(lengths.sum())), lengths)
     match name:
-        case "levenshtein" | "smith_waterman":
+        case "levenshtein" | "levenshtein_table" | "smith_waterman":
             return [words(4), words(4)]
         case "longest_run":
             return [words(2)]
@@ -53,14 +54,17 @@ def columns_of(name: str, count: int) -> list[Any]:
             return [numbers(lambda n: np.where(rng.random(n) < 0.3, np.nan, rng.normal(size=n)))]
         case "adaptive_runge_kutta":
             return [ab.MaskedBatch(rng.normal(size=(count, 2))), rng.uniform(0.5, 2, count).tolist()]
+        case "gillespie":
+            return [rng.integers(0, 10**6, count).tolist()]
         case "floyd":
             return [ab.MaskedBatch(np.where(rng.random((count, 12, 12)) < 0.5, np.inf, rng.random((count, 12, 12))))]
     raise KeyError(name)
 
 
 _PROGRAMS = (
-    "levenshtein", "dtw", "smith_waterman", "longest_run", "best_pair", "isolation", "anti_kt", "longest_increasing",
-    "decision_tree", "viterbi", "kalman", "adaptive_runge_kutta", "floyd",
+    "levenshtein", "levenshtein_table", "dtw", "smith_waterman", "longest_run", "best_pair", "isolation", "anti_kt",
+    "longest_increasing",
+    "decision_tree", "viterbi", "kalman", "gillespie", "adaptive_runge_kutta", "floyd",
 )  # fmt: skip
 
 
@@ -98,7 +102,42 @@ def loop(case: Case) -> Runner:
     return Runner(lambda: [function(*values, **shared) for values in zip(*columns, strict=True)], _plain)
 
 
-_NOT_BY_HAND = ("best_pair", "viterbi")  # Numba refuses them as they are written
+def _best_pair(p):
+    """`best_pair`, as Numba takes it: no variable is None or a tuple."""
+    first = second = -1
+    best_mass = 1e9
+    for i in range(len(p)):
+        for j in range(i + 1, len(p)):
+            e = p[i, 0] + p[j, 0]
+            px, py = p[i, 1] + p[j, 1], p[i, 2] + p[j, 2]
+            m2 = e * e - px**2 - py**2
+            mass = math.sqrt(m2) if m2 > 0 else 0.0
+            if abs(mass - 1.5) < best_mass:
+                best_mass = abs(mass - 1.5)
+                first, second = i, j
+    return first, second, best_mass
+
+
+def _viterbi(obs, start, move, emit):
+    """`viterbi`, as Numba takes it: another name of the dtype, and an array of the path."""
+    n, k = len(obs), len(start)
+    score = np.zeros((n, k))
+    back = np.zeros((n, k), np.int64)
+    score[0] = start + emit[:, obs[0]]
+    for t in range(1, n):
+        for s in range(k):
+            options = score[t - 1] + move[:, s]
+            back[t, s] = np.argmax(options)
+            score[t, s] = options[back[t, s]] + emit[s, obs[t]]
+    path = np.empty(n, np.int64)
+    path[n - 1] = np.argmax(score[-1])
+    for t in range(n - 1, 0, -1):
+        path[t - 1] = back[t, path[t]]
+    return path, score[-1].max()
+
+
+_BY_HAND: dict[str, Any] = {"best_pair": _best_pair, "viterbi": _viterbi}  # the others as they are written
+_NOT_BY_HAND = ("gillespie",)  # Numba makes no generators
 
 
 def hand_written(case: Case) -> Runner:
@@ -118,7 +157,7 @@ def hand_written(case: Case) -> Runner:
     given = [f"s{number}" for number in range(len(shared))]
     text = f"def run(n, {', '.join([*names, *given])}):\n"
     text += f"    return [f({', '.join([*texts, *given])}) for i in range(n)]\n"
-    scope: dict[str, Any] = {"f": numba.njit(function, nogil=True)}
+    scope: dict[str, Any] = {"f": numba.njit(_BY_HAND.get(case["name"], function), nogil=True)}
     exec(text, scope)
     run = numba.njit(scope["run"], nogil=True)
     arguments = (case["count"], *data, *shared.values())

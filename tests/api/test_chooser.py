@@ -29,7 +29,7 @@ class Costs:
         self.ways = []
 
     def call(self, count):
-        usual = self.kind.usual()
+        usual = self.kind.usual(count)
         if usual is not None:
             self.kind.took(usual, count, count * self.loop)
             self.spent.append(count * self.loop)

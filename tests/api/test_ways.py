@@ -164,6 +164,7 @@ def scripted(monkeypatch):
     def have(*portions):
         script = Script(*(Portion(*each) for each in portions))
         monkeypatch.setattr(measured_costs.History, "turn", lambda history, count: script)
+        monkeypatch.setattr(measured_costs.History, "usual", lambda history, count: None)
         return script
 
     with ab.options(way="auto"):
@@ -286,6 +287,78 @@ def test_gradients_flow_through_parts(scripted):
     assert script.log == [("loop", 2), ("lockstep", 2), ("loop", 1)]
 
 
+def moved(x, w):
+    h = np.zeros(2)
+    for v in x:
+        h = np.tanh(v * w + h)
+    return h, h.sum(), len(x)
+
+
+def given_back(x, w):
+    return x
+
+
+def part_given_back(x, w):
+    return x[1:]
+
+
+def noted(x, w):
+    w.append(x.sum())
+    return x * 2.0
+
+
+MIXED = [np.ones(2), np.ones(3, np.float32)]
+
+
+def test_a_map_may_run_in_lock_step(scripted):
+    script = scripted(("lockstep", 3), ("loop", 1))
+    weights = np.array([0.5, -1.0])
+    out = ab.map(moved, RAGGED, ab.shared(weights))
+    assert script.log == [("lockstep", 3), ("loop", 1)]
+    law.assert_same(out, [moved(x, weights) for x in RAGGED])
+    scripted(("lockstep", 4))
+    law.assert_same(ab.map(moved, RAGGED, w=weights), out)
+
+
+@pytest.mark.parametrize(
+    ("function", "examples"),
+    [(given_back, RAGGED), (part_given_back, EVEN), (noted, RAGGED), (moved, MIXED), (given_back, [(1,), (2,)])],
+)
+def test_a_map_is_not_for_lock_step_where_it_would_show(function, examples, scripted):
+    count = len(examples)
+    script = scripted(("lockstep", count), ("loop", count))
+    log, expected = [], []
+    out = ab.map(function, examples, ab.shared(log if function is noted else np.ones(2)))
+    assert script.log == [("lockstep", "refused"), ("loop", count)]
+    law.assert_same(out, [function(x, expected if function is noted else np.ones(2)) for x in examples])
+    assert log == expected
+    if function is given_back:
+        assert all(a is b for a, b in zip(out, examples, strict=True))
+    if function is part_given_back:
+        assert all(np.may_share_memory(a, b) for a, b in zip(out, examples, strict=True))
+
+
+def test_random_numbers_of_a_map_in_lock_step_are_those_of_the_example(scripted):
+    with ab.options(seed=3):
+        scripted(("loop", len(EVEN)))
+        expected = ab.map(drops, EVEN)
+        script = scripted(("loop", 1), ("lockstep", len(EVEN) - 1), ("loop", len(EVEN) - 1))
+        law.assert_same(ab.map(drops, EVEN), expected)
+    assert script.log[0] == ("loop", 1)
+
+
+def test_gradients_flow_through_a_map_in_lock_step(scripted):
+    weights = np.array([0.5, -1.0])
+
+    def loss(w):
+        return np.mean([h for _, h, _ in ab.map(moved, RAGGED, w=w)])
+
+    scripted(("loop", 1), ("loop", 4))  # the gradient is a call of one example
+    expected = ab.grad(loss)(weights)
+    scripted(("loop", 1), ("lockstep", 4))
+    np.testing.assert_allclose(ab.grad(loss)(weights), expected, rtol=1e-12)
+
+
 def changes_its_argument(x):
     x[:1] += 10.0
     return x.sum()
@@ -369,7 +442,7 @@ def test_every_example_runs_once_while_the_ways_are_tried(mapped):
 def test_nothing_is_known_of_other_sizes():
     f = ab.batch(doubled)
     for size in (1, 2, 4, 8):
-        for length in (1, 8):
+        for length in (1, 8, 100):  # the first two are of one kind: few numbers
             f(ab.MaskedBatch.from_examples([np.ones(length)] * size))
             f(ab.MaskedBatch.from_examples([np.ones(length, np.float32)] * size))
     assert len(measured_costs.functions[id(doubled.__code__)].kinds) == 16

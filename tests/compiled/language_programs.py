@@ -2,8 +2,10 @@
 
 import bisect
 import dataclasses
+import heapq
 import itertools
 import math
+from collections import Counter, defaultdict, deque
 from functools import cache, lru_cache
 
 import numpy as np
@@ -588,6 +590,111 @@ def handler_of_another_type(x, i):
     except ValueError:
         best = len(x)
     return best
+
+
+@program(lambda rng: (int(rng.integers(0, 3)), float(rng.normal())))
+def captures_of_what_fails(n, x):
+    c = d = -1.0
+    match (x, n):
+        case (c, 1):
+            d = c + 1
+        case (d, (0 | 5)) if d > 0:
+            c = d
+        case _:
+            pass
+    match [x, 2.0 * n]:
+        case [x, 0.0] | [2.0, x]:
+            n += 10
+    return c, d, x, n
+
+
+@program(lambda rng: (int(rng.integers(0, 9)), floats(rng, 2, 4)))
+def operands_that_a_call_binds_again(n, x):
+    total, i = 1, 0
+
+    def add(k):
+        nonlocal total, i
+        total += k
+        i = 1
+        return total
+
+    total *= add(n)
+    pair = total, add(1), total
+    least = min(total, add(-3), total)
+    part = x[i : add(1)]
+    return total < add(1), total + add(2), pair, least, part, (x[i], add(2), x[i]), [n, (n := n + 1), n], n + (n := 3)
+
+
+@program(lambda rng: (ints(rng, 0, 3),))
+def collections_of_repeats(x):
+    again = list(x.tolist())
+    kinds = set(again)
+    again.append(len(kinds))
+    return again, len(list(x)), sorted(kinds)
+
+
+@program(lambda rng: (ints(rng, 0, 6), {0: [1, 2], 1: [2], 2: []}))
+def dicts_of_lists(x, graph):
+    places = defaultdict(list)
+    for i, v in enumerate(x):
+        places[v].append(i)
+    parity = {}
+    for v in x.tolist():
+        parity.setdefault(v % 2, []).append(v)
+    queue, seen = deque([0]), {0}
+    while queue:
+        for u in graph[queue.popleft()]:
+            if u not in seen:
+                seen.add(u)
+                queue.append(u)
+    most = 0
+    for k in places:
+        most = max(most, len(places[k]), places[k][-1])
+    return most, parity, len(seen), sum(sum(each) for each in parity.values()), graph.get(1, []) == [2]
+
+
+@program(lambda rng: (ints(rng, 0, 4).tolist(), "abba"))
+def counted(items, text):
+    counts = Counter(items)
+    counts[7] += 2
+    total = defaultdict(float)
+    for v in items:
+        total[v] += 0.5
+    worth = {"a": 1, "b": 5}
+    return (
+        counts.most_common(2), counts[9], len(counts), max(counts.values()), total[1], len(total),
+        sum([worth[c] for c in text]), list(filter(lambda v: v > 1, items)), sorted(filter(None, items)),
+    )  # fmt: skip
+
+
+@program(lambda rng: (float(rng.normal() * 10.0 ** rng.integers(-3, 9)), int(rng.integers(0, 6))))
+def rounded_to_digits(x, n):
+    return round(x, n), round(x, 2), round(-x, 3), bin(n), "ab" * n, heapq.nsmallest(2, [n, 3, 1])
+
+
+@program(lambda rng: (int(rng.integers(1, 6)),))
+def queens_by_sets(n):
+    def place(row, columns, rising, falling):
+        if row == n:
+            return 1
+        total = 0
+        for c in range(n):
+            if c not in columns and row + c not in rising and row - c not in falling:
+                total += place(row + 1, columns | {c}, rising | {row + c}, falling | {row - c})
+        return total
+
+    return place(0, set(), set(), set())
+
+
+@program(lambda rng: ("".join(rng.choice(list("aZ9 x"), rng.integers(0, 5))),))
+def kinds_of_characters(s):
+    kinds = s.isdigit(), s.isalpha(), s.isspace(), s.isalnum()
+    return kinds, s.upper(), s.lower(), s.strip(), s.startswith("a"), s.endswith("x"), s.find("9")
+
+
+@program(lambda rng: (rng.normal(size=(3, 4)), ints(rng, 0, 9, 1)))
+def accumulated_arrays(m, x):
+    return np.triu(m, 1), np.tril(m), np.minimum.accumulate(x), np.cumprod(x), np.trapezoid(m[0])
 
 
 LANGUAGE = sorted(set(PROGRAMS) - _BEFORE)

@@ -42,6 +42,20 @@ def levenshtein(a, b):
     return prev[-1]
 
 
+@program(lambda rng: (ints(rng), ints(rng)))
+def levenshtein_table(a, b):
+    d = np.zeros((len(a) + 1, len(b) + 1), np.int64)
+    for i in range(len(a) + 1):
+        d[i, 0] = i
+    for j in range(len(b) + 1):
+        d[0, j] = j
+    for i in range(1, len(a) + 1):
+        for j in range(1, len(b) + 1):
+            cost = 0 if a[i - 1] == b[j - 1] else 1
+            d[i, j] = min(d[i - 1, j] + 1, d[i, j - 1] + 1, d[i - 1, j - 1] + cost)
+    return d[len(a), len(b)]
+
+
 @program(lambda rng: ("".join(rng.choice(list("abcé"), rng.integers(0, 9))), "".join(rng.choice(list("abcé"), 5))))
 def levenshtein_of_strings(s, t):
     d = np.zeros((len(s) + 1, len(t) + 1), dtype=np.int64)

@@ -69,6 +69,56 @@ def test_arguments_themselves_are_returned():
     assert prepared(spread, columns, {}, None)[1].failures == 0
 
 
+def whole_slice(x):
+    return x[:]
+
+
+def itself_by_names(x):
+    y = x
+    return (np.asarray(y),)
+
+
+def itself_or_slice(x, k):
+    y = x if k else x[...]
+    return y, k
+
+
+def slice_of_slice(x):
+    return x[::-1][::-1], len(x)
+
+
+def transposed(x):
+    return x.T
+
+
+def flattened(x):
+    return x.ravel()
+
+
+def first_of_all(x):
+    return x[:3]
+
+
+@pytest.mark.parametrize(
+    ("function", "own"),
+    [
+        (whole_slice, []), (itself_by_names, []), (itself_or_slice, [0, 1, 0, 1]), (slice_of_slice, []),
+        (transposed, []), (flattened, []), (first_of_all, []),
+    ],
+)  # fmt: skip
+def test_a_view_of_a_whole_argument_is_not_the_argument(function, own):
+    xs = [np.arange(float(n)) for n in (4, 3, 0, 1)]
+    columns = [xs, own] if own else [xs]
+    wait_until_compiled(function, columns, {})
+    got = compiled_map(function, columns, {})
+    for x, row, result in zip(xs, zip(*columns, strict=True), got, strict=True):
+        expected = function(*row)
+        assert same(result, expected)
+        ours, theirs = (each[0] if isinstance(each, tuple) else each for each in (result, expected))
+        assert (ours is x, np.shares_memory(ours, x)) == (theirs is x, np.shares_memory(theirs, x))
+    assert own or prepared(function, columns, {}, None)[1].failures == 0
+
+
 def passed_on(n, inner=None):
     def own():
         return n

@@ -1,9 +1,12 @@
 """Random numeric programs, compiled, give what Python gives: values, exact types, bits, exceptions and warnings.
 
-python -m tests.compiled.test_fuzz --seed 5000 --count 100
+python -m tests.compiled.test_fuzz compiled_text --seed 5000 --count 1000
 """
 
+import collections
+import functools
 import linecache
+import math
 import random
 import sys
 import types
@@ -15,6 +18,7 @@ import pytest
 
 from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from tests.compiled.interpreted import interpreted
 from tests.compiled.law import same
 from tests.fuzz import by_seed, main
 
@@ -88,7 +92,7 @@ class Grammar:
     def statement(self, depth: int, indent: str) -> None:
         pick = self.random.choice
         kinds = ["assign"] * 5 + ["augment"] * 3 + ["append", "store", "swap", "pop"]
-        kinds += ["rows", "places", "argument"]
+        kinds += ["rows", "places", "argument", "counts"]
         kinds += ["if", "for", "if", "while", "each", "try", "try", "match"] * (depth > 0)
         kind = pick(kinds)
         add = lambda text: self.lines.append(indent + text)
@@ -109,6 +113,14 @@ class Grammar:
             )
         elif kind == "places":
             add(f"y[{pick(['[0, 2]', 'y > 0', '[i, 1]'])}] {pick(['=', '+='])} {self.number(0)}")
+        elif kind == "counts":
+            add(
+                pick([
+                    "m[n] += 1", f"{target} = m[{pick(['i', 'n', '7'])}]", f"e[n].append({self.number(0)})",
+                    f"{target} = len(e[i])", f"e.setdefault(i, []).append({self.number(0)})", f"{target} = round(p, n)",
+                    f"{target} = sum(filter(None, z))", f"m[i] = {self.number(0)}",
+                ])
+            )  # fmt: skip
         elif kind == "argument":
             add(f"x[{pick(['0', '-1', 'i', 'n'])}] {pick(['=', '+=', '*='])} {self.number(0)}")
         elif kind == "try":
@@ -173,6 +185,7 @@ class Grammar:
 
     def text(self) -> str:
         self.lines = ["def f(x, p, n):", "    i, a, b = 0, 0, p", "    c = x[0]", "    y, z = np.zeros(3), [n]"]
+        self.lines += ["    m, e = collections.Counter([n, 1, n]), collections.defaultdict(list)"]
         self.lines += ["    r = [[n, 1], [2]]", "    def g(v):", *self.random.choice([["        nonlocal a"], []])]
         self.lines += [f"        a = {self.random.choice(['v', 'n', 'v + 1'])}", "        return v + len(z) + b"]
         self.lines += ["    @functools.cache", "    def h(k):", "        return k if k < 2 else h(k - 1) + h(k - 2)"]
@@ -181,7 +194,7 @@ class Grammar:
         for _ in range(4):
             self.statement(2, "    ")
         names = ", ".join(_SCALARS)
-        self.lines.append(f"    return {names}, y, z, r")
+        self.lines.append(f"    return {names}, y, z, r, list(m.values()), {{k: len(v) for k, v in e.items()}}")
         return "\n".join(self.lines) + "\n"
 
 
@@ -190,7 +203,7 @@ def made(text: str, seed: int) -> Any:
     name = f"<program {seed}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     module = types.ModuleType(f"program_{seed}")
-    module.__dict__.update(np=np, math=__import__("math"), functools=__import__("functools"))
+    module.__dict__.update(np=np, math=math, functools=functools, collections=collections)
     exec(compile(text, name, "exec"), module.__dict__)
     sys.modules[module.__name__] = module
     return module.f
@@ -255,12 +268,24 @@ def summary(seen: list[str]) -> str:
     return f"{seen.count('compiled')} compiled"
 
 
-FUZZERS = {"compiled": by_seed(compare, summary)}
+def compare_text(seed: int) -> str:
+    """The same where Python runs the text that would be compiled, which takes a hundredth of the time."""
+    with interpreted():
+        return compare(seed)
+
+
+FUZZERS = {"compiled": by_seed(compare, summary), "compiled_text": by_seed(compare_text, summary)}
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_random_programs(seed):
     compare(seed)
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_texts_of_random_programs(first):
+    for seed in range(first, first + 10):
+        compare_text(seed)
 
 
 if __name__ == "__main__":

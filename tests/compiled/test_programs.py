@@ -1,4 +1,7 @@
-"""Programs, compiled, give what the loop gives: values, types, bits, exceptions, and what they change."""
+"""Programs, compiled, give what the loop gives: values, types, bits, exceptions, and what they change.
+
+All of them run as the text that is compiled, which Python runs (`interpreted`); a few are compiled, all under `slow`.
+"""
 
 import copy
 
@@ -6,6 +9,7 @@ import numpy as np
 import pytest
 
 from autobatch.compiled.compiled_map import compiled_map, prepared, wait_until_compiled
+from tests.compiled.interpreted import interpreted
 from tests.compiled.language_programs import LANGUAGE
 from tests.compiled.law import outcome, same
 from tests.compiled.numeric_programs import PROGRAMS
@@ -14,6 +18,7 @@ _AT_ONCE = (
     "levenshtein", "best_pair", "longest_increasing", "kalman", "dijkstra", "energy", "scatter", "newton",
     "lcs_memo", "nested_nonlocal", "handler_of_another_type", "match_tuples", "insertion_sort", "write_list_arg",
     "fancy_assign", "adjacency", "gillespie", "views", "np_reduce", "dc_new",
+    "dicts_of_lists",
 )  # fmt: skip
 
 
@@ -21,6 +26,17 @@ _AT_ONCE = (
     "name", [name if name in _AT_ONCE else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS]
 )
 def test_program(name):
+    runs_as_the_loop(name)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_text_of_a_program(name):
+    with interpreted():
+        runs_as_the_loop(name)
+
+
+def runs_as_the_loop(name):
+    """A program gives what the loop gives, of 40 examples, one and none; those of `LANGUAGE` without Python's help."""
     function, example, shared = PROGRAMS[name]
     rng = np.random.default_rng(7)
     columns = [list(column) for column in zip(*(example(rng) for _ in range(40)), strict=True)]

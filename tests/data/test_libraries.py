@@ -3,6 +3,7 @@
 import datetime
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -160,6 +161,10 @@ def test_other_arrow_types():
     ]
     assert examples(pa.chunked_array([], pa.list_(pa.float32()))) == []
     assert ab.collate(pa.chunked_array([], pa.list_(pa.float32()))).dtype == np.float32
+    tensors = np.arange(12).reshape(3, 2, 2)
+    assert examples(pa.FixedShapeTensorArray.from_numpy_ndarray(tensors)[1:]) == tensors[1:].tolist()
+    with pytest.raises(UnsupportedError, match=r"order \[1, 0\].*storage"):
+        ab.collate(pa.FixedShapeTensorArray.from_numpy_ndarray(tensors.transpose(0, 2, 1)))
     assert examples(pa.array([None, None]), nulls="drop") == []
     with pytest.raises(UnsupportedError, match=r"Arrow's type 'd:30,2'.*cast it"):
         ab.collate(pa.array([1]).cast(pa.decimal128(30, 2)))
@@ -212,6 +217,10 @@ def test_pandas_columns():
     assert_same(ab.collate(pd.Series([1, 2], dtype="Int32")).data, np.array([1, 2], np.int32))
     assert examples(pd.Series(LISTS, dtype=pd.ArrowDtype(pa.list_(pa.int64())))) == LISTS
     assert examples(pd.Series(["a", "b", "a"], dtype="category")) == ["a", "b", "a"]
+    assert examples(pd.DataFrame({"x": pd.Series([0, 0, 3], dtype="Sparse[int]")})) == [{"x": 0}, {"x": 0}, {"x": 3}]
+    items = pd.DataFrame({"user": [1, 1, 2], "item": [5, 6, 7]})
+    assert examples(items.groupby("user")["item"]) == [(1, [5, 6]), (2, [7])]
+    assert examples(items.groupby("user")[["item"]].agg(list)) == [{"item": [5, 6]}, {"item": [7]}]
     assert ab.collate(pd.to_datetime(pd.Series(["2020-01-01"]))).data == np.datetime64("2020-01-01")
     for series in (pd.Series([[1], None]), pd.Series([[1], np.nan]), pd.Series(["a", None])):
         with pytest.raises(ShapeError, match="example 1 has a missing"):
@@ -256,6 +265,7 @@ def test_sparse_matrices_are_ids_and_entries():
         assert plain(ids.examples()) == [[1], [], [0, 2]]
         assert plain(entries.examples()) == [[1.5], [], [2.0, 3.0]]
         assert ids.offsets is entries.offsets
+        assert plain(ab.PackedBatch.from_sparse(form(matrix), weights=True)[0].examples()) == plain(ids.examples())
 
 
 def test_tensors_of_torch():
@@ -274,6 +284,12 @@ def test_tensors_of_torch():
             ab.collate(data)
     with pytest.raises(DTypeError, match="bfloat16"):
         ab.collate(torch.ones(2, dtype=torch.bfloat16))
+    sparse = torch.tensor([[0, 1.5], [0, 0], [2.0, 3]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that CSR is in beta
+        forms = sparse.to_sparse(), sparse.to_sparse_csr()
+    for matrix in forms:
+        assert examples(matrix) == [([1], [1.5]), ([], []), ([0, 1], [2.0, 3.0])]
 
 
 def test_arrays_of_jax():
@@ -297,6 +313,10 @@ def test_hugging_face_datasets():
     assert examples(data) == rows
     assert examples(data.select([2, 0])) == [rows[2], rows[0]]
     assert examples(data.with_format("torch" if "torch" in sys.modules else "numpy")) == rows
+    assert examples(data.with_format("numpy", columns=["y"])) == [{"y": row["y"]} for row in rows]
+    assert examples(data.with_format("numpy", columns=["y"], output_all_columns=True)[:]) == examples(data)
+    sums = data.with_transform(lambda part: {"sum": list(map(sum, part["ids"]))})
+    assert examples(sums) == [{"sum": 3}, {"sum": 0}, {"sum": 4}]
     assert examples(data["ids"]) == [row["ids"] for row in rows]
     assert examples(data.to_iterable_dataset()) == rows
     assert plain(ab.Examples(data)[[2, 1]].batch["ids"].examples()) == [[4], []]
@@ -304,30 +324,6 @@ def test_hugging_face_datasets():
     assert ab.map(lambda row: row["y"] * 2, data) == [1.0, 2.0, 4.0]
     with pytest.raises(UnsupportedError, match=r"several splits; give one of them: data\['train'\]"):
         ab.collate(datasets.DatasetDict({"train": data}))
-
-
-class Dataset:
-    """As a Hugging Face dataset: it gives Arrow's table when asked for it."""
-
-    __module__ = "datasets.arrow_dataset"
-
-    def __init__(self, table):
-        self.table = table
-
-    def with_format(self, name):
-        assert name == "arrow"
-        return self
-
-    def __len__(self):
-        return len(self.table)
-
-    def __getitem__(self, index):
-        return self.table[index]
-
-
-def test_datasets_give_their_table():
-    pa = pytest.importorskip("pyarrow")
-    assert examples(Dataset(pa.table({"x": LISTS}))) == [{"x": x} for x in LISTS]
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

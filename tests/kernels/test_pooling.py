@@ -160,6 +160,7 @@ def test_s1_09_s1_12_checked_in_the_pass_that_reads(ids, offsets, closed, right,
         9,
         None,
         VectorLayout("f4", 8),
+        None,
     )
     assert bags_module.checked_sum(*arguments) == right
     assert untouched(whole)

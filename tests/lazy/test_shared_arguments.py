@@ -78,6 +78,12 @@ def test_what_is_shared_stands_at_its_place_in_every_example(function):
     assert "3 examples" in str(ab.explain(function, XS, ab.shared(params), ys, scale=2.0))
 
 
+def test_what_is_shared_by_keyword_may_be_marked_as_well():
+    got = ab.map(f, XS, w=ab.shared(W))
+    np.testing.assert_allclose(got, [f(x, W) for x in XS])
+    assert ab.testing.assert_equivalent(f, XS, w=ab.shared(W)).failing == 0
+
+
 def test_shared_alone_is_no_sequence():
     with pytest.raises(ab.errors.UnsupportedError, match="got no sequence of examples"):
         ab.map(f, ab.shared(W))

@@ -16,6 +16,8 @@ def rows(*lengths, width=4, seed=0):
     return [rng.normal(size=(n, width)).astype(np.float32) for n in lengths]
 
 
+IMAGES = [rows(n, width=m * 2)[0].reshape(n, m, 2) for n, m in ((4, 5), (3, 2), (6, 3), (5, 5))]
+
 LAYERS = {
     "linear": (lambda: nn.Linear(4, 3, seed=0), rows(3, 1, 5, 0)),
     "linear without bias": (lambda: nn.Linear(4, 3, bias=False, seed=0), rows(3, 1)),
@@ -23,6 +25,10 @@ LAYERS = {
     "convolution": (lambda: nn.Conv1d(4, 3, 3, seed=0), rows(3, 1, 5, 0)),
     "same convolution": (lambda: nn.Conv1d(4, 3, 4, padding="same", seed=0), rows(3, 1, 5)),
     "causal convolution": (lambda: nn.Conv1d(4, 3, 3, padding="causal", bias=False, seed=0), rows(3, 1, 5)),
+    "full convolution": (lambda: nn.Conv1d(4, 3, 4, padding="full", seed=0), rows(3, 1, 5, 0)),
+    "convolution in two dimensions": (lambda: nn.Conv2d(2, 3, (3, 2), seed=0), IMAGES),
+    "same convolution in two dimensions": (lambda: nn.Conv2d(2, 3, (3, 2), padding="same", seed=0), IMAGES),
+    "full convolution in two dimensions": (lambda: nn.Conv2d(2, 3, 3, padding="full", bias=False, seed=0), IMAGES),
     "attention": (lambda: nn.MultiHeadAttention(4, 2, seed=0), rows(3, 1, 5)),
     "lstm": (lambda: nn.LSTM(4, 3, seed=0), rows(3, 1, 5, 0)),
     "gru": (lambda: nn.GRU(4, 3, seed=0), rows(3, 1, 5, 0)),
@@ -154,7 +160,9 @@ def test_seeds():
         (lambda: nn.Embedding(3, 2.0), "dim=2.0"),
         (lambda: nn.LSTM(True, 2), "inputs=True"),
         (lambda: nn.MultiHeadAttention(4, 3), "heads=3 for a size of 4"),
-        (lambda: nn.Conv1d(1, 1, 3, padding="full"), "padding='full'"),
+        (lambda: nn.Conv1d(1, 1, 3, padding="half"), "padding='half'"),
+        (lambda: nn.Conv2d(1, 1, 3, padding="causal"), "padding='causal'"),
+        (lambda: nn.Conv2d(1, 1, (3, 0)), "width=0"),
         (lambda: nn.Dropout(1.0), "rate=1.0"),
         (lambda: nn.LayerNorm(-1), "size=-1"),
     ],
@@ -193,7 +201,23 @@ def test_recurrent_layers_are_torchs(name):
         close(a, b[0])
 
 
-@pytest.mark.parametrize("padding", ["valid", "same"])
+PADDINGS = {"valid": "valid", "same": "same", "full": 4}
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_convolutions_in_two_dimensions_are_torchs(padding):
+    torch = torch_()
+    ours = nn.Conv2d(2, 3, 5, padding=padding, seed=0)
+    ours.bias = np.array([1.0, 2.0, 3.0], np.float32)
+    weight = torch.from_numpy(ours.weight.transpose(3, 2, 0, 1).copy())
+    x = rows(7, width=12)[0].reshape(7, 6, 2)
+    image = torch.from_numpy(x.transpose(2, 0, 1).copy())[None]
+    conv2d = torch.nn.functional.conv2d
+    expected = conv2d(image, weight, torch.from_numpy(ours.bias), padding=PADDINGS[padding])
+    close(ours(x), expected[0].permute(1, 2, 0))
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
 def test_convolutions_are_torchs(padding):
     torch = torch_()
     ours = nn.Conv1d(4, 3, 5, padding=padding, seed=0)
@@ -201,7 +225,7 @@ def test_convolutions_are_torchs(padding):
     weight = torch.from_numpy(ours.weight.transpose(2, 1, 0).copy())
     x = rows(7)[0]
     expected = torch.nn.functional.conv1d(
-        torch.from_numpy(x.T.copy())[None], weight, torch.from_numpy(ours.bias), padding=padding
+        torch.from_numpy(x.T.copy())[None], weight, torch.from_numpy(ours.bias), padding=PADDINGS[padding]
     )
     close(ours(x), expected[0].T)
 

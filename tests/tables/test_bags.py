@@ -72,9 +72,11 @@ def test_weights(mode):
     np.testing.assert_allclose(out, naive.bags(table, ids, [0, 1, 1, 4], mode, weights))
 
 
-def test_padding_idx_takes_little_memory():
-    """One copy of the ids, beside bags that are larger: not a number for each id and a place for each that stays."""
-    table, ids, offsets = make((100, 32)).astype(np.float32), RANDOM.integers(0, 100, 50_000), np.arange(0, 50_000, 4)
+@pytest.mark.parametrize(("dim", "length"), [(8, 4), (32, 4), (4, 50), (2, 1)])
+def test_padding_idx_takes_little_memory(dim, length):
+    """A bit of truth for each id; of the ids that stay a part at a time, never all."""
+    table, ids = make((100, dim)).astype(np.float32), RANDOM.integers(0, 100, 400_000)
+    offsets = np.arange(0, len(ids), length)
 
     def peak(**options):
         embedding_bag(ids, table, offsets, mode="sum", **options)
@@ -84,7 +86,25 @@ def test_padding_idx_takes_little_memory():
         tracemalloc.stop()
         return found
 
-    assert peak(padding_idx=3) < peak() + 1.7 * ids.nbytes
+    out = len(offsets) * dim * table.itemsize
+    assert peak(padding_idx=3) < peak() + len(ids) + 0.3 * (out + ids.nbytes)
+
+
+def test_bags_of_which_padding_is_left_out_a_part_at_a_time():
+    """Empty bags, bags longer than a part and one that is all padding, with weights, in one mode and in several."""
+    table, ids = make((50, 3)), RANDOM.integers(0, 50, 150_000)
+    lengths = np.array([0, 3, 70_000, 0, 0, 5, 33_000, 40_000, 6_992, 0])
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    ids[offsets[5] : offsets[6]] = 7
+    weights = RANDOM.random(len(ids))
+    keep = ids != 7
+    stays = np.concatenate([[0], np.cumsum(keep)])[offsets]
+    for mode, given in (("sum", weights), ("mean", None), (("max", "mean"), None)):
+        own = None if given is None else given[keep]
+        options = {"mode": mode, "include_last_offset": True, "empty": -1.0}
+        found = embedding_bag(ids, table, offsets, per_sample_weights=given, padding_idx=7, **options)
+        known = embedding_bag(ids[keep], table, stays, per_sample_weights=own, **options)
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(known))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -88,7 +88,7 @@ def test_s1_18_rows_are_added_up_in_vector_registers():
     table, out = np.ones((3, 8), np.float32), np.zeros((1, 8), np.float32)
     place = (table.ctypes.data, table.strides[0])
     ids, offsets = np.array([2, 0]), np.array([0, 2])
-    kernel(place, np.uint64(3), ids, offsets, None, 0, out, (0, 1), 0, 8, None, VectorLayout("f4", 8))
+    kernel(place, np.uint64(3), ids, offsets, None, 0, out, (0, 1), 0, 8, None, VectorLayout("f4", 8), None)
     assert out.tolist() == [[2.0] * 8]
     code = next(iter(kernel.inspect_llvm().values()))
     assert "fadd <8 x float>" in code

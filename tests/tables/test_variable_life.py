@@ -10,6 +10,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.keys import EMPTY_KEY
+from autobatch.tables.keyed import row_store
 
 MAX, MIN = 2**63 - 1, -(2**63)
 
@@ -153,14 +154,19 @@ def test_eviction_takes_the_least_whatever_the_order_in_which_keys_came():
     np.testing.assert_array_equal(found[0], found[1])
 
 
-def test_changes_at_random_agree_with_a_dictionary():
-    """Inserting, removing, evicting and growing at random, the key whose code is empty among them."""
-    random = np.random.default_rng(5)
+@pytest.mark.parametrize("slowly", [False, True])
+def test_changes_at_random_agree_with_a_dictionary(monkeypatch, slowly):
+    """Inserting, removing and growing at random, the key whose code is empty among them; also while the index moves."""
+    if slowly:
+        monkeypatch.setattr(row_store, "_AT_ONCE", 1)
+        monkeypatch.setattr(row_store, "_MOVED", 3)
+    random, moving = np.random.default_rng(5), 0
     users, known = ab.EmbeddingVariable(1, dtype=np.float64), {}
     pool = np.concatenate([random.integers(MIN, MAX, 3000), np.arange(3000) << 40, [EMPTY_KEY, 0, -1, MIN, MAX]])
     for turn in range(150):
         some = random.choice(pool, random.integers(1, 120))
         if turn % 3 == 2:
+            moving += users._store._index[1] is not None
             users.remove(some)
             for key in some.tolist():
                 known.pop(key, None)
@@ -172,6 +178,7 @@ def test_changes_at_random_agree_with_a_dictionary():
         assert users.contains(asked).tolist() == [key in known for key in asked.tolist()]
     keys, rows, _, _ = users.export()
     assert dict(zip(keys.tolist(), rows[:, 0].tolist(), strict=True)) == known
+    assert (moving > 5) == slowly
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7])

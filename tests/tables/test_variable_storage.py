@@ -40,8 +40,8 @@ def test_addresses_are_of_the_rows_themselves_and_stay():
 
 
 def test_growth_moves_the_index_a_part_at_a_time(monkeypatch):
-    """No step moves more than a few slots for each key that it brings, whatever the size of the table."""
-    moved = []
+    """No step moves or makes ready more than some slots for each key that it brings, whatever the size."""
+    moved, ready = [], []
     move = kernels.move_slots
 
     def counted(old, new, lo, hi):
@@ -50,12 +50,27 @@ def test_growth_moves_the_index_a_part_at_a_time(monkeypatch):
 
     monkeypatch.setattr(kernels, "move_slots", counted)
     users, random = ab.EmbeddingVariable(1), np.random.default_rng(0)
-    for _ in range(300):
+    store, grown, moving = users._store, 0, False
+    while len(users) < 200_000 or not moving:
+        before = store._next or (None, 0)
         moved.append(0)
-        users.insert(random.integers(MIN, MAX, 1000))
+        keys, slots = random.integers(MIN, MAX, 1000), store.index_slots
+        users.insert(keys)
+        moving, after = store._index[1] is not None, store._next or (None, 0)
+        if store.index_slots > slots > 100_000:
+            grown += 1
+            assert before[0] is store._index[0]  # made ready before
+            assert before[1] == len(before[0])
+        elif after[0] is not None:
+            ready.append(after[1] - (before[1] if after[0] is before[0] else 0))
+    assert grown >= 3
     assert sum(moved) > 300_000
-    assert max(moved) <= 8 * 1000 + 2 * (1 << 13)
-    assert len(users) == 300_000
+    assert max(moved) <= 32 * 1000
+    assert max(ready) <= 32 * 1000
+    moved.append(0)
+    assert users.remove(keys[:500]) == 500  # nor does one that takes keys out
+    assert moved[-1] == 0
+    assert users.contains(keys).tolist() == [False] * 500 + [True] * 500
     assert users.contains(users.keys()).all()
 
 
@@ -257,6 +272,14 @@ def put_block(table):
     table.restore_blocks([StoredBlock(keys, ones, {"moment": 2 * ones}, np.arange(4), np.arange(4))])
 
 
+def put_blocks(table):
+    """Several, of which two have the same key and only one has its slots, beside keys that are taken out."""
+    keys, ones = np.array([3, 40, 1, 41]), np.ones((4, 2), np.float32)
+    first = StoredBlock(keys, ones, {"moment": 2 * ones}, np.arange(4), np.arange(4))
+    second = StoredBlock(keys[1:] + 2, 5 * ones[1:], {}, np.arange(3), np.arange(3))
+    table.restore_blocks([first, second], removed=[2, 4, 40, 99], step=11)
+
+
 def from_arrow(table):
     """Of two chunks."""
     pa = pytest.importorskip("pyarrow")
@@ -277,6 +300,7 @@ CHANGES = {
     "item": lambda t: t.__setitem__([30, 1, 31, 2], 7.0),
     "write": lambda t: t.write([3, 1], np.ones((2, 2))),
     "block": put_block,
+    "blocks": put_blocks,
 }
 OF_ONE = {"arrow": from_arrow, "look-up": looked_up, "slot": lambda t: t.add_slot("another", 1.0, np.float32, True)}
 
@@ -288,7 +312,7 @@ def every(table):
 
 @pytest.mark.parametrize(
     ("change", "parts"),
-    [*((name, n) for name in CHANGES for n in (1, 3) if (name, n) != ("block", 3)), *((name, 1) for name in OF_ONE)],
+    [*((name, n) for name in CHANGES for n in (1, 3)), *((name, 1) for name in OF_ONE)],
 )
 def test_an_exception_at_any_line_of_other_changes(change, parts):
     call = (CHANGES | OF_ONE)[change]

@@ -93,6 +93,11 @@ def test_a_right_function_passes(name):
 
 WRONG = {
     "mean over padding": (mean, lambda padded: padded.mean(1), r"as padded\.mean\(1\) does.* divide by its length"),
+    "mean over padding, and more": (
+        lambda x: np.tanh(x.mean(0) + 1),
+        lambda padded: np.tanh(padded.mean(1) + 1),
+        r"as padded\.mean\(1\) does",
+    ),
     "mean over padding, told": (mean, lambda padded, mask: padded.mean(1), r"as padded\.mean\(1\) does"),
     "sum over padding": (total, lambda padded, mask: padded.sum(1), "a sum over an example takes its padding in"),
     "max over padding": (lambda x: x.max(0), lambda x, mask: x.max(1), r"a max runs over the padding: .*-inf"),

@@ -9,6 +9,7 @@ Source: the Apache Arrow specification, "The Arrow C data interface" and "The Ar
 
 import ctypes
 import itertools
+import json
 from typing import Any
 
 import numpy as np
@@ -201,7 +202,9 @@ class _ArrowReader:
             first = 0 if array is None else (array.offset + start) * width
             inner = place.items(np.arange(count + 1) * width)
             items = self.read(schema.children[0].contents, _child(array, 0), first, count * width, inner)
-            return self.columns.fixed(items, width, count, valid, place)
+            lists = self.columns.fixed(items, width, count, valid, place)
+            shape = _tensor_shape(schema, place)
+            return lists if shape is None else Column(lists.tree.reshape(shape), lists.valid)
         if kind == "+s":
             return self._records(schema, array, start, count, valid, place)
         raise UnsupportedError(
@@ -300,6 +303,32 @@ class _ArrowReader:
             else:
                 found.append(ctypes.string_at(array.buffers[2 + buffer] + at, length))
         return found
+
+
+def _tensor_shape(schema: Any, place: Place) -> tuple[int, ...] | None:
+    """The shape of an element where lists of one length stand for tensors (`arrow.fixed_shape_tensor`)."""
+    found = _metadata(schema)
+    if found.get(b"ARROW:extension:name") != b"arrow.fixed_shape_tensor":
+        return None
+    said = json.loads(found[b"ARROW:extension:metadata"])
+    order = said.get("permutation", [])
+    if order != sorted(order):
+        raise UnsupportedError(f"tensors of axes in the order {order}{place}, not C order; give .storage, as lists")
+    return tuple(said["shape"])
+
+
+def _metadata(schema: Any) -> dict[bytes, bytes]:
+    """The pairs that a field carries: their number, then each key and value as a length and bytes."""
+    at = schema.metadata
+    if not at:
+        return {}
+    parts: list[bytes] = []
+    count, at = ctypes.c_int32.from_address(at).value, at + _INT32
+    for _ in range(2 * count):
+        length = ctypes.c_int32.from_address(at).value
+        parts.append(ctypes.string_at(at + _INT32, length))
+        at += _INT32 + length
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def _child(array: Any, i: int) -> Any:

@@ -87,13 +87,10 @@ def _column(data: Any, columns: Columns, place: Place) -> Column:
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes):
             return _sequence([data[i] for i in range(len(data))], columns, place)
-        advice = next(
-            (f"write .{name}() first" for name in ("collect", "compute") if hasattr(data, name)),
-            "or a list of examples",
-        )
+        advice = next((f": write .{name}() first" for name in ("collect", "compute") if hasattr(data, name)), "")
         raise UnsupportedError(
             f"data that is a {type(data).__module__}.{type(data).__qualname__}{place}; expected a sequence of "
-            f"examples, a dict of columns, or data of Arrow, awkward, a frame, SciPy, torch or JAX: {advice}"
+            f"examples, a dict of columns, or data of Arrow, awkward, a frame, SciPy, torch or JAX{advice}"
         )
     return _sequence(list(data), columns, place)
 
@@ -307,13 +304,16 @@ def _awkward(data: Any, columns: Columns, place: Place) -> Column:
     return read_awkward(data.layout, columns, place)
 
 
-def _pandas(data: Any, columns: Columns, place: Place) -> Column:
+def _pandas(data: Any, columns: Columns, place: Place) -> Column | None:
     """A frame's columns, or a series; an index is one of the examples, not of their values."""
+    if not hasattr(data, "isna"):  # groups: pairs of a key and a part
+        return None
     if hasattr(data, "columns"):
         names = list(data.columns)
         if len(set(names)) < len(names):
             raise UnsupportedError(f"two columns have one name{place}: {names}; rename one of them")
-        return columns.records({name: _pandas(data[name], columns, place.field(name)) for name in names}, None, place)
+        return columns.records({name: _column(data[name], columns, place.field(name)) for name in names}, None, place)
+    data = data.sparse.to_dense() if hasattr(data, "sparse") else data
     dtype = data.dtype
     if isinstance(dtype, np.dtype) and dtype.kind != "O":
         return _array(data.to_numpy(), columns, place)
@@ -335,6 +335,10 @@ def _torch(data: Any, columns: Columns, place: Place) -> Column | None:
             f"a tensor that requires a gradient{place}, which an array does not carry; write .detach(), or "
             "differentiate by ab.grad"
         )
+    if not data.is_nested and str(data.layout) != "torch.strided":
+        entries = data.cpu().to_sparse_coo().coalesce()  # in the order of the rows
+        rows, ids = _tensor(entries.indices())
+        return _csr((_tensor(entries.values()), ids, offsets_from(np.bincount(rows, minlength=len(data)))))
     if not data.is_nested:
         return columns.numbers(_tensor(data), None, place)
     if not hasattr(data, "offsets") or str(data.layout) != "torch.jagged":
@@ -365,13 +369,16 @@ def _narwhals(data: Any, columns: Columns, place: Place) -> Column:
 def _dataset(data: Any, columns: Columns, place: Place) -> Column | None:
     if isinstance(data, Mapping):
         raise UnsupportedError(f"data of several splits{place}; give one of them: data[{next(iter(data), 'train')!r}]")
-    is_table = hasattr(data, "with_format") and hasattr(data, "__len__")  # or it is a column, or streams its examples
-    return read_arrow(data.with_format("arrow")[:], columns) if is_table else None
+    shown = getattr(data, "format", None)
+    if not isinstance(shown, dict) or shown["type"] == "custom":  # a column, a stream, or rows that a function makes
+        return None
+    names = None if shown["output_all_columns"] else shown["columns"]
+    return read_arrow(data.with_format("arrow", columns=names)[:], columns)
 
 
 def _csr(data: Any) -> Column:
-    """A sparse matrix: the columns and the entries of each row."""
-    entries, ids, offsets = read_csr(data.tocsr())
+    """A sparse matrix, or a triple as `read_csr` takes it: the columns and the entries of each row."""
+    entries, ids, offsets = read_csr(data)
     batch = PackedBatch(ids, offsets)
     return Column((batch, PackedBatch.of(entries, batch.offsets, batch.size_of_first)))
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from autobatch.compiled.functions.python_sources import int_of_text, text_of_int
+from autobatch.compiled.functions.python_sources import int_of_text, rounded_to, text_of_int
 from autobatch.compiled.reading import arrays, containers, iteration, try_and_match
 from autobatch.compiled.reading.calls import call_values, calls, constant_of, methods, user_function
 from autobatch.compiled.reading.exact_types import (
@@ -18,6 +18,8 @@ from autobatch.compiled.reading.exact_types import (
     NONE,
     STR,
     Array,
+    Counts,
+    DefaultDict,
     Deque,
     Dict,
     List,
@@ -135,10 +137,12 @@ def str_(reader: Any, node: Any, value: Value) -> Value:
 
 @calls(round)
 def round_(reader: Any, node: Any, value: Value, ndigits: Value | None = None) -> Value:
-    """`round` to a whole number."""
-    if ndigits is not None and ndigits.kind != NONE:
-        raise reader.refuse("round to some digits", node)
+    """`round` to a whole number; of Python's floats to some digits, too."""
     value = _number(reader, value, node)
+    if ndigits is not None and ndigits.kind != NONE:
+        if value.kind != FLOAT:
+            raise reader.refuse(f"round of a {value.kind} to some digits", node)
+        return user_function(reader, node, rounded_to, [value, ndigits], {}, False)
 
     def one(x: Value) -> Value:
         if x.kind == NONE or not (x.kind.python or x.kind.kind == "f"):
@@ -430,6 +434,32 @@ def list_(reader: Any, node: ast.Call) -> Value:
 def set_(reader: Any, node: ast.Call) -> Value:
     """`set`."""
     return _collected(reader, node, Set)
+
+
+@calls(collections.Counter)
+@takes_nodes
+def counter(reader: Any, node: ast.Call) -> Value:
+    """`collections.Counter` of items."""
+    out = containers.new(reader, node, Counts)
+
+    def count(item: Value) -> None:
+        key = reader.once(item)
+        before = containers.get(reader, node, out, key, reader.constant(0, node))
+        containers.assign_key(reader, out, key, reader.binary("Add", before, reader.constant(1, node), node), node)
+
+    if node.args:
+        _over(reader, node.args[0], count)
+    return out
+
+
+@calls(collections.defaultdict)
+def defaultdict(reader: Any, node: Any, factory: Value) -> Value:
+    """`collections.defaultdict` of numbers or lists."""
+    if factory.constant not in (int, float, list):
+        raise reader.refuse("a defaultdict of other than int, float or list", node)
+    out = containers.new(reader, node, DefaultDict)
+    out.kind.site.factory = factory.constant
+    return out
 
 
 @calls(dict)

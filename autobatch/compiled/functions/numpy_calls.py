@@ -722,11 +722,8 @@ def reshape(reader: Any, node: Any, value: Value, *shape: Value) -> Value:
     if len(known) == len(parts):
         reader.fail_if(f"{product} != {value.text}.size")
     shape_text = f"({''.join(text + ', ' for text in texts)})"
-    kind = value.kind
     reader.fail_if(f"not {value.text}.flags.c_contiguous")  # NumPy gives a view of some, whose writes are seen
-    return reader.temp(
-        f"np.ascontiguousarray({value.text}).reshape({shape_text})", Array(kind.dtype, len(parts), kind.given)
-    )
+    return reader.temp(f"np.ascontiguousarray({value.text}).reshape({shape_text})", value.kind.view(len(parts)))
 
 
 @methods(Array, "ravel", "flatten")
@@ -734,7 +731,7 @@ def ravel(reader: Any, node: Any, value: Value) -> Value:
     """`array.flatten`; `ravel` as well."""
     if node.func.attr == "ravel":
         reader.fail_if(f"not {value.text}.flags.c_contiguous")
-    out = reader.temp(f"np.ascontiguousarray({value.text}).ravel()", Array(value.kind.dtype, 1, value.kind.given))
+    out = reader.temp(f"np.ascontiguousarray({value.text}).ravel()", value.kind.view(1))
     return copy(reader, node, out) if node.func.attr == "flatten" else out
 
 

@@ -77,24 +77,23 @@ def diag(v):
     return out
 
 
-@stands_for(np.triu, of=(2,))
-def triu(m, k=0):
+def half(m, k, sign):
     out = np.zeros_like(m)
     for i in range(m.shape[0]):
         for j in range(m.shape[1]):
-            if j - i >= k:
+            if sign * (j - i - k) >= 0:
                 out[i, j] = m[i, j]
     return out
+
+
+@stands_for(np.triu, of=(2,))
+def triu(m, k=0):
+    return half(m, k, 1)
 
 
 @stands_for(np.tril, of=(2,))
 def tril(m, k=0):
-    out = np.zeros_like(m)
-    for i in range(m.shape[0]):
-        for j in range(m.shape[1]):
-            if j - i <= k:
-                out[i, j] = m[i, j]
-    return out
+    return half(m, k, -1)
 
 
 @stands_for(np.count_nonzero, of=(1,))
@@ -103,7 +102,10 @@ def count_nonzero(a):
     for value in a:
         if value != 0:
             out += 1
-    return out
+    return _counted(out)
+
+
+_counted = type(np.count_nonzero(np.ones(1)))  # Python's int before NumPy 2.4
 
 
 @stands_for(np.unique, of=(1,))
@@ -127,26 +129,24 @@ def unique(ar):
 @stands_for(np.cumprod, of=(1,))
 @stands_for((Array, "cumprod"), of=(1,), into=METHODS)
 def cumprod(a):
-    out = np.asarray(a) * np.ones_like(np.asarray(a))
+    return accumulated(np.asarray(a) * np.ones_like(np.asarray(a)), np.multiply)
+
+
+def accumulated(array, ufunc):
+    out = np.asarray(array).copy()
     for i in range(1, len(out)):
-        out[i] = out[i - 1] * out[i]
+        out[i] = ufunc(out[i - 1], out[i])
     return out
 
 
 @stands_for(np.maximum.accumulate, of=(1,))
 def maximum_accumulate(array):
-    out = np.asarray(array).copy()
-    for i in range(1, len(out)):
-        out[i] = np.maximum(out[i - 1], out[i])
-    return out
+    return accumulated(array, np.maximum)
 
 
 @stands_for(np.minimum.accumulate, of=(1,))
 def minimum_accumulate(array):
-    out = np.asarray(array).copy()
-    for i in range(1, len(out)):
-        out[i] = np.minimum(out[i - 1], out[i])
-    return out
+    return accumulated(array, np.minimum)
 
 
 @stands_for(np.add.accumulate, of=(1,))
@@ -157,6 +157,14 @@ def add_accumulate(array):
 @stands_for(np.ptp, of=(1, 2))
 def ptp(a):
     return np.max(a) - np.min(a)
+
+
+@stands_for(np.trapezoid, of=(1,), sums=True)
+def trapezoid(y, x=None, dx=1.0):
+    heights = np.asarray(y)
+    if x is None:
+        return (dx * (heights[1:] + heights[:-1]) / 2.0).sum()
+    return (np.diff(np.asarray(x)) * (heights[1:] + heights[:-1]) / 2.0).sum()
 
 
 @stands_for(np.median, of=(1,), sums=True)

@@ -5,13 +5,17 @@ runs there then, unless the user's function catches it.
 """
 
 import bisect
+import heapq
+import inspect
 import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import numpy as np
+
 from autobatch.compiled.reading.calls import CALLS, ITERATORS, METHODS, user_function
-from autobatch.compiled.reading.exact_types import Array, List, Text, Tuple
+from autobatch.compiled.reading.exact_types import Array, Counts, Deque, List, Text, Tuple
 from autobatch.compiled.reading.source_program import Unreadable
 from autobatch.compiled.reading.typed_text import Value
 
@@ -27,7 +31,11 @@ def stands_for(
     """
 
     def register(written: Any) -> Any:
+        parameters = list(inspect.signature(written).parameters)
+
         def call(reader: Any, node: Any, *args: Value, **named: Value) -> Value:
+            if len(args) > len(parameters) or not set(named) <= set(parameters):
+                raise reader.refuse("with these arguments it is not compiled", node)
             if of and rank(args[0].kind if args else None) not in of:
                 raise reader.refuse("with arguments of these types it is not compiled", node)
             reader.program.approximate |= sums
@@ -127,6 +135,38 @@ def power(base, exp, mod=None):
         if left > 0:
             square = square * square % mod
     return out
+
+
+def rounded_to(x, n):
+    """`round` of a float: the whole number next to x * 10**n, where that is sure, divided by 10**n."""
+    if n < 0 or n > 22:
+        leave_to_python()
+    power = 10.0**n
+    scaled = x * power
+    whole = float(np.rint(scaled))
+    if not abs(scaled) < 2.0**51 or abs(abs(scaled - whole) - 0.5) <= abs(scaled) * 2.3e-16:
+        leave_to_python()
+    return whole / power
+
+
+@stands_for(bin)
+def binary(number):
+    left = abs(number)
+    out = "0" if left == 0 else ""
+    while left > 0:
+        out = ("1" if left % 2 == 1 else "0") + out
+        left = left // 2
+    return ("-0b" if number < 0 else "0b") + out
+
+
+@stands_for(heapq.nsmallest)
+def nsmallest(n, iterable):
+    return sorted(iterable)[: max(n, 0)]
+
+
+@stands_for(heapq.nlargest)
+def nlargest(n, iterable):
+    return sorted(iterable, reverse=True)[: max(n, 0)]
 
 
 @stands_for(math.prod)
@@ -264,7 +304,25 @@ def remove(items, value):
     items.pop(index(items, value))
 
 
+@method(Deque, "rotate")
+def rotate(items, n=1):
+    if len(items) > 0:
+        for _ in range(n % len(items)):
+            items.appendleft(items.pop())
+
+
 METHODS[Tuple, "index"], METHODS[Tuple, "count"] = METHODS[List, "index"], METHODS[List, "count"]
+
+
+@method(Counts, "most_common")
+def most_common(counts, n=None):
+    pairs = sorted(counts.items(), key=lambda pair: pair[1], reverse=True)
+    return pairs if n is None else pairs[: max(n, 0)]
+
+
+@method(Counts, "total")
+def total(counts):
+    return sum(counts.values())
 
 
 # --- iterators
@@ -360,42 +418,50 @@ def index_of_text(s, part):
 
 @method(Text, "startswith")
 def startswith(s, part):
-    return s[: len(part)] == part
+    return s[: len(part)] == "" + part  # a tuple of several is Python's
 
 
 @method(Text, "endswith")
 def endswith(s, part):
-    return len(part) <= len(s) and s[len(s) - len(part) :] == part
+    return len(part) <= len(s) and s[len(s) - len(part) :] == "" + part
 
 
-@method(Text, "isdigit")
-def isdigit(s):
+def every(s, test):
     for c in s:
         if ord(c) > 127:
             leave_to_python()
-        if not "0" <= c <= "9":
+        if not test(c):
             return False
     return len(s) > 0
 
 
-@method(Text, "isalpha")
-def isalpha(s):
+def shifted(s, test, by):
+    out = ""
     for c in s:
         if ord(c) > 127:
             leave_to_python()
-        if not ("a" <= c <= "z" or "A" <= c <= "Z"):
-            return False
-    return len(s) > 0
+        out += chr(ord(c) + by) if test(c) else c
+    return out
 
 
-@method(Text, "isspace")
-def isspace(s):
-    for c in s:
-        if ord(c) > 127:
-            leave_to_python()
-        if not is_blank(c):
-            return False
-    return len(s) > 0
+def is_digit(c):
+    return "0" <= c <= "9"
+
+
+def is_upper(c):
+    return "A" <= c <= "Z"
+
+
+def is_lower(c):
+    return "a" <= c <= "z"
+
+
+def is_letter(c):
+    return is_upper(c) or is_lower(c)
+
+
+def is_letter_or_digit(c):
+    return is_letter(c) or is_digit(c)
 
 
 def is_blank(c):
@@ -403,24 +469,21 @@ def is_blank(c):
     return code == 32 or 9 <= code <= 13 or 28 <= code <= 31
 
 
-@method(Text, "upper")
-def upper(s):
-    out = ""
-    for c in s:
-        if ord(c) > 127:
-            leave_to_python()
-        out += chr(ord(c) - 32) if "a" <= c <= "z" else c
-    return out
+def _with(written: Any, *constants: Any) -> Callable[..., Value]:
+    """What is read for a method of strings: a function of the string and of objects that are known."""
+
+    def call(reader: Any, node: Any, text: Value) -> Value:
+        values = [text, *(reader.constant(each, node) for each in constants)]
+        return user_function(reader, node, written, values, {}, reader.instance.jitted)
+
+    return call
 
 
-@method(Text, "lower")
-def lower(s):
-    out = ""
-    for c in s:
-        if ord(c) > 127:
-            leave_to_python()
-        out += chr(ord(c) + 32) if "A" <= c <= "Z" else c
-    return out
+METHODS.update({
+    (Text, "isdigit"): _with(every, is_digit), (Text, "isalpha"): _with(every, is_letter),
+    (Text, "isspace"): _with(every, is_blank), (Text, "isalnum"): _with(every, is_letter_or_digit),
+    (Text, "upper"): _with(shifted, is_lower, -32), (Text, "lower"): _with(shifted, is_upper, 32),
+})  # fmt: skip
 
 
 @method(Text, "strip")

@@ -47,7 +47,7 @@ def row(reader: Any, value: Value, k: str) -> Value:
     kind = value.kind
     if kind.ndim == 1:
         return reader.temp(f"{value.text}[{k}]", scalar_of(kind))
-    return reader.temp(f"{value.text}[{k}]", Array(kind.dtype, kind.ndim - 1, kind.given))
+    return reader.temp(f"{value.text}[{k}]", kind.view(kind.ndim - 1))
 
 
 def attribute(reader: Any, value: Value, name: str, node: Any) -> Value:
@@ -63,7 +63,7 @@ def attribute(reader: Any, value: Value, name: str, node: Any) -> Value:
     if name == "dtype":
         return reader.known_object(np.dtype(kind.dtype), lambda: np.dtype(kind.dtype), "dtype", node)
     if name == "T":
-        return reader.temp(f"{value.text}.T", kind)
+        return reader.temp(f"{value.text}.T", kind.view(kind.ndim))
     raise reader.refuse(f"the attribute {name} of an array", node)
 
 
@@ -233,7 +233,7 @@ def taken(reader: Any, holder: Value, index: ArrayIndex) -> Value:
             return reader.temp(f"{holder.text}[{where or '()'}]", scalar_of(kind))
         if not any(index.slices):
             raise reader.refuse("an axis that is put into a number")
-        return reader.temp(f"{holder.text}[{where}]", Array(kind.dtype, rank, kind.given))
+        return reader.temp(f"{holder.text}[{where}]", kind.view(rank))
     out, view = _gathered(reader, holder, index)
     source = f"{holder.text}[{', '.join(index.parts)}]".replace("@", index_name(out))
     reader.emit(f"for {index_name(out)} in range({index.count}):", [f"{view} = {source}"])
@@ -356,7 +356,7 @@ def put_at(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: An
             reader.stop()
         if value.kind.ndim > rank or value.kind.dtype not in _SAFE(kind.dtype):
             raise reader.refuse(f"a {value.kind} in a slice of a {kind}", node)
-        view = reader.temp(f"{holder.text}[{where}]", Array(kind.dtype, rank, kind.given))
+        view = reader.temp(f"{holder.text}[{where}]", kind.view(rank))
         if value.kind.given or kind.given:
             reader.fail_if(f"overlap({view.text}, {value.text})")
         if value.kind.ndim == rank:
@@ -404,7 +404,7 @@ def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node
             f"{part}[{', '.join([':'] * (rank - 1))}] = {source}",
         ],
     )
-    reader.typed(part, Array(kind.dtype, rank - 1, kind.given))
+    reader.typed(part, kind.view(rank - 1))
 
 
 def _SAFE(dtype: str) -> set[str]:  # noqa: N802
@@ -424,7 +424,7 @@ def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> No
         return
     if index.new:
         raise reader.refuse("None in an index that is assigned to", node)
-    view = reader.temp(f"{holder.text}[{', '.join(index.parts)}]", Array(kind.dtype, sum(index.slices), kind.given))
+    view = reader.temp(f"{holder.text}[{', '.join(index.parts)}]", kind.view(sum(index.slices)))
     augment(reader, view, op, reader.expr(node.value), node)
 
 

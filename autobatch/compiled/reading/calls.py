@@ -73,7 +73,7 @@ def call_function(reader: Any, node: ast.Call) -> Value:
 
 def _method(reader: Any, node: ast.Call, holder: Value, name: str, keywords: dict[str, ast.expr]) -> Value:
     kind = Scalar if isinstance(holder.kind, Union) else type(holder.kind)
-    handler = METHODS.get((kind, name))
+    handler = METHODS.get((kind, name)) or METHODS.get((kind.__base__, name) if issubclass(kind, Dict) else ())
     if isinstance(holder.kind, Struct) and holder.kind.cls is not dict:
         function = vars(holder.kind.cls).get(name)
         if isinstance(function, python_types.FunctionType) and not is_library(function.__code__.co_filename):
@@ -82,7 +82,7 @@ def _method(reader: Any, node: ast.Call, holder: Value, name: str, keywords: dic
             )
     if handler is None:
         raise reader.refuse(f"the method {name} of a {holder.kind} is not compiled", node)
-    holder = reader.once(holder) if kind in (Array, List, Dict, Set, Text, Struct) else holder
+    holder = reader.once(holder) if issubclass(kind, Array | List | Dict | Set | Text | Struct) else holder
     return _handled(reader, node, handler, [holder], keywords)
 
 

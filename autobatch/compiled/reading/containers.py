@@ -14,6 +14,8 @@ from autobatch.compiled.reading.exact_types import (
     OWN,
     STR,
     Array,
+    Counts,
+    DefaultDict,
     Deque,
     Dict,
     List,
@@ -36,7 +38,7 @@ from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, co
 
 def new(reader: Any, node: Any, container: Any) -> Value:
     """An empty container."""
-    kind = reader.site(node, container, 2 if container is Dict else 1)
+    kind = reader.site(node, container, 2 if issubclass(container, Dict) else 1)
     return reader.temp(f"new_{rep(kind)}()", kind)
 
 
@@ -57,7 +59,12 @@ def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0)
         site.widen(place, value.kind)
     to = site.find().items[place]
     if place == 1 and isinstance(to, List | Set | Dict):
-        raise reader.refuse(f"a dict of what is a {to}", node)
+        inner = to.site.find()
+        if type(to) is not List or not all(isinstance(each, Scalar | Union | Tuple | None) for each in inner.items):
+            raise reader.refuse(f"a dict of what is a {to}", node)
+        if not inner.boxed:
+            inner.boxed = True
+            inner.changes[0] += 1
     if (place == 0 and isinstance(holder.kind, Set | Dict)) and not hashable(to):
         raise reader.refuse(f"keys that are {to}", node)
     if to == holder.kind:
@@ -218,17 +225,19 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
                 reader.join(out.kind.elem, kind.elem, node)
                 out.kind.site.widen(0, kind.elem)
                 source = reader.temp(f"{holder.text}[{text}]", kind)
-                if rep(out.kind.elem) == rep(kind.elem):
+                if rep(out.kind.elem) == rep(kind.elem) and kind.site.find().boxed == out.kind.site.find().boxed:
                     return Value(out.kind, source.text)
                 each = convert("x", kind.elem, out.kind.elem)
                 reader.emit(f"{out.text} = [{each} for x in {source.text}]")
             return out
         raise reader.refuse(f"a slice of a {kind}", node)
     if isinstance(kind, Struct) and kind.cls is dict:
-        key = reader.expr(index).constant
-        if key not in kind.names:
-            reader.stop()
-        place = kind.names.index(key)
+        key = reader.once(reader.expr(index))
+        if key.constant is NO_CONSTANT and isinstance(key.kind, Text):
+            return _field_of_name(reader, reader.once(holder), key, 0, node)
+        if key.constant not in kind.names:
+            reader.stop(KeyError)
+        place = kind.names.index(key.constant)
         return Value(kind.items[place], f"{holder.text}[{place}]")
     value = reader.expr(index)
     match kind:
@@ -243,17 +252,40 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
         case Text():
             k = in_range(reader, reader.index(value, node), f"{holder.text}.size", value)
             return iteration.character(reader, holder, k)
+        case Counts():
+            return get(reader, node, holder, value, reader.constant(0, node))
         case Dict():
-            found = _key(reader, holder, value, node)
-            if found is None:
-                reader.stop(KeyError)
-            reader.fail_if(f"{found} not in {holder.text}", KeyError)
-            return reader.temp(f"{holder.text}[{found}]", content(reader, kind, 1))
+            return _value_at(reader, holder, reader.once(value), node)
         case Range():
             count = f"len(range({holder.text}[0], {holder.text}[1], {holder.text}[2]))"
             k = in_range(reader, reader.index(value, node), count, value)
             return reader.temp(f"{holder.text}[0] + {k} * {holder.text}[2]", INT)
     raise reader.refuse(f"an item of a {kind}", node)
+
+
+def _field_of_name(reader: Any, holder: Value, key: Value, place: int, node: Any) -> Value:
+    """`dict[key]` of keys that are strings, from this one on, which are compared with `key` one after the other."""
+    names, items = holder.kind.names, holder.kind.items
+    if place == len(names):
+        reader.stop(KeyError)
+    same = reader.compared("Eq", key, reader.constant(names[place], node), node)
+    one = Value(items[place], f"{holder.text}[{place}]")
+    return reader.choice(same.text, lambda: one, lambda: _field_of_name(reader, holder, key, place + 1, node), node)
+
+
+def _value_at(reader: Any, holder: Value, key: Value, node: Any) -> Value:
+    """`dict[key]`, which puts in what a `defaultdict` puts in."""
+    if isinstance(holder.kind, DefaultDict):
+        text = widened(reader, holder, key, node)
+        factory = holder.kind.site.find().factory
+        made = new(reader, node, List) if factory is list else reader.constant(factory(), node)
+        value = widened(reader, holder, made, node, 1)
+        reader.emit(f"if {text} not in {holder.text}:", [f"{holder.text}[{text}] = {value}"])
+    found = _key(reader, holder, key, node)
+    if found is None:
+        reader.stop(KeyError)
+    reader.fail_if(f"{found} not in {holder.text}", KeyError)
+    return reader.temp(f"{holder.text}[{found}]", content(reader, holder.kind, 1))
 
 
 def _tuple_item(reader: Any, holder: Value, value: Value, node: Any) -> Value:
@@ -369,15 +401,13 @@ def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> No
         return
     if not isinstance(holder.kind, Dict):
         raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
-    text = _key(reader, holder, key, node)
-    if text is None:
-        reader.stop(KeyError)
-    reader.fail_if(f"{text} not in {holder.text}", KeyError)
-    old = reader.temp(f"{holder.text}[{text}]", content(reader, holder.kind, 1))
+    if isinstance(holder.kind, Counts):
+        old = get(reader, node, holder, key, reader.constant(0, node))
+    else:
+        old = _value_at(reader, holder, key, node)
     if isinstance(old.kind, List | Set | Dict | Array):
         raise reader.refuse("an element that is changed in place", node)
-    value = reader.binary(op, old, reader.expr(node.value), node)
-    reader.emit(f"{holder.text}[{text}] = {widened(reader, holder, value, node, 1)}")
+    assign_key(reader, holder, key, reader.once(reader.binary(op, old, reader.expr(node.value), node)), node)
 
 
 def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:
@@ -399,8 +429,14 @@ def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
             extend(reader, node, out, a)
             extend(reader, node, out, b)
             return out
-        case "Mult", Scalar(), (List() | Tuple()):
+        case "Mult", Scalar(), (List() | Tuple() | Text()):
             return operator(reader, op, b, a, node)
+        case "Mult", Text(), Scalar():
+            zero = "np.empty(0, np.int32)"
+            times = f"[{a.text} for _ in range({reader.index(b, node)})]"
+            out = reader.temp(zero, STR)
+            reader.emit(f"for part in {times}:", [f"{out.text} = np.concatenate(({out.text}, part))"])
+            return out
         case "Mult", Tuple(), Scalar() if isinstance(b.constant, int):
             return reader.tuple_of(_parts(a) * b.constant)
         case "Mult", List(), Scalar():
@@ -428,8 +464,13 @@ def _of_sets(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
         if each.kind.elem is not None:
             reader.join(out.kind.elem, each.kind.elem, node)
             out.kind.site.widen(0, each.kind.elem)
-    if any(each.kind.elem != out.kind.elem or each.kind.site.find().vague for each in (a, b)):
+    known = [each for each in (a, b) if each.kind.elem is not None]
+    if any(each.kind.elem != out.kind.elem or each.kind.site.find().vague for each in known):
         raise reader.refuse("an operator of sets of several types", node)
+    if len(known) < 2:  # one has nothing in it
+        if (op in ("BitOr", "BitXor") and known) or (op == "Sub" and known == [a]):
+            reader.emit(f"{out.text} = {known[0].text}.copy()")
+        return out
     sign = {"BitAnd": "&", "BitOr": "|", "BitXor": "^", "Sub": "-"}[op]
     reader.emit(f"{out.text} = {a.text} {sign} {b.text}")
     return out
@@ -463,7 +504,9 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
         elem = next(iter(kinds), None)
         whole = isinstance(elem, Scalar) and elem.kind in "biu"
         if len(kinds) == 1 and hashable(elem) and (a.kind == b.kind or (whole and a.kind.elem == b.kind.elem)):
-            return reader.temp(f"{a.text} {'==' if op == 'Eq' else '!='} {b.text}", BOOL)
+            boxed = a.kind.site.find().boxed != b.kind.site.find().boxed  # Numba holds lists of two kinds for unequal
+            one, two = (f"[x for x in {each.text}]" if boxed else each.text for each in (a, b))
+            return reader.temp(f"{one} {'==' if op == 'Eq' else '!='} {two}", BOOL)
     if isinstance(a.kind, Set) and isinstance(b.kind, Set) and a.kind.elem == b.kind.elem is not None:
         return reader.temp(f"{a.text} {SIGNS[op]} {b.text}", BOOL)
     raise reader.refuse(f"a comparison of {a.kind} and {b.kind}", node)
@@ -676,6 +719,15 @@ def pop_key(reader: Any, node: Any, holder: Value, key: Value) -> Value:
         reader.stop(KeyError)
     reader.fail_if(f"{text} not in {holder.text}", KeyError)
     return reader.temp(f"{holder.text}.pop({text})", content(reader, holder.kind, 1))
+
+
+@methods(Dict, "setdefault")
+def setdefault(reader: Any, node: Any, holder: Value, key: Value, default: Value) -> Value:
+    """`dict.setdefault`."""
+    key, default = reader.once(key), reader.once(default)
+    text, value = widened(reader, holder, key, node), widened(reader, holder, default, node, 1)
+    reader.emit(f"if {text} not in {holder.text}:", [f"{holder.text}[{text}] = {value}"])
+    return reader.temp(f"{holder.text}[{text}]", content(reader, holder.kind, 1))
 
 
 @methods(Struct, "get")

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-OWN, FIXED = 1, 2
+OWN, FIXED, PART, EITHER = 1, 2, 4, 8
 """Whose memory is given: an argument's that is its example's own, or what must not be written into: what all examples
-share, and what compiled code has as a copy where NumPy has a view."""
+share, and what compiled code has as a copy where NumPy has a view. Of an example's own: it is a view, an object of its
+own, even where it is of the whole; it is that or the argument itself, by the way that led there."""
 
 
 class Mismatch(Exception):  # noqa: N818  # a signal: two types that no variable can hold both of
@@ -53,11 +54,15 @@ class Union:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Array:
-    """An array; `given`: whose memory its own may be: bits `OWN` and `FIXED`."""
+    """An array; `given`: whose memory its own may be: bits `OWN` and `FIXED`, and which object it is."""
 
     dtype: str
     ndim: int
     given: int = 0
+
+    def view(self, ndim: int) -> "Array":
+        """The type of a view of it, which is an object of its own."""
+        return Array(self.dtype, ndim, self.given & ~EITHER | PART if self.given & OWN else self.given)
 
     def __str__(self) -> str:
         return f"{self.ndim}-d array of {self.dtype}"
@@ -155,6 +160,7 @@ class MakingPlace:
 
     Attributes:
         given: whether the containers are an argument's, as of arrays.
+        boxed: its lists are values of a dict, which takes lists of Numba's own only.
         vague: keys are Python's or NumPy's ints, of which it is not known which: they are looked up, never read.
         changes: counts the changes of all sites of a program, so that it is known when there are none.
     """
@@ -165,6 +171,8 @@ class MakingPlace:
         self.items: list[Any] = [None] * size
         self.parent: MakingPlace | None = None
         self.container: Any = None  # the type of what it makes
+        self.factory: Any = None
+        self.boxed = False
 
     def find(self) -> "MakingPlace":
         """The site that stands for this one."""
@@ -190,6 +198,7 @@ class MakingPlace:
         one.changes[0] += 1
         one.given |= two.given
         one.vague |= two.vague
+        one.boxed |= two.boxed
         for place, kind in enumerate(two.items):
             if kind is not None:
                 one.widen(place, kind)
@@ -237,6 +246,14 @@ class Dict(_Container):
     def value(self) -> Any:
         """The type of the values; None if none is known yet."""
         return self.site.find().items[1]
+
+
+class Counts(Dict):
+    """A `collections.Counter`: what is not in it counts 0."""
+
+
+class DefaultDict(Dict):
+    """A `collections.defaultdict`, its factory `MakingPlace.factory`: what is not in it is put in when it is read."""
 
 
 Type = Any  # one of the above
@@ -294,7 +311,8 @@ def join(a: Type, b: Type) -> Type:
         if isinstance(inner, Array | Text | Tuple | Struct | _Container):
             return Maybe(inner)
     if isinstance(a, Array) and isinstance(b, Array) and (a.dtype, a.ndim) == (b.dtype, b.ndim):
-        return Array(a.dtype, a.ndim, a.given | b.given)
+        which = EITHER if a.given & b.given & OWN and (a.given ^ b.given) & PART else 0
+        return Array(a.dtype, a.ndim, a.given | b.given | which)
     if isinstance(a, RandomStream) and isinstance(b, RandomStream):
         return RandomStream(a.given | b.given)
     if isinstance(a, Tuple) and isinstance(b, Tuple) and len(a.items) == len(b.items):

@@ -54,11 +54,11 @@ class ExpressionReader(StatementReader):
         return method(node)
 
     def exprs(self, nodes: Sequence[ast.expr]) -> list[Value]:
-        """The values of several expressions. A name that a later one could bind again is held."""
+        """The values of several expressions."""
         out: list[Value] = []
-        for place, node in enumerate(nodes):
+        for node in nodes:
             if not isinstance(node, ast.Starred):
-                out.append(self.held_before(self.expr(node), node, *nodes[place + 1 :]))
+                out.append(self.expr(node))
                 continue
             value = self.once(self.expr(node.value))
             if not isinstance(value.kind, Tuple):
@@ -85,7 +85,10 @@ class ExpressionReader(StatementReader):
     # --- names and constants
 
     def on_name(self, node: ast.Name) -> Value:
-        return self.read(node.id, node)
+        """A variable; a copy of one that something in the same expression might bind again."""
+        value = self.read(node.id, node)
+        binds = any(node.id in each.binds for each in self.program.local_functions.values())
+        return self.held(value) if binds or node.id in self.rebound else value
 
     def on_constant(self, node: ast.Constant) -> Value:
         if node.value is Ellipsis or isinstance(node.value, bytes | complex):
@@ -124,14 +127,8 @@ class ExpressionReader(StatementReader):
     # --- operators
 
     def on_binop(self, node: ast.BinOp) -> Value:
-        left = self.held_before(self.expr(node.left), node.left, node.right)
+        left = self.expr(node.left)
         return self.binary(type(node.op).__name__, left, self.expr(node.right), node)
-
-    def held_before(self, value: Value, node: ast.expr, *later: ast.expr) -> Value:
-        """A value that stays what it is while later operands are computed, which may bind its name (`:=`) again."""
-        if isinstance(node, ast.Name) and any(isinstance(x, ast.NamedExpr) for each in later for x in ast.walk(each)):
-            return self.held(value)
-        return value
 
     def binary(self, op: str, a: Value, b: Value, node: Any) -> Value:
         """`a op b`."""
@@ -211,6 +208,10 @@ class ExpressionReader(StatementReader):
         if len(made) == 2 and all(lines in ([], ["pass"]) for lines, _ in made) and isinstance(kind, Scalar | Union):
             del self.lines[place:]
             return self.selected(condition, made[0][1], made[1][1], kind)
+        return self._of_ways(made, kind)
+
+    def _of_ways(self, made: Sequence[tuple[Lines, Value]], kind: Any) -> Value:
+        """The value that any of several ways has computed, which are given the lines that name it."""
         self.count += 1
         name = f"t{self.count}"
         for lines, value in made:
@@ -271,12 +272,7 @@ class ExpressionReader(StatementReader):
             kind = self.join(kind, value.kind, node)
         if isinstance(kind, Static) or len(made) == 1:
             return made[0][1]
-        self.count += 1
-        name = f"t{self.count}"
-        for lines, value in made:
-            lines.append(f"{name} = {convert(value.text, value.kind, kind)}")
-        self.typed(name, kind)
-        return Value(kind, name, reach=joined_reach(value.reach for _, value in made))
+        return self._of_ways(made, kind)
 
     def on_compare(self, node: ast.Compare) -> Value:
         none = self.on_compare_none(node)
@@ -368,7 +364,7 @@ class ExpressionReader(StatementReader):
         raise self.refuse(f"the attribute {name} of a {kind}", node)
 
     def on_subscript(self, node: ast.Subscript) -> Value:
-        value = self.held_before(self.expr(node.value), node.value, node.slice)
+        value = self.expr(node.value)
         kind = value.kind
         if isinstance(kind, Array):
             return arrays.item(self, value, node.slice, node)
@@ -468,7 +464,7 @@ class ExpressionReader(StatementReader):
         op = type(node.op).__name__
         match node.target:
             case ast.Name(id=name):
-                old = self.held_before(self.read(name, node.target), node.target, node.value)
+                old = self.on_name(node.target)
                 value = self.expr(node.value)
                 if isinstance(old.kind, Array):
                     arrays.augment(self, old, op, value, node)

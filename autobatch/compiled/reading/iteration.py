@@ -7,9 +7,22 @@ from typing import Any
 
 from autobatch.compiled.reading import arrays
 from autobatch.compiled.reading.calls import ITERATORS, call_values
-from autobatch.compiled.reading.exact_types import INT, STR, Array, Dict, List, Range, Static, Text, Tuple, Type
+from autobatch.compiled.reading.exact_types import (
+    BOOL,
+    INT,
+    NONE,
+    STR,
+    Array,
+    Dict,
+    List,
+    Range,
+    Static,
+    Text,
+    Tuple,
+    Type,
+)
 from autobatch.compiled.reading.source_program import Inline
-from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Reach, Value, convert, reach_of
+from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Reach, Value, convert, reach_of, rep
 
 
 @dataclasses.dataclass
@@ -118,6 +131,8 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
             lambda k: call_values(reader, node, mapped.kind.value, [reader.once(part.get(k)) for part in parts]),
             any(part.changes for part in parts),
         )
+    if called is filter and len(node.args) == 2 and not words:
+        return _filtered(reader, node)
     if called in ITERATORS:
         made = ITERATORS[called](reader, node, *reader.exprs(node.args))
         return items_of_value(reader, reader.once(made), node)
@@ -126,6 +141,28 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
         length = reader.temp(inner.length, INT, reach=LENGTH).text
         return Iterated(length, lambda k: inner.get(reader.temp(f"{length} - 1 - {k}", INT, reach=LENGTH).text))
     return None
+
+
+def _filtered(reader: Any, node: ast.Call) -> Iterated:
+    """What `filter` lets through, in a list of its own."""
+    test = reader.expr(node.args[0])
+    if not (isinstance(test.kind, Static) or test.kind == NONE):
+        raise reader.refuse(f"a call of a {test.kind}", node)
+    kind = reader.site(node, List)
+    out = reader.temp(f"new_{rep(kind)}()", kind)
+
+    def look(item: Value) -> None:
+        item = reader.once(item)
+        passed = item if test.kind == NONE else call_values(reader, node, test.kind.value, [item])
+
+        def keep() -> None:
+            kind.site.widen(0, item.kind)
+            reader.emit(f"{out.text}.append({convert(item.text, item.kind, kind.elem)})")
+
+        reader.decide(Value(BOOL, reader.truth(passed, node)), keep, lambda: None, None)
+
+    each(reader, items_of(reader, node.args[1]), look)
+    return items_of_value(reader, out, node)
 
 
 def range_items(reader: Any, args: Sequence[Value], node: Any) -> Iterated:

@@ -134,6 +134,7 @@ class StatementReader:
         code = instance.function.__code__
         self.own_names = frozenset((*code.co_varnames, *code.co_cellvars))
         self.locals = set(self.own_names)
+        self.rebound = {x.target.id for x in ast.walk(self.tree) if isinstance(x, ast.NamedExpr)}
         self.kept = frozenset(name for name, _ in instance.outer)  # which others read once it has returned
         self.node: Any = self.tree
 

@@ -97,19 +97,37 @@ def _caught(reader: Any, handler: ast.ExceptHandler) -> Any:
 
 
 def match_statement(reader: Any, node: ast.Match) -> None:
-    """`match`: the cases one after the other."""
+    """`match`: the cases one after the other. What a pattern captures is bound once all of it has matched."""
     subject = reader.held(reader.expr(node.subject))
 
     def rest(cases: Sequence[ast.match_case]) -> None:
         if not cases:
             return
         case, guard = cases[0], cases[0].guard
+        names = _captured(case.pattern)
+
+        def bound(test: Any) -> Value:
+            for name in names:
+                reader.assign(name, reader.held(reader.read(_HIDDEN + name, case.pattern, whole=True)))
+            return test()
+
         matched = _matches(reader, case.pattern, subject)
         if guard is not None:
-            matched = _and(reader, matched, lambda: reader.condition(guard), node)
-        reader.decide(matched, case.body, lambda: rest(cases[1:]), None)
+            matched = _and(reader, matched, lambda: bound(lambda: reader.condition(guard)), node)
+        then = case.body if guard is not None else lambda: bound(lambda: reader.block(case.body))
+        reader.decide(matched, then, lambda: rest(cases[1:]), None)
 
     rest(node.cases)
+    for case in node.cases:
+        for name in _captured(case.pattern) if reader.env is not None else ():
+            reader.env.pop(_HIDDEN + name, None)
+
+
+_HIDDEN = "captured."  # a name, before it is known whether all of a pattern matches
+
+
+def _captured(pattern: ast.pattern) -> list[str]:
+    return [x.name for x in ast.walk(pattern) if isinstance(x, ast.MatchAs) and x.name is not None]
 
 
 def _and(reader: Any, first: Value, second: Any, node: Any) -> Value:
@@ -138,7 +156,8 @@ def _matches(reader: Any, pattern: ast.pattern, value: Value) -> Value:
             matched = reader.constant(True, pattern) if inner is None else _matches(reader, inner, value)
 
             def bind() -> Value:
-                reader.assign(name, value)
+                reader.locals.add(_HIDDEN + str(name))
+                reader.assign(_HIDDEN + str(name), value)
                 return reader.constant(True, pattern)
 
             return matched if name is None else _and(reader, matched, bind, pattern)

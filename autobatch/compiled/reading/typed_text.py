@@ -147,8 +147,10 @@ def dummy(kind: Type) -> str:
 def constructor(kind: Type) -> str:
     """The function that makes an empty container of this type."""
     name = rep(kind)
-    if isinstance(kind, List):
+    if isinstance(kind, List) and not kind.site.find().boxed:
         return f"@jit\ndef new_{name}():\n    return [{dummy(kind.elem)} for _ in range(0)]\n"
+    if isinstance(kind, List):
+        return f"@jit\ndef new_{name}():\n    out = TypedList([{dummy(kind.elem)}])\n    out.clear()\n    return out\n"
     content = f"{dummy(kind.elem)}: {dummy(kind.value)}" if isinstance(kind, Dict) else dummy(kind.elem)
     return f"@jit\ndef new_{name}():\n    out = {{{content}}}\n    out.clear()\n    return out\n"
 

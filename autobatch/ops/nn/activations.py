@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from autobatch.ops.nn.normalisation import as_floating
-from autobatch.ops.rules.dispatch import as_array
+from autobatch.ops.nn.normalisation import as_floating, as_numbers
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import kept
 
@@ -138,7 +137,7 @@ def sigmoid(x: ArrayLike) -> NDArray[Any]:
     >>> sigmoid(np.array([0.0, -1000.0])).tolist()
     [0.5, 0.0]
     """
-    return sigmoid_p(as_array(x))
+    return sigmoid_p(as_numbers(x))
 
 
 def relu(x: ArrayLike) -> NDArray[Any]:
@@ -153,7 +152,7 @@ def relu(x: ArrayLike) -> NDArray[Any]:
     >>> relu(np.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
     """
-    return relu_p(as_array(x))
+    return relu_p(as_numbers(x))
 
 
 def gelu(x: ArrayLike) -> NDArray[Any]:
@@ -168,4 +167,4 @@ def gelu(x: ArrayLike) -> NDArray[Any]:
     >>> gelu(np.array([0.0, 1.0])).round(6).tolist()
     [0.0, 0.841345]
     """
-    return gelu_p(as_array(x))
+    return gelu_p(as_numbers(x))

@@ -17,8 +17,7 @@ from autobatch.core.config import config
 from autobatch.core.current import current_example
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
-from autobatch.ops.nn.normalisation import as_floating
-from autobatch.ops.rules.dispatch import as_array
+from autobatch.ops.nn.normalisation import as_floating, as_numbers
 
 
 def _hash(key: Any, index: Any) -> np.ndarray:
@@ -89,7 +88,7 @@ def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, trai
     """
     if not 0 <= rate < 1:
         raise ValueError(f"dropout: rate={rate!r}; expected 0 <= rate < 1")
-    x = as_floating(as_array(x))
+    x = as_floating(as_numbers(x))
     if not training:
         return x
     if not (seed is None or is_boxed(seed) or hasattr(seed, "__index__")):

@@ -10,7 +10,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.op import Op
 from autobatch.errors import BadIdError, DTypeError, note_example
-from autobatch.ops.nn.normalisation import log_softmax, log_softmax_p, softmax_p
+from autobatch.ops.nn.normalisation import as_numbers, log_softmax, log_softmax_p, softmax_p
 from autobatch.ops.numpy.contractions import check_same
 from autobatch.ops.numpy.statistics import mean_p
 from autobatch.ops.rules.dispatch import as_array
@@ -183,7 +183,7 @@ def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
     >>> float(cross_entropy(np.array([0.0, 0.0]), 1).round(6))
     0.693147
     """
-    logits, label = as_array(logits), as_array(label)
+    logits, label = as_numbers(logits), as_array(label)
     if ndim_of(logits) == 0:
         raise ValueError("cross_entropy: logits need a dimension of classes")
     if dtype_of(label).kind in "iu":
@@ -213,7 +213,7 @@ def causal_mask(scores: ArrayLike, fill: float = -np.inf) -> NDArray[Any]:
     >>> causal_mask(np.zeros((2, 2)), fill=-1.0).tolist()
     [[0.0, -1.0], [0.0, 0.0]]
     """
-    scores = as_array(scores)
+    scores = as_numbers(scores)
     if ndim_of(scores) < 2:
         raise ValueError(f"causal_mask: scores of shape {shape_of(scores)}; expected at least two dimensions")
     return causal_mask_p(scores, fill=float(fill))

@@ -17,6 +17,7 @@ from autobatch.core.config import config
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.op import Op
 from autobatch.core.threads import run_together, split_work
+from autobatch.errors import DTypeError
 from autobatch.kernels.softmax_layer_norm import layer_norm_gradient, layer_norm_rows, softmax_gradient, softmax_rows
 from autobatch.kernels.vectors import VectorLayout
 from autobatch.ops.numpy.elementwise import add_p, mul_p
@@ -91,6 +92,18 @@ def _counts(x: np.ndarray, counts: Any) -> np.ndarray:
     if counts is None:
         return np.full(math.prod(x.shape[:-1]), x.shape[-1])
     return np.ascontiguousarray(counts, np.int64).reshape(-1)
+
+
+def as_numbers(x: Any) -> Any:
+    """An argument as an array of numbers.
+
+    Raises:
+        DTypeError: of what else it is, such as Python's objects.
+    """
+    x = as_array(x)
+    if dtype_of(x).kind not in "biufc":
+        raise DTypeError(f"an array of dtype {dtype_of(x)}; expected numbers")
+    return x
 
 
 def as_floating(x: Any) -> Any:
@@ -321,7 +334,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     >>> softmax(np.array([0.0, np.log(3.0)])).round(6).tolist()
     [0.25, 0.75]
     """
-    x = as_array(x)
+    x = as_numbers(x)
     return softmax_p(x, axis=normalise_axis(axis, ndim_of(x)))
 
 
@@ -341,7 +354,7 @@ def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     >>> log_softmax(np.array([0.0, 0.0])).round(6).tolist()
     [-0.693147, -0.693147]
     """
-    x = as_array(x)
+    x = as_numbers(x)
     return log_softmax_p(x, axis=normalise_axis(axis, ndim_of(x)))
 
 
@@ -362,7 +375,7 @@ def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = -1, keepdims: b
     >>> float(logsumexp(np.array([1000.0, 1000.0])).round(6))
     1000.693147
     """
-    x = as_array(x)
+    x = as_numbers(x)
     return logsumexp_p(x, axis=normal_axes(axis, ndim_of(x)), keepdims=bool(keepdims))
 
 
@@ -390,7 +403,7 @@ def layer_norm(
     >>> layer_norm(np.array([1.0, 3.0]), eps=0.0).tolist()
     [-1.0, 1.0]
     """
-    x = as_array(x)
-    affine = [as_array(a) for a in (weight, bias) if a is not None]
+    x = as_numbers(x)
+    affine = [as_numbers(a) for a in (weight, bias) if a is not None]
     axes = normal_axes(axis, ndim_of(x))
     return layer_norm_p(x, *affine, axis=axes, eps=float(eps), weight=weight is not None, bias=bias is not None)

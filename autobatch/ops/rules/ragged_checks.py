@@ -296,12 +296,12 @@ def columns_of(ids: Any, num_columns: int | None) -> tuple[np.ndarray, int]:
 
 def read_csr(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(data, indices, indptr) of a sparse matrix, a triple of them, or a dense two-dimensional array."""
+    if hasattr(matrix, "tocsr"):
+        matrix = matrix.tocsr()  # itself if it is one; a CSC matrix has the same attributes, of its columns
     if hasattr(matrix, "indptr"):
         parts = (matrix.data, matrix.indices, matrix.indptr)
     elif isinstance(matrix, tuple) and len(matrix) == 3:
         parts = matrix
-    elif hasattr(matrix, "tocsr"):
-        return read_csr(matrix.tocsr())
     else:
         dense = np.asarray(matrix)
         if dense.ndim != 2:

@@ -44,12 +44,12 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 )
 from autobatch.rewrite.recorders.statement_writer import write_version
 from autobatch.rewrite.recorders.versions import BlockSite, Definition, Misfit, RowSite, RowsSite, Wait, Written
+from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded
 from autobatch.syntax.source import PARSING
 
 _MOST_FORMS = 8  # of one function
 _MOST_FAILURES = 6  # times that a function is read in vain
 _MOST_WALKED = 4096  # objects of an example that are looked at for their classes
-_LIMIT = 512
 _largest = np.maximum.reduce
 _KEYS = frozenset((int, str, np.int64))
 _VIEWS: tuple[Any, ...] = (range, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
@@ -61,7 +61,7 @@ _HARMLESS = SILENT_ATTRIBUTES | {
     "__reduce__", "__copy__", "__deepcopy__", "__call__",
 }  # fmt: skip
 
-_found: dict[tuple[int, int], "FunctionRecorders"] = {}
+_found: Bounded[tuple[int, int], "FunctionRecorders"] = Bounded(MOST_FUNCTIONS)
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
 
@@ -78,8 +78,6 @@ def recorders_of(function: Any, shared: dict[str, Any], arguments_of: Arguments 
     key = id(of.__code__), id(of.__globals__)
     found = _found.get(key)
     if found is None:
-        if len(_found) >= _LIMIT:
-            _found.clear()
         found = _found[key] = FunctionRecorders(of.__code__, of.__globals__)
     return None if found.failures >= _MOST_FAILURES else MapRecorders(found, function, of, shared, arguments_of)
 

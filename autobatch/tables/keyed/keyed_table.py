@@ -2,7 +2,7 @@
 
 import abc
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedErro
 from autobatch.ops.rules.ragged_checks import as_ids, is_integer_index
 from autobatch.tables.protocol import Table
 from autobatch.tables.sparse import SparseRows
+from autobatch.tables.stored import StoredBlock
 
 Calls = list[Callable[[], Any]]
 
@@ -59,6 +60,11 @@ class KeyedTable(Table):
 
     @abc.abstractmethod
     def _shrinking(self, step: int | None) -> Calls: ...
+
+    @abc.abstractmethod
+    def _restoring(
+        self, blocks: list[StoredBlock], removed: np.ndarray, arrays: dict[str, np.ndarray] | None, step: int | None
+    ) -> Calls: ...
 
     def _made(self, ready: Callable[[], Calls]) -> int:
         return sum(gone or 0 for gone in holding(self.locks, lambda: complete(ready())))
@@ -107,6 +113,22 @@ class KeyedTable(Table):
         """
         now = None if step is None else operator.index(step)
         return self._made(lambda: self._shrinking(now))
+
+    def restore_blocks(
+        self,
+        blocks: Iterable[StoredBlock],
+        *,
+        removed: Any = (),
+        arrays: dict[str, np.ndarray] | None = None,
+        step: int | None = None,
+    ) -> None:
+        """Remove keys, and write blocks over what is there, in one change, as `tables/stored.py` says.
+
+        Several blocks are one in memory; whoever has many, and a table that nobody sees yet, gives them one by one.
+        """
+        given = list(blocks)
+        gone = self._flat(removed) if np.size(removed) else np.empty(0, np.int64)
+        self._made(lambda: self._restoring(given, gone, arrays, step))
 
     def _ab_ids(self, keys: Any) -> np.ndarray:
         """Keys of any rank, checked, in the key dtype."""

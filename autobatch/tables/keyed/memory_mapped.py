@@ -89,7 +89,7 @@ class SortedRows:
     def _refused(self, *_: Any, **__: Any) -> NoReturn:
         raise UnsupportedError("this EmbeddingVariable lies in a file, for look-ups only; restore without mapped=True")
 
-    stage = stage_removal = commit = begin = settle = add_slot = put_block = _refused
+    stage = stage_removal = commit = begin = settle = add_slot = putting = _refused
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

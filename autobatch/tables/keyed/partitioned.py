@@ -1,7 +1,7 @@
 """`PartitionedVariable`: a table of keys in parts, each of which has the keys that a fixed hash gives it."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -148,15 +148,17 @@ class PartitionedVariable(KeyedTable):
         """All keys with all that belongs to them, in blocks of at most so many."""
         return (block for part in self.parts for block in part.blocks(rows))
 
-    def restore_blocks(self, blocks: Iterable[StoredBlock], *, removed: Any = (), step: int | None = None) -> None:
-        """Remove keys, then write blocks over what is there, whatever number of parts they come from."""
-        if np.size(removed):
-            self.remove(removed)
+    def _restoring(
+        self, blocks: list[StoredBlock], removed: np.ndarray, arrays: dict[str, np.ndarray] | None, step: int | None
+    ) -> Calls:
+        mine: list[list[StoredBlock]] = [[] for _ in self.parts]
         for block in blocks:
-            for part, at in self._shares(self._ab_ids(block.keys)):
+            for own, (_, at) in zip(mine, self._shares(self._ab_ids(block.keys)), strict=True):
                 slots = {name: rows[at] for name, rows in block.slots.items()}
-                own = StoredBlock(block.keys[at], block.rows[at], slots, block.versions[at], block.counts[at])
-                part.restore_blocks([own], step=step)
+                own.append(StoredBlock(block.keys[at], block.rows[at], slots, block.versions[at], block.counts[at]))
+        gone = [removed[at] for _, at in self._shares(removed.view(self.key_dtype))]
+        given = zip(self.parts, mine, gone, strict=True)
+        return [call for part, own, keys in given for call in part._restoring(own, keys, arrays, step)]
 
     def partition(self, n: int) -> "PartitionedVariable":
         """As many parts as that."""
@@ -169,8 +171,8 @@ class PartitionedVariable(KeyedTable):
         out = type(self.parts[0]).from_settings(
             settings | {"capacity": None if capacity is None else capacity * len(self.parts), "step": self.step}
         )
-        for part in self.parts:
-            out.restore_blocks(part.blocks())
+        for block in self.blocks():
+            out.restore_blocks([block])
         out._admission_of(self.parts, lambda keys: np.ones(len(keys), np.bool_))
         return out
 
@@ -210,7 +212,8 @@ def partitioned_from(table: Any, n: int) -> PartitionedVariable:
     if table.capacity is not None:
         settings["capacity"] = -(-table.capacity // n)
     out = PartitionedVariable([type(table).from_settings(settings) for _ in range(n)])
-    out.restore_blocks(table.blocks())
+    for block in table.blocks():
+        out.restore_blocks([block])
     for i, part in enumerate(out.parts):
         part.step = table.step
         part._admission_of([table], lambda keys, i=i: out.part_of(keys.view(table.key_dtype)) == i)

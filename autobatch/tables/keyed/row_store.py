@@ -12,23 +12,24 @@ import itertools
 import operator
 import pathlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from autobatch.core.growing_arrays import Reserved, memory_of_machine
-from autobatch.core.memory import complete
 from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import keys as kernels
 from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION
 from autobatch.tables.stored import Changes, StoredBlock
 
-_FULLEST = 0.6  # of an index, which is looked into for fewer than two lines of the cache
-_GROWTH = 1.3  # of a new one, so that it is never much less than half full
+_FULLEST = 0.7  # of an index, which is looked into for fewer than two lines of the cache
+_GROWTH = 1.25  # of a new one, so that it is never much less than half full
 _AT_FIRST = 0.5  # how full it is where many keys come at once
-_MOVED = 8  # slots of an old index that are moved for each key that comes
-_AT_ONCE = 1 << 13  # slots that are moved without a second thought
+_SOON = 0.93  # of that, from which on the next index is made ready
+_READIED = 32  # of its slots for each key that comes; the system gives empty memory as slowly as it is written
+_MOVED = 32  # slots of an old index that are moved for each key that comes
+_AT_ONCE = 1 << 13  # slots that are moved or made ready without a second thought
 _MOST_ROWS = (1 << 32) - 2
 _FORGOTTEN = 1 << 16  # changes that are noted whatever the size of the table
 _KEY_BYTES = 64  # read from memory to find a key: a line of the cache
@@ -103,6 +104,7 @@ class RowStore:
         self.notes[SPECIAL] = -1
         self._index: tuple[np.ndarray, np.ndarray | None] = (empty_slots(64), None)
         self._moved = 0
+        self._next: tuple[np.ndarray, int] | None = None  # the next index, of which so many slots are ready
         self._mark = 0
         self._closed: list[tuple[int, np.ndarray]] = []
         self._removed: list[tuple[int, np.ndarray]] = []
@@ -164,7 +166,8 @@ class RowStore:
         """The bytes that are used: rows, slots, keys, the index and what is noted."""
         index, old = self._index
         used = sum(part.row_bytes for part in self._by_row()) * self.high
-        return used + index.nbytes + (0 if old is None else old.nbytes)
+        ready = 0 if self._next is None else self._next[1] * index.itemsize * 2
+        return used + index.nbytes + (0 if old is None else old.nbytes) + ready
 
     def _by_row(self) -> list[Reserved]:
         return [self._rows, self._keys, self._facts, *(slot.memory for slot in self.slots.values())]
@@ -234,7 +237,6 @@ class RowStore:
             if most is not None and evict is not None and len(self) + missing > most:
                 gone = evict(len(self) + missing - most, found[found >= 0])
                 change.gone = gone, self.row_keys[gone]
-                self._settle_index()
             where = _run_of(rows)
             which = slice(None) if missing == len(keys) else places
             self.rows[where] = self.initial(new) if wanted is None else wanted[which]
@@ -247,7 +249,6 @@ class RowStore:
 
     def stage_removal(self, rows: np.ndarray) -> Change:
         """A change in which these rows' keys are taken out."""
-        self._settle_index()
         return Change(next(_tickets), _no_rows, gone=(rows, self.row_keys[rows]))
 
     def new_ticket(self) -> int:
@@ -275,11 +276,17 @@ class RowStore:
         self.begin()
         facts = tuple(self._facts.array[:, k] for k in range(3))
         kernels.commit_rows(
-            change.ticket, self._index[0], self.notes, gone, change.born, change.from_free, change.rows, step, counted,
+            change.ticket, *self._indices, self.notes, gone, change.born, change.from_free, change.rows, step, counted,
             self._mark, self._keys.array[:, 0], facts, self._free.array[:, 0], self._log.array[:, 0],
         )  # fmt: skip
         self.settle()
         return len(gone)
+
+    @property
+    def _indices(self) -> tuple[np.ndarray, np.ndarray]:
+        """The index, and the one that is being moved into it, which may be empty."""
+        index, old = self._index
+        return index, index[:0] if old is None else old
 
     def _make_room(self, more: int, high: int) -> None:
         """Memory for so many keys more, and for rows up to `high`; the index grows a part at a time."""
@@ -288,12 +295,20 @@ class RowStore:
         index, old = self._index
         if old is not None:
             self._move(max(_MOVED * more, _AT_ONCE))
-        expected = len(self) + more
-        if expected > _FULLEST * len(index):
+        expected, full = len(self) + more, _FULLEST * len(index)
+        if expected <= _SOON * full:
+            self._next = None
+            return
+        new, ready = self._next or (empty_slots(int(_GROWTH * len(index))), 0)
+        end = min(ready + max(_READIED * more, _AT_ONCE), len(new))
+        new[ready:end] = 0  # which is what it says, but now there is memory behind it
+        self._next = new, end
+        if expected > full:
             self._settle_index()
-            size = max(int(_GROWTH * len(index)), int(expected / _AT_FIRST) + 1)
-            self._moved = 0
-            self._index = (empty_slots(size), index)
+            if expected > _FULLEST * len(new):
+                new = empty_slots(int(expected / _AT_FIRST) + 1)
+            self._moved, self._next = 0, None
+            self._index = (new, self._index[0])
             self._move(max(_MOVED * more, _AT_ONCE))
 
     def _move(self, slots: int) -> None:
@@ -369,29 +384,53 @@ class RowStore:
             self.counts[which].astype(np.int64),
         )
 
-    def put_block(self, block: StoredBlock, keys: np.ndarray) -> None:
-        """Write a block, over rows that are there."""
-        with self.lock:
-            slots = {}
+    def joined(self, blocks: Sequence[StoredBlock]) -> StoredBlock:
+        """Blocks as one: of a key that is in several the last; slots that one does not have start as their `fill`."""
+        if len(blocks) == 1:
+            return blocks[0]
+        keys = np.concatenate([block.keys for block in blocks])
+        _, last = np.unique(keys[::-1], return_index=True)
+        last = len(keys) - 1 - last
+
+        def column(parts: list[np.ndarray]) -> np.ndarray:
+            return np.concatenate(parts)[last]
+
+        slots = {}
+        for name, slot in self.slots.items():
+            form = slot.memory.array.shape[1:]
+            own = [block.slots.get(name) for block in blocks]
+            if any(rows is not None and rows.shape[1:] == form for rows in own):
+                slots[name] = column([
+                    np.full((len(block.keys), *form), slot.fill, slot.memory.dtype) if rows is None else rows
+                    for rows, block in zip(own, blocks, strict=True)
+                ])  # fmt: skip
+        rows, versions, counts = (column([getattr(b, name) for b in blocks]) for name in ("rows", "versions", "counts"))
+        return StoredBlock(keys[last], rows, slots, versions, counts)
+
+    def putting(self, block: StoredBlock, keys: np.ndarray, removed: np.ndarray = _no_rows) -> list[Callable[[], Any]]:
+        """The calls that write a block, over rows that are there, and take out keys that are not in it."""
+        slots = {}
+        for name, slot in self.slots.items():
+            given = block.slots.get(name)
+            if given is not None and given.shape[1:] == slot.memory.array.shape[1:]:  # or another optimiser's
+                slots[name] = given
+        change = self.stage(keys, block.rows, slots=slots)
+        gone = np.setdiff1d(self.find(removed)[0], [-1, *change.rows])
+        change.gone = gone, self.row_keys[gone]
+        calls: list[Callable[[], Any]] = [self.begin]
+        if len(change.born[0]) < len(keys):
+            was = ~np.isin(change.rows, change.born[1])
+            there = change.rows[was]
+            calls.append(functools.partial(operator.setitem, self.rows, there, block.rows[was]))
             for name, slot in self.slots.items():
-                given = block.slots.get(name)
-                if given is not None and given.shape[1:] == slot.memory.array.shape[1:]:  # or another optimiser's
-                    slots[name] = given
-            change = self.stage(keys, block.rows, slots=slots)
-            calls: list[Callable[[], Any]] = [self.begin]
-            if len(change.born[0]) < len(keys):
-                was = ~np.isin(change.rows, change.born[1])
-                there = change.rows[was]
-                calls.append(functools.partial(operator.setitem, self.rows, there, block.rows[was]))
-                for name, slot in self.slots.items():
-                    new = slots[name][was] if name in slots else slot.fill
-                    calls.append(functools.partial(operator.setitem, slot.memory.array, there, new))
-            calls.append(functools.partial(self.commit, change))
-            where = _run_of(change.rows)
-            for part, facts in enumerate((block.versions, block.counts)):
-                numbers = np.minimum(facts, np.int64(DEAD) - 1)
-                calls.append(functools.partial(operator.setitem, self._facts.array, (where, part), numbers))
-            complete(calls)
+                new = slots[name][was] if name in slots else slot.fill
+                calls.append(functools.partial(operator.setitem, slot.memory.array, there, new))
+        calls.append(functools.partial(self.commit, change))
+        where = _run_of(change.rows)
+        for part, facts in enumerate((block.versions, block.counts)):
+            numbers = np.minimum(facts, np.int64(DEAD) - 1)
+            calls.append(functools.partial(operator.setitem, self._facts.array, (where, part), numbers))
+        return calls
 
     def expect(self, more: int) -> None:
         """Make the index large enough for so many keys more, at once."""
@@ -399,7 +438,7 @@ class RowStore:
             self._settle_index()
             index, size = self._index[0], int((len(self) + more) / _AT_FIRST) + 1
             if size > len(index):
-                self._moved, self._index = 0, (empty_slots(size), index)
+                self._moved, self._next, self._index = 0, None, (empty_slots(size), index)
                 self._settle_index()
 
     def flush(self) -> None:

@@ -5,7 +5,7 @@ import functools
 import itertools
 import operator
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -559,26 +559,27 @@ class EmbeddingVariable(KeyedTable):
         """Make the index ready for so many keys more, which come block by block."""
         self._store.expect(more)
 
-    def restore_blocks(
-        self,
-        blocks: Iterable[StoredBlock],
-        *,
-        removed: Any = (),
-        arrays: dict[str, np.ndarray] | None = None,
-        step: int | None = None,
-    ) -> None:
-        """Remove keys, then write blocks over what is there."""
-        if np.size(removed):
-            self.remove(removed)
+    def _restoring(
+        self, blocks: list[StoredBlock], removed: np.ndarray, arrays: dict[str, np.ndarray] | None, step: int | None
+    ) -> Calls:
+        calls = []
         for block in blocks:
-            keys = self._flat(block.keys)
-            if np.shape(block.rows) != (len(keys), self.dim):
-                raise ShapeError(f"a block of rows of shape {np.shape(block.rows)}; expected {(len(keys), self.dim)}")
-            self._store.put_block(block, keys)
+            if np.shape(block.rows) != (len(block.keys), self.dim):
+                raise ShapeError(
+                    f"a block of rows of shape {np.shape(block.rows)}; expected {(len(block.keys), self.dim)}"
+                )
+        if blocks:
+            block = self._store.joined(blocks)
+            calls += self._store.putting(block, self._flat(block.keys), removed)
+        elif len(removed):
+            calls += self._removing(removed)
         if arrays and self._admission is not None:
-            self._admission.restore(arrays)
+            rule = self._admission.fresh()
+            rule.restore(arrays)
+            calls.append(functools.partial(setattr, self, "_admission", rule))
         if step is not None:
-            self.step = operator.index(step)
+            calls.append(functools.partial(setattr, self, "step", operator.index(step)))
+        return calls
 
     def __reduce__(self) -> Any:
         return _rebuilt, (self._arguments(), list(self.blocks()), self.arrays())
@@ -646,7 +647,9 @@ def _initial_rows(
 
 def _rebuilt(arguments: dict[str, Any], blocks: list[StoredBlock], arrays: dict[str, np.ndarray]) -> EmbeddingVariable:
     out = EmbeddingVariable.from_settings(arguments)
-    out.restore_blocks(blocks, arrays=arrays)
+    for block in blocks:
+        out.restore_blocks([block])
+    out.restore_blocks([], arrays=arrays)
     return out
 
 

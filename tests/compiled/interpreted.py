@@ -1,0 +1,188 @@
+"""The text of compiled programs run by Python: what is read of a program, tested without waiting for a compiler.
+
+Each intrinsic has a stand-in of the same meaning, the processor's floating-point flags and the inner loops of NumPy's
+ufuncs among them, so values, types, guards and flags are those of the machine code. What Numba makes of the text is for
+the tests that compile it.
+"""
+
+import contextlib
+import ctypes
+import ctypes.util
+import inspect
+import math
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from autobatch.compiled import compiled_map, random_streams
+from autobatch.kernels import guarded, guarded_arrays
+
+_WORD = 2**64
+_LOOP = ctypes.CFUNCTYPE(
+    None, *[ctypes.POINTER(kind) for kind in (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)], ctypes.c_void_p
+)
+_libm = ctypes.CDLL(ctypes.util.find_library("m"))
+_flags = 0  # that NumPy has seen, and cleared
+
+
+def _signed(value: Any) -> int:
+    return (int(value) + _WORD // 2) % _WORD - _WORD // 2
+
+
+def _with_overflow(operation: Callable[[int, int], int]) -> Callable[[Any, Any], tuple[int, int]]:
+    def guarded_operation(a: Any, b: Any) -> tuple[int, int]:
+        exact = operation(int(a), int(b))
+        return _signed(exact), int(_signed(exact) != exact)
+
+    return guarded_operation
+
+
+def _float_flags() -> int:
+    return _flags | _libm.fetestexcept(guarded.FLAGS)
+
+
+def _clear_flags() -> int:
+    global _flags
+    _flags = 0
+    return _libm.feclearexcept(guarded.FLAGS)
+
+
+def _heard(kind: str, flag: int) -> None:
+    global _flags
+    _flags |= kind != "underflow"
+
+
+def _loop(address: Any, data: Any, pointers: list[Any], count: Any, steps: list[Any]) -> None:
+    global _flags
+    _libm.feclearexcept(guarded.FLAGS)
+    places = (ctypes.c_void_p * len(pointers))(*map(int, pointers))
+    sizes = (ctypes.c_int64 * len(steps))(*map(int, steps))
+    _LOOP(int(address))(places, (ctypes.c_int64 * 1)(int(count)), sizes, int(data) or None)
+    _flags |= _libm.fetestexcept(guarded.FLAGS)
+
+
+def _scalar(address: Any, data: Any, *values: Any) -> Any:
+    """`loop(x)` or `loop(x, y)`; the last value is of the result's type."""
+    arrays = [np.array([value]) for value in values]
+    _loop(address, data, [each.ctypes.data for each in arrays], 1, [8] * len(arrays))
+    return arrays[-1][0]
+
+
+def _extent(x: np.ndarray) -> tuple[int, int]:
+    first, last = np.lib.array_utils.byte_bounds(x)
+    return first, last - 1
+
+
+def _fused(a: float, b: float, c: float) -> float:
+    _libm.fma.restype = ctypes.c_double
+    return _libm.fma(*map(ctypes.c_double, (a, b, c)))
+
+
+def _stepped(high: Any, low: Any, add_high: Any, add_low: Any) -> tuple[Any, Any]:
+    number = (int(high) << 64 | int(low)) * 0x2360ED051FC65DA44385DF649FCCF645 + (int(add_high) << 64 | int(add_low))
+    return np.uint64(number >> 64 & (_WORD - 1)), np.uint64(number & (_WORD - 1))
+
+
+class _Math:
+    """`math` as Numba has it: of single precision where the number is, and no error but a flag."""
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(math, name)
+
+        def call(*values: Any) -> Any:
+            out = function(*values)
+            return np.float32(out) if isinstance(out, float) and isinstance(values[0], np.float32) else out
+
+        return call if callable(function) else function
+
+
+_INTRINSICS: dict[str, Any] = {
+    "add": _with_overflow(lambda a, b: a + b), "subtract": _with_overflow(lambda a, b: a - b),
+    "multiply": _with_overflow(lambda a, b: a * b), "float_flags": _float_flags, "clear_flags": _clear_flags,
+    "opaque": lambda value: value, "list_item": lambda items, index: items[index],
+    "list_put": lambda items, index, value: items.__setitem__(index, value), "scalar_1": _scalar, "scalar_2": _scalar,
+    "select": lambda condition, a, b: a if condition else b, "_fused": _fused,
+    "_unit": lambda value: math.ldexp(1.0, math.frexp(value)[1] - 1),
+    "_call_1": lambda address, data, x, y, count, *steps: _loop(address, data, [x, y], count, list(steps)),
+    "_call_2": lambda address, data, x, y, z, count, *steps: _loop(address, data, [x, y, z], count, list(steps)),
+    "tuple_setitem": lambda items, place, value: (*items[:place], value, *items[place + 1 :]), "address": id,
+    "extent": _extent, "_stepped": _stepped,
+}  # fmt: skip
+_NUMBERS: dict[str, Any] = {
+    "int64": _signed, "uint64": lambda value: int(value) % _WORD, "float64": np.float64, "boolean": bool,
+    "TypedList": list,
+    **{name: getattr(np, name) for name in ("float32", "int8", "int16", "int32", "uint8", "uint16", "uint32")},
+}  # fmt: skip
+
+
+def _plain(name: str, text: str) -> types.ModuleType:
+    """The module of this text, in which nothing is compiled and nothing is an intrinsic."""
+    module = types.ModuleType(name)
+    exec(compile(text, f"<{name}>", "exec"), module.__dict__)
+    for key, value in vars(module).items():
+        if key in _INTRINSICS:
+            setattr(module, key, _INTRINSICS[key])
+        elif hasattr(value, "py_func"):
+            function = types.FunctionType(value.py_func.__code__, module.__dict__, key)
+            setattr(module, key, np.errstate(over="ignore")(function) if name == random_streams.__name__ else function)
+    return module
+
+
+_LIBRARY = [_plain(module.__name__, inspect.getsource(module)) for module in (guarded, guarded_arrays, random_streams)]
+for _module in _LIBRARY:
+    for _other in _LIBRARY:
+        vars(_module).update({name: value for name, value in vars(_other).items() if callable(value)})
+
+
+class InterpretedKernel:
+    """Stands for a `CachedKernel`: it is there at once.
+
+    Attributes:
+        errors: what its text raised, which compiled text does not.
+    """
+
+    failed = False
+    errors: ClassVar[list[Exception]] = []
+
+    def __init__(self, text: str) -> None:
+        module = types.ModuleType("interpreted")
+        exec(compile(text, "<interpreted>", "exec"), module.__dict__)
+        for key, value in vars(module).items():
+            if hasattr(value, "py_func"):
+                known = next((vars(each)[key] for each in _LIBRARY if key in vars(each)), None)
+                setattr(module, key, known or types.FunctionType(value.py_func.__code__, module.__dict__, key))
+        vars(module).update({k: v for k, v in _INTRINSICS.items() if k[0] != "_"}, **_NUMBERS, math=_Math())
+        self._kernel = module.kernel
+
+    def look(self) -> bool:
+        return True
+
+    def entry(self, *arguments: Any) -> Any:
+        with np.errstate(all="call"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            before = np.seterrcall(_heard)
+            try:
+                return self._kernel(*arguments)
+            except (ArithmeticError, ValueError):  # where C sets a flag
+                raise
+            except Exception as error:
+                self.errors.append(error)
+                raise
+            finally:
+                np.seterrcall(before)
+                _clear_flags()
+
+
+@contextlib.contextmanager
+def interpreted() -> Iterator[None]:
+    """Programs that are written within are run by Python; none of them is remembered."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled_map, "kernel_of", InterpretedKernel)
+        patch.setattr(compiled_map, "_forms", {})
+        InterpretedKernel.errors.clear()
+        yield
+    assert not InterpretedKernel.errors, InterpretedKernel.errors
