@@ -145,3 +145,18 @@ def sizes(small: Sequence[int], full: Sequence[int], **options: Any) -> Callable
         ]
 
     return cases
+
+
+def with_batches(cases: Callable[[str], list[Case]], *batches: int) -> Callable[[str], list[Case]]:
+    """The cases, and each full one with other numbers of examples: "H=64 forward, batch 16"."""
+
+    def several(size: str) -> list[Case]:
+        found = cases(size)
+        others = [
+            Case(f"{case.name}, batch {batch}", {**case.options, "batch": batch})
+            for batch in (batches if size == "full" else ())
+            for case in found
+        ]
+        return found + others
+
+    return several

@@ -79,7 +79,9 @@ def print_accounts(console: Console, rows: Sequence[Row]) -> None:
         return
     table = Table(title="autobatch: launches of one run, and shares of its time", title_justify="left")
     table.add_column("case")
-    for name in ("launches", "calls", "mean group", "vjps", "padding", "first run", "peak MB", *PHASES):
+    for name in (
+        "launches", "calls", "mean group", "vjps", "padding", "first run", "peak MB", *PHASES, "of products"
+    ):  # fmt: skip
         table.add_column(name, justify="right")
     for row in rows:
         account = row.account
@@ -95,6 +97,7 @@ def print_accounts(console: Console, rows: Sequence[Row]) -> None:
             _time(first) if first else "",
             f"{account['peak'] / 1e6:.0f}" if account.get("peak") else "",
             *(f"{account['shares'].get(name, 0):.0%}" for name in PHASES),
+            _of_products(account["shares"]),
         )
     console.print(table)
 
@@ -121,3 +124,10 @@ def print_bars(console: Console, rows: Sequence[Row], means: dict[str, list[Verd
     for where, verdict in judged:
         if not verdict.reached:
             console.print(Text(f"{where}: ").append_text(_verdict(verdict)))
+
+
+def _of_products(shares: dict[str, float]) -> str:
+    """How many times the matrix products' own time it takes to run forward what was recorded."""
+    products = shares.get("products", 0)
+    running = products + shares.get("gathering", 0) + shares.get("elementwise", 0)
+    return f"{running / products:.1f}x" if products and not shares.get("backward") else ""

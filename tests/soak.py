@@ -74,6 +74,39 @@ def many_examples(scale: float) -> str:
     return f"{count:,} examples"
 
 
+def embedded(tree, p):
+    if isinstance(tree, int):
+        return p["emb"][tree]
+    return np.tanh(embedded(tree[0], p) @ p["left"] + embedded(tree[1], p) @ p["right"])
+
+
+def many_nodes(scale: float) -> str:
+    """One map of 10⁷ nodes: the time of a node at a tenth of it and in full, within the memory budget."""
+    rng = np.random.default_rng(4)
+
+    def tree(leaves: int) -> object:
+        if leaves == 1:
+            return int(rng.integers(0, 50))
+        left = int(rng.integers(1, leaves))
+        return tree(left), tree(leaves - left)
+
+    kept, nodes = [tree(30) for _ in range(1000)], 59
+    shapes = {"emb": (50, 8), "left": (8, 8), "right": (8, 8)}
+    p = {name: rng.standard_normal(shape).astype(np.float32) / 3 for name, shape in shapes.items()}
+    want = np.stack([embedded(each, p) for each in kept])
+    with ab.options(way="fly"):
+        ab.map(embedded, kept, p=p)  # what is compiled is there by then
+    times = []
+    for count in (max(int(1e6 * scale) // nodes, 1), max(int(1e7 * scale) // nodes, 2)):
+        trees = [kept[k % len(kept)] for k in range(count)]
+        start = time.process_time()
+        with ab.options(way="fly"):
+            found = ab.map(embedded, trees, p=p)
+        times.append((time.process_time() - start) / count / nodes)
+        np.testing.assert_allclose(np.stack(found), want[np.arange(count) % len(kept)], rtol=1e-3, atol=1e-5)
+    return f"{count * nodes:,} nodes, {times[1] * 1e6:.2f} µs each; {times[0] * 1e6:.2f} of a tenth of them"
+
+
 def short_rows(scale: float) -> str:
     """10⁶ short bags: forward, and the gradient of the table."""
     bags, rows, dim = int(1e6 * scale), 1000, 8
@@ -210,6 +243,7 @@ def deep_recursion(scale: float) -> str:
 SOAKS: dict[str, Callable[[float], str]] = {
     "long-example": long_example,
     "many-examples": many_examples,
+    "many-nodes": many_nodes,
     "short-rows": short_rows,
     "threads": threads,
     "functions": functions_without_end,

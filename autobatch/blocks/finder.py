@@ -7,8 +7,8 @@
 A block is as long as it can be. What it reads from outside are its inputs; what may be read after it are its outputs.
 Needs the statements' liveness (`syntax.liveness`).
 
-Before that, `set_tests_apart` makes array expressions that a statement decides by, or appends, statements of their own,
-which a block may end with.
+Before that, `set_tests_apart` makes array expressions that a statement decides by, goes through, or appends, statements
+of their own, which a block may end with.
 
     seen = np.concatenate([a, b])            seen = np.concatenate([a, b])
     shift = bool(seen @ w > 0)        ->     _ab_test1 = seen @ w > 0
@@ -296,16 +296,15 @@ class _Apart:
             if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 out.append(each)
                 continue
-            where: Any = (each, "test" if isinstance(each, ast.If) else "value")
-            if isinstance(each, ast.Assign | ast.Return | ast.If):
-                call = getattr(*where)
-                if self._converts(call):
-                    where = (call.args, 0)
-                elif not isinstance(each, ast.If):
-                    where = None
-                out += self._apart(where)
+            if isinstance(each, ast.Assign | ast.Return):
+                out += self._apart(self._converted(each.value))
+            elif isinstance(each, ast.If):
+                out += self._apart(self._converted(each.test) or (each, "test"))
+            elif isinstance(each, ast.For):
+                out += self._apart(self._converted(each.iter) or (each, "iter"))
             elif isinstance(each, ast.Expr) and self._appends(each.value):
-                out += self._apart((each.value.args, 0))  # type: ignore[attr-defined]
+                args = each.value.args  # type: ignore[attr-defined]
+                out += self._apart(self._converted(args[0]) or (args, 0))
             out.append(each)
         out = sink(out, self._is_array)
         for each in out:
@@ -320,11 +319,15 @@ class _Apart:
                 return name in self.lists
         return False
 
-    def _converts(self, node: Any) -> bool:
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1):
-            return False
-        name = node.func.id
-        return not node.keywords and name not in self.own and self.scope.binding(name) in _CONVERSIONS
+    def _converted(self, node: Any) -> Any:
+        """The place of what a call makes numbers of; None for what is no such call."""
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=[_], keywords=[]):
+                if name not in self.own and self.scope.binding(name) in _CONVERSIONS:
+                    return node.args, 0
+            case ast.Call(func=ast.Attribute(attr="item" | "tolist"), args=[], keywords=[]):
+                return node.func, "value"
+        return None
 
     def _apart(self, where: Any) -> list[ast.stmt]:
         """A statement that binds the expression at a place to a name."""
@@ -332,7 +335,7 @@ class _Apart:
             return []
         holder, key = where
         node = holder[key] if isinstance(holder, list) else getattr(holder, key)
-        if not isinstance(node, ast.BinOp | ast.Compare | ast.Call) or not self._is_array(node):
+        if not self._is_array(node):
             return []
         self.count += 1
         name = f"_ab_test{self.count}"
@@ -349,6 +352,8 @@ class _Apart:
         match node:
             case ast.BinOp(op=ast.MatMult()):
                 return True
+            case ast.Subscript():
+                return self._is_array(node.value)
             case ast.BinOp():
                 return self._is_array(node.left) or self._is_array(node.right)
             case ast.Compare(ops=[_], comparators=[right]):
@@ -378,6 +383,10 @@ def _lists(tree: ast.FunctionDef) -> frozenset[str]:
         match node:
             case ast.Assign(targets=targets, value=ast.List() | ast.ListComp()):
                 made.update(target.id for target in targets if isinstance(target, ast.Name))
+            case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Tuple(elts=values)) if len(parts) == len(values):
+                several = zip(parts, values, strict=True)
+                lists = [part for part, value in several if isinstance(value, ast.List | ast.ListComp)]
+                made.update(part.id for part in lists if isinstance(part, ast.Name))
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.List() | ast.ListComp()):
                 made[name] += 1
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()):

@@ -265,6 +265,10 @@ class GraphSegment:
         self.rows.append(row)
         return -len(self.rows)
 
+    def there(self, ref: int) -> Any:
+        """The numbers of a node's value as a list, if they are there already; else None."""
+        return None
+
     def leave(self) -> None:
         """Let the handles of values from outside be entered anew."""
         for handle in self.entered:

@@ -175,6 +175,12 @@ class NumberedSegment(GraphSegment):
         pool[start:end] = buffer
         return number, start
 
+    def there(self, ref: int) -> Any:
+        """The numbers of a node's value as a list, if they are there already and carry no gradient; else None."""
+        number = self.buffer_of.item(ref) if ref < self.begun else -1
+        buffer = self.buffers[number] if number >= 0 else None
+        return buffer[self.row_of.item(ref)].tolist() if type(buffer) is np.ndarray else None
+
     def resolve(self, handle: Any) -> None:
         """Let a handle of a launched node hold its own value."""
         super().resolve(handle)

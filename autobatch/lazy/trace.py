@@ -214,7 +214,7 @@ class Trace:
 
     def lengthened(self, sig: Signature, any_length: AnyLength) -> Signature:
         """The signature of calls of any length, given that of one."""
-        key = ("any length", sig.index)
+        key = ("any length", sig.index, any_length)
         found = self.interned.get(key)
         if found is None:
             found = self.interned[key] = sig.copied()

@@ -48,8 +48,8 @@ def data(case: Case) -> common.Data:
 MODEL = common.Model(forward, forward, data)
 WORKLOAD = Workload(
     "node_losses",
-    "binary Tree-LSTM over trees of 20-40 leaves with a loss at every node, batch 64",
-    common.sizes(small=(8,), full=(64, 128)),
+    "binary Tree-LSTM over trees of 20-40 leaves with a loss at every node, batches of 64, 16 and 256",
+    common.with_batches(common.sizes(small=(8,), full=(64, 128)), 16, 256),
     ways=[
         *on_the_fly("node_losses"),
         *dynet("tree_lstm_dynet:node_losses", serves=lambda case: case.train),

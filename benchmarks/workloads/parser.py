@@ -52,8 +52,8 @@ def data(case: Case) -> common.Data:
 MODEL = common.Model(forward, loss, data)
 WORKLOAD = Workload(
     "parser",
-    "shift-reduce parser over 5-30 words, moves from the model, batch 64",
-    common.sizes(small=(8,), full=(64, 256)),
+    "shift-reduce parser over 5-30 words, moves from the model, batches of 64, 16 and 256",
+    common.with_batches(common.sizes(small=(8,), full=(64, 256)), 16, 256),
     ways=[
         *on_the_fly("parser"),
         Way("torch loop", "benchmarks.peers.parser_torch:loop", needs="torch"),

@@ -49,12 +49,8 @@ def data(case: Case) -> common.Data:
 MODEL = common.Model(forward, loss, data)
 WORKLOAD = Workload(
     "seq2seq",
-    "sequences of 5-50 to 5-50 vectors, LSTMs with attention, batches of 16 and 64",
-    lambda size: [
-        Case(f"B={batch} {case.name}", {**case.options, "batch": batch})
-        for batch in ((16, 64) if size == "full" else (5,))
-        for case in common.sizes(small=(8,), full=(64,))(size)
-    ],
+    "sequences of 5-50 to 5-50 vectors, LSTMs with attention, batches of 64 and 16",
+    common.with_batches(common.sizes(small=(8,), full=(64,)), 16),
     ways=[
         Way(OURS, "benchmarks.workloads.seq2seq:MODEL.lock_step"),
         Way(LOOP, "benchmarks.workloads.seq2seq:MODEL.loop"),

@@ -57,8 +57,8 @@ def data(case: Case) -> common.Data:
 MODEL = common.Model(forward, loss, data)
 WORKLOAD = Workload(
     "tree_lstm",
-    "binary Tree-LSTM over trees of 20-40 leaves, batch 64",
-    common.sizes(small=(8,), full=(64, 128, 256)),
+    "binary Tree-LSTM over trees of 20-40 leaves, batches of 64 and 16",
+    common.with_batches(common.sizes(small=(8,), full=(64, 128, 256)), 16),
     ways=[
         *on_the_fly("tree_lstm"),
         Way("NumPy by level", "benchmarks.peers.tree_lstm_numpy:prepare", serves=lambda case: not case.train),
@@ -67,12 +67,12 @@ WORKLOAD = Workload(
         *dynet("tree_lstm_dynet:prepare"),
     ],
     bars=[
-        Bar(("DyNet",), 2.0, holds=lambda case: case["hidden"] == 64),
-        Bar(("DyNet",), 1.5, holds=lambda case: case["hidden"] == 128),
-        Bar(("DyNet",), 1.2, holds=lambda case: case["hidden"] == 256),
-        Bar((LOOP,), 15, holds=lambda case: case["hidden"] == 64 and not case.train),
+        Bar(("DyNet",), 2.0, holds=lambda case: case["hidden"] == 64 and case["batch"] == 64),
+        Bar(("DyNet",), 1.5, holds=lambda case: case["hidden"] == 128 and case["batch"] == 64),
+        Bar(("DyNet",), 1.2, holds=lambda case: case["hidden"] == 256 or case["batch"] == 16),
+        Bar((LOOP,), 15, holds=lambda case: case["hidden"] == 64 and case["batch"] == 64 and not case.train),
     ],
     share_bars=[
-        ShareBar(("tracing", "scheduling"), 0.35, holds=lambda case: case["hidden"] == 64 and not case.train),
+        ShareBar(("tracing", "scheduling"), 0.35, holds=lambda case: case.name == "H=64 forward"),
     ],
 )

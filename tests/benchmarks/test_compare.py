@@ -1,6 +1,7 @@
 """What counts as the same result, and how launches and phases are seen."""
 
 import math
+import pathlib
 import signal
 import sys
 
@@ -107,6 +108,12 @@ def test_a_look_that_lasts_is_not_looked_at(monkeypatch):
 def test_a_line_of_a_generated_block_has_a_phase():
     lines = ["    v7 = matmul(v6, v2)", "    v6 = concatenate_0(v0, v1, axis=value_0)", "    v8 = tanh(v7, out=v7)"]
     assert list(map(account._phase_of_line, lines)) == ["products", "gathering", "elementwise"]
+
+
+def test_phases_are_of_modules_that_there_are():
+    root = pathlib.Path(ab.__file__).parent
+    for start, _ in account._PHASE_OF:
+        assert list(root.glob(f"{start.replace('.', '/')}*")), start
 
 
 def test_a_stack_outside_the_library_is_of_no_phase():

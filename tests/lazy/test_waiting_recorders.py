@@ -250,6 +250,38 @@ def test_gradients(f):
         assert_same(found, expected)
 
 
+def greedy_by_appending(word, p):
+    h, words = p["emb"][word], [word]
+    while len(words) < 5:
+        h = np.tanh(p["emb"][words[-1]] @ p["u"] + h @ p["u"])
+        words.append(int((h @ p["out"]).argmax()))
+    return words
+
+
+def beam_by_parts(word, p):
+    beams = [(0.0, p["emb"][word], [word])]
+    for _ in range(4):
+        found = []
+        for score, h, words in beams:
+            h = np.tanh(p["emb"][words[-1]] @ p["u"] + h @ p["u"])
+            scores = ab.nn.log_softmax(h @ p["out"])
+            for k in np.argsort(-scores)[:2].tolist():
+                found.append((score + float(scores[k]), h, [*words, k]))
+        found.sort(key=lambda each: -each[0])
+        beams = found[:1]
+    return beams[0][2]
+
+
+@pytest.mark.parametrize("f", [greedy_by_appending, beam_by_parts])
+def test_a_round_is_one_launch_and_what_is_known_is_not_waited_for(f):
+    decorated = ab.batch(f)
+    for seed in range(3):
+        stats = mapped(decorated, IDS, weights(seed))
+    assert stats.recorded == len(IDS)
+    assert (stats.rounds, stats.launches) == (4, 5), "the rows that they begin with, and a block for each word"
+    assert sum(stats.forced.values()) == 4 * len(IDS)
+
+
 def test_a_number_that_carries_a_gradient_is_none_that_is_waited_for():
     def f(word, p):
         h = np.tanh(p["emb"][word])

@@ -40,6 +40,36 @@ def test_all_but_the_first_example_are_recorded_without_running(name):
     assert recorded(f, [], p=p) == 0
 
 
+LAUNCHES = {  # and calls of ops and blocks, of 20 new examples
+    "helper": (8, 206),
+    "no_block_of_its_own": (7, 186),
+    "list_of_losses": (9, 542),
+    "children_added_in_a_loop": (11, 234),
+    "children_summed": (19, 387),
+    "dataclass_states": (13, 368),
+    "named_tuple_states": (13, 368),
+    "methods": (7, 194),
+    "losses_threaded": (6, 174),
+    "total_from_zero": (3, 180),
+    "floats_at_leaves": (7, 180),
+    "recurrent": (9, 120),
+    "method_of_nodes": (18, 438),
+    "stack_machine": (7, 200),
+    "states_by_key": (15, 371),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_new_examples_take_no_more_launches_and_calls_than_they_did(name):
+    f, p = CASES[name][0], shared_of(name)
+    for seed in range(3):
+        _, stats = map_with_stats(f, examples_of(name, 20, seed=seed), p=p)
+    launches, calls = LAUNCHES[name]
+    assert stats.recorded == 20
+    assert stats.launches <= launches
+    assert stats.calls <= calls
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_gradients(name):
     f, p = CASES[name][0], shared_of(name)

@@ -71,9 +71,9 @@ class AnyLength:
         return run_steps(self._programs, inputs, sizes_of, fallbacks)
 
     def covers(self, sig: Any) -> bool:
-        """Whether calls of a signature of the same family are calls like these, which serve them, too."""
+        """Whether calls of one length, of the same family, are calls like these, which serve them, too."""
         if sig.any_length is not None:
-            return True
+            return False
         key = (None if sig.block is None else sig.block.program, *sig.avals)
         if key not in self._covered:
             if len(self._covered) > LONGEST:

@@ -249,18 +249,23 @@ def mixed_groups(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tupl
             continue
         each, inverse = np.unique(part, return_inverse=True)
         several = [table[number] for number in each.tolist()]
-        if not _pays(several, end - begin):
-            launch_of = np.arange(len(each))
-        else:
-            general = next((sig.any_length for sig in several if sig.any_length is not None), None)
-            launch_of = np.array([0 if general is None or general.covers(sig) else 1 for sig in several])
+        launch_of = np.array(_by_any_length(several) if _pays(several, end - begin) else range(len(each)))
         order[begin:end] = order[begin:end][np.argsort(launch_of[inverse], kind="stable")]
-        for k in range(int(launch_of.max()) + 1):
+        for k in np.unique(launch_of).tolist():
             own = launch_of[inverse] == k
             used, of = np.unique(inverse[own], return_inverse=True)
             groups.append(None if len(used) == 1 else Group([several[at] for at in used.tolist()], of))
             bounds.append(bounds[-1] + len(of))
     return Schedule(order, np.array(bounds, np.int64), plan.bound), groups
+
+
+def _by_any_length(sigs: Sequence[Any]) -> list[int]:
+    """The number of the launch of each of these: calls of any length have their own, where they serve others, too."""
+    generals = list(dict.fromkeys([sig.any_length for sig in sigs if sig.any_length is not None]))
+    return [
+        next((k for k, each in enumerate(generals) if sig.any_length is each or each.covers(sig)), len(generals))
+        for sig in sigs
+    ]
 
 
 def _looked_up(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:

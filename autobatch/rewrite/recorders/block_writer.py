@@ -29,7 +29,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     is_empty,
 )
 from autobatch.rewrite.recorders.versions import BlockSite, Misfit, RowSite, RowsSite
-from autobatch.syntax.scopes import bound_names
 
 
 class BlockWriter(OperationWriter):
@@ -105,7 +104,7 @@ class BlockWriter(OperationWriter):
             index = self._follow(root, steps, args, block.scope)
         kind = value.kind
         if isinstance(kind, Const) and type(kind.value) is LazyArray:
-            if is_ids(index.seen):
+            if is_ids(index.seen.value):
                 return self._whole(self.rows(kind, index))
             aval = kind.value.aval
             fits = index.kind is PLAIN or (isinstance(index.kind, Const) and type(index.kind.value) in (int, np.int64))
@@ -148,7 +147,7 @@ class BlockWriter(OperationWriter):
                     called = site.called(self.written.trace, self.written.constants.values, key)
                 except (LookupError, TypeError, ValueError, NotCovered):
                     continue
-                if called is None:
+                if called is None or (key and site.any_length is not None):  # by its numbers each would be a launch
                     continue
                 call = called[0].block
                 assert call is not None
@@ -171,9 +170,10 @@ class BlockWriter(OperationWriter):
             if how != "plain" or slot is None or slot[0] != "array" or specs[at][0] != "built":
                 continue
             aval = slot[1]
-            shapes = {
-                each[at][1].shape for each in block.met if each[at][0] == "array" and _is_alike(each[at][1], aval)
-            }
+            arrays = [each[at][1] for each in block.met if each[at][0] == "array"]
+            shapes = {each.shape for each in arrays if _is_alike(each, aval)}
+            of_rows = {shape for shape in shapes if shape[1:] == aval.shape[1:]}
+            shapes = of_rows if len(of_rows) > 1 else shapes
             varying = [axis for axis in range(aval.ndim) if len({shape[axis] for shape in shapes}) > 1]
             if not varying or aval.non_c_order:
                 continue
@@ -305,11 +305,9 @@ class BlockWriter(OperationWriter):
         Raises:
             NotCovered: there are too many.
         """
-        name, sources = value.text, self.written.lengths
-        is_argument = name in self.version.given and name not in bound_names(self.version.tree.body)
-        key = self.version.name, name if is_argument else object(), axis
-        if self.written.is_waiting:
-            raise NotCovered("arrays of any length, and a value that is waited for")
+        sources, key = self.written.lengths, (value.seen.origin, axis)
+        if value.seen.origin is None or self.written.is_waiting:  # one of several: no length of the example's
+            raise NotCovered("arrays of any length, of no one source")
         if key not in sources and len(sources) == len(SAMPLES):
             raise NotCovered("arrays of any length, of many sources")
         return sources.setdefault(key, len(sources))

@@ -406,7 +406,10 @@ class CallWriter(ValueWriter):
         if any(isinstance(kind, Items) for kind in kinds.values()):
             raise NotCovered("an iterator as an argument")
         version = self.written.version(of, kinds)
-        version.seen.update((name, value.seen) for name, value in env.items() if value.seen is not None)
+        for name in version.given:
+            seen = version.seen.get(name, env[name].seen).or_else(env[name].seen)
+            self.written.changed |= version.seen.get(name, seen).origin != seen.origin
+            version.seen[name] = seen
         texts = [self.text(env[name]) for name in version.given]
         result = self.fresh()
         if version.waits and not self.version.waits:

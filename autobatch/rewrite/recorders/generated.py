@@ -39,6 +39,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     RaggedNode,
     RecordedNode,
     RecorderKind,
+    Seen,
     without_values,
 )
 from autobatch.rewrite.recorders.statement_writer import write_version
@@ -274,7 +275,7 @@ def _form_of(
     root = written.version(
         Definition(tree, own_blocks, function.__globals__, function), {name: kinds[name] for name in every}
     )
-    root.seen = {name: columns[at][index] for name, at in own.items()}
+    root.seen = {name: Seen(columns[at][index], (name,)) for name, at in own.items()}
     written.settle(write_version)
     if written.waits and written.lengths:
         raise NotCovered("arrays of any length, and a value that is waited for")
@@ -332,7 +333,7 @@ def _form_of(
 _RUNTIME = (
     "_ab_type", "_ab_len", "_ab_int", "_ab_tuple", "_ab_misfit", "_ab_full", "_ab_suited", "_ab_check", "_ab_index",
     "_ab_keys", "_ab_scalars", "_ab_containers", "_ab_shown", "_ab_array", "_ab_constant", "_ab_own", "_ab_box",
-    "_ab_ids", "_ab_any_length",
+    "_ab_ids", "_ab_any_length", "_ab_there",
     "_ab_finish", "_ab_most", "_ab_sigs", "_ab_rows", "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs", "_ab_add_source",
     "_ab_add_sources", "_ab_add_row", "_ab_add_rows",
 )  # fmt: skip
@@ -465,6 +466,7 @@ class _BoundForm:
             self._box,
             self._ids,
             self._any_length,
+            segment.there,
             self.finished,
             self._most(),
             segment.sigs,

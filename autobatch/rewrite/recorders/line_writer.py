@@ -213,7 +213,10 @@ class LineWriter:
             self.emit(f"if _ab_type({index.text}) is not _ab_int: _ab_index({index.text})")
         name = self.fresh()
         self.emit(f"{name} = _ab_lists.get({array.text})")
-        self.emit(f"if {name} is None: {name} = _ab_lists[{array.text}] = yield {array.text}, {number}")
+        self.emit(f"if {name} is None:")
+        self.emit(f"    {name} = _ab_there({array.text})")
+        self.emit(f"    if {name} is None: {name} = yield {array.text}, {number}")
+        self.emit(f"    _ab_lists[{array.text}] = {name}")
         return self.kept(Term(PLAIN, f"{name}[{self.text(index)}]"))
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -164,6 +164,29 @@ class Closure(RecorderKind):
     owner: Any
 
 
+class Seen(NamedTuple):
+    """What is known of an example's own object.
+
+    Attributes:
+        value: what it was in an example; None if that is not known.
+        origin: the argument that it is, or lies in, and how it is found there; None if it may be several objects.
+    """
+
+    value: Any = None
+    origin: tuple[Any, ...] | None = None
+
+    def part(self, value: Any, name: Any) -> "Seen":
+        """What is known of a part of it."""
+        return Seen(value, None if self.origin is None else (*self.origin, name))
+
+    def or_else(self, other: "Seen") -> "Seen":
+        """What is known of what is one of two."""
+        return self if self.origin == other.origin else Seen(other.value if self.value is None else self.value)
+
+
+UNKNOWN = Seen()
+
+
 @dataclasses.dataclass(slots=True)
 class Term:
     """An expression of a recorder.
@@ -171,14 +194,14 @@ class Term:
     Attributes:
         text: its source; parts: of a tuple that was not made, its parts.
         simple: a plain one is a number or text, whatever the example.
-        seen: what a plain one was in an example, where that is known.
+        seen: what is known of a plain one.
     """
 
     kind: RecorderKind
     text: str
     parts: "Sequence[Term] | None" = None
     simple: bool = False
-    seen: Any = dataclasses.field(default=None, compare=False, repr=False)
+    seen: Seen = dataclasses.field(default=UNKNOWN, compare=False, repr=False)
 
 
 def without_values(kind: RecorderKind) -> RecorderKind:

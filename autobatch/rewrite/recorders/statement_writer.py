@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from autobatch.rewrite.recorders.expression_writer import BINARY, ExpressionWriter
@@ -9,6 +10,7 @@ from autobatch.rewrite.recorders.line_writer import Dead, Env, is_temporary
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
+    UNKNOWN,
     Closure,
     Const,
     Items,
@@ -56,7 +58,7 @@ class StatementWriter(ExpressionWriter):
         self.emit(f"def {version.name}({', '.join(version.given)}):")
         self.depth += 1
         for name, kind in version.env.items():
-            self.env.names[name] = Term(kind, name, seen=version.seen.get(name))
+            self.env.names[name] = Term(kind, name, seen=version.seen.get(name, UNKNOWN))
             if isinstance(kind, Const) and kind.is_scalar and name in version.local:
                 self.emit(f"{name} = {self.text(self.env.names[name])}")
         if version.waits:
@@ -206,7 +208,7 @@ class StatementWriter(ExpressionWriter):
             if other is None:
                 continue
             if value.kind == other.kind and value.text == other.text and value.parts == other.parts:
-                names[name] = value
+                names[name] = dataclasses.replace(value, seen=value.seen.or_else(other.seen))
             elif not is_temporary(name):
                 with contextlib.suppress(NotCovered):  # else nothing may read it from here on
                     names[name] = Term(self._join(value.kind, other.kind), name)
@@ -256,7 +258,9 @@ class StatementWriter(ExpressionWriter):
             other = after.names.get(name)
             if other is not None:
                 same = value.kind == other.kind
-                names[name] = value if same else Term(self._join(value.kind, other.kind), name)
+                seen = value.seen.or_else(other.seen)
+                kind = value.kind if same else self._join(value.kind, other.kind)
+                names[name] = dataclasses.replace(value, seen=seen) if same else Term(kind, name)
         return Env(names, head.checked & after.checked)
 
     def _for(self, node: ast.For) -> bool:

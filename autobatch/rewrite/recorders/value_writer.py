@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core.abstract_eval import freeze
 from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.deferred_lookups import row_signature
@@ -15,6 +16,7 @@ from autobatch.rewrite.recorders.line_writer import Dead, is_temporary
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
+    UNKNOWN,
     Closure,
     Const,
     Items,
@@ -24,6 +26,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Parts,
     RecordedNode,
     RecorderKind,
+    Seen,
     Term,
     constants_of,
     join,
@@ -39,14 +42,14 @@ def _is_lasting(value: Term) -> bool:
     )
 
 
-def _item_seen(seen: Any, at: RecorderKind) -> Any:
-    """What an item by a constant was in an example, where that is known."""
-    if type(seen) not in (dict, list, tuple) or not isinstance(at, Const):
-        return None
+def _item_seen(seen: Seen, at: RecorderKind) -> Seen:
+    """What is known of an item by a constant."""
+    if type(seen.value) not in (dict, list, tuple) or not isinstance(at, Const):
+        return UNKNOWN
     try:
-        return seen[at.value]
+        return seen.part(seen.value[at.value], freeze(at.value))
     except (LookupError, TypeError):
-        return None
+        return UNKNOWN
 
 
 class ValueWriter(BlockWriter):
@@ -268,8 +271,9 @@ class ValueWriter(BlockWriter):
         if kind is PLAIN:
             base = self.check(base)
             self.written.attributes.add(name)
-            seen = getattr(base.seen, name, None) if is_stored(type(base.seen), name) else None
-            return Term(PLAIN, f"{base.text}.{name}", seen=seen)
+            whole = base.seen.value
+            found = getattr(whole, name, None) if is_stored(type(whole), name) else None
+            return Term(PLAIN, f"{base.text}.{name}", seen=base.seen.part(found, name))
         raise NotCovered(f".{name} of {kind!r}")
 
     def part(self, base: Term, at: int) -> Term:
@@ -325,7 +329,7 @@ class ValueWriter(BlockWriter):
         if isinstance(kind, RecordedNode):
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
         if isinstance(kind, Const) and type(kind.value) is LazyArray and at is PLAIN:
-            if is_ids(index.seen):
+            if is_ids(index.seen.value):
                 return self.rows(kind, index)
             row = row_signature(self.written.trace, kind.value)
             if row is not None:

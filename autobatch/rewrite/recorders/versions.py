@@ -27,6 +27,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     RaggedNode,
     RecordedNode,
     RecorderKind,
+    Seen,
     Term,
     built,
     has_any_length,
@@ -298,7 +299,7 @@ class Version:
             that are passed.
         local: its own names; captured: those that closures read.
         result: what it gives, as far as is known; lines: its source.
-        seen: what arguments were in an example, where that is known.
+        seen: what is known of its arguments.
         waits: it needs a value on its way, or calls what does: it is a generator.
     """
 
@@ -319,7 +320,7 @@ class Version:
         self.captured = captured(tree) & self.local
         self.result: RecorderKind = NOTHING
         self.lines: list[str] = []
-        self.seen: dict[str, Any] = {}
+        self.seen: dict[str, Seen] = {}
         self.lists: dict[Any, Any] = {}  # kinds of the lists that it makes, by place
 
 
@@ -333,7 +334,7 @@ class Written:
     Attributes:
         attributes: names of attributes that are read of examples' objects.
         sites, recipes, waits: calls of blocks and of other operations, and places where values are needed.
-        lengths: what lengths come from, of arrays of any length: (version, name, dimension), and its number.
+        lengths: what lengths come from: an array of any length and its dimension, and the number of that.
         used: the numbers of constants that its text names; operands: the kinds of those that are operands themselves,
             by their numbers.
     """
