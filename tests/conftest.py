@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.core.config import current
 from autobatch.testing import compared_ways
 
 hypothesis.settings.register_profile(  # the same examples in each run, however busy the machine; fuzzers draw others
@@ -50,9 +51,9 @@ def _named_way():
 
 @pytest.fixture(autouse=True)
 def _chosen_way(request):
-    """Where a test is marked `chosen`, the library chooses."""
-    if not request.node.get_closest_marker("chosen"):
+    """Where a test is marked `chosen`, the library chooses. A test leaves the options as they were."""
+    with ab.options(way="auto" if request.node.get_closest_marker("chosen") else "lockstep"):
+        before = current()
         yield
-        return
-    with ab.options(way="auto"):
-        yield
+        after = current()
+    assert after == before

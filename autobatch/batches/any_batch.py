@@ -352,17 +352,13 @@ def per_narrowed_lane(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], batch_size: int
 ) -> list[Any]:
     """`per_lane` for batches that are of the current region already and have this many lanes."""
-    out: list[Any] = []
-    try:
-        if kwargs or any(type(arg) is slice or is_node(arg) for arg in args):
-            for i in range(batch_size):
-                out.append(function(*lane(args, i), **lane(kwargs, i)))
-        else:
-            columns = [arg.examples() if isinstance(arg, Batch) else [arg] * batch_size for arg in args]
-            out.extend(map(function, *columns))  # the list grows as lanes end, so its length says which one raised
-    except Exception as error:
-        name_lane(error, len(out))
-        raise
+    out = []
+    for i in range(batch_size):
+        try:
+            out.append(function(*lane(args, i), **lane(kwargs, i)))
+        except Exception as error:
+            name_lane(error, i)
+            raise
     return out
 
 

@@ -1,6 +1,5 @@
 """`MaskedBatch`: examples padded to a common shape under one leading batch axis; how it is checked, stacked and run."""
 
-import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -116,7 +115,7 @@ class MaskedBatch(Batched, ArrayBatch):
         self = object.__new__(cls)
         self.data, self.sizes, self.scalar, self.region = data, sizes, scalar, region
         self._view = self._views = None  # set, so that looking for them never reaches __getattr__
-        if region is None and sizes:
+        if region is None:
             self.guard_data()
         return self
 
@@ -197,8 +196,6 @@ class MaskedBatch(Batched, ArrayBatch):
 
     def unguarded(self) -> Any:
         """The data, read by who knows what is padding: where it is set, else what stands for it outside."""
-        if self.region is None and Lengths in map(type, self.sizes):
-            return self._outside
         try:
             return _set_data(self)
         except AttributeError:
@@ -215,8 +212,8 @@ class MaskedBatch(Batched, ArrayBatch):
         data = self.unguarded()
         if len(self.sizes) == 1 and type(data) is np.ndarray:
             size = self.sizes[0]
-            if type(size) is Lengths:  # a loop of C: batches of few numbers are cut for each call
-                return list(map(operator.getitem, data, map(slice, size.values.tolist())))
+            if type(size) is Lengths:
+                return [row[:length] for row, length in zip(data, size.values.tolist(), strict=True)]
             return list(data)
         if is_boxed(self.data) or any(self.dims[1:]) or not (self.sizes or is_scalar(self)):
             return super().examples()
@@ -342,7 +339,6 @@ class MaskedBatch(Batched, ArrayBatch):
                 raise refuse("an array that more examples have is written for some of them")
             new = merge(self, new)
         self.data, self.sizes, self.scalar = new.data, new.sizes, new.scalar
-        self.guard_data()
         self._written = True
 
     def __getattr__(self, name: str) -> Any:
@@ -534,8 +530,8 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
                 if differs:
                     varying.append(axis)
     if not varying:
-        if first and dims is None and set(map(type, arrays)) == {np.ndarray}:
-            return np.concatenate(arrays).reshape(len(arrays), *first), first  # `stack` looks at each of them
+        if first and all(type(x) is np.ndarray for x in arrays):
+            return np.concatenate(arrays).reshape(len(arrays), *first), tuple(sizes)  # `stack` looks at each of them
         return np.stack(arrays), tuple(sizes)
     if varying == [0]:
         return pad_rows(np.concatenate(arrays), sizes[0]), tuple(sizes)  # type: ignore[arg-type]

@@ -29,6 +29,7 @@ NAMED = {
     "checks",
     "child_sum",
     "dag",
+    "decoding",
     "data_in",
     "growth",
     "halting",
