@@ -64,12 +64,12 @@ def table(measured: dict[str, Any]) -> str:
         if row["cores"] == 1:
             groups.setdefault((row["workload"], kind(row["case"])[0]), []).append(row)
     twos = {(row["workload"], row["case"]): row for row in measured["rows"] if row["cores"] > 1}
-    head = ["work", "sizes", "autobatch", *_PEERS, "two cores", "two cores: best"]
+    head = ["work", "sizes", "autobatch", *_PEERS, *(["two cores", "two cores: best"] if twos else [])]
     lines = [_machine(measured["machine"]), "", _line(head), _line(["---"] * 3 + ["---:"] * (len(head) - 3))]
     for (workload, name), rows in groups.items():
         own = [_seconds(row["timings"][OURS]["median"]) for row in rows if row["timings"][OURS]["median"]]
         pairs = [(row, twos.get((workload, row["case"]))) for row in rows]
-        both = [_several([_gain(*pair) for pair in pairs]), _several([_best(two) for _, two in pairs])]
+        both = [_several([_gain(*pair) for pair in pairs]), _several([_best(two) for _, two in pairs])] if twos else []
         sizes = ", ".join(dict.fromkeys(kind(row["case"])[1] for row in rows))
         peers = [_several([_fastest(row, ways) for row in rows]) for ways in _PEERS.values()]
         lines.append(_line([f"{workload}: {name}", sizes, _ends(own), *peers, *both]))
