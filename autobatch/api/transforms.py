@@ -81,7 +81,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     try:
         function, columns, fixed = _read_map(f, example_sequences)
         settled = settled_map(function, columns, fixed, shared)
-        return map_with_stats(f, *example_sequences, **shared)[0] if settled is None else settled
+        return _mapped(function, columns, fixed, shared)[0] if settled is None else settled
     except Exception as error:
         note_foreign(error, (), shared)
         hide_frames(error)
@@ -90,8 +90,13 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """`map`, and statistics of what was launched."""
-    shared = without_marks(shared)
-    function, columns, fixed = _read_map(f, example_sequences)
+    return _mapped(*_read_map(f, example_sequences), without_marks(shared))
+
+
+def _mapped(
+    function: Any, columns: Sequence[Any], fixed: dict[int, Any], shared: dict[str, Any]
+) -> tuple[list[Any], Stats]:
+    """The results of a map that was read, and statistics."""
     _warn_of_arrays(columns)
     results, stats = run_map(function, columns, shared, fixed)
     if fixed and stats.looped is not None:
