@@ -78,6 +78,15 @@ def test_what_is_shared_stands_at_its_place_in_every_example(function):
     assert "3 examples" in str(ab.explain(function, XS, ab.shared(params), ys, scale=2.0))
 
 
+@pytest.mark.chosen
+def test_it_stands_at_its_place_where_the_library_chooses():
+    params, ys = {"w": W}, [1.0, -2.0, 3.0]
+    for _ in range(3):  # small maps are the loop from the first call on
+        got = ab.map(g, XS, ab.shared(params), ys, scale=2.0)
+        np.testing.assert_allclose(got, [g(x, params, y, scale=2.0) for x, y in zip(XS, ys, strict=True)])
+    np.testing.assert_allclose(ab.map(lambda w, x: f(x, w), ab.shared(W), XS), [f(x, W) for x in XS])
+
+
 def test_what_is_shared_by_keyword_may_be_marked_as_well():
     got = ab.map(f, XS, w=ab.shared(W))
     np.testing.assert_allclose(got, [f(x, W) for x in XS])
