@@ -52,7 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick:
         task = dataclasses.replace(task, train=task.train[:200], held_out=task.held_out[:50])
         models = tuple(dataclasses.replace(model, epochs=1, batch_size=16) for model in MODELS)
-    outcomes = [run(model, task, options.seed) for model in models]
+    # Each model by the way that it is an example of, from its first step: batches in lock-step, maps on the fly.
+    with ab.options(way="lockstep"):
+        outcomes = [run(model, task, options.seed) for model in models]
     majority = task.majority()
     print()
     print(table(outcomes, majority))
