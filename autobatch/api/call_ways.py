@@ -414,22 +414,22 @@ class _MapCall:
         return fibers.run_loop(per_example_form(self._function), columns, self._shared, None, start)
 
 
-def _convert(function: Any, watched: bool = False) -> Any:
+def _convert(function: Any) -> Any:
     """The lock-step form of anything callable; None if it is not the user's own code."""
     while not isinstance(function, FunctionType):
         if hasattr(type(function), "_ab_batch") or isinstance(function, staticmethod | classmethod):
             function = function.__wrapped__
         elif isinstance(function, MethodType):
-            inner = _convert(function.__func__, watched)
+            inner = _convert(function.__func__)
             return None if inner is None else MethodType(inner, function.__self__)
         elif isinstance(function, functools.partial):
-            inner = _convert(function.func, watched)
+            inner = _convert(function.func)
             return None if inner is None else functools.partial(inner, *function.args, **function.keywords)
         elif isinstance(getattr(type(function), "__call__", None), FunctionType):  # noqa: B004  (not whether: which)
             function = MethodType(type(function).__call__, function)
         else:
             return None
-    return convert(function, watched)
+    return convert(function)
 
 
 _STACKED = frozenset((np.ndarray, bool, int, float, complex, np.float64, np.float32, np.int64, np.bool_))

@@ -233,7 +233,8 @@ _REMEDIES: list[tuple[str, str]] = [
     (r"a match statement", "write the cases as if / elif"),
     (r"a class that is made", "define the class outside of the function"),
     (
-        r"an assignment to a (global name|variable of another)|changes what the examples share|from outside the call",
+        r"an assignment to a (global name|variable of another)|changes what the examples share"
+        r"|attribute of .* did not make|append.* did not make",
         "return the value, and put the results together after the call",
     ),
     (r"a coroutine|asynchronous", "call it from code that is not asynchronous"),
@@ -243,7 +244,7 @@ _REMEDIES: list[tuple[str, str]] = [
     ),
     (r"a context manager", "put the `with` around the call"),
     (r"a call of (locals|globals|vars|exec|eval)|looks at names", "name the variables themselves"),
-    (r"print to a file|what they print|acts outside", "return what is to be shown, and print it after the call"),
+    (r"a call of print|what they print|acts outside", "return what is to be shown, and print it after the call"),
     (
         r"vectorize|frompyfunc|apply_along_axis",
         "write it with NumPy functions on whole arrays, np.where for a choice",

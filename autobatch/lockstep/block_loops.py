@@ -87,9 +87,8 @@ class ScanSite:
         if region is None or getattr(loop, "tries", _MOST_TRIES) >= _MOST_TRIES:
             return None
         loop.tries += 1
-        root = region.root
-        run: BlockRun | None = root.blocks.get(self.body)
-        if run is None or run.program is None or root.outside is not None:
+        run: BlockRun | None = region.root.blocks.get(self.body)
+        if run is None or run.program is None:
             return None
         if not (config.blocks and run.suits(values) and self._stays(values, tested, bases)):
             return None
@@ -182,10 +181,6 @@ class ScanSite:
 
     def _batches(self, run: BlockRun, data: Sequence[Any], region: Any) -> list[Any]:
         return [batch_of(rows, run.outputs[output], region) for rows, output in zip(data, self.states, strict=True)]
-
-
-def scanned(*args: Any) -> None:
-    """A `ScanSite` in code that is only watched: it does nothing."""
 
 
 def _items(kind: tuple[Any, bool, bool], rows: Any, steps: Stepped, regions: Sequence[Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import Batch, batches_in, lane
+from autobatch.batches.any_batch import Batch, batches_in
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -30,15 +30,11 @@ from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, Unsupported
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.calls.functions import captures_lanes
 from autobatch.lockstep.example_columns import ExampleColumns, map_batches
-from autobatch.lockstep.regions.region import LaneExample, OutsideError, Root, is_changeable
-from autobatch.lockstep.side_effects import Outside
+from autobatch.lockstep.regions.region import LaneExample, Root, is_changeable
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.syntax.source import is_library, is_rewritten
 from autobatch.tables.lookup import PendingRows
-
-_changing: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Functions that have changed something outside of a call: they are watched at once."""
 
 MapColumns = Callable[..., tuple[list[Any], bool]]
 
@@ -134,21 +130,8 @@ def in_lock_step(
     """
     keep_freed_memory()
 
-    def root(convert: Any) -> Root:
-        return Root(size, call, convert, is_local)
-
     try:
-        try:
-            if not isinstance(function, FunctionType) or function not in _changing:
-                return _apart(_in_lock_step, function, args, kwargs, root(convert), first)
-        except OutsideError:
-            if isinstance(function, FunctionType):
-                _changing.add(function)
-        if not size:
-            raise NeedsLoop("a change of what is outside the call, by no example")  # nobody makes it, nor waits for it
-        watched = root(functools.partial(convert, watched=True))
-        watched.outside = Outside()
-        return _apart(_in_lock_step, function, args, kwargs, watched, first)
+        return _apart(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_local), first)
     except NeedsLoop as error:
         raise NoLockStep(str(error), _line_of(error, function), False) from None
     except FallbackWarning:  # under `-W error` that is what was asked for
@@ -261,21 +244,12 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
             *[_entered(arg, root, entered) for arg in args],
             **{key: _entered(arg, root, entered) for key, arg in kwargs.items()},
         )
-        if root.outside is not None:
-            root.outside.read(out)
         out = _left(out, root)
-        prints = [(at.lanes(), values, named) for at, values, named in root.prints]
         writes = argument_writes(entered.values(), (args, kwargs))
         if writes:
-            if prints:
-                raise NeedsLoop("what an example prints may be part of what it writes to")
             out = apart_from(writes, out)
-        if root.outside is not None:
-            root.outside.commit(size)
         write_all(iter(writes))
-    out = in_form(out, size, given)
-    _show(prints, size)
-    return out
+    return in_form(out, size, given)
 
 
 def _entered(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]]) -> Any:
@@ -344,17 +318,6 @@ def _is_made_of_lanes(value: Any) -> bool:
     ):
         return True
     return callable(value) and not isinstance(value, type) and captures_lanes(value)
-
-
-def _show(prints: list[Any], size: int) -> None:
-    """Print the lanes' output in the order of the loop over the examples."""
-    if not prints:
-        return
-    places = [{int(owner): place for place, owner in enumerate(lanes)} for lanes, _, _ in prints]
-    for i in range(size):
-        for place, (_, values, named) in zip(places, prints, strict=True):
-            if i in place:
-                print(*(lane(value, place[i]) for value in values), **named)
 
 
 def _lanes_of_keys(keys: np.ndarray) -> MaskedBatch:

@@ -177,8 +177,6 @@ NAMES: dict[str, Any] = {
     "_ab_mod": modulo,
     "_ab_not": branches.negation,
     "_ab_not_in": not_in,
-    "_ab_old_attr": getattribute,
-    "_ab_old_item": items.getitem,
     "_ab_or": branches.either,
     "_ab_own": items.own,
     "_ab_raised": branches.raised,

@@ -15,9 +15,8 @@ from autobatch.blocks.inputs import Guard
 from autobatch.core.current import check_time
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.block_launch import Site
-from autobatch.lockstep.block_loops import ScanSite, scanned
+from autobatch.lockstep.block_loops import ScanSite
 from autobatch.lockstep.runtime import NAMES
-from autobatch.lockstep.side_effects import WATCHING, noting
 from autobatch.rewrite.block_sites import BlockSites
 from autobatch.rewrite.callees import helper
 from autobatch.rewrite.control import Control
@@ -66,7 +65,7 @@ _REFUSED = {
 }
 _AT = re.compile(r"\(line (\d+)\)")  # of the passes' reasons
 _ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
-_NAME_CELLS = [{name: CellType(value) for name, value in names.items()} for names in (NAMES, WATCHING)]
+_NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
 
 
 class _Converted:
@@ -80,19 +79,16 @@ class _Converted:
         self.code = code
         self.tree = tree
         self.reason = reason
-        self.sites: list[dict[str, CellType]] = [{}, {}]
-        self.last: list[tuple[Any, Any, Any, Any]] = [(None, None, None, None)] * 2
+        self.sites: dict[str, CellType] = {}
+        self.last: tuple[Any, Any, Any, Any] = (None, None, None, None)
 
 
 _cache: Bounded[int, _Converted] = Bounded(MOST_FUNCTIONS)
 _ours: OfCodes[None] = OfCodes()
 
 
-def convert(function: FunctionType, watched: bool = False) -> Any:
+def convert(function: FunctionType) -> Any:
     """The lock-step form of a function; None if it is not the user's own code (a library's, or ours).
-
-    Args:
-        watched: whether it says what it reads and changes outside of the call.
 
     Raises:
         NeedsLoop: there is no lock-step form; the message says why.
@@ -111,15 +107,15 @@ def convert(function: FunctionType, watched: bool = False) -> Any:
         refused = NeedsLoop(known.reason)
         refused.where = known.where
         raise refused
-    last, defaults, named, out = known.last[watched]
+    last, defaults, named, out = known.last
     if last is function and defaults is function.__defaults__ and named is function.__kwdefaults__:
         return out
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-    ours = _NAME_CELLS[watched] | known.sites[watched]
+    ours = _NAME_CELLS | known.sites
     closure = tuple([ours.get(name) or cells[name] for name in known.code.co_freevars])
     out = FunctionType(known.code, function.__globals__, function.__name__, function.__defaults__, closure)
     out.__kwdefaults__ = function.__kwdefaults__
-    known.last[watched] = (function, function.__defaults__, function.__kwdefaults__, out)
+    known.last = (function, function.__defaults__, function.__kwdefaults__, out)
     return out
 
 
@@ -154,7 +150,7 @@ def block_lines(function: FunctionType) -> list[range]:
     if convert(function) is None:
         raise UnsupportedError(f"{function.__qualname__} belongs to a library, which is not rewritten")
     known = _cache.get(id(function.__code__))
-    sites = [] if known is None else [cell.cell_contents for cell in known.sites[0].values()]
+    sites = [] if known is None else [cell.cell_contents for cell in known.sites.values()]
     found = [[line for *_, line in each.body.__code__.co_lines() if line] for each in sites if isinstance(each, Site)]
     return [range(min(lines), max(lines) + 1) for lines in found if lines]
 
@@ -191,9 +187,7 @@ def _convert(function: FunctionType) -> _Converted:
     for each in inner_codes(made):
         _ours.put(each)
     out = _Converted(code, made, tree, "")
-    out.sites = [
-        {key: CellType(change(site)) for key, site in sites.items()} for change in (lambda site: site, _watched)
-    ]
+    out.sites = {key: CellType(site) for key, site in sites.items()}
     return out
 
 
@@ -201,10 +195,6 @@ def _helper(function: Any) -> list[Guard] | None:
     """The guards of a helper that a block may call; None for one that reads numbers from globals unnoted."""
     found = helper(function)
     return None if found is None or any(type(each.value) in (int, float, bool) for each in found) else found
-
-
-def _watched(site: Any) -> Any:
-    return scanned if isinstance(site, ScanSite) else noting(site)
 
 
 def _check(tree: ast.FunctionDef) -> None:

@@ -314,11 +314,11 @@ class Stores(ast.NodeTransformer):
         base, key = f"_ab_base_{self.count}", f"_ab_key_{self.count}"
         if isinstance(target, ast.Attribute):
             return statements(
-                "BASE = X\n_ab_setattr(_ab_update(OP, _ab_old_attr(BASE, KEY), VALUE), BASE, KEY)",
+                "BASE = X\n_ab_setattr(_ab_update(OP, _ab_getattr(BASE, KEY), VALUE), BASE, KEY)",
                 node, X=target.value, BASE=base, KEY=ast.Constant(target.attr), OP=symbol, VALUE=node.value,
             )  # fmt: skip
         return statements(
-            "BASE = X\nKEY = I\n_ab_setitem(_ab_update(OP, _ab_old_item(BASE, KEY), VALUE), BASE, KEY)",
+            "BASE = X\nKEY = I\n_ab_setitem(_ab_update(OP, _ab_getitem(BASE, KEY), VALUE), BASE, KEY)",
             node, X=target.value, I=target.slice, BASE=base, KEY=key, OP=symbol, VALUE=node.value,
         )  # fmt: skip
 

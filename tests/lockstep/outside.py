@@ -49,8 +49,8 @@ def state(value):
     return value
 
 
-def equals_loop(f, *columns, falls_back=False, make=Model):
-    """Results and what is outside afterwards are those of the loop; in lock-step, or by the next way, which is said.
+def equals_loop(f, *columns, falls_back=None, make=Model):
+    """Results and what is outside afterwards are those of the loop; by the next way, which is said.
 
     `falls_back`: as in `tests.lockstep.law.equals_loop`.
     """
@@ -66,16 +66,4 @@ def equals_loop(f, *columns, falls_back=False, make=Model):
     assert all(each.filename in (f.__code__.co_filename, __file__) for each in found)
     assert_same(got, want)
     assert_same(state(batched), state(looped))
-    if not found:
-        assert_same(examples(batch(f, strict=True)(*columns, batched)), [f(*row, looped) for row in _rows(columns)])
-        assert_same(state(batched), state(looped))
     return batched
-
-
-def equals_loop_either_way(f, *columns, falls_back=None, **options):
-    """As `equals_loop`, for changes that lock-step need not make."""
-    return equals_loop(f, *columns, falls_back=falls_back, **options)
-
-
-def _rows(columns):
-    return zip(*map(examples, columns), strict=True)

@@ -1,4 +1,4 @@
-"""Changes of what is outside a call, made in lock-step: example by example, in the order of the loop."""
+"""Changes of what is outside a call, or in containers of its own: example by example, in the order of the loop."""
 
 import collections
 import copy
@@ -11,11 +11,11 @@ import pytest
 
 import autobatch as ab
 from autobatch import batch, examples
-from autobatch.errors import FallbackWarning
-from tests.law import assert_same, batch_of, ragged
-from tests.lockstep import outside
-from tests.lockstep.outside import Model, state
-from tests.lockstep.outside import equals_loop_either_way as equals_loop
+from autobatch.errors import FallbackWarning, UnsupportedError
+from autobatch.testing.inspect import forget_warnings
+from tests import law
+from tests.law import assert_same, batch_of, map_equals_loop, ragged
+from tests.lockstep.outside import Model, equals_loop, state
 
 XS = ragged(3, 1, 0, 4, width=2)
 
@@ -141,7 +141,7 @@ ALONE = [
 
 
 @pytest.mark.parametrize("f", ALONE, ids=[f.__name__ for f in ALONE])
-def test_changes_that_no_other_example_reads_are_made_in_lock_step(f):
+def test_changes_that_no_other_example_reads(f):
     equals_loop(f, XS)
     equals_loop(f, XS[:1])
 
@@ -167,8 +167,155 @@ def appends(x, model):
 
 
 @pytest.mark.parametrize("f", [adds_to_an_attribute, adds_to_an_item, appends])
-def test_what_each_example_adds_is_added_without_falling_back(f):
-    outside.equals_loop(f, XS)
+def test_what_each_example_adds_is_added_by_the_next_way(f):
+    equals_loop(f, XS, falls_back=True)
+
+
+def reads_the_count(x, model):
+    model.calls += 1
+    return x.sum() * model.calls
+
+
+def reads_before(x, model):
+    n = model.calls
+    model.calls += len(x)
+    return x * n
+
+
+def averages(x, model):
+    model.total = 0.9 * model.total + 0.1 * x.sum()
+    return x
+
+
+def counts_in_a_dict(x, model):
+    model.cache["n"] = model.cache.get("n", 0) + 1
+    return x
+
+
+def waits_for_others(x, model):
+    while len(model.log) < 2:
+        model.log.append(len(x))
+    return x
+
+
+def reads_the_sum(x, model):
+    model.sums[len(x)] = 1
+    return model.sums.sum()
+
+
+def returns_what_it_changes(x, model):
+    model.log.append(len(x))
+    return model.log
+
+
+def reads_by_a_view(x, model):
+    part = model.sums[:3]
+    model.sums[0] += 1
+    return part * 2
+
+
+def unpacks(x, model):
+    model.log.append(len(x))
+    first, *_ = model.log
+    return first
+
+
+def passes_on(x, model):
+    def rest(*items):
+        return len(items)
+
+    model.log.append(len(x))
+    return rest(*model.log)
+
+
+def counts_from_the_end(x, model):
+    model.log.append(0)
+    model.log[-1] += len(x)
+    return x
+
+
+def shows(x, model):
+    model.cache["n"] = len(x)
+    return f"{model.cache}"
+
+
+def compares(x, model):
+    model.cache["n"] = len(x)
+    return model.cache == {"known": 1.0, "n": 3}
+
+
+def updates_while_it_computes(x, model):
+    def value():
+        model.calls = 10
+        return 1
+
+    model.calls += value()
+    return x
+
+
+READING = [
+    reads_the_count, reads_before, averages, counts_in_a_dict, waits_for_others, reads_the_sum, returns_what_it_changes,
+    reads_by_a_view, unpacks, passes_on, counts_from_the_end, shows, compares, updates_while_it_computes,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", READING, ids=[f.__name__ for f in READING])
+def test_a_change_that_is_read_runs_as_the_loop(f):
+    equals_loop(f, XS, falls_back=True)
+
+
+def test_the_warning_names_the_line_and_what_is_changed():
+    forget_warnings()
+    with pytest.warns(FallbackWarning, match="setting an attribute of a Model that the call did not make") as caught:
+        batch(reads_the_count)(batch_of(XS), Model())
+    assert caught[0].lineno == reads_the_count.__code__.co_firstlineno + 1
+    with pytest.raises(UnsupportedError, match=r"test_outside.py:\d+: setting an attribute.*strict=True"):
+        batch(reads_the_count, strict=True)(batch_of(XS), Model())
+
+
+def test_keys_that_examples_share_are_computed_by_the_first():
+    equals_loop(remembers, ragged(3, 1, 3, 1, width=2), falls_back=True)
+
+
+def counts_in_a_dict_of_its_own(x):
+    found = {"n": 0}
+    for _ in x:
+        found["n"] += 1
+    return found["n"]
+
+
+def adds_up_in_a_dict_by_a_branch(x):
+    found = {"n": 0.0, "k": 1}
+    for row in x:
+        if row[0] > 0:
+            found["n"] += row.sum()
+    return found["n"], found
+
+
+def adds_up_in_a_dict_in_a_dict(x):
+    found = {"n": 0.0}
+    outer = {"own": found}
+    for row in x:
+        outer["own"]["n"] += row.sum()
+    return found["n"], outer
+
+
+def adds_up_and_copies(x):
+    found = {"n": 0.0}
+    for row in x:
+        found["n"] += row.sum()
+    copied = {**found}
+    if len(x) > 2:
+        found["n"] += 1
+    return found["n"], copied["n"]
+
+
+@pytest.mark.parametrize(
+    "f", [counts_in_a_dict_of_its_own, adds_up_in_a_dict_by_a_branch, adds_up_in_a_dict_in_a_dict, adds_up_and_copies]
+)
+def test_dicts_of_the_call_are_updated_in_loops_of_different_lengths(f):
+    law.equals_loop(f, XS, falls_back=True)
+    map_equals_loop(f, XS)
 
 
 def quiet(f):
@@ -230,7 +377,7 @@ def test_what_is_kept_is_each_examples_own():
 
 def test_no_examples_change_nothing():
     model = Model()
-    for f in ALONE:
+    for f in [*ALONE, *READING]:
         assert examples(batch(f)(ab.MaskedBatch(np.zeros((0, 3, 2)), lengths=np.zeros(0, int)), model)) == []
     assert_same(state(model), state(Model()))
 

@@ -213,7 +213,7 @@ def test_stores_reads_and_displays():
         _ab_setitem(_ab_made({'a': x}), out, 0)
         _ab_base_1 = _ab_getitem(out, 0)
         _ab_key_1 = 'b'
-        _ab_setitem(_ab_update('+', _ab_old_item(_ab_base_1, _ab_key_1), 1), _ab_base_1, _ab_key_1)
+        _ab_setitem(_ab_update('+', _ab_getitem(_ab_base_1, _ab_key_1), 1), _ab_base_1, _ab_key_1)
         (_ab_value_2, _ab_value_3) = (1, 2)
         _ab_setattr(_ab_value_2, x, 'name')
         _ab_setitem(_ab_value_3, out, 1)

@@ -20,7 +20,7 @@ from autobatch.batches.scalars import LANE_FUNCTIONS, lane_len, lane_sum
 from autobatch.core.abstract_eval import type_of
 from autobatch.core.batched import Packed
 from autobatch.core.current import current_region
-from autobatch.core.pytree import is_node, leaves, map_tree
+from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
 from autobatch.facts.types import IMMUTABLE
@@ -297,17 +297,6 @@ def _type(x: Any, *rest: Any) -> Any:
     return class_of_lanes(x)
 
 
-def _print(*args: Any, **kwargs: Any) -> None:
-    root, region = current_root(), current_region()
-    if root is None:
-        print(*args, **kwargs)
-        return
-    if kwargs.get("file") is not None:
-        raise NeedsLoop("print to a file")
-    frozen = map_tree(lambda leaf: leaf.__copy__() if type(leaf) is MaskedBatch else leaf, unwrapped(list(args)))
-    root.prints.append((region, map_tree(narrowed, frozen), kwargs))
-
-
 _SPECIAL = {
     int: "__int__", float: "__float__", complex: "__complex__", str: "__str__", repr: "__repr__", round: "__round__",
     hash: "__hash__", format: "__format__", divmod: "__divmod__", math.floor: "__floor__", math.ceil: "__ceil__",
@@ -436,7 +425,6 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     reversed: _lazily(in_reverse, reversed),
     isinstance: _isinstance,
     type: _type,
-    print: _print,
     setattr: _setattr,
     getattr: _getattr,
     hasattr: _hasattr,
@@ -444,7 +432,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     **{getattr(operator, name): _update(name) for name in ("iadd", "isub", "imul", "itruediv")},
     **{
         getattr(builtins, name): _refused(getattr(builtins, name))
-        for name in ("open", "input", "exec", "eval", "delattr", "id", "map", "filter", "iter", "next")
+        for name in ("open", "input", "print", "exec", "eval", "delattr", "id", "map", "filter", "iter", "next")
     },
     **{getattr(operator, name): BINARY[symbol] for name, symbol in _OPERATORS.items()},
     operator.neg: UNARY["-"],

@@ -34,8 +34,6 @@ def truth(test: Any) -> Any:
     region: Any = current_region()
     refuse_hooks(test, "__bool__", "__len__")
     if not isinstance(test, Batch) or region is None:
-        if region is not None and region.root.outside is not None:
-            region.root.outside.read(test)
         return bool(test)
     batch = narrowed(test)
     data: Any = batch.data if type(batch) is MaskedBatch else None
@@ -227,9 +225,6 @@ def negation(value: Any) -> Any:
 def chain(left: Any, symbols: tuple[str, ...], *rest: Callable[[], Any]) -> Any:
     """`left < b < c`: each operand is evaluated once, by the lanes for which all before it was true."""
     right = rest[0]()
-    region: Any = current_region()
-    if region is not None and region.root.outside is not None:
-        region.root.outside.read((left, right))
     value = BINARY[symbols[0]](left, right)
     return value if len(rest) == 1 else both(value, lambda: chain(right, symbols[1:], *rest[1:]))
 

@@ -21,6 +21,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import Example, current_region, is_changing, random_key
 from autobatch.core.op import is_boxed
+from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.values.joined_lanes import concatenated, stackable
 from autobatch.ops.rules.aliasing import is_scalar
@@ -36,16 +37,13 @@ class Root:
         convert: gives the lock-step form of a user's function, or None where it has none.
         is_local: whether a function, or source text, changes nothing but its own variables.
         made: objects that this call made, by identity, each with the region that it was made in: only those may change.
-        outside: what the lanes read and change outside of the call, if that is watched; else it may not change.
-        prints: what the lanes have printed; shown example by example when the call ends.
         blocks: {site: its run}, for the blocks of straight-line code that run now.
         items: {id of a batch: a weak reference to the rows whose current item it is}.
-        picked: {id: container}, of those that stand for other ones of each lane.
     """
 
     __slots__ = (
-        "batch_size", "blocks", "call", "convert", "count", "is_local", "items", "made", "outside",
-        "parent", "picked", "prints", "root",
+        "batch_size", "blocks", "call", "convert", "count", "is_local", "items", "made", "parent",
+        "root",
     )  # fmt: skip
 
     def __init__(self, batch_size: int, call: Any, convert: Any, is_local: Any) -> None:
@@ -53,12 +51,9 @@ class Root:
         self.call = call
         self.convert = convert
         self.is_local = is_local
-        self.outside: Any = None
         self.made: dict[int, tuple[Any, Any]] = {}
-        self.prints: list[tuple[Any, Any, Any]] = []
         self.blocks: dict[Any, Any] = {}
         self.items: dict[int, Any] = {}
-        self.picked: dict[int, Any] = {}
         self.root = self
         self.parent: Any = None
 
@@ -375,10 +370,6 @@ class LaneExample(Example):
         return self.batch_of(keys)
 
 
-class OutsideError(NeedsLoop):
-    """A change of an object that the call did not make: it can be watched, and made in the order of the examples."""
-
-
 def remember(value: Any, region: Any = None) -> Any:
     """Note an object as made in this call, in this region. Returns it."""
     root = current_root()
@@ -408,7 +399,7 @@ def home_of(value: Any, what: str) -> Any:
     assert root is not None
     entry = root.made.get(id(value))
     if entry is None:
-        raise OutsideError(f"{what} of a {type(value).__name__} that the call did not make")
+        raise NeedsLoop(f"{what} of a {type(value).__name__} that the call did not make")
     return entry[1]
 
 
@@ -419,7 +410,7 @@ def require_own(value: Any, what: str) -> None:
         return
     entry = root.made.get(id(value))
     if entry is None:
-        raise OutsideError(f"{what} of a {type(value).__name__} that the call did not make")
+        raise NeedsLoop(f"{what} of a {type(value).__name__} that the call did not make")
     if entry[1] is not current_region():
         raise NeedsLoop(f"{what} of a {type(value).__name__} by some of its examples")
 
@@ -437,15 +428,10 @@ def freeze(batch: Any, part: Any = None) -> Any:
 
 
 def picked(value: Any) -> Any:
-    """Mark a batch that was read lane by lane as a copy: no write may go into it. Returns it."""
-    root = current_root()
-    if root is not None:
-        if isinstance(value, list | tuple | dict | set):
-            root.picked[id(value)] = value
-            for each in value.values() if isinstance(value, dict) else value:
-                picked(each)
-        elif isinstance(value, Batch):
-            root.freeze(value)
+    """Mark what was read lane by lane as a copy: no write may go into its batches. Returns it."""
+    for leaf in leaves(value):
+        if isinstance(leaf, Batch):
+            freeze(leaf)
     return value
 
 

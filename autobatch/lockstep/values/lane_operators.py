@@ -146,8 +146,6 @@ def getattribute(x: Any, name: str) -> Any:
             return _of_number(x, name)
         return getattr(x, name)
     refuse_items(x)
-    if region.root.outside is not None:
-        region.root.outside.read_attribute(x, name)
     if _is_field(kind, name):  # type: ignore[arg-type]
         return getattr(x, name)
     if kind is ObjectBatch:
