@@ -3,9 +3,8 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from autobatch.core.abstract_eval import Aval, Weak, abstract_eval, freeze_params
+from autobatch.core.abstract_eval import Aval, Weak, freeze_params
 from autobatch.core.op import Op
-from autobatch.ops.numpy.contractions import blocked_matmul_p, column_blocks_p, has_blocks, matmul_p
 from autobatch.tables.lookup import lookup_p
 
 
@@ -225,7 +224,6 @@ def split(program: Program, items: Collection[int], fixed: Collection[int]) -> S
         early.clear()  # what is left of the step does it on the way
         known = fixed_slots
         late = [step for step in program.steps if step.out not in fixed_slots]
-    late = _with_blocks(late, once, fixed_slots, avals)
     if not (early or once):
         return None
     wanted = {slot for step in late for slot in step.args} | set(program.outputs)
@@ -245,27 +243,6 @@ def split(program: Program, items: Collection[int], fixed: Collection[int]) -> S
 def _read(steps: Sequence[Step], slots: Collection[int]) -> tuple[int, ...]:
     used = {slot for step in steps for slot in step.args}
     return tuple(slot for slot in slots if slot in used)
-
-
-def _with_blocks(late: Sequence[Step], once: list[Step], fixed: set[int], avals: list[Any]) -> list[Step]:
-    """The steps, their products with matrices that stay the same by blocks of columns, which are made once."""
-    blocks: dict[int, int] = {}
-    out = []
-    for step in late:
-        if step.op is matmul_p and not step.params and step.args[1] in fixed and avals[step.args[0]].ndim == 1:
-            x, y = step.args
-            matrix = avals[y]
-            if avals[x].dtype == matrix.dtype and has_blocks(matrix.shape, matrix.dtype):
-                if y not in blocks:
-                    aval = abstract_eval(column_blocks_p, {}, (), [matrix])
-                    assert aval is not None
-                    blocks[y] = len(avals)
-                    once.append(Step(column_blocks_p, (y,), {}, len(avals)))
-                    fixed.add(len(avals))
-                    avals.append(aval)
-                step = Step(blocked_matmul_p, (x, y, blocks[y]), {}, step.out)
-        out.append(step)
-    return out
 
 
 class Apart:

@@ -85,12 +85,6 @@ set_example, reset_example = _example.set, _example.reset
 set_region = _region.set
 
 
-def is_changing(value: Any) -> bool:
-    """Whether a lock-step run has made this object, so that each of its names must see how it changes."""
-    here: Any = _region.get()
-    return here is not None and id(value) in here.root.made
-
-
 def let_go(tree: Any) -> None:
     """Forbid further writes into the dicts of a tree that a lock-step run has made, since it is copied."""
     here: Any = _region.get()

@@ -234,7 +234,7 @@ _REMEDIES: list[tuple[str, str]] = [
     (r"a class that is made", "define the class outside of the function"),
     (
         r"an assignment to a (global name|variable of another)|changes what the examples share"
-        r"|attribute of .* did not make|append.* did not make",
+        r"|setting an attribute|append.* did not make",
         "return the value, and put the results together after the call",
     ),
     (r"a coroutine|asynchronous", "call it from code that is not asynchronous"),

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.current import is_changing
 from autobatch.errors import StructureError
 
 PLAIN = frozenset(
@@ -48,10 +47,9 @@ leaf_def = TreeDef(None)
 
 
 def is_node(tree: Any) -> bool:
-    """Whether `tree` is a container that pytrees look into: no object that a lock-step run made and may change."""
+    """Whether `tree` is a container that pytrees look into."""
     cls: Any = type(tree)
-    kind = _kind_of(cls)
-    return kind is _CONTAINER or (kind is _FIELDS and not is_changing(tree))
+    return _kind_of(cls) is not _OTHER
 
 
 def is_container(cls: type) -> bool:

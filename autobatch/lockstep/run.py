@@ -2,7 +2,6 @@
 
 import contextvars
 import copy
-import dataclasses
 import functools
 import inspect
 import weakref
@@ -25,7 +24,7 @@ from autobatch.core.current import example, region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.memory import keep_freed_memory, write_all
 from autobatch.core.op import is_boxed
-from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
+from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.calls.functions import captures_lanes
@@ -278,10 +277,6 @@ def _left(tree: Any, root: Root) -> Any:
     """A result outside of the run: plain containers, batches of no region, one value per example."""
 
     def settle(value: Any) -> Any:
-        if dataclasses.is_dataclass(type(value)) and is_changeable(value):
-            names = attributes(value)
-            structure = TreeDef(type(value), names, (TreeDef(None),) * len(names))
-            return map_tree(settle, unflatten(structure, [getattr(value, name) for name in names]))
         if isinstance(value, LaneList):
             if value.region is not root:
                 raise NeedsLoop("a list of one step of a loop is returned")

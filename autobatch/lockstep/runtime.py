@@ -12,7 +12,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.current import current_region
 from autobatch.core.op import is_boxed
-from autobatch.core.pytree import leaves
+from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
 from autobatch.lockstep.calls.call import call, create
@@ -36,6 +36,8 @@ def is_same(a: Any, b: Any) -> Any:
         return True
     if isinstance(a, Batch) or isinstance(b, Batch):
         return _same_lanes(a, b)
+    if type(a) is type(b) and is_node(a) and is_batched_tree((a, b)):  # a narrowed one is another object
+        raise NeedsLoop("whether two containers of values that differ by example are one object")
     return False
 
 

@@ -9,7 +9,7 @@ What is watched is collected in a list for as long as the context::
 
 - seen: `python_calls`, `op_calls`, `products`, `block_launches`, `scans`, `bags`, `gathers`, `decisions`, `regions`;
   what became a loop: `noted_fallbacks`; a map's launches: `map_with_stats`; anything else: `watched`
-- forced: `compiled_at_once`, `no_compiler`, `step_by_step`, `however_small`, `column_blocks`; anything else: `replaced`
+- forced: `compiled_at_once`, `no_compiler`, `step_by_step`, `however_small`; anything else: `replaced`
 - where a program is: `current_example`, `current_region`
 """
 
@@ -30,7 +30,6 @@ from autobatch.autodiff.tape import Tape
 from autobatch.batches import unpadded
 from autobatch.batches.masked import MaskedBatch
 from autobatch.blocks import kernel_cache, launch
-from autobatch.blocks import program as program_module
 from autobatch.blocks.scan import Scan
 from autobatch.core.current import Example, current_example, current_region, example
 from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
@@ -51,7 +50,6 @@ __all__ = [
     "Tape",
     "bags",
     "block_launches",
-    "column_blocks",
     "compiled_at_once",
     "current_example",
     "current_region",
@@ -328,20 +326,3 @@ def however_small(what: str) -> contextlib.AbstractContextManager[None]:
     """
     owner, attributes = _SIZES[what]
     return replaced(owner, **attributes)
-
-
-@contextlib.contextmanager
-def column_blocks(wanted: Callable[[tuple[int, ...]], bool], unpacked: int | None = None) -> Iterator[list[Any]]:
-    """Matrices are laid out in blocks of two columns, whatever the machine. Collects the shapes of those that are.
-
-    Args:
-        wanted: of a shape, whether a matrix of it is laid out.
-        unpacked: up to how many elements of a product the matrix is used as it is.
-    """
-    size = {} if unpacked is None else {"_UNPACKED": unpacked}
-    with (
-        replaced(program_module, has_blocks=lambda shape, dtype: wanted(shape)),
-        replaced(contractions, _width=lambda inner, columns: 2, **size),
-        watched(contractions.column_blocks_p, "impl", before=np.shape) as seen,
-    ):
-        yield seen

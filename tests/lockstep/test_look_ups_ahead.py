@@ -6,9 +6,8 @@ import pytest
 import autobatch as ab
 from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
-from autobatch.testing import inspect
 from tests.law import agrees, batch_of, run_again
-from tests.lockstep.test_hoisting import PARAMS, RNG, SENTENCES, rnn
+from tests.lockstep.test_hoisting import PARAMS, RNG
 
 EMB = RNG.normal(size=(20, 3))
 IDS = [RNG.integers(0, 20, n) for n in (5, 0, 3, 9, 1, 9, 12)]
@@ -79,50 +78,3 @@ def test_a_write_into_a_looked_up_row_reaches_the_table():
     want = [f(ids, plain) for ids in IDS]
     np.testing.assert_allclose(got, want)
     np.testing.assert_allclose(mine, plain)
-
-
-@pytest.fixture
-def blocks_of_columns():
-    """Whatever the machine and the size."""
-    with inspect.column_blocks(lambda shape: shape == (4, 4), unpacked=5 * 4 * 2) as made:
-        yield made
-
-
-def test_the_matrix_of_the_state_is_laid_out_once(blocks_of_columns):
-    def f(xs, p):
-        h = np.zeros(4)
-        for x in xs:
-            h = np.tanh(x @ p["w"] + h @ p["u"] + p["b"])
-        return h
-
-    def g(h, p, n):
-        while n > 0:
-            h = np.tanh(h @ p["u"])
-            n = n - 1
-        return h
-
-    agrees(f, SENTENCES, p=PARAMS)
-    blocks_of_columns.clear()
-    run_again(f, SENTENCES, p=PARAMS, times=1)
-    assert blocks_of_columns == [(4, 4)]
-    states, counts = list(RNG.normal(size=(6, 4))), [9, 12, 7, 0, 8, 9]
-    agrees(lambda h, n, p: g(h, p, n), states, counts, p=PARAMS)
-    blocks_of_columns.clear()
-    run_again(g, states, p=PARAMS, n=12, times=2)
-    assert blocks_of_columns == [(4, 4)] * 2
-
-
-def test_gradients_by_blocks_of_columns(blocks_of_columns):
-    def f(xs, p):
-        h = np.zeros(4)
-        for x in xs:
-            h = np.tanh(x @ p["w"] + h @ p["u"] + p["b"])
-        return h
-
-    g = batch(f, strict=True)
-    for _ in range(3):
-        got = ab.grad(lambda p: (g(batch_of(SENTENCES), p).data ** 2).sum())(PARAMS)
-    assert blocks_of_columns
-    want = [ab.grad(lambda p, x=x: (rnn(x, p) ** 2).sum())(PARAMS) for x in SENTENCES]
-    for name in PARAMS:
-        np.testing.assert_allclose(got[name], sum(each[name] for each in want), rtol=1e-7, atol=1e-12)

@@ -7,7 +7,6 @@ before it has done anything.
 
 import dataclasses
 import functools
-import inspect
 import operator
 import sys
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType, ModuleType
@@ -253,44 +252,23 @@ def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return library(cls, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return cls(*args, **kwargs)
-    start = cls.__init__
-    generated = getattr(getattr(start, "__code__", None), "co_filename", "") == "<string>"
+    generated = getattr(getattr(cls.__init__, "__code__", None), "co_filename", "") == "<string>"
     if dataclasses.is_dataclass(cls) and generated:
         return _dataclass(cls, args, kwargs)
     module = sys.modules.get(cls.__module__)
-    if cls.__module__ == "collections":
+    if cls.__module__ == "collections":  # which may be changed
         raise NeedsLoop(f"a {cls.__name__} is made")
     if is_library(getattr(module, "__file__", None) or ""):
         return library(cls, args, kwargs)
-    if cls.__new__ is not object.__new__ or not isinstance(start, FunctionType | type(object.__init__)):
-        raise NeedsLoop(f"an object of {cls.__name__} is made, which has its own __new__")
-    out = remember(object.__new__(cls))
-    if isinstance(start, FunctionType):
-        call(start, out, *args, **kwargs)
-    return out
+    raise NeedsLoop(f"an object of {cls.__name__} is made")
 
 
 def _dataclass(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An object of a dataclass: what its fields' factories and `__post_init__` do is converted."""
-    fields = dataclasses.fields(cls)
-    finish = getattr(cls, "__post_init__", None)
-    if finish is None and all(field.default_factory is dataclasses.MISSING for field in fields):
-        out = cls(*args, **kwargs)
-        return out if cls.__dataclass_params__.frozen else remember(out)
-    if len(cls.__dataclass_fields__) > len(fields) or "__setattr__" in vars(cls):
-        raise NeedsLoop(f"an object of {cls.__name__} is made, a dataclass with InitVar, ClassVar or frozen")
-    given = inspect.signature(cls.__init__).bind(None, *args, **kwargs).arguments
-    out = remember(object.__new__(cls))
-    for field in fields:
-        if field.init and field.name in given:
-            setattr(out, field.name, given[field.name])
-        elif field.default is not dataclasses.MISSING:
-            setattr(out, field.name, field.default)
-        elif field.default_factory is not dataclasses.MISSING:
-            setattr(out, field.name, call(field.default_factory))
-    if finish is not None:
-        call(finish, out)
-    return out
+    """An object of a dataclass, which is the values of its fields and nothing more."""
+    factories = any(field.default_factory is not dataclasses.MISSING for field in dataclasses.fields(cls))
+    if factories or hasattr(cls, "__post_init__"):
+        raise NeedsLoop(f"an object of {cls.__name__} is made, a dataclass with __post_init__ or default_factory")
+    return cls(*args, **kwargs)
 
 
 def _replaced(old: Any, /, **changes: Any) -> Any:

@@ -19,7 +19,7 @@ from autobatch.batches.examples import prefix_lanes, stack_results, take_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.current import Example, current_region, is_changing, random_key
+from autobatch.core.current import Example, current_region, random_key
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
@@ -385,22 +385,9 @@ def is_made(value: Any) -> bool:
 
 
 def is_changeable(value: Any) -> bool:
-    """Whether an object is one that this call made and may change: each of its names must see the change."""
-    return is_changing(value)
-
-
-def home_of(value: Any, what: str) -> Any:
-    """The region in which an object of this call was made, for lanes of that region that change it.
-
-    Raises:
-        NeedsLoop: the call did not make it.
-    """
+    """Whether a container is one that this call made and may change: each of its names must see the change."""
     root = current_root()
-    assert root is not None
-    entry = root.made.get(id(value))
-    if entry is None:
-        raise NeedsLoop(f"{what} of a {type(value).__name__} that the call did not make")
-    return entry[1]
+    return root is not None and id(value) in root.made
 
 
 def require_own(value: Any, what: str) -> None:

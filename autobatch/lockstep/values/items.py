@@ -2,7 +2,6 @@
 
 import operator
 from collections import defaultdict
-from types import MemberDescriptorType
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from autobatch.lockstep.regions.region import (
     Subset,
     current_root,
     freeze,
-    home_of,
     is_made,
     lanes_within,
     picked,
@@ -36,7 +34,7 @@ from autobatch.lockstep.regions.region import (
     require_whole,
 )
 from autobatch.lockstep.values.joined_lanes import UNBOUND
-from autobatch.lockstep.values.lane_operators import BINARY, found, refuse_hooks
+from autobatch.lockstep.values.lane_operators import BINARY, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList, differs
 from autobatch.lockstep.values.sequences import LaneSequence, nested_item
 from autobatch.ops.numpy import indexing
@@ -162,14 +160,7 @@ def setitem(value: Any, x: Any, index: Any) -> None:
         refuse_hooks(x, "__setitem__")
         if is_lanes(index):
             raise NeedsLoop("a write at a key that differs by example")
-        if type(x) is dict:
-            home = home_of(x, "a write into an item")
-            if home is not current_region():
-                if index not in x:
-                    raise NeedsLoop("a new key of a dict by some of its examples")
-                value = _with_others(value, x[index], current_region(), home)
-        else:
-            require_own(x, "a write into an item")
+        require_own(x, "a write into an item")
         x[index] = value
 
 
@@ -189,27 +180,16 @@ def setattribute(value: Any, x: Any, name: str) -> None:
     """`x.name = value`."""
     if isinstance(x, Batch):
         raise NeedsLoop("an attribute of objects that differ by example is set")
-    region: Any = current_region()
-    if region is None:
-        setattr(x, name, value)
-        return
-    refuse_hooks(x, "__setattr__")
-    attribute = found(type(x), name)
-    if hasattr(type(attribute), "__set__") and type(attribute) is not MemberDescriptorType:
-        raise NeedsLoop("an attribute is set through a descriptor")
-    home = home_of(x, "setting an attribute")
-    if home is not region:
-        if not hasattr(x, name):
-            raise NeedsLoop("a new attribute of an object by some of its examples")
-        value = _with_others(value, getattr(x, name), region, home)
+    if current_region() is not None:
+        raise NeedsLoop(f"setting an attribute of a {type(x).__name__}")
     setattr(x, name, value)
 
 
 def _with_others(value: Any, old: Any, region: Any, home: Any) -> Any:
-    """A field's or an item's value for all lanes of an object, where only lanes of a region in it have set theirs."""
+    """An item's value for all lanes of a list, where only lanes of a region in it have set theirs."""
     lanes = lanes_within(region, home)
     if lanes is None:
-        raise NeedsLoop("an object of other examples is changed")
+        raise NeedsLoop("a list of other examples is changed")
     others = Subset(home, np.delete(home.lanes(), lanes))
     pieces = [(region, (value,)), (others, (old if others.count else value,))]
     try:

@@ -379,6 +379,8 @@ def plain(value: Any) -> Any:
         return type(value)(plain(item) for item in value)
     if type(value) is dict:
         return {key: plain(item) for key, item in value.items()}
+    if is_node(value) and any(isinstance(leaf, LaneList) for leaf in leaves(value)):
+        raise NeedsLoop(f"a {type(value).__name__} that holds lists is given to code that is not converted")
     return value
 
 

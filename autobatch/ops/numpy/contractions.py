@@ -4,10 +4,6 @@ The op `einsum_p` is the contraction that every other can be written as; its par
 dimension and an explicit result. The batch axis is one more letter, so a shared operand turns a batch of products into
 a single tall one, forward and backward. Where the contracted dimension is ragged, zero is selected at the padding of
 both operands.
-
-Products of few rows with a matrix that stays the same are made by blocks of its columns, laid out once: BLAS packs the
-matrix anew in every product of more than a million multiplications, which for few rows takes longer than multiplying.
-Below that size OpenBLAS (with AVX-512) multiplies without packing.
 """
 
 import functools
@@ -626,63 +622,3 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     n, m = shape_of(a)[0], shape_of(v)[0]
     # of a shorter first array NumPy swaps the two and turns the result round
     return _convolved(a, np.conjugate(v)[::-1], mode, np.where(n < m, n // 2, (m - 1) // 2))
-
-
-_UNPACKED = 1_000_000  # multiplications, up to which a product is made without packing
-_ROWS = 120  # the blocks are made for products of up to so many
-_FEWEST = 32  # a matrix of which products of so many rows are below that size has no blocks
-_NARROWEST = 16
-
-
-@functools.cache
-def _is_faster() -> bool:
-    """Whether this machine's BLAS is one that packs as described."""
-    blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {}).get("name", "")
-    features = getattr(np._core._multiarray_umath, "__cpu_features__", {})  # type: ignore[attr-defined]
-    return "openblas" in str(blas) and bool(features.get("AVX512_SKX"))
-
-
-def _width(inner: int, columns: int) -> int:
-    """The number of columns in a block; 0 where blocks gain nothing."""
-    if inner * columns * _FEWEST <= _UNPACKED:
-        return 0
-    width = max(_UNPACKED // (_ROWS * max(inner, 1)), _NARROWEST)
-    while width >= _NARROWEST and columns % width:
-        width -= 1
-    return width if _NARROWEST <= width < columns else 0
-
-
-def has_blocks(shape: tuple[int, ...], dtype: np.dtype) -> bool:
-    """Whether products of few rows with a matrix of this shape are faster by blocks."""
-    return len(shape) == 2 and dtype.char in "fd" and _is_faster() and _width(*shape) > 0
-
-
-def _column_blocks(y: Any) -> Any:
-    width = _width(*y.shape)
-    return np.ascontiguousarray(np.swapaxes(y.reshape(y.shape[0], -1, width), 0, 1))
-
-
-def _blocked_matmul(x: Any, y: Any, blocks: Any) -> Any:
-    parts, inner, width = blocks.shape
-    if x.ndim == 2 and type(x) is np.ndarray:
-        least = len(x) * inner * width
-        if least <= _UNPACKED < least * parts and x.dtype is y.dtype:
-            out = np.empty((len(x), parts, width), x.dtype)
-            np.matmul(x, blocks, out=np.swapaxes(out, 0, 1))
-            return out.reshape(len(x), parts * width)
-    return matmul_p.impl(x, y)
-
-
-def _blocked_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    x, y, blocks = operands
-    return Batched(op(x.data, y, blocks), (y.shape[1],))
-
-
-def _blocked_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return None if position == 2 else matmul_p.vjp(position, ct, out, args[:2], params)  # type: ignore[misc]
-
-
-# column_blocks(y): (blocks, rows, width) of a (rows, blocks * width) matrix. blocked_matmul(x, y, column_blocks(y)) is
-# x @ y; the gradient is that of x and y.
-column_blocks_p = Op("column_blocks", _column_blocks, kind="layout")
-blocked_matmul_p = Op("blocked_matmul", _blocked_matmul, rule=_blocked_rule, vjp=_blocked_vjp, kind="contraction")
