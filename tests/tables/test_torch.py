@@ -22,11 +22,19 @@ def problem(dtype=np.float64, rows=7, dim=5, lengths=(3, 0, 4, 1, 0)):
     return RANDOM.standard_normal((rows, dim)).astype(dtype), RANDOM.integers(0, rows, offsets[-1]), offsets
 
 
-@pytest.mark.parametrize("dim", [1, 8, 17, 64, 130])
+IDS = np.int32, np.int64
+KINDS = [  # each width and each mode by each dtype of rows and of ids, not all by all: each compiles a kernel
+    *(
+        (dtype, "sum", (np.int32, np.int64)[at % 2], dim)
+        for at, dim in enumerate((1, 8, 17, 64, 130))
+        for dtype in DTYPES
+    ),
+    *((dtype, mode, id_dtype, 17) for dtype in DTYPES for mode in ("mean", "max") for id_dtype in (np.int32, np.int64)),
+]
+
+
 @pytest.mark.parametrize("closed", [False, True])
-@pytest.mark.parametrize("id_dtype", [np.int32, np.int64])
-@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "mode", "id_dtype", "dim"), KINDS)
 def test_s1_02_to_s1_07_values(dtype, mode, id_dtype, closed, dim):
     table, ids, offsets = problem(dtype, dim=dim)
     offsets = offsets if closed else offsets[:-1]
