@@ -69,7 +69,7 @@ def recorders_of(function: Any, shared: dict[str, Any], arguments_of: Arguments 
     """The recorders of a function of the user's, for a map; None if there never are any.
 
     Args:
-        function: it; shared: what the examples share, by name; arguments_of: as for `lazy.fibers.map_with_stats`.
+        function: it; shared: what the examples share, by name; arguments_of: as for `lazy.example_map.map_with_stats`.
     """
     of: Any = function.__func__ if type(function) is MethodType else function
     of = of.__wrapped__ if hasattr(type(of), "_ab_batch") else of
