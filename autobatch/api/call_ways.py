@@ -46,11 +46,10 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime, forget_example, is_noted
 from autobatch.facts.purity import is_local
-from autobatch.lazy.example_map import map_with_stats
+from autobatch.lazy.example_map import Arguments, common_length, examples_in, map_with_stats, run_loop
 from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import Joining, active_trace
 from autobatch.lazy.launching import Stats
-from autobatch.lazy.plain_loop import Arguments, common_length, examples_in, run_loop
 from autobatch.lockstep.example_columns import ExampleColumns, joined, lanes_between, map_batches
 from autobatch.lockstep.run import NoLockStep, batch_size_of_call, in_lock_step, run
 from autobatch.rewrite.block_forms import block_form, forget_forms

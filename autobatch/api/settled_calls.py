@@ -24,8 +24,8 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.batches.result_form import in_form
 from autobatch.core.config import current
 from autobatch.core.current import current_region
+from autobatch.lazy.example_map import run_loop
 from autobatch.lazy.fibers import active_trace
-from autobatch.lazy.plain_loop import run_loop
 
 NOT_SETTLED: Any = object()
 
