@@ -166,7 +166,7 @@ def test_containers_that_a_map_changes():
     for line in itertools.count(1, 3):  # each third line, by time
         mine = copy.deepcopy(xs)
         log.clear()
-        reached = left_at(line, lambda: ab.map(counted, mine, log=log, scale=2.0), "lazy/fibers")  # noqa: B023
+        reached = left_at(line, lambda: ab.map(counted, mine, log=log, scale=2.0), "lazy/example_map")  # noqa: B023
         assert log in ([], [12.0, 8.0]), f"between, at line event {line}: {log}"
         assert (log == []) == (mine[0][0] == 1.0)
         if not reached:

@@ -46,9 +46,9 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime, forget_example, is_noted
 from autobatch.facts.purity import is_local
-from autobatch.lazy import fibers
+from autobatch.lazy.example_map import Arguments, common_length, examples_in, map_with_stats, run_loop
 from autobatch.lazy.example_recorder import Recorders
-from autobatch.lazy.fibers import active_trace, common_length, examples_in
+from autobatch.lazy.fibers import Joining, active_trace
 from autobatch.lazy.launching import Stats
 from autobatch.lockstep.example_columns import ExampleColumns, joined, lanes_between, map_batches
 from autobatch.lockstep.run import NoLockStep, batch_size_of_call, in_lock_step, run
@@ -236,8 +236,8 @@ class _BatchCall:
     def _loop(self, own: ExampleColumns, columns: list[list[Any]], start: int) -> list[Any]:
         f, in_order = per_example_form(self._function), own.in_order(columns)
         if in_order is None:
-            return fibers.run_loop(f, columns, own.shared, own.arguments_of, start)
-        return fibers.run_loop(f, *in_order, None, start)
+            return run_loop(f, columns, own.shared, own.arguments_of, start)
+        return run_loop(f, *in_order, None, start)
 
     def _in_lock_step(self, start: int, stop: int, limit: float | None) -> Any:
         args, kwargs = self._args, self._kwargs
@@ -277,14 +277,14 @@ def run_map(
     sequences: Sequence[Any],
     shared: dict[str, Any],
     fixed: dict[int, Any] | None = None,
-    joining: fibers.Joining | None = None,
+    joining: Joining | None = None,
 ) -> tuple[list[Any], Stats]:
     """The results of a function of one example on each, and what was launched.
 
     Args:
         function: it; sequences: of examples; shared: by keyword, the same for all.
         fixed: what is the same for all by position, among the arguments that the sequences give.
-        joining: gives more examples while these run on the fly, as for `fibers.map_with_stats`; theirs are the last
+        joining: gives more examples while these run on the fly, as for `map_with_stats`; theirs are the last
             results.
     """
     options = current()
@@ -338,7 +338,7 @@ class _MapCall:
     __slots__ = ("_arguments_of", "_function", "_given", "_joining", "_shared", "columns", "fixed", "stats")
 
     def __init__(
-        self, function: Any, shared: dict[str, Any], fixed: dict[int, Any], joining: fibers.Joining | None = None
+        self, function: Any, shared: dict[str, Any], fixed: dict[int, Any], joining: Joining | None = None
     ) -> None:
         self._function, self._shared, self.fixed = function, shared, fixed
         self._joining = joining
@@ -411,7 +411,7 @@ class _MapCall:
             own = iter(columns)
             places = range(len(columns) + len(self.fixed))
             columns = [itertools.repeat(self.fixed[at], count) if at in self.fixed else next(own) for at in places]
-        return fibers.run_loop(per_example_form(self._function), columns, self._shared, None, start)
+        return run_loop(per_example_form(self._function), columns, self._shared, None, start)
 
 
 def _convert(function: Any) -> Any:
@@ -574,19 +574,19 @@ def _on_the_fly(
     function: Any,
     columns: Sequence[Any],
     shared: dict[str, Any],
-    arguments_of: fibers.Arguments | None = None,
+    arguments_of: Arguments | None = None,
     first: int = 0,
     limit: float | None = None,
-    joining: fibers.Joining | None = None,
+    joining: Joining | None = None,
 ) -> tuple[list[Any], Stats]:
     plain = per_example_form(function)
     form = block_form(function) if config.blocks else plain
     recorders = functools.partial(_recorders, function, arguments_of)
     with within(limit):
-        return fibers.map_with_stats(plain, form, columns, shared, arguments_of, _forget, first, joining, recorders)
+        return map_with_stats(plain, form, columns, shared, arguments_of, _forget, first, joining, recorders)
 
 
-def _recorders(function: Any, arguments_of: fibers.Arguments | None, shared: dict[str, Any]) -> Recorders | None:
+def _recorders(function: Any, arguments_of: Arguments | None, shared: dict[str, Any]) -> Recorders | None:
     """The generated recorders of a function, where blocks are asked for and nobody looks at its lines."""
     return recorders_of(function, shared, arguments_of) if config.blocks and not by_line.get() else None
 

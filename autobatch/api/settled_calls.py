@@ -24,7 +24,8 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.batches.result_form import in_form
 from autobatch.core.config import current
 from autobatch.core.current import current_region
-from autobatch.lazy.fibers import active_trace, run_loop
+from autobatch.lazy.example_map import run_loop
+from autobatch.lazy.fibers import active_trace
 
 NOT_SETTLED: Any = object()
 

@@ -375,3 +375,10 @@ def _refuse_closed(op: Op) -> NoReturn:
         f"{op.name} on a value from an ab.grad call that has returned; its gradient can no longer be taken: return "
         "values as auxiliary output (has_aux=True) instead of storing them from inside the function"
     )
+
+
+def off_tape(x: Any) -> Any:
+    """What a value is without the tapes that it is on."""
+    while type(x) is TapeArray:
+        x = x.value
+    return x

@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.autodiff.tape import TapeArray
+from autobatch.autodiff.tape import TapeArray, off_tape
 from autobatch.blocks.batched_program import Flat, flatten, rows_of, run_op, step_by_step, walked_back
 from autobatch.blocks.code import Code, GradientPart, backward_code, contributions, emit, forward_code, take_parts
 from autobatch.blocks.kernel_codegen import Fused, fuse
-from autobatch.blocks.program import Program, lookups_apart
+from autobatch.blocks.program import Apart, Program, lookups_apart
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.current import check_time
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import Op, is_boxed
+from autobatch.tables.lookup import lookup_p
 
 _ndarray = np.ndarray
 _PLAIN = frozenset((np.ndarray, int, float, bool, complex))
@@ -167,10 +168,20 @@ def launch_rows(
         rows: which are rows.
     """
     results = _compiled(program, data, rows)
-    if results is None:
-        operands = [Batched(x, x.shape[1:]) if own else x for x, own in zip(data, rows, strict=True)]
-        results = _by_steps(program, operands, False, fallbacks)
-    return results
+    if results is not None:
+        return results
+    apart = None if all(map(is_plain, data)) else lookups_apart(program)
+    if apart is not None and all(rows[step.args[1]] and not rows[step.args[0]] for step in apart.lookups):
+        own = (*[rows[slot] for slot in apart.kept], *[True] * len(apart.lookups))
+        return launch_rows(apart.rest, looked_up(apart, data, lookup_p), own, fallbacks)
+    operands = [Batched(x, x.shape[1:]) if own else x for x, own in zip(data, rows, strict=True)]
+    return _by_steps(program, operands, False, fallbacks)
+
+
+def looked_up(apart: Apart, data: Sequence[Any], rows_of: Callable[[Any, Any], Any]) -> list[Any]:
+    """What the rest of a program takes, once rows of tables that all examples share are there."""
+    rows = [rows_of(*[data[slot] for slot in step.args]) for step in apart.lookups]
+    return [*[data[slot] for slot in apart.kept], *rows]
 
 
 def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> list[Any] | None:
@@ -179,14 +190,14 @@ def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> 
     for position, x in enumerate(data):
         kind = type(x)
         if kind is not _ndarray:
-            if not _is_plain(x):
+            if not is_plain(x):
                 return None
             if kind is TapeArray:
                 wanted.append(position)
     if True not in rows:
         return None
     if wanted and not any(aval.dtype.kind in "fc" for aval in program.results):  # a test: no gradient comes back
-        data = [_off_tape(x) for x in data]
+        data = [off_tape(x) for x in data]
         wanted = []
     form = form_of(program, rows, tuple(wanted))
     if form is None:
@@ -198,16 +209,10 @@ def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> 
     return [x if own else rows_of(x, batch) for x, own in zip(results, form.batched, strict=True)]
 
 
-def _off_tape(x: Any) -> Any:
-    while type(x) is TapeArray:
-        x = x.value
-    return x
-
-
 def _by_steps(program: Program, operands: Sequence[Any], weak: bool, fallbacks: Counter[str] | None) -> list[Any]:
     """Run a program step by step; look-ups of operands that no compiled form takes go before the rest."""
     data = (x.data if isinstance(x, Batched) else x for x in operands)
-    apart = lookups_apart(program) if weak or not all(map(_is_plain, data)) else None
+    apart = lookups_apart(program) if weak or not all(map(is_plain, data)) else None
     if apart is None:
         return step_by_step(program, operands, fallbacks)
     rows = [
@@ -217,10 +222,10 @@ def _by_steps(program: Program, operands: Sequence[Any], weak: bool, fallbacks: 
     return launch(apart.rest, [*(operands[slot] for slot in apart.kept), *rows], fallbacks)
 
 
-def _is_plain(x: Any) -> bool:
+def is_plain(x: Any) -> bool:
     """Whether a value is a plain array or number, or an array on one tape or several."""
     if type(x) is TapeArray:
-        return type(_off_tape(x)) is np.ndarray
+        return type(off_tape(x)) is np.ndarray
     return type(x) in _PLAIN or isinstance(x, np.generic)
 
 

@@ -43,7 +43,7 @@ def _forward(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
             elif kind in WEAK:
                 sig = trace.fast.get((op, self.aval, WEAK[kind]))
                 if sig is not None:
-                    return trace.append_two(segment, sig, self.ref, segment.external(other, -1))
+                    return trace.append_two(segment, sig, self.ref, segment.external(other))
         return slow(self, other)
 
     return operator
@@ -59,7 +59,7 @@ def _reflected(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, An
         if kind in WEAK and (self.segment is segment or trace.enter(self)):
             sig = trace.fast.get((op, WEAK[kind], self.aval))
             if sig is not None:
-                return trace.append_two(segment, sig, segment.external(other, -1), self.ref)
+                return trace.append_two(segment, sig, segment.external(other), self.ref)
         return slow(self, other)
 
     return operator
@@ -265,7 +265,7 @@ class LazyArray(AbstractArray, ArrayFace):
         if kind is slice:
             return _link_view(trace.append(segment, how[0], self.ref), self, how)
         position = np.int64(index)
-        out = trace.append_two(segment, how[0], self.ref, segment.external(position, -1))
+        out = trace.append_two(segment, how[0], self.ref, segment.external(position))
         return _link_view(out, self, (None, how[1], how[2], (how[3][0], (position,)), how[4]))
 
     def _note_view(self, out: Any, key: Any) -> None:

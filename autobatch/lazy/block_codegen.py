@@ -378,11 +378,9 @@ class _Source:
             if index:
                 add(f"if not 0 <= {index[0]} < _h{name}: {self.slow}")
         if sources:
-            add("_rows = _segment.rows")
-            add("_n = -1 - _len(_rows)")
             add("_sources = _segment.sources")
+            add("_n = -1 - _len(_sources)")
             add(f"_sources += ({', '.join(sources)},)")
-            add(f"_rows += ({', '.join('-1' for _ in sources)},)")
         add("_refs = _segment.refs")
         add(f"_refs += ({', '.join(refs)},)")
         add("_sigs = _segment.sigs")

@@ -235,11 +235,11 @@ class Block:
                 if value.table.aval.shared:
                     shared.append(value.table)
                 kinds.append("row")
-                refs.append(owner.segment.external(value.index, -1))
+                refs.append(owner.segment.external(value.index))
             elif kind in WEAK and slot.number and not self.fixed:
                 key.append(WEAK[kind])
                 kinds.append("number")
-                refs.append(owner.segment.external(value, -1))
+                refs.append(owner.segment.external(value))
             elif kind in _STATIC or kind in WEAK or _is_static(value):
                 key.append(value if kind is int else (kind, freeze(value)))
                 kinds.append("static")

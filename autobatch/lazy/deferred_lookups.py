@@ -87,7 +87,7 @@ def _recorded(trace: Any, key: Any, call: Callable[[Any, Any], Any], table: Lazy
     segment = trace.segment
     sig = trace.shortcuts.get(key)
     if sig is not None and (table.segment is segment or trace.enter(table)):
-        return trace.append_two(segment, sig, table.ref, segment.external(ids, -1))
+        return trace.append_two(segment, sig, table.ref, segment.external(ids))
     out = call(table, ids)
     if type(out) is LazyArray and out.segment is trace.segment:
         trace.shortcuts[key] = trace.signature_of(out)

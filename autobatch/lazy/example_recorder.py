@@ -40,6 +40,10 @@ class Bound(Generating, Protocol):
     def end(self) -> None:
         """Let go of the function."""
 
+    @property
+    def largest(self) -> int:
+        """What a node takes of the memory budget at most."""
+
 
 class Recorders(Protocol):
     """The generated functions of one function."""
@@ -180,11 +184,11 @@ class ExampleRecorder:
             self._rounds.append((bound, rounds))
             self._run = rounds.start
         else:
-            self._run = functools.partial(_recorded, trace, bound.begin())
+            self._run = functools.partial(_recorded, trace, bound.begin(), bound.largest)
         return self._run
 
 
-def _recorded(trace: Trace, function: Callable[..., Any], index: int, given: Sequence[Any]) -> Any:
+def _recorded(trace: Trace, function: Callable[..., Any], largest: int, index: int, given: Sequence[Any]) -> Any:
     """What a function that waits for nothing gives for an example; `MISFIT` if it is not for it, or `NOT_RECORDED`."""
     segment = trace.segment
     sigs, refs = segment.sigs, segment.refs
@@ -199,8 +203,7 @@ def _recorded(trace: Trace, function: Callable[..., Any], index: int, given: Seq
         if type(error) is UnusualLength:
             return NOT_RECORDED
         return NO_ROOM if nodes and type(error) is NoRoom else MISFIT
-    table = trace.table
-    trace._room -= sum([table[sig].nbytes for sig in sigs[nodes:] if sig >= 0])
+    trace._room -= largest * (len(sigs) - nodes)
     return result
 
 

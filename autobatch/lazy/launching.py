@@ -239,7 +239,8 @@ class GraphSegment:
     Attributes:
         sigs: the signature number of each node, -1 for a further output of the node before; refs: the operands of
             each node, one after the other.
-        sources, rows: the external values; row -1 is the whole value, or one that is `kept`.
+        sources: the external values, None for one that is `kept`; rows: of those that are a row of their source,
+            by their number, which.
         large: large constants, by their references.
         keep: objects whose id is in use; entered: handles of values from outside, which let go of the segment after it.
         done: it was launched; `buffers`, `buffer_of` and `row_of` then say where each node's value is.
@@ -248,7 +249,7 @@ class GraphSegment:
     sigs: Any = dataclasses.field(default_factory=list)
     refs: Any = dataclasses.field(default_factory=list)
     sources: list[Any] = dataclasses.field(default_factory=list)
-    rows: list[int] = dataclasses.field(default_factory=list)
+    rows: dict[int, int] = dataclasses.field(default_factory=dict)
     large: dict[int, LargeConstant] = dataclasses.field(default_factory=dict)
     keep: list[Any] = dataclasses.field(default_factory=list)
     entered: list[Any] = dataclasses.field(default_factory=list)
@@ -259,11 +260,10 @@ class GraphSegment:
     buffer_of: Any = None
     row_of: Any = None
 
-    def external(self, source: Any, row: int) -> int:
+    def external(self, source: Any) -> int:
         """The reference of a value from outside."""
         self.sources.append(source)
-        self.rows.append(row)
-        return -len(self.rows)
+        return -len(self.sources)
 
     def there(self, ref: int) -> Any:
         """The numbers of a node's value as a list, if they are there already; else None."""
@@ -302,7 +302,7 @@ def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats, 
     finally:
         segment.leave()
         segment.sigs, segment.refs = [], []
-        segment.sources, segment.rows, segment.keep = [], [], []
+        segment.sources, segment.rows, segment.keep = [], {}, []
         segment.large = {}
     stats.rounds += 1
 
@@ -389,18 +389,17 @@ class Launches:
         self._first = self._at = 0  # of the next launch, in `_how` and in `_which`
         segment.buffer_of, segment.row_of = self._buffer_of, self._row_of
 
-    def _hold(self, rows: list[int]) -> list[Any]:
+    def _hold(self, rows: dict[int, int]) -> list[Any]:
         """Note the places of rows of buffers of earlier segments; these buffers."""
         numbers: dict[int, int] = {}
         held: list[Any] = []
-        for i, row in enumerate(rows):
-            if row >= 0:
-                source = self.sources[i]
-                number = numbers.setdefault(id(source), len(held))
-                if number == len(held):
-                    held.append(source)
-                self._buffer_of[~i] = number
-                self._row_of[~i] = row
+        for i, row in rows.items():
+            source = self.sources[i]
+            number = numbers.setdefault(id(source), len(held))
+            if number == len(held):
+                held.append(source)
+            self._buffer_of[~i] = number
+            self._row_of[~i] = row
         return held
 
     def _keep(self, kept: KeptRows, number: int) -> list[Any]:
@@ -440,7 +439,7 @@ class Launches:
             self._at += len(sig.avals) * len(calls)
         return len(calls) if type(sig) is not Forest else len(sig.places)
 
-    def _op(self, sig: Any, calls: np.ndarray, stats: Stats) -> Any:
+    def _op(self, sig: Any, calls: Any, stats: Stats) -> Any:
         op, n = sig.op, len(calls)
         operands = [
             self._operand(token, calls, position, position in op.ragged) for position, token in enumerate(sig.avals)
@@ -460,7 +459,7 @@ class Launches:
                 stats.fallbacks[f"{op.name}: {out.shape} {out.dtype}, expected {sig.out}"] += 1
         return np.stack([op(*[_example(x, i) for x in operands], **sig.params) for i in range(n)])
 
-    def _block(self, call: Any, avals: Sequence[Any], calls: np.ndarray, stats: Stats) -> list[Any]:
+    def _block(self, call: Any, avals: Sequence[Any], calls: Any, stats: Stats) -> list[Any]:
         """Launch a group of calls of one block."""
         data = list(call.shared)
         rows = [False] * len(data)

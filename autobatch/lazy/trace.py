@@ -241,7 +241,7 @@ class Trace:
                 key.append(arg.aval)
             elif kind in WEAK:
                 key.append(WEAK[kind])
-                refs.append(segment.external(arg, -1))
+                refs.append(segment.external(arg))
             else:
                 aval, ref = self.constant(arg)
                 if aval is None:
@@ -317,7 +317,7 @@ class Trace:
                 held = copy.copy(arg)  # another name for the value of now: a write gives `arg` another one
                 return self._large_constant(arg, known_aval(arg), held, None)
         elif isinstance(arg, np.generic):
-            return aval_of((), arg.dtype, True), segment.external(arg, -1)
+            return aval_of((), arg.dtype, True), segment.external(arg)
         elif isinstance(arg, list | tuple | np.ndarray):
             check_plain(arg, "an operand")
             return self.constant(np.asarray(arg))
@@ -333,12 +333,12 @@ class Trace:
         key = (aval, arg.tobytes())
         ref = self.consts.get(key)
         if ref is None:
-            ref = self.consts[key] = self.segment.external(arg.copy(), -1)
+            ref = self.consts[key] = self.segment.external(arg.copy())
         return aval, ref
 
     def _large_constant(self, arg: Any, aval: Aval, held: Any, content: np.ndarray | None) -> tuple[Aval, int]:
         segment = self.segment
-        ref = self.consts[id(arg)] = segment.external(held, -1)
+        ref = self.consts[id(arg)] = segment.external(held)
         segment.large[ref] = LargeConstant(held, self.example, aval, content)
         segment.keep.append(arg)
         return aval, ref
@@ -348,11 +348,11 @@ class Trace:
         if arg.source is None:
             arg.segment.resolve(arg)
         arg.segment = segment = self.segment
-        segment.sources.append(arg.source)
-        segment.rows.append(arg.row)
-        arg.ref = ref = -len(segment.rows)
+        if arg.row >= 0:
+            segment.rows[len(segment.sources)] = arg.row
+        arg.ref = segment.external(arg.source)
         segment.entered.append(arg)
-        return ref
+        return arg.ref
 
     def read_shared(self, table: LazyArray, index: Any) -> Any:
         """`table[index]` of a shared array."""

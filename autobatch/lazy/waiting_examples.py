@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from autobatch.autodiff.tape import active_tape, off_tape
 from autobatch.core.pytree import leaves
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.numbered_segment import NumberedSegment
@@ -46,11 +47,15 @@ class Generating(Protocol):
     def begin(self) -> Callable[..., Any]:
         """The generator function."""
 
+    @property
+    def seen(self) -> list[np.ndarray]:
+        """Arrays of its own that an example has looked into since `note_seen`."""
+
     def make_room(self) -> int:
         """Another round begins: how many nodes may be recorded in it."""
 
     def note_seen(self) -> None:
-        """Another example goes on."""
+        """Note those that the example has looked into that goes on."""
 
     def finished(self, result: Any) -> Any:
         """A result as Python has it."""
@@ -68,7 +73,10 @@ class Rounds:
         self._trace = trace
         self._form = form
         self._ended: list[tuple[int, Any]] = []
-        self._segment = NumberedSegment()
+        held = [off_tape(handle.source) for handle in trace._shared.values()]
+        self._segment = NumberedSegment(
+            is_taped=active_tape() is not None, is_plain=not any(hasattr(each, "_ab_rank") for each in held)
+        )
         self._consts: dict[Any, int] = {}
         self._room = self._most = trace._budget
         self._exchange()
@@ -78,7 +86,7 @@ class Rounds:
         finally:
             self._exchange()
         segment = self._segment
-        self._fixed = len(segment.rows), len(segment.keep), dict(segment.large), dict(self._consts)
+        self._fixed = len(segment.sources), len(segment.keep), dict(segment.large), dict(self._consts)
 
     def _exchange(self) -> None:
         """Let the trace record into our segment; called again: into its own."""
@@ -123,9 +131,11 @@ class Rounds:
             waiting = [each for each in waiting if each[0] < limit]
         stats = self._trace.stats
         stats.reads += len(waiting)
-        for number, times in collections.Counter([each[3] for each in waiting]).items():
+        exact = [each.exact for each in self._form.waits]
+        nodes, places = [each[2] for each in waiting], [each[3] for each in waiting]
+        values = self._segment.numbers_of(nodes, [exact[each] for each in places], MISFIT)
+        for number, times in collections.Counter(places).items():
             stats.forced[self._form.waits[number].where] += times
-        values = self._values(waiting)
         misfits: list[int] = []
         for start in range(0, len(waiting), _AT_ONCE):
             if self.is_full:
@@ -149,7 +159,7 @@ class Rounds:
         ended, misfits = [], []
         self._exchange()
         segment = trace.segment
-        sigs, refs = segment.sigs, segment.refs
+        sigs, refs, seen = segment.sigs, segment.refs, form.seen
         try:
             for (index, generator, _, _), value in zip(waiting, values, strict=True):
                 trace.example = index
@@ -158,7 +168,8 @@ class Rounds:
                     if value is MISFIT:
                         raise RuntimeError
                     node, number = generator.send(value)
-                    form.note_seen()
+                    if seen:
+                        form.note_seen()
                     if node < 0:
                         raise RuntimeError
                     still.append((index, generator, node, number))
@@ -178,37 +189,20 @@ class Rounds:
             self._exchange()
         return ended, misfits
 
-    def _values(self, waiting: Sequence[_Waiting]) -> list[Any]:
-        """What each of them waits for; `MISFIT` for what only Python can give."""
-        segment, waits = self._segment, self._form.waits
-        numbers = np.array([node for _, _, node, _ in waiting], np.int64)
-        which, rows = segment.buffer_of[numbers], segment.row_of[numbers]
-        found: list[Any] = [MISFIT] * len(waiting)
-        for number in dict.fromkeys(which.tolist()):
-            buffer = segment.buffers[number]
-            value = buffer if type(buffer) is np.ndarray else getattr(buffer, "value", None)
-            if type(value) is not np.ndarray:
-                continue
-            places = np.flatnonzero(which == number)
-            for place, each in zip(places.tolist(), value[rows[places]].tolist(), strict=True):
-                if value is buffer or not waits[waiting[place][3]].exact:  # else it carries a gradient
-                    found[place] = each
-        return found
-
     def launch(self) -> None:
         """Launch what is waited for, and what that needs; all that was recorded where nothing is."""
         trace, segment = self._trace, self._segment
         segment.take_in(trace.table)
-        wanted = [] if self.is_full else [node for _, _, node, _ in self.waiting]
+        wanted = [] if self.is_full and not segment.is_taped else [node for _, _, node, _ in self.waiting]
         if segment.pending:
             if wanted and segment.is_plain and not segment.large:
-                trace.run(functools.partial(segment.launch_wanted, wanted, trace.table, trace.stats))
-            else:
-                part = segment.part()
+                trace.run(functools.partial(segment.launch_wanted, wanted, trace.stats))
+            elif not (wanted and segment.is_taped):
+                part, numbers = segment.part(self._results())
                 trace.run_segment(part)
-                segment.take(part)
-        rows, kept, large, consts = self._fixed
-        segment.carry(rows)
+                segment.take(part, numbers)
+        sources, kept, large, consts = self._fixed
+        segment.carry(sources)
         segment.leave()
         segment.large = dict(large)
         self._consts = dict(consts)
@@ -220,10 +214,14 @@ class Rounds:
         finally:
             self._exchange()
 
+    def _results(self) -> list[int]:
+        """The nodes that examples give that came to their end."""
+        return [each.ref for each in leaves([result for _, result in self._ended]) if type(each) is LazyArray]
+
     def _live(self) -> set[int]:
         """The numbers of the nodes that the generators may still name, and of others that look like one."""
         stack: list[Any] = self._segment.operands.tolist()
-        stack += [each.ref for each in leaves(self._ended) if type(each) is LazyArray]
+        stack += self._results()
         for _, generator, node, _ in self.waiting:
             stack.append(node)
             each: Any = generator

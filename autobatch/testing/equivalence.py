@@ -18,7 +18,7 @@ from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.foreign_arrays import advice, library_of
 from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, ShapeError, UnsupportedError
-from autobatch.lazy.fibers import examples_in
+from autobatch.lazy.example_map import examples_in
 from autobatch.testing.compare import Difference, coarsest, compare, largest_error
 from autobatch.testing.compared_ways import Compiled, ReferenceLoop, Unfit, Way, default_ways, is_float
 from autobatch.testing.gradients import Gradients, check_directions, cotangents, fresh, gradients, shared_floats

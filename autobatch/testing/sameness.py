@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from autobatch.bridges.frameworks import framework_of
 from autobatch.errors import ShapeError
-from autobatch.lazy.fibers import examples_in
+from autobatch.lazy.example_map import examples_in
 from autobatch.testing.calling import Convention, Padding, example_arguments
 from autobatch.testing.compare import largest_error
 from autobatch.testing.diagnosis import diagnosis

@@ -8,7 +8,7 @@ import pytest
 from autobatch import EmbeddingTable, MaskedBatch, PackedBatch, SparseRows, batch
 from autobatch.api.extend import Batched
 from autobatch.kernels.rows import ONE_BUFFER
-from autobatch.lazy import fibers, launching
+from autobatch.lazy import example_map, launching
 from autobatch.ops.numpy import reductions
 from autobatch.ops.rules import op_kinds
 from autobatch.ops.rules.dispatch import UFUNCS
@@ -117,8 +117,8 @@ def wrong_rows(patch):
 
 
 def wrong_example(patch):
-    right = fibers.note_example
-    patch.setattr(fibers, "note_example", lambda error, index: right(error, index + 1))
+    right = example_map.note_example
+    patch.setattr(example_map, "note_example", lambda error, index: right(error, index + 1))
 
 
 def wrong_bag_gradient(patch):

@@ -38,10 +38,10 @@ class Plans:
         """
         sigs, refs = _integers(segment.sigs), _integers(segment.refs)
         shared = tuple([ref for ref, constant in segment.large.items() if constant.common])
-        key = sigs.tobytes(), refs.tobytes(), shared, len(segment.rows), config.scheduler, refusals()
+        key = sigs.tobytes(), refs.tobytes(), shared, len(segment.sources), config.scheduler, refusals()
         found = self._kept.get(key)
         if found is None:
-            marks = np.zeros(len(segment.rows), np.int64)
+            marks = np.zeros(len(segment.sources), np.int64)
             marks[np.array(shared, np.int64) * -1 - 1] = np.arange(1, len(shared) + 1)
             found = _planned(_graph_of(sigs, refs, table, len(marks)), table, marks)
             if len(sigs) <= _KEPT_CALLS:

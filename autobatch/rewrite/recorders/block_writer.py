@@ -10,8 +10,7 @@ from autobatch.core.abstract_eval import Aval, aval_of
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.grouping.any_length import SAMPLES
-from autobatch.rewrite.recorders.line_writer import Dead
-from autobatch.rewrite.recorders.operation_writer import OperationWriter
+from autobatch.rewrite.recorders.line_writer import Dead, LineWriter
 from autobatch.rewrite.recorders.recorded_kinds import (
     PLAIN,
     Closure,
@@ -31,7 +30,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 from autobatch.rewrite.recorders.versions import BlockSite, Misfit, RowSite, RowsSite
 
 
-class BlockWriter(OperationWriter):
+class BlockWriter(LineWriter):
     """Writes the calls of blocks."""
 
     # Lines.
@@ -269,13 +268,11 @@ class BlockWriter(OperationWriter):
         if outside:
             if len(outside) == 1:
                 self.emit(f"_ab_add_source({outside[0]})")
-                self.emit("_ab_add_row(-1)")
             else:
                 self.emit(f"_ab_add_sources(({', '.join(outside)},))")
-                self.emit(f"_ab_add_rows(({'-1, ' * len(outside)}))")
             for i, at in enumerate(where):
                 later = len(where) - 1 - i
-                refs[at] = f"-_ab_len(_ab_rows) + {later}" if later else "-_ab_len(_ab_rows)"
+                refs[at] = f"{later} - _ab_len(_ab_sources)" if later else "-_ab_len(_ab_sources)"
         return tail, refs
 
     def row(self, table: Const, index: Term, out: Aval) -> Term:
@@ -284,11 +281,10 @@ class BlockWriter(OperationWriter):
         self._check_id(index, table)
         self.written.operands[table.number] = table.value.aval.key
         self.emit(f"_ab_add_source({index.text})")
-        self.emit("_ab_add_row(-1)")
         tail = f"_ab_t{len(self.written.sites)}"
         site = RowSite(table.number, out)
         self.written.sites.append((site, False))
-        return self._recorded(site, tail, [f"_ab_d{table.number}", "-_ab_len(_ab_rows)"])
+        return self._recorded(site, tail, [f"_ab_d{table.number}", "-_ab_len(_ab_sources)"])
 
     def _check_id(self, value: Term, table: Const) -> None:
         """See that a number names a row of a table."""

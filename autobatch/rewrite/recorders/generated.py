@@ -69,7 +69,7 @@ def recorders_of(function: Any, shared: dict[str, Any], arguments_of: Arguments 
     """The recorders of a function of the user's, for a map; None if there never are any.
 
     Args:
-        function: it; shared: what the examples share, by name; arguments_of: as for `lazy.fibers.map_with_stats`.
+        function: it; shared: what the examples share, by name; arguments_of: as for `lazy.example_map.map_with_stats`.
     """
     of: Any = function.__func__ if type(function) is MethodType else function
     of = of.__wrapped__ if hasattr(type(of), "_ab_batch") else of
@@ -299,7 +299,7 @@ def _form_of(
     lines = [f"def _make({', '.join(names)}):", *body]
     lines.append(f"    def record({columns_order}):")
     called = f"{root.name}({order})"
-    lines.append(f"        return (yield from {called})" if root.waits else f"        return _ab_finish({called})")
+    lines.append(f"        return {called}" if root.waits else f"        return _ab_finish({called})")
     functions = [version.name for version in written.versions.values()]
     lines.append("    def forget():")
     lines.append(f"        nonlocal {', '.join(functions)}")
@@ -334,8 +334,8 @@ _RUNTIME = (
     "_ab_type", "_ab_len", "_ab_int", "_ab_tuple", "_ab_misfit", "_ab_full", "_ab_suited", "_ab_check", "_ab_index",
     "_ab_keys", "_ab_scalars", "_ab_containers", "_ab_shown", "_ab_array", "_ab_constant", "_ab_own", "_ab_box",
     "_ab_ids", "_ab_any_length", "_ab_there",
-    "_ab_finish", "_ab_most", "_ab_sigs", "_ab_rows", "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs", "_ab_add_source",
-    "_ab_add_sources", "_ab_add_row", "_ab_add_rows",
+    "_ab_finish", "_ab_most", "_ab_sigs", "_ab_sources", "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs",
+    "_ab_add_source", "_ab_add_sources",
 )  # fmt: skip
 
 
@@ -381,6 +381,10 @@ def _classes_in(values: Sequence[Any]) -> list[type]:
 class _BoundForm:
     """A recorder in one map.
 
+    Attributes:
+        largest: what a node takes of the memory budget at most.
+        seen: arrays of its own that an example has looked into since `note_seen`.
+
     Raises:
         Changed, Misfit: what it relies on is not as it was.
     """
@@ -392,7 +396,7 @@ class _BoundForm:
         self._values = form.constants.now(roots)
         self._suited = set(_BUILTIN)
         self._entered: dict[int, int] = {}
-        self._seen: list[np.ndarray] = []  # arrays of the example that is being recorded
+        self.seen: list[np.ndarray] = []  # arrays of the example that is being recorded
         self._forget: Callable[[], Any] = bool
         self._set_room: Callable[[int], Any] = bool
         self._bind()
@@ -409,7 +413,7 @@ class _BoundForm:
             sig = site.signature(trace, values, ())
             self._tails.append(sig.tail)
             largest = max(largest, sig.nbytes)
-        self._largest = largest
+        self.largest = largest
 
     def holds(self) -> bool:
         """Whether what it relies on is as it was; what has another value by now is read again."""
@@ -431,7 +435,7 @@ class _BoundForm:
         for number, expected in form.operands.items():
             value = values[number]
             if type(value) is LazyArray:
-                aval, ref = value.aval.key, segment.external(value.source, -1)
+                aval, ref = value.aval.key, segment.external(value.source)
             else:
                 aval, ref = trace.constant(value)
             if aval is not expected:
@@ -439,7 +443,7 @@ class _BoundForm:
             operands.append(ref)
         self.end()
         self._entered = {}
-        self._seen = []
+        self.seen = []
         recorded: Callable[..., Any]
         recorded, self._forget, self._set_room = form.make(
             *[values[number] for number in form.used],
@@ -470,14 +474,12 @@ class _BoundForm:
             self.finished,
             self._most(),
             segment.sigs,
-            segment.rows,
+            segment.sources,
             segment.sigs.extend,
             segment.refs.append,
             segment.refs.extend,
             segment.sources.append,
             segment.sources.extend,
-            segment.rows.append,
-            segment.rows.extend,
         )
         return recorded
 
@@ -489,14 +491,13 @@ class _BoundForm:
         return most - len(self._trace.segment.sigs)
 
     def note_seen(self) -> None:
-        """Note which arrays of its own an example has looked into."""
-        if self._seen:
-            for each in self._seen:
-                self._trace.inputs.add(each, self._trace.example)
-            self._seen.clear()
+        """Note those that the example has looked into that goes on."""
+        for each in self.seen:
+            self._trace.inputs.add(each, self._trace.example)
+        self.seen.clear()
 
     def _most(self) -> int:
-        return len(self._trace.segment.sigs) + max(self._trace._room, 0) // max(self._largest, 1)
+        return len(self._trace.segment.sigs) + max(self._trace._room, 0) // max(self.largest, 1)
 
     @property
     def waits(self) -> Sequence[Wait]:
@@ -528,7 +529,7 @@ class _BoundForm:
     def _note(self, value: np.ndarray) -> None:
         """Note that Python looks into an array of an example: what another one writes into it, this one sees."""
         if is_recorded(value):
-            self._seen.append(value)
+            self.seen.append(value)
 
     def _array(self, value: Any, aval: Aval) -> int:
         """The reference of an example's own array, which examples that run see wrapped."""
@@ -536,10 +537,10 @@ class _BoundForm:
         if ref is None or self._trace.segment.sources[~ref] is not value:
             if type(value) is not np.ndarray or not is_recorded(value) or known_aval(value) is not aval:
                 raise Misfit
-            ref = self._entered[id(value)] = self._trace.segment.external(value, -1)
+            ref = self._entered[id(value)] = self._trace.segment.external(value)
         elif known_aval(value) is not aval:
             raise Misfit
-        self._seen.append(value)
+        self.seen.append(value)
         return ref
 
     def _ids(self, value: Any, height: int) -> int:
@@ -551,7 +552,7 @@ class _BoundForm:
         ids = value.astype(np.int64)  # which stays as it is
         if _largest(ids.view(np.uint64)) >= height:  # as that a number below 0 is a large one
             raise Misfit
-        return self._trace.segment.external(ids, -1)
+        return self._trace.segment.external(ids)
 
     def _any_length(self, value: Any, samples: tuple[Aval, ...]) -> int:
         """The reference of an example's own array of any length, as `_array`."""
@@ -567,14 +568,14 @@ class _BoundForm:
                     raise Misfit
                 if a != b and not SHORTEST <= size <= LONGEST:
                     raise UnusualLength
-            ref = self._entered[id(value)] = self._trace.segment.external(value, -1)
-        self._seen.append(value)
+            ref = self._entered[id(value)] = self._trace.segment.external(value)
+        self.seen.append(value)
         return ref
 
     def _own(self, value: Any) -> Any:
         """What an example holds, as an operand of an operation that is no block: its arrays as examples see them."""
         if type(value) is np.ndarray and is_recorded(value):
-            self._seen.append(value)
+            self.seen.append(value)
             return self._trace.known(value)
         return value
 

@@ -1,0 +1,392 @@
+"""A map: its examples run together on the fly, or one after the other, and what they changed is put back in between."""
+
+import functools
+import gc
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+from autobatch.core.current import Example, current_region, example, reset_example, set_example
+from autobatch.core.diagnostics import fell_back, raised_at
+from autobatch.core.memory import collector_paused, write_all
+from autobatch.core.op import BATCH_RANK, rank_of
+from autobatch.core.pytree import leaves
+from autobatch.core.snapshot import Snapshot
+from autobatch.errors import NeedsLoop, OverTime, ShapeError, UnsupportedError, note_example
+from autobatch.lazy.array import LazyArray
+from autobatch.lazy.example_recorder import ExampleRecorder, Recorders
+from autobatch.lazy.example_state import ExampleState, shows_order
+from autobatch.lazy.fibers import Fibers, Joining, LaunchError, active_trace
+from autobatch.lazy.launching import Stats
+from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
+from autobatch.syntax.source import is_rewritten
+
+Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
+
+
+def _none(shared: dict[str, Any]) -> None:
+    """No recorders."""
+
+
+def map_with_stats(
+    function: Callable[..., Any],
+    form: Callable[..., Any],
+    example_sequences: Sequence[Any],
+    shared: dict[str, Any],
+    arguments_of: Arguments | None = None,
+    forget: Callable[[], Any] = bool,
+    first: int = 0,
+    joining: Joining | None = None,
+    recorders_of: Callable[[dict[str, Any]], Recorders | None] = _none,
+) -> tuple[list[Any], Stats]:
+    """`[function(x, **shared) for x in examples]`, and what was launched.
+
+    Args:
+        form: what is called while examples are recorded: `function`, or its block form.
+        arguments_of: from the values of an example and what is shared to the arguments of its call; by default the
+            values by position, what is shared by keyword.
+        forget: lets go of the functions that were met on the way; called when the outermost map has run.
+        first: the place of the first example in its batch.
+        joining: gives more examples while these run, if the function changes nothing; their results follow those of
+            the examples. None stands where it was told that one `raised`.
+        recorders_of: the generated recorders of the function, given what is shared as the examples see it.
+
+    Raises:
+        OverTime: the deadline has passed; everything is as it was.
+        Exception: of a batched call, where examples stand for themselves: of which example is not known.
+    """
+    if current_region() is not None and any(rank_of(x) == BATCH_RANK for x in leaves([example_sequences, shared])):
+        raise NeedsLoop("ab.map over values of each example")
+    columns = [examples_in(sequence) for sequence in example_sequences]
+    count = common_length(columns)
+    outer = active_trace()
+    if outer is not None and outer.park is not None:
+        return [run_plain(form, columns, index, shared, arguments_of, first) for index in range(count)], outer.stats
+    if count == 0:
+        return [], Stats()
+    run = _Map(function, form, columns, shared, arguments_of, forget, first)
+    stats = run.trace.stats
+    if run.shows_order():
+        run.trace.close()
+        return run.looped("NeedsLoop: the order of the examples shows in what they print, draw or read", True), stats
+    if run.state.may_change:
+        joining = None
+    try:
+        results = run.together(recorders_of, joining)
+    finally:
+        run.trace.inputs.clear()
+    if results is not None:
+        return results, stats
+    run.restore()
+    cause = run.cause
+    if joining is not None:
+        if cause is not None and not isinstance(cause, NeedsLoop):
+            raise cause
+        run.columns = [column[:count] for column in columns]
+    return run.looped("a batched call failed" if cause is None else f"{type(cause).__name__}: {cause}"), stats
+
+
+class _Map:
+    """One map; the arguments are those of `map_with_stats`.
+
+    Attributes:
+        columns: the examples; those that join are added.
+        trace: what is recorded.
+        state: what the examples may change.
+        cause: why they have to run as a loop.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        form: Callable[..., Any],
+        columns: list[list[Any]],
+        shared: dict[str, Any],
+        arguments_of: Arguments | None,
+        forget: Callable[[], Any],
+        first: int,
+    ) -> None:
+        self.columns = columns
+        self.trace = Trace()
+        self.cause: BaseException | None = None
+        self._alone = self.trace.references()
+        self._function = function
+        self._form = form
+        self._shared = shared
+        self._arguments_of = arguments_of
+        self._forget = forget
+        self._first = first
+        self._copies: list[Any] = []
+        self._arguments = {name: wrap_shared(self.trace, value, self._copies) for name, value in shared.items()}
+        self.state = ExampleState(columns, Snapshot([function, shared], bounded=True), self._copies)
+        self._before = self.state.shared
+        self._line: tuple[str, int] | None = None  # at which the first example waits that must not
+        self._writes: Sequence[Any] = ()  # into arguments
+        self._written: Iterator[Any] | None = None  # those that are left to make
+        self._ended = False  # all examples have
+
+    def shows_order(self) -> bool:
+        """Whether the order in which the examples run can be seen."""
+        return shows_order(self._before, self.state.kinds, batches=self._arguments_of is not None)
+
+    def looped(self, reason: str, early: bool = False) -> list[Any]:
+        """The results of the loop; the warning comes before anything is printed (`early`), or after."""
+        says = self._arguments_of is None  # else it was no map that the user called: the caller says it
+        why = f"ab.map could not run these examples together ({reason})"
+        if says and early:
+            fell_back(why)  # it may raise
+        results = run_loop(self._function, self.columns, self._shared, self._arguments_of, self._first)
+        self.trace.stats.fallbacks[reason] += 1
+        self.trace.stats.looped = reason
+        if says and not early:
+            fell_back(why, self._line or (None if self.cause is None else raised_at(self.cause)))
+        return results
+
+    def restore(self) -> None:
+        """Let everything be as it was before."""
+        self._before.restore()
+        self.state.restore()
+
+    def together(
+        self, recorders_of: Callable[[dict[str, Any]], Recorders | None], joining: Joining | None
+    ) -> list[Any] | None:
+        """The results; None where the examples have to run as a loop, for which `cause` is the reason."""
+        try:
+            fibers, changed = self._run(recorders_of, joining)
+            if fibers.error is None and not changed:
+                results = fibers.results
+                del fibers  # which refers to the trace
+                return self._handed_out(results)
+        except LaunchError as launch:
+            self.cause = launch.__cause__
+            return None
+        except BaseException as stop:
+            self._stopped(stop)
+            raise
+        self.cause = self._reason(fibers, changed)
+        return None
+
+    def _run(
+        self, recorders_of: Callable[[dict[str, Any]], Recorders | None], joining: Joining | None
+    ) -> tuple[Fibers, bool]:
+        """Run the examples; whether they have changed anything that makes their results worthless."""
+        trace, columns = self.trace, self.columns
+        recorders = recorders_of(self._arguments)
+        recorder = None if recorders is None else ExampleRecorder(trace, recorders, columns)
+        settle = functools.partial(finish, trace)
+        changing, count = self.state.is_changing, len(columns[0])
+        fibers = Fibers(trace, self._call, count, settle, changing, self._first, joining, self._admit, recorder)
+        with collector_paused():
+            try:
+                fibers.run()
+                changed = self._changed(fibers)
+                if fibers.error is None and not changed:
+                    writes = trace.inputs.given_back(leaves(self._shared))
+                    if writes is None:
+                        raise LaunchError from NeedsLoop(
+                            "an example writes into memory that it shares with other arguments"
+                        )
+                    self._writes = writes
+                self._ended = fibers.error is None
+            finally:
+                if recorder is not None:
+                    trace.stats.recorded = recorder.count
+                    recorder.close()
+                trace.close()
+                self._forget()
+        return fibers, changed
+
+    def _call(self, index: int) -> Any:
+        trace, arguments = self.trace, self._arguments
+        values = wrap_example(trace, [column[index] for column in self.columns], self.state.copies)
+        positional, named = (values, arguments) if self._arguments_of is None else self._arguments_of(values, arguments)
+        return settled(trace, (self._form if trace.inputs.in_order else self._function)(*positional, **named))
+
+    def _admit(self, values: Sequence[Any]) -> None:
+        for column, value in zip(self.columns, values, strict=True):
+            column.append(value)
+
+    def _changed(self, fibers: Fibers) -> bool:
+        """Whether anything was changed that an example of the loop would have seen otherwise."""
+        if fibers.error is not None:
+            return self._before.changed() or self.state.changed()
+        waited = bool(self.trace.stats.forced)
+        if waited and (fibers.changed or self._before.changed()):
+            return True
+        return self.state.changed_in_common(waited)
+
+    def _handed_out(self, results: list[Any]) -> list[Any]:
+        """The results, once nothing that outlives the map refers to its trace, and arguments are written to.
+
+        Raises:
+            LaunchError: recorded arrays are left where they cannot be replaced.
+        """
+        finished = functools.partial(finish, self.trace)
+        self.state.finish(finished)
+        self._arguments.clear()
+        self._copies.clear()
+        self.trace.inputs.forget_writes()
+        del finished
+        if self._is_referred_to():
+            gc.collect(0)  # most often garbage: a function that calls itself by a name it closes over, say
+        made: Sequence[Any]
+        if self._is_referred_to():
+            made = self._settled_left(results)
+        else:
+            made = [each for each in results if type(each) is FunctionType]
+        if self._is_referred_to():
+            raise LaunchError from NeedsLoop("an example leaves arrays where they cannot be replaced by values")
+        if any(map(is_rewritten, made)):
+            raise LaunchError from NeedsLoop("an example leaves a function that it makes")
+        self._written = iter(self._writes)
+        write_all(self._written)
+        self.trace.inputs.end_loans(results)
+        return results
+
+    def _is_referred_to(self) -> bool:
+        """Whether recorded arrays are left anywhere."""
+        return self.trace.references() > self._alone
+
+    def _settled_left(self, results: list[Any]) -> Sequence[Any]:
+        """Replace the recorded arrays that examples have left where others reach them; the functions found there."""
+        left = Snapshot([results, self._function, self._shared, self.columns])
+        left.settle(functools.partial(finish, self.trace))
+        return left.functions
+
+    def _stopped(self, stop: BaseException) -> None:
+        """An interrupt, or the deadline: before the writes into arguments or after them, which are one call of C."""
+        is_over = type(stop) is OverTime
+        if self._written is not None and not operator.length_hint(self._written):
+            return
+        found: list[Any] = []
+        if not is_over:  # what examples have changed stays, as after a loop; recorded arrays do not
+            roots = [self._function, self._shared, self.columns]
+            Snapshot(roots).settle(functools.partial(_found, self.trace, found))
+        if found or self._ended or is_over:
+            self.restore()
+
+    def _reason(self, fibers: Fibers, changed: bool) -> BaseException:
+        """Why examples that ran have to run as a loop.
+
+        Raises:
+            Exception: that of the first example that fails, as the loop raises it, where nothing was changed.
+        """
+        trace = self.trace
+        if fibers.error is None:
+            self._line = next(iter(trace.stats.forced), None)
+            return NeedsLoop("an example changes what the examples share, and one waits for a value")
+        quiet = not (self.state.may_change or trace.inputs.written or trace.inputs.lent or changed)
+        if trace.failed is None and quiet:  # raises, unless only the lazy run could not do it
+            run_plain(self._function, self.columns, fibers.failed, self._shared, self._arguments_of, self._first)
+        return trace.failed or fibers.error
+
+
+def _found(trace: Trace, found: list[Any], value: Any) -> Any:
+    """The value itself; one that is recorded is noted."""
+    if type(value) is LazyArray and value.trace is trace:
+        found.append(value)
+    return value
+
+
+class _Running(Example):
+    """The example that a loop has come to: as many results as there are say which one it is."""
+
+    __slots__ = ("_at", "_first", "results")
+
+    def __init__(self, first: int) -> None:
+        self.index = self._first = self._at = first  # what `Example` sets, without calling it: most loops are short
+        self.calls, self._own_seed = 0, None
+        self.results: list[Any] = []
+
+    def next_key(self, seed: int | None) -> Any:
+        self.index = self._first + len(self.results)
+        if self.index != self._at:
+            self._at, self.calls = self.index, 0
+        return super().next_key(seed)
+
+
+def run_loop(
+    function: Callable[..., Any],
+    columns: Iterable[Iterable[Any]],
+    shared: dict[str, Any],
+    arguments_of: Arguments | None = None,
+    first: int = 0,
+) -> list[Any]:
+    """One example after the other; `first` is the place of the first one in its batch."""
+    running = _Running(first)
+    results = running.results
+    token = set_example(running)  # `with example(...)` takes longer than a small function
+    try:
+        if arguments_of is not None:
+            for values in zip(*columns, strict=True):
+                positional, named = arguments_of(values, shared)
+                results.append(function(*positional, **named))
+        else:  # the list grows as the examples end, so its length says which one runs
+            results.extend(map(functools.partial(function, **shared) if shared else function, *columns))
+    except Exception as error:
+        raise note_example(error, first + len(results))  # noqa: B904 - the same error, with its note
+    finally:
+        reset_example(token)
+    return results
+
+
+def run_plain(
+    function: Callable[..., Any],
+    columns: Sequence[list[Any]],
+    index: int,
+    shared: dict[str, Any],
+    arguments_of: Arguments | None = None,
+    first: int = 0,
+) -> Any:
+    """One example as the loop runs it; so does a map inside an example, whose lazy values go to the one trace.
+
+    There, plain arrays stay plain: the example goes on with them, and may write into them, right after.
+    """
+    with example(Example(first + index)):
+        try:
+            values = [column[index] for column in columns]
+            positional, named = (values, shared) if arguments_of is None else arguments_of(values, shared)
+            return function(*positional, **named)
+        except Exception as error:
+            raise note_example(error, first + index)  # noqa: B904 - the same error, with its note
+
+
+def examples_in(sequence: Any, taker: str = "ab.map") -> list[Any]:
+    """The examples of a sequence, an iterable or a batch; `taker` is what the message says was called.
+
+    Raises:
+        UnsupportedError: not iterable, or a dict, whose keys are never the examples.
+    """
+    if type(sequence) is list:
+        return sequence.copy()
+    if rank_of(sequence) == BATCH_RANK:
+        return sequence.examples()
+    if not isinstance(sequence, Mapping):
+        try:
+            return list(sequence)
+        except TypeError:
+            pass
+    raise UnsupportedError(
+        f"{taker} takes sequences of examples by position; got {type(sequence).__name__}: "
+        f"give what all examples share by keyword, {taker}(f, examples, params=params)"
+    )
+
+
+def common_length(columns: Sequence[list[Any]]) -> int:
+    """The number of examples, of which every sequence has one.
+
+    Raises:
+        UnsupportedError: no sequence. ShapeError: their lengths differ.
+    """
+    if len(columns) == 1:
+        return len(columns[0])
+    if not columns:
+        raise UnsupportedError("ab.map got no sequence of examples; expected ab.map(f, examples, name=shared)")
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise ShapeError(
+            f"the sequences of examples have lengths {lengths}; expected one length, and what all examples share by "
+            "keyword: ab.map(f, examples, params=params)"
+        )
+    return lengths[0]
