@@ -3,10 +3,11 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import autobatch.lazy  # noqa: F401 - before the function of that name takes its place
 import autobatch.nn as nn  # at once, since what `ab.nn.relu` is is read out of the package's own names
 from autobatch.api import extend
 from autobatch.api.batch import batch
-from autobatch.api.transforms import grad, jvp, map, shared, value_and_grad
+from autobatch.api.transforms import grad, jvp, lazy, map, shared, value_and_grad
 from autobatch.autodiff.grad import stop_gradient
 from autobatch.batches.batch_reductions import count, max, mean, min, sum
 from autobatch.batches.data.collate import collate
@@ -17,7 +18,6 @@ from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
 from autobatch.core.config import config, options
-from autobatch.lazy.context import lazy
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables import representations, segments
 from autobatch.tables.embedding_bag import embedding_bag

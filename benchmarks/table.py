@@ -105,7 +105,8 @@ def print_accounts(console: Console, rows: Sequence[Row]) -> None:
 def print_startup(console: Console, found: dict[str, Any]) -> None:
     """How soon a second process is at full speed."""
     text = Text(
-        f"a second process: import {_time(found['import'])}, first run {_time(found['first_run'])}, "
+        f"a second process: import {_time(found['import'])} ({found['over_numba']:.2f} of Numba's), "
+        f"first run {_time(found['first_run'])}, "
         f"at full speed {_time(found['full_speed'])} after the import: "
     )
     reached = found["reached"]

@@ -3,7 +3,7 @@
     python -m examples.drifting --plot drifting.svg
 
 Each day half of the users leave for ever, and as many come whom nobody has seen. Clicks are predicted, then learned
-from. Three models differ in where a user's row is:
+from, by the loss of `examples.recommend.online`. Three models differ in where a user's row is:
 
     variable   `ab.EmbeddingVariable`: users come to life with their first update, and go `steps_to_live` after the last
     buckets    a table of as many rows as there are users at a time, a user's row being a hash of his name
@@ -23,23 +23,11 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
+from examples.recommend.online import loss, score
 
 DAYS = 7
 FILMS, DIM = 200, 16
 TABLES = ("variable", "buckets", "dense")
-
-
-@ab.batch
-def score(user: int, film: int, params: Any) -> Any:
-    """ONE impression: a row of the users' table and a film -> a logit."""
-    return (params["users"][user] * params["films"][film]).sum()
-
-
-@ab.batch
-def loss(user: int, film: int, click: int, params: Any) -> Any:
-    """The cross-entropy of one click."""
-    logit = score(user, film, params)
-    return ab.nn.cross_entropy(np.stack([0 * logit, logit]), click)
 
 
 @dataclasses.dataclass

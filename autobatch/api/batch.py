@@ -20,17 +20,13 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.api.call_ways import run_batch
-from autobatch.api.settled_calls import NOT_SETTLED, settled_call
-from autobatch.batches.any_batch import Batch
+from autobatch.batches.any_batch import Batch, has_batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
 from autobatch.core.current import as_first_example, current_region, in_example
 from autobatch.core.diagnostics import hide_frames
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
 from autobatch.errors import UnsupportedError
-from autobatch.lockstep.calls.call import call
-from autobatch.lockstep.run import has_batch
 
 _NAME = "_ab_itself"
 _owners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -114,6 +110,20 @@ def _content(cell: types.CellType) -> Any:
         return None
 
 
+@functools.cache
+def engines() -> types.SimpleNamespace:
+    """What runs batches, maps and gradients: half of what an import takes, so it comes with the first of them."""
+    from autobatch.api.call_ways import run_batch, run_gradient, run_map  # noqa: PLC0415
+    from autobatch.api.settled_calls import NOT_SETTLED, settled_call, settled_map  # noqa: PLC0415
+    from autobatch.lockstep.calls.call import call  # noqa: PLC0415
+    from autobatch.rewrite.taped_forms import taped_form  # noqa: PLC0415
+
+    functions = (call, run_batch, run_gradient, run_map, settled_call, settled_map)
+    return types.SimpleNamespace(
+        **{each.__name__: each for each in functions}, taped_form=taped_form, not_settled=NOT_SETTLED
+    )
+
+
 P = ParamSpec("P")
 Bound = ParamSpec("Bound")
 Owner = TypeVar("Owner")
@@ -164,19 +174,16 @@ class BatchFunction(Generic[P, R_co]):
                 note_foreign(error, args, kwargs)
                 hide_frames(error)
                 raise
-        region = current_region()
-        if region is not None and not _outside(args, kwargs):
-            return call(function, *args, **kwargs)
+        run = engines()
+        if current_region() is not None and not _outside(args, kwargs):
+            return run.call(function, *args, **kwargs)
         refuse_foreign(args, kwargs)
         try:
-            if not self.strict:
-                out = settled_call(function, args, kwargs)
-                if out is not NOT_SETTLED:
-                    return out
             if self.strict:
                 with options(strict=True):
-                    return run_batch(function, args, kwargs)
-            return run_batch(function, args, kwargs)
+                    return run.run_batch(function, args, kwargs)
+            out = run.settled_call(function, args, kwargs)
+            return run.run_batch(function, args, kwargs) if out is run.not_settled else out
         except Exception as error:
             hide_frames(error)
             raise

@@ -68,6 +68,7 @@ def code_of(function: Any) -> Any:
             function = function.__wrapped__
         else:
             call = getattr(type(function), "__call__", None)  # noqa: B004  (not whether: which)
+            call = getattr(call, "__wrapped__", call)
             return call.__code__ if isinstance(call, FunctionType) else function
 
 
@@ -119,13 +120,13 @@ def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
 
 
 def _is_array_code(code: CodeType) -> bool:
-    """Whether what a function does most often is calls, products and attributes, not arithmetic on single numbers."""
+    """Whether what a function does most often is calls, products and slices, not arithmetic on single numbers."""
     found = list(dis.get_instructions(code))
     back = [(each.argval, each.offset) for each in found if "JUMP_BACKWARD" in each.opname]
     calls = numbers = 0.0
     for each in found:
         times = 8.0 ** sum(start <= each.offset <= end for start, end in back)
-        if each.opname.startswith("CALL"):
+        if each.opname.startswith("CALL") or each.opname in ("BUILD_SLICE", "BINARY_SLICE", "STORE_SLICE"):
             calls += times
         elif each.opname in ("BINARY_OP", "COMPARE_OP", "BINARY_SUBSCR", "STORE_SUBSCR"):
             numbers += times

@@ -1,21 +1,22 @@
-"""`ab.map`, `ab.grad` and `ab.value_and_grad`: what makes of a function of one example another function."""
+"""`ab.map`, `ab.lazy`, `ab.grad` and its like: what runs a function of one example in another way than Python does."""
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from autobatch.api.call_ways import run_gradient, run_map
-from autobatch.api.settled_calls import settled_map
+from autobatch.api.batch import engines
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import tape as tapes
 from autobatch.core.diagnostics import fell_back, hide_frames, warn_user
 from autobatch.core.foreign_arrays import note_foreign
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
-from autobatch.lazy.launching import Stats
-from autobatch.rewrite.taped_forms import taped_form
 from autobatch.tables.protocol import Table
+
+if TYPE_CHECKING:
+    from autobatch.lazy.context import Lazy
+    from autobatch.lazy.launching import Stats
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -80,7 +81,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     shared = without_marks(shared)
     try:
         function, columns, fixed = _read_map(f, example_sequences)
-        settled = settled_map(function, columns, fixed, shared)
+        settled = engines().settled_map(function, columns, fixed, shared)
         return _mapped(function, columns, fixed, shared)[0] if settled is None else settled
     except Exception as error:
         note_foreign(error, (), shared)
@@ -88,17 +89,17 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
         raise
 
 
-def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
+def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> "tuple[list[Any], Stats]":
     """`map`, and statistics of what was launched."""
     return _mapped(*_read_map(f, example_sequences), without_marks(shared))
 
 
 def _mapped(
     function: Any, columns: Sequence[Any], fixed: dict[int, Any], shared: dict[str, Any]
-) -> tuple[list[Any], Stats]:
+) -> "tuple[list[Any], Stats]":
     """The results of a map that was read, and statistics."""
     _warn_of_arrays(columns)
-    results, stats = run_map(function, columns, shared, fixed)
+    results, stats = engines().run_map(function, columns, shared, fixed)
     if fixed and stats.looped is not None:
         fell_back(f"ab.map could not run these examples together ({stats.looped})")
     return results, stats
@@ -170,6 +171,24 @@ def _warn_of_arrays(sequences: Sequence[Any]) -> None:
 def undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
     """The function that `ab.batch` decorated; any other function as it is."""
     return f.__wrapped__ if hasattr(type(f), "_ab_batch") else f  # type: ignore[attr-defined]
+
+
+def lazy() -> "Lazy":
+    """A recorder for a `with` block; see `Lazy`.
+
+    Returns:
+        A `Lazy`, a context manager: called with an array it gives one whose operations are recorded.
+
+    >>> import numpy as np
+    >>> with lazy() as recorder:
+    ...     xs = [recorder(np.full(3, float(i))) for i in range(4)]
+    ...     sums = [(x * 2).sum() for x in xs]
+    >>> [float(np.asarray(s)) for s in sums]
+    [0.0, 6.0, 12.0, 18.0]
+    """
+    from autobatch.lazy.context import Lazy  # noqa: PLC0415
+
+    return Lazy()
 
 
 def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]:
@@ -275,7 +294,7 @@ def taped(f: Any) -> Any:
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return taped_form(f)(*args, **kwargs)
+        return engines().taped_form(f)(*args, **kwargs)
 
     call.__name__ = getattr(f, "__name__", type(f).__name__)
     return call
@@ -288,7 +307,7 @@ def _chosen(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, w
     @functools.wraps(gradient)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return run_gradient(gradient, args, kwargs)
+            return engines().run_gradient(gradient, args, kwargs)
         except Exception as error:
             hide_frames(error)
             raise
@@ -305,6 +324,6 @@ def _forgetting(gradient: Callable[..., Any]) -> Callable[..., Any]:
             return gradient(*args, **kwargs)
         finally:
             if tapes.active_tape() is None:
-                taped_form.forget()
+                engines().taped_form.forget()
 
     return call

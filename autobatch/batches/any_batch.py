@@ -304,6 +304,14 @@ def batch_size_of(tree: Any) -> int | None:
     return None if size < 0 else size
 
 
+def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether any argument, or leaf of one, is per example."""
+    for arg in args:
+        if isinstance(arg, Batch) or (is_node(arg) and any(isinstance(leaf, Batch) for leaf in leaves(arg))):
+            return True
+    return bool(kwargs) and has_batch(tuple(kwargs.values()), {})
+
+
 def batches_in(tree: Any) -> Iterator[Batch]:
     """The batches of any form in a tree, left to right."""
     if isinstance(tree, Batch):

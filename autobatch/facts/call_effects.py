@@ -142,18 +142,28 @@ def _effect(entry: _Entry) -> Effect:
     return Effect(name, section, tuple(parameters), variadic, writes, shares, calls, tuple(switches), first)
 
 
-_FUNCTIONS: dict[Any, _Entry] = {}
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of a name that a newer NumPy will not have
-    for _tables in (python_functions.TABLES, numpy_functions.TABLES):
-        for _module, _sections in _tables.items():
-            for _section, _text in _sections.items():
-                for _marks, _name, _arguments in _ENTRY.findall(_text):
-                    _function: Any = _module
-                    for _part in _name.split("."):
-                        _function = getattr(_function, _part, None)
-                    if _function is not None:  # else it is of another version of NumPy or Python
-                        _FUNCTIONS[_function] = _section, _marks, _name, _arguments, False
+@functools.cache
+def _functions() -> dict[Any, _Entry]:
+    """The entry of each function, found at the first question for one."""
+    out: dict[Any, _Entry] = {}
+    entries = [
+        (module, section, found)
+        for tables in (python_functions.TABLES, numpy_functions.TABLES)
+        for module, sections in tables.items()
+        for section, text in sections.items()
+        for found in _ENTRY.findall(text)
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a name that a newer NumPy will not have
+        for module, section, (marks, name, arguments) in entries:
+            function: Any = module
+            for part in name.split("."):
+                function = getattr(function, part, None)
+            if function is not None:  # else it is of another version of NumPy or Python
+                out[function] = section, marks, name, arguments, False
+    return out
+
+
 _METHODS: dict[type, dict[str, _Entry]] = {
     kind: {
         name: (section, marks, name, arguments, True)
@@ -183,7 +193,7 @@ def effect_of(function: Any) -> Effect | None:
         entry = _OF_UFUNCS.get(function.__name__)
         return None if entry is None else _effect(entry)
     try:
-        entry = _FUNCTIONS.get(function)
+        entry = _functions().get(function)
     except TypeError:  # it cannot be hashed
         return None
     return _of_class(function) if entry is None else _effect(entry)
@@ -252,10 +262,13 @@ def mutators(*kinds: type) -> frozenset[str]:
     return frozenset([name for _, marks, name, *_ in entries if "!" in marks])
 
 
-CREATORS = frozenset([function for function, entry in _FUNCTIONS.items() if entry[0] == "creates"])
-"""Functions of NumPy's that make an array which is not made of others: zeros, full_like, arange."""
-SEQUENCE_FUNCTIONS = frozenset([function for function, entry in _FUNCTIONS.items() if entry[0] == "joins"])
-"""Functions of NumPy's that take sequences of arrays."""
+@functools.cache
+def functions_of(section: str) -> frozenset[Any]:
+    """The functions of a section: NumPy's that `creates` has make an array which is not made of others (zeros,
+    full_like, arange), those that `joins` has take sequences of arrays."""
+    return frozenset([function for function, entry in _functions().items() if entry[0] == section])
+
+
 SHAPED_METHODS = frozenset([name for name, entry in _METHODS[np.ndarray].items() if entry[0] == "shaped"])
 """Methods of arrays that compute a result of which shape and dtype follow from those of what they are given."""
 ARRAY_SHARERS = frozenset([

@@ -50,7 +50,15 @@ _summaries: weakref.WeakKeyDictionary[FunctionType, dict[bool, _Summary]] = weak
 
 
 def is_local(function: Any) -> bool:
-    """Whether running a function does nothing but compute, for all that its syntax says."""
+    """Whether running a function, a method or an object that is called does nothing but compute, for all that its
+    syntax says.
+    """
+    if isinstance(function, MethodType):
+        function = function.__func__
+    if _is_decorated(function):
+        function = function.__wrapped__
+    elif not isinstance(function, FunctionType):
+        function = _method(type(function), "__call__")
     return isinstance(function, FunctionType) and not _any_changes([function], [], True)
 
 
@@ -152,7 +160,7 @@ def _read(body: list[Any], given: Iterable[str], meaning: Callable[[str], Any]) 
             continue
         effects = [effect for effect, _ in reader.effects(node)]
         function = reader.value_of(node.func)
-        acts = acts or _is_ours(function)
+        acts = acts or (_is_ours(function) and not _computes(function))
         if not effects and not _is_known(node, function, reader, calls, methods):
             return _Summary(True, True, means=tuple(reader.meanings.items()))
         acts = acts or not all(effect.changes_nothing_outside for effect in effects)
@@ -177,6 +185,16 @@ def _is_ours(function: Any) -> bool:
     return (getattr(function, "__module__", None) or "").partition(".")[0] == "autobatch" and not _is_decorated(
         function
     )
+
+
+def _computes(function: Any) -> bool:
+    """Whether it is a function of `ab.nn` that draws no random numbers."""
+    return function.__module__ in _COMPUTING
+
+
+_COMPUTING = frozenset(
+    [f"autobatch.ops.nn.{each}" for each in ("activations", "dimensions", "losses", "normalisation")]
+)
 
 
 def _is_decorated(function: Any) -> bool:

@@ -1,4 +1,4 @@
-"""`ab.lazy`: recording by hand."""
+"""What `ab.lazy` gives: a recorder, to record by hand."""
 
 from types import TracebackType
 from typing import Any
@@ -18,8 +18,7 @@ class Lazy:
     Everything recorded since the last launch is launched together when a value is first needed, at `flush()`, and when
     the `with` block ends. Values may be read after that.
 
-    >>> w = np.ones((3, 2))
-    >>> with lazy() as lz:
+    >>> with Lazy() as lz:
     ...     rows = [lz(np.full(3, float(i))) for i in range(4)]
     ...     sums = [row * 2.0 for row in rows]
     >>> np.asarray(sums[3])
@@ -74,21 +73,6 @@ class Lazy:
         its user.
         """
         return to_networkx(self._trace)
-
-
-def lazy() -> Lazy:
-    """A recorder for a `with` block; see `Lazy`.
-
-    Returns:
-        A `Lazy`, a context manager: called with an array it gives one whose operations are recorded.
-
-    >>> with lazy() as recorder:
-    ...     xs = [recorder(np.full(3, float(i))) for i in range(4)]
-    ...     sums = [(x * 2).sum() for x in xs]
-    >>> [float(np.asarray(s)) for s in sums]
-    [0.0, 6.0, 12.0, 18.0]
-    """
-    return Lazy()
 
 
 def to_networkx(trace: Trace) -> Any:

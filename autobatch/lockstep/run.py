@@ -40,14 +40,6 @@ MapColumns = Callable[..., tuple[list[Any], bool]]
 _NEXT_WAY, _LAST_WAY = "example by example, on the fly", "as a loop over the examples"
 
 
-def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether any argument, or leaf of one, is per example."""
-    for arg in args:
-        if isinstance(arg, Batch) or (is_node(arg) and any(isinstance(leaf, Batch) for leaf in leaves(arg))):
-            return True
-    return bool(kwargs) and has_batch(tuple(kwargs.values()), {})
-
-
 class NoLockStep(Exception):  # noqa: N818  # a signal, not a failure
     """A call has no result in lock-step, and nothing outside of it was changed.
 

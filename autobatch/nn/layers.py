@@ -334,11 +334,11 @@ class MultiHeadAttention:
         q = (x @ self.query).reshape(x.shape[0], heads, dim).transpose(1, 0, 2)
         k = (rows @ self.key).reshape(rows.shape[0], heads, dim).transpose(1, 2, 0)
         v = (rows @ self.value).reshape(rows.shape[0], heads, dim).transpose(1, 0, 2)
-        scores = q @ k * x.dtype.type(dim**-0.5)
+        scores = q @ k * dim**-0.5
         if causal:
             scores = causal_mask(scores)
         if mask is not None:
-            scores = np.where(mask, scores, x.dtype.type(-np.inf))
+            scores = np.where(mask, scores, -np.inf)
         return (softmax(scores) @ v).transpose(1, 0, 2).reshape(x.shape[0], size) @ self.out
 
 

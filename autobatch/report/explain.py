@@ -10,11 +10,10 @@ from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.call_ways import NOT_NEEDED
 from autobatch.api.run_record import NAMES, Ran, ran_ways
 from autobatch.api.transforms import map_with_stats
-from autobatch.batches.any_batch import Batch
+from autobatch.batches.any_batch import Batch, has_batch
 from autobatch.core.diagnostics import Fallback, hide_frames, noted_fallbacks
 from autobatch.core.pytree import leaves
 from autobatch.lazy.launching import Stats
-from autobatch.lockstep.run import has_batch
 from autobatch.report.advice import Facts, advice
 from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
 from autobatch.report.source_lines import Section, source_of

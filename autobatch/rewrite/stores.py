@@ -5,7 +5,7 @@ import collections
 from collections.abc import Iterator
 from typing import Any
 
-from autobatch.facts.call_effects import ARRAY_SHARERS, CREATORS, mutators
+from autobatch.facts.call_effects import ARRAY_SHARERS, functions_of, mutators
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.reader import ARRAY_METHODS, UNKNOWN, Reader, usual_meaning
 from autobatch.syntax.quote import expression, is_generated, name, statements
@@ -83,7 +83,7 @@ class Ownership:
 
 _SHARERS = (ARRAY_SHARERS | {"transpose"}) - {"array"}
 """Functions whose result may share memory: `np.array` does with `copy=` only, and `np.transpose` is `permute_dims`."""
-_MAKERS = frozenset(function.__name__ for function in CREATORS)
+_MAKERS = frozenset(function.__name__ for function in functions_of("creates"))
 _KEEPERS = mutators(list, collections.deque, dict) & {"append", "appendleft", "insert", "setdefault"}
 
 

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import active_tape
+from autobatch.batches.any_batch import has_batch
 from autobatch.blocks.block_expressions import Scope
 from autobatch.core.abstract_eval import type_of
 from autobatch.errors import NeedsLoop
-from autobatch.facts.call_effects import SEQUENCE_FUNCTIONS
+from autobatch.facts.call_effects import functions_of
 from autobatch.facts.reader import Reader, usual_meaning
 from autobatch.lazy.fibers import active_trace
-from autobatch.lockstep.run import has_batch
 from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.numpy.math_functions import OF_NUMBERS, number
 from autobatch.ops.rules.dispatch import top_box
@@ -164,7 +164,7 @@ def listed(function: Any) -> Callable[..., Any]:
     def compute(*args: Any, **kwargs: Any) -> Any:
         return function(*[_as_array(arg, place) for place, arg in enumerate(args)], **kwargs)
 
-    if function in SEQUENCE_FUNCTIONS and function not in _JOINING:
+    if function in functions_of("joins") and function not in _JOINING:
         return function
     return functools.wraps(function)(join if function in _JOINING else compute if ours is None else create)
 

@@ -321,6 +321,44 @@ def test_a_map_may_run_in_lock_step(scripted):
     law.assert_same(ab.map(moved, RAGGED, w=weights), out)
 
 
+class Squashed:
+    """A model of two layers; counts its calls if asked to."""
+
+    def __init__(self, counts):
+        self.inner, self.counts, self.calls = np.arange(6.0).reshape(3, 2), counts, 0
+
+    @ab.batch
+    def __call__(self, rows):
+        if self.counts:
+            self.calls += 1
+        return ab.nn.softmax(ab.nn.sigmoid(rows @ self.inner))
+
+
+LAYERS = [ab.nn.Linear(3, 2, seed=0), ab.nn.LayerNorm(3), ab.nn.Conv1d(3, 2, 2, seed=0), ab.nn.GRU(3, 4, seed=0)]
+LAYERS += [ab.nn.LSTM(3, 4, seed=0), ab.nn.MultiHeadAttention(3, 1, seed=0)]
+ROWS = [np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32) for n in (3, 1, 5)]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
+def test_a_map_of_a_layer_may_run_in_lock_step(layer, scripted):
+    script = scripted(("lockstep", 3))
+    out = ab.map(layer, ROWS)
+    assert script.log == [("lockstep", 3)]
+    law.assert_same(out, [layer(x) for x in ROWS])
+
+
+def test_a_map_of_an_object_runs_in_lock_step_unless_it_changes(scripted):
+    model = Squashed(counts=True)
+    script = scripted(("lockstep", 3), ("loop", 3))
+    out = ab.map(model, ROWS)
+    assert script.log == [("lockstep", "refused"), ("loop", 3)]
+    assert model.calls == 3
+    law.assert_same(out, [model(x) for x in ROWS])
+    script = scripted(("lockstep", 3), ("loop", 3))
+    ab.map(ab.nn.Dropout(), ROWS)
+    assert script.log == [("lockstep", "refused"), ("loop", 3)]
+
+
 @pytest.mark.parametrize(
     ("function", "examples"),
     [(given_back, RAGGED), (part_given_back, EVEN), (noted, RAGGED), (moved, MIXED), (given_back, [(1,), (2,)])],

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from autobatch import batch, examples
+from autobatch import batch, examples, nn
 from autobatch.errors import FallbackWarning, UnsupportedError
 from autobatch.facts.purity import is_local
 from autobatch.lockstep import run
@@ -153,6 +153,23 @@ def prints(x):
     print(x)
 
 
+def squashes(x):
+    return nn.softmax(nn.sigmoid(x))
+
+
+def drops(x):
+    return nn.dropout(nn.relu(x), 0.5)
+
+
+class Counting:
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return x
+
+
 def calls_its_argument(f):
     return f(1)
 
@@ -162,7 +179,9 @@ def calls_its_argument(f):
     [
         (pure, True), (looks_around, True), (writes_outside, False), (writes_its_argument, False), (draws, False),
         (updates_its_argument, False), (calls_one_that_writes, False), (prints, False), (calls_its_argument, False),
-        (counted, False), (np.mean, False), (statistics.fmean, False),
+        (counted, False), (np.mean, False), (statistics.fmean, False), (squashes, True), (drops, False),
+        (nn.GRU(2, 2, seed=0), True), (nn.Linear(2, 2, seed=0).__call__, True), (nn.Dropout(), False),
+        (Counting(), False),
     ],
 )  # fmt: skip
 def test_what_is_known_to_change_nothing(code, local):

@@ -25,9 +25,8 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import (
-    CREATORS,
-    SEQUENCE_FUNCTIONS,
     effect_of,
+    functions_of,
     method_effect,
     reads_only,
 )
@@ -54,7 +53,8 @@ from autobatch.syntax.source import is_library
 
 _DISPATCHER = type(np.sum)
 _CACHED: Any = type(functools.cache(len))
-_FRESH = CREATORS | {np.array, np.copy}
+_JOINING = functions_of("joins")
+_FRESH = functions_of("creates") | {np.array, np.copy}
 _KNOWN = (*IMMUTABLE, np.ndarray, list, dict, set, tuple)
 
 
@@ -181,7 +181,7 @@ def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) > reads_only(f):
         _check_written(f, args, kwargs)
         kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
-    if f not in SEQUENCE_FUNCTIONS and any(map(_is_list_of_lanes, args)):
+    if f not in _JOINING and any(map(_is_list_of_lanes, args)):
         args = tuple(
             HANDLERS[np.array](arg) if _is_list_of_lanes(arg) and not (place and type(arg) is tuple) else arg
             for place, arg in enumerate(args)
