@@ -28,7 +28,7 @@ _MOST = uint32(2**32 - 2)
 _GONE = uint64(2**64 - 1)  # in place of a row, in an index that is being moved: -1, which is not there
 _CODE = uint64(0xB5297A4D3F84D5B5)
 EMPTY_KEY = -(2**64 - 0xB5297A4D3F84D5B5)  # the key whose code is 0, as int64
-_AHEAD = 64  # keys
+_AHEAD = 32  # keys
 
 
 @jit
@@ -62,30 +62,50 @@ def _home(key, slots):
 def find_rows(keys, index, special, out, lo, hi):
     """out[i] = the row of keys[i], -1 for a key that is not there; returns how many are not.
 
-    Keys are hashed some at a time, which the compiler does by vectors, and asked for while others are probed for.
+    Keys are hashed some at a time, which the compiler does by vectors; one is asked for while another is probed for.
 
     Args:
         special: the row of the key whose code is 0.
     """
     missing = 0
-    _ask_for_homes(keys, index, out, lo, min(lo + _AHEAD, hi))
+    _homes(keys, index, out, lo, min(lo + _AHEAD, hi))
+    for i in range(uint64(lo), uint64(min(lo + _AHEAD, hi))):
+        prefetch_source(index, out[i])
     for first in range(lo, hi, _AHEAD):
         last = min(first + _AHEAD, hi)
-        _ask_for_homes(keys, index, out, last, min(last + _AHEAD, hi))
+        _homes(keys, index, out, last, min(last + _AHEAD, hi))
+        left = 0
         for i in range(uint64(first), uint64(last)):
-            found = _probed(keys[i], index, uint64(out[i]), special)
-            out[i] = found
-            missing += found < 0
+            prefetch_source(index, out[min(i + uint64(_AHEAD), uint64(hi - 1))])
+            slot = uint64(out[i])
+            code = uint64(keys[i]) ^ _CODE
+            place = _slot_of(index, slot, code)
+            if place < uint64(4) and code != 0:
+                out[i] = int64(index[slot + place, 1])
+                missing += out[i] < 0
+            elif index[slot + uint64(3), 0] == 0 and code != 0:
+                out[i] = int64(-1)
+                missing += 1
+            else:
+                slot = _after(slot + uint64(3), uint64(index.shape[0]))
+                prefetch_source(index, int64(slot))
+                out[i] = int64(-2) - int64(slot)
+                left += 1
+        i = uint64(first)
+        while left:
+            if out[i] < -1:
+                out[i] = _probed(keys[i], index, uint64(int64(-2) - out[i]), special)
+                missing += out[i] < 0
+                left -= 1
+            i += uint64(1)
     return missing
 
 
 @jit
-def _ask_for_homes(keys, index, out, lo, hi):
+def _homes(keys, index, out, lo, hi):
     """out[i]: where the probing for keys[i] begins."""
     for i in range(uint64(lo), uint64(hi)):
         out[i] = int64(_home(keys[i], index.shape[0]))
-    for i in range(uint64(lo), uint64(hi)):
-        prefetch_source(index, out[i])
 
 
 @jit

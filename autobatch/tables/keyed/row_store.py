@@ -21,6 +21,7 @@ from autobatch.core.growing_arrays import Reserved, memory_of_machine
 from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import keys as kernels
 from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION
+from autobatch.tables.row_access import work_of
 from autobatch.tables.stored import Changes, StoredBlock
 
 _FULLEST = 0.7  # of an index, which is looked into for fewer than two lines of the cache
@@ -186,7 +187,7 @@ class RowStore:
         out = np.empty(len(keys), np.int64)
         index, old = self._index
         special = self.notes[SPECIAL]
-        parts = split_work(len(keys), len(keys) * _KEY_BYTES)
+        parts = split_work(len(keys), work_of(len(keys), _KEY_BYTES, index.nbytes))
         if len(parts) == 1:
             missing = int(kernels.find_rows(keys, index, special, out, 0, len(keys)))
         else:
