@@ -102,13 +102,10 @@ def find_rows(keys, index, form, special, out, lo, hi):
                 prefetch_source(index, int64(slot) + 4)
                 out[i] = int64(-6) - int64(slot)
                 left += 1
-        i = uint64(first)
-        while left:
+        for i in range(uint64(first), uint64(last if left else first)):
             if out[i] < -1:
                 out[i] = _probed(keys[i], index, uint64(int64(-2) - out[i]), special)
                 missing += out[i] < 0
-                left -= 1
-            i += uint64(1)
     return missing
 
 
