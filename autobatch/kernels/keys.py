@@ -1,9 +1,13 @@
 """Keys of any 64 bits to places of rows, by open addressing; and what a table of keys notes of each row.
 
-An index is (slots, 2) of uint64, four slots to a line of the cache: a key, coded so that zeros are an empty slot, and
+An index is (any, 2) of uint64, four slots to a line of the cache: a key, coded so that zeros are an empty slot, and
 its row. The one key whose code is 0 has its row in `notes`. Probing is linear, line by line, from where the key's hash
-says; a removed key's slot is filled by moving later ones back, so nothing is ever marked as removed. Keys come as
-int64, the bits of uint64 keys as well.
+says, past the last line for which it may; a removed key's slot is filled by moving later ones back, so nothing is ever
+marked as removed. Keys come as int64, the bits of uint64 keys as well.
+
+An index grows where it is. Places are in the order of the hashes, whatever the number of slots, so what is moved goes
+from the end to the start. `form` says how far that is: (slots before, how many of these are still to be moved, slots
+after). A key whose place among those before is not moved yet has it there.
 
 What belongs to each row lies in arrays of one length: its key, the step of its last update (`DEAD` for a row that no
 key has), the number of its updates and the mark in which its change was noted.
@@ -25,10 +29,9 @@ VERSION, LIVE, HIGH, FREE, LOGGED, SPECIAL, TICKET, REMOVED, NOTES = range(9)
 
 DEAD = uint32(2**32 - 1)
 _MOST = uint32(2**32 - 2)
-_GONE = uint64(2**64 - 1)  # in place of a row, in an index that is being moved: -1, which is not there
 _CODE = uint64(0xB5297A4D3F84D5B5)
 EMPTY_KEY = -(2**64 - 0xB5297A4D3F84D5B5)  # the key whose code is 0, as int64
-_AHEAD = 64  # keys
+_AHEAD = 32  # keys
 
 
 @jit
@@ -53,39 +56,64 @@ def part_of(keys, parts, out):
 
 
 @jit
-def _home(key, slots):
-    """Where the probing for a key begins in an index of so many slots, at most 2**34: at the start of a line."""
-    return (((mixed(key) >> uint64(32)) * uint64(slots >> 2)) >> uint64(32)) << uint64(2)
+def _form_of(form):
+    return uint64(form[0]), uint64(form[1]), uint64(form[2])
 
 
 @jit
-def find_rows(keys, index, special, out, lo, hi):
+def _home(key, form):
+    """Where the probing for a key begins, in an index of at most 2**34 slots: at the start of a line."""
+    before, left, after = form
+    code = mixed(key) >> uint64(32)
+    place = ((code * (before >> uint64(2))) >> uint64(32)) << uint64(2)
+    return place if place < left else ((code * (after >> uint64(2))) >> uint64(32)) << uint64(2)
+
+
+@jit
+def find_rows(keys, index, form, special, out, lo, hi):
     """out[i] = the row of keys[i], -1 for a key that is not there; returns how many are not.
 
-    Keys are hashed some at a time, which the compiler does by vectors, and asked for while others are probed for.
+    Keys are hashed some at a time, which the compiler does by vectors; one is asked for while another is probed for.
 
     Args:
         special: the row of the key whose code is 0.
     """
     missing = 0
-    _ask_for_homes(keys, index, out, lo, min(lo + _AHEAD, hi))
+    form = _form_of(form)
+    _homes(keys, form, out, lo, min(lo + _AHEAD, hi))
+    for i in range(uint64(lo), uint64(min(lo + _AHEAD, hi))):
+        prefetch_source(index, out[i])
     for first in range(lo, hi, _AHEAD):
         last = min(first + _AHEAD, hi)
-        _ask_for_homes(keys, index, out, last, min(last + _AHEAD, hi))
+        _homes(keys, form, out, last, min(last + _AHEAD, hi))
+        left = 0
         for i in range(uint64(first), uint64(last)):
-            found = _probed(keys[i], index, uint64(out[i]), special)
-            out[i] = found
-            missing += found < 0
+            prefetch_source(index, out[min(i + uint64(_AHEAD), uint64(hi - 1))])
+            slot = uint64(out[i])
+            code = uint64(keys[i]) ^ _CODE
+            place = _slot_of(index, slot, code)
+            if place < uint64(4) and code != 0:
+                out[i] = int64(index[slot + place, 1])
+                missing += out[i] < 0
+            elif index[slot + uint64(3), 0] == 0 and code != 0:
+                out[i] = int64(-1)
+                missing += 1
+            else:
+                prefetch_source(index, int64(slot) + 4)
+                out[i] = int64(-6) - int64(slot)
+                left += 1
+        for i in range(uint64(first), uint64(last if left else first)):
+            if out[i] < -1:
+                out[i] = _probed(keys[i], index, uint64(int64(-2) - out[i]), special)
+                missing += out[i] < 0
     return missing
 
 
 @jit
-def _ask_for_homes(keys, index, out, lo, hi):
+def _homes(keys, form, out, lo, hi):
     """out[i]: where the probing for keys[i] begins."""
     for i in range(uint64(lo), uint64(hi)):
-        out[i] = int64(_home(keys[i], index.shape[0]))
-    for i in range(uint64(lo), uint64(hi)):
-        prefetch_source(index, out[i])
+        out[i] = int64(_home(keys[i], form))
 
 
 @jit
@@ -99,23 +127,6 @@ def find_sorted(keys, known, out, lo, hi):
             first = first + half if known[first + half] <= key else first
             count -= half
         out[i] = first if count == 1 and known[first] == key else -1
-
-
-@jit
-def find_others(keys, index, special, out):
-    """As `find_rows` for those that were not found, in another index."""
-    missing = 0
-    for i in range(keys.shape[0]):
-        if out[i] < 0:
-            out[i] = _probed(keys[i], index, _home(keys[i], index.shape[0]), special)
-            missing += out[i] < 0
-    return missing
-
-
-@jit
-def _after(slot, slots):
-    following = slot + uint64(1)
-    return following if following < slots else uint64(0)
 
 
 def _plain_slot_of(index: Any, slot: Any, code: Any) -> uint64:
@@ -152,81 +163,64 @@ def _probed(key, index, slot, special):
     code = uint64(key) ^ _CODE
     if code == 0:
         return int64(special)
-    slots = uint64(index.shape[0])
     while True:
         place = _slot_of(index, slot, code)
         if place < uint64(4):
             return int64(index[slot + place, 1])
         if index[slot + uint64(3), 0] == 0:
             return int64(-1)
-        slot = _after(slot + uint64(3), slots)
+        slot += uint64(4)
 
 
 @jit
-def _place(index, code, row):
-    slots = uint64(index.shape[0])
-    slot = _home(code ^ _CODE, slots)
+def _place(index, form, code, row):
+    slot = _home(code ^ _CODE, form)
     while index[slot, 0] != 0 and index[slot, 0] != code:
-        slot = _after(slot, slots)
+        slot += uint64(1)
     index[slot, 1] = uint64(row)
     index[slot, 0] = code
 
 
 @jit
-def move_slots(old, new, lo, hi):
-    """What the slots [lo, hi) of one index hold, put into another one too.
-
-    Their places in both are in the order of the hashes, so what is read and written follows each other.
-    """
-    for slot in range(lo, hi):
-        if old[slot, 0] != 0 and old[slot, 1] != _GONE:
-            _place(new, old[slot, 0], old[slot, 1])
+def move_slots(index, form, count):
+    """Move what so many slots hold, with what was probed past them; `form` says that it is done."""
+    first, end = uint64(form[1] - count), uint64(form[1])
+    while index[end, 0] != 0:
+        end += uint64(1)
+    held = index[first:end].copy()
+    index[first:end] = 0
+    form[1] = first
+    for i in range(held.shape[0]):
+        if held[i, 0] != 0:
+            _place(index, _form_of(form), held[i, 0], held[i, 1])
 
 
 @jit
-def _remove(key, index):
+def _remove(key, index, form):
     """Take a key out of the index, if it is there, and move back the keys that were probed past it."""
-    slots = uint64(index.shape[0])
     code = uint64(key) ^ _CODE
-    hole = _home(key, slots)
+    hole = _home(key, form)
     while index[hole, 0] != code:
         if index[hole, 0] == 0:
             return
-        hole = _after(hole, slots)
-    slot = _after(hole, slots)
+        hole += uint64(1)
+    slot = hole + uint64(1)
     while index[slot, 0] != 0:
-        home = _home(index[slot, 0] ^ _CODE, slots)
-        if (slot + slots - home) % slots >= (slot + slots - hole) % slots:
+        if _home(index[slot, 0] ^ _CODE, form) <= hole:
             index[hole, 1] = index[slot, 1]
             index[hole, 0] = index[slot, 0]
             hole = slot
-        slot = _after(slot, slots)
+        slot += uint64(1)
     index[hole, 0] = 0
 
 
 @jit
-def _forget(key, index):
-    """Have a key not be there in an index that is being moved, where nothing may change its place."""
-    slots = uint64(index.shape[0])
-    code = uint64(key) ^ _CODE
-    if slots == 0:
-        return
-    slot = _home(key, slots)
-    while index[slot, 0] != 0:
-        if index[slot, 0] == code:
-            index[slot, 1] = _GONE
-            return
-        slot = _after(slot, slots)
-
-
-@jit
 def commit_rows(
-    ticket, index, old, notes, gone, born, from_free, named, step, counted, mark, row_keys, facts, free, log
+    ticket, index, form, notes, gone, born, from_free, named, step, counted, mark, row_keys, facts, free, log
 ):
     """One change of a table of keys, after which all of it is seen: once for each ticket.
 
     Args:
-        old: the index that is being moved into `index`, or an empty one.
         gone: rows whose keys are taken out.
         born: (keys, rows) of those that come to life, the first `from_free` of them on free rows, the last ones first.
         named: rows that are changed, those that come to life among them; step: what becomes their version, if >= 0.
@@ -237,18 +231,19 @@ def commit_rows(
     """
     if notes[TICKET] == ticket:
         return
+    form = _form_of(form)
     versions, counts, marks = facts
     keys, rows = born
     for i in range(min(_AHEAD, keys.shape[0])):
-        prefetch_source(index, int64(_home(keys[i], index.shape[0])))
+        prefetch_source(index, int64(_home(keys[i], form)))
     for i in range(keys.shape[0]):
         if i + _AHEAD < keys.shape[0]:
-            prefetch_source(index, int64(_home(keys[i + _AHEAD], index.shape[0])))
+            prefetch_source(index, int64(_home(keys[i + _AHEAD], form)))
         code = uint64(keys[i]) ^ _CODE
         if code == 0:
             notes[SPECIAL] = rows[i]
         else:
-            _place(index, code, rows[i])
+            _place(index, form, code, rows[i])
         row_keys[rows[i]] = keys[i]
         counts[rows[i]] = 0
         marks[rows[i]] = 0
@@ -276,24 +271,24 @@ def commit_rows(
         if row_keys[gone[i]] == EMPTY_KEY:
             notes[SPECIAL] = -1
         else:
-            _remove(row_keys[gone[i]], index)
-            _forget(row_keys[gone[i]], old)
+            _remove(row_keys[gone[i]], index, form)
     notes[REMOVED] += gone.shape[0]
     notes[TICKET] = ticket
 
 
 @jit
-def set_counts(keys, counts, enough, index):
+def set_counts(keys, counts, enough, index, form):
     """Set the count of each key, or remove the key where the count is enough; repeating it changes nothing.
 
     The key whose code is 0 is left out.
     """
+    form = _form_of(form)
     for i in range(keys.shape[0]):
         if keys[i] != EMPTY_KEY:
             if counts[i] < enough:
-                _place(index, uint64(keys[i]) ^ _CODE, counts[i])
+                _place(index, form, uint64(keys[i]) ^ _CODE, counts[i])
             else:
-                _remove(keys[i], index)
+                _remove(keys[i], index, form)
 
 
 @jit

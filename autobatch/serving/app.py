@@ -16,7 +16,7 @@ from autobatch.serving.batcher import Batcher
 from autobatch.serving.bodies import JSON, NPY, SAFETENSORS, UnsuitedResultError, decode, encode
 from autobatch.serving.hot_swap import CheckpointWatch
 from autobatch.serving.rounds import Answer
-from autobatch.serving.typed_values import BadValueError, Read, reader
+from autobatch.serving.typed_values import BadValueError, Read, object_of, reader
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -197,18 +197,11 @@ class App:
         """The positional arguments of the function."""
         if len(self._reads) == 1:
             (read,) = self._reads.values()
-            return (read(value, (), self._max_depth),)
+            return (read(value, self._max_depth),)
         if type(value) is not dict:
             raise BadValueError((), f"an object with {', '.join(self._reads)}", f"a {type(value).__name__}")
-        for name in value:
-            if name not in self._reads:
-                raise BadValueError((name,), f"one of {', '.join(self._reads)}", f"the name {name!r}")
-        example = []
-        for name, read in self._reads.items():
-            if name not in value:
-                raise BadValueError((name,), "a value", "nothing")
-            example.append(read(value[name], (name,), self._max_depth - 1))
-        return tuple(example)
+        parts = object_of(self._reads, set())(value, self._max_depth)
+        return tuple(parts[name] for name in self._reads)
 
     async def _computed(self, example: tuple[Any, ...], receive: Receive, seconds: float) -> Answer:
         """The answer, unless the client leaves before or it takes too long; then the request is cancelled.

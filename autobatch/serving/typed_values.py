@@ -1,6 +1,7 @@
 """What a request says as what a function's parameter is annotated with; what does not fit is named by its place.
 
-`reader(annotation)` gives a function of a value and its path. Without an annotation a value stays what it is.
+`reader(annotation)` gives a function of a value. Without an annotation a value stays what it is. Where one is in a
+request is put together while its exception passes those that it is in, so that reading costs nothing for it.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 Path = tuple[Any, ...]
-Read = Callable[[Any, Path, int], Any]  # of a value, its place, and how many levels it may have
+Read = Callable[[Any, int], Any]  # of a value, and how many levels it may have
 
 _SHOWN = 40  # characters of what was given
 
@@ -21,13 +22,31 @@ _SHOWN = 40  # characters of what was given
 class BadValueError(ValueError):
     """A value in a request of another type or form than expected.
 
-    Attributes:
-        path: where in it, as in "$.words[3]". expected, given: in words.
+    Args:
+        place: where in it. expected: in words, or a function of the whole place that gives them. given: in words.
     """
 
-    def __init__(self, path: Path, expected: str, given: str) -> None:
-        self.path, self.expected, self.given = json_path(path), expected, given
-        super().__init__(f"{self.path}: expected {expected}, got {given}")
+    def __init__(self, place: Path, expected: str | Callable[[Path], str], given: str) -> None:
+        super().__init__()
+        self.place, self.given = place, given
+        self._expected = expected
+
+    def inside(self, name: Any) -> None:
+        """Note that the value is a part of this name, or at this place, of a larger one."""
+        self.place = (name, *self.place)
+
+    @property
+    def path(self) -> str:
+        """The place, as in "$.words[3]"."""
+        return json_path(self.place)
+
+    @property
+    def expected(self) -> str:
+        """What was expected."""
+        return self._expected if isinstance(self._expected, str) else self._expected(self.place)
+
+    def __str__(self) -> str:
+        return f"{self.path}: expected {self.expected}, got {self.given}"
 
 
 def json_path(path: Path) -> str:
@@ -48,9 +67,9 @@ def reader(annotation: Any) -> Read:
             recursive. Anything else: the value as it is.
 
     Returns:
-        A function (value, path, levels) -> value, which raises BadValueError.
+        A function (value, levels) -> value, which raises BadValueError.
 
-    >>> reader(list[int])([1, 2.5], (), 10)
+    >>> reader(list[int])([1, 2.5], 10)
     Traceback (most recent call last):
       ...
     autobatch.serving.typed_values.BadValueError: $[1]: expected a whole number, got 2.5
@@ -67,27 +86,25 @@ def _read_of(annotation: Any, known: dict[Any, Read]) -> Read:
     if origin is typing.Annotated:
         return _read_of(args[0], known)
     if origin is typing.Literal:
-        return lambda value, path, levels: value if _is_among(value, args) else _wrong(path, _listed(args), value)
+        return lambda value, levels: value if _is_among(value, args) else _wrong(_listed(args), value)
     if origin is np.ndarray:
         kinds = typing.get_args(args[1]) if len(args) > 1 else ()
         return _array_of(np.dtype(kinds[0]) if kinds and _is_scalar(kinds[0]) else None)
     if _is_scalar(annotation):
         own = _array_of(np.dtype(annotation))
-        return lambda value, path, levels: (
-            _wrong(path, f"a number ({annotation.__name__})", value)
-            if isinstance(value, list)
-            else own(value, path, 1)[()]
+        return lambda value, levels: (
+            _wrong(f"a number ({annotation.__name__})", value) if isinstance(value, list) else own(value, 1)[()]
         )
     if origin in (list, Sequence, typing.get_origin(typing.Sequence)) and args:
         item = _read_of(args[0], known)
-        return lambda value, path, levels: _items(value, path, levels, item)
+        return _list_of(item)
     if origin is tuple and args:
         return _tuple_of(args, known)
     if origin in (dict, Mapping) and len(args) == 2 and args[0] is str:
         item = _read_of(args[1], known)
-        return lambda value, path, levels: {
-            name: item(each, (*path, name), levels - 1) for name, each in _object(value, path, levels).items()
-        }
+        return lambda value, levels: object_of(dict.fromkeys(value, item) if type(value) is dict else {}, set())(
+            value, levels
+        )
     if isinstance(annotation, type) and _fields(annotation) is not None:
         return _record_of(annotation, known)
     return _as_it_is
@@ -104,107 +121,111 @@ _ABSTRACT = {np.number, np.integer, np.floating, np.inexact, np.signedinteger, n
 # Leaves.
 
 
-def _as_it_is(value: Any, path: Path, levels: int) -> Any:
+def _as_it_is(value: Any, levels: int) -> Any:
     """Any value whose numbers are finite and that is not nested too deep."""
     kind = type(value)
-    if kind is list:
-        _check_levels(path, levels)
-        for at, each in enumerate(value):
+    if kind is list or kind is dict:
+        _check_levels(levels)
+        for at, each in enumerate(value) if kind is list else value.items():
             own = type(each)
             if own is list or own is dict or (own is float and each - each != 0.0):
-                _as_it_is(each, (*path, at), levels - 1)
-    elif kind is dict:
-        _check_levels(path, levels)
-        for name, each in value.items():
-            _as_it_is(each, (*path, name), levels - 1)
+                try:
+                    _as_it_is(each, levels - 1)
+                except BadValueError as error:
+                    error.inside(at)
+                    raise
     elif kind is float and not math.isfinite(value):
-        _wrong(path, "a number of float64", value)
+        _wrong("a number of float64", value)
     return value
 
 
-def _whole(value: Any, path: Path, levels: int) -> int:
-    return value if type(value) is int else _wrong(path, "a whole number", value)
+def _whole(value: Any, levels: int) -> int:
+    return value if type(value) is int else _wrong("a whole number", value)
 
 
-def _number(value: Any, path: Path, levels: int) -> float:
+def _number(value: Any, levels: int) -> float:
     if type(value) is int:
         try:
             return float(value)
         except OverflowError:
-            _wrong(path, "a number of float64", value)
-    return value if type(value) is float and math.isfinite(value) else _wrong(path, "a number", value)
+            _wrong("a number of float64", value)
+    return value if type(value) is float and math.isfinite(value) else _wrong("a number", value)
 
 
 def _kind_of(kind: type, says: str) -> Read:
-    return lambda value, path, levels: value if type(value) is kind else _wrong(path, says, value)
+    return lambda value, levels: value if type(value) is kind else _wrong(says, value)
 
 
 def _array_of(dtype: np.dtype | None) -> Read:
     """An array: of a dtype, or of that which NumPy takes for the numbers."""
 
-    def read(value: Any, path: Path, levels: int) -> np.ndarray:
+    def read(value: Any, levels: int) -> np.ndarray:
         if isinstance(value, np.ndarray):
             if dtype is not None and value.dtype != dtype:
-                raise BadValueError(path, f"an array of {dtype}", f"one of {value.dtype}")
+                raise BadValueError((), f"an array of {dtype}", f"one of {value.dtype}")
             return value
         kinds: set[type] = set()
-        shape = _shape(value, path, levels, kinds)
+        shape = _shape(value, levels, kinds)
         if dtype is not None:
-            _check_kinds(value, path, kinds, dtype)
+            _check_kinds(value, kinds, dtype)
         elif bool in kinds and len(kinds) > 1:
-            raise BadValueError(path, "numbers, or truth values", "both")
+            raise BadValueError((), "numbers, or truth values", "both")
         try:
             with np.errstate(over="ignore"):  # what becomes infinite is refused
                 out = np.asarray(value, dtype)
         except OverflowError:
             out = np.asarray(value, object)
         if out.dtype.kind not in "biufc" or (kinds == {int} and dtype is None and out.dtype.kind != "i"):
-            raise BadValueError(path, f"numbers of {dtype or 'int64 or float64'}", "a number that it does not hold")
+            raise BadValueError((), f"numbers of {dtype or 'int64 or float64'}", "a number that it does not hold")
         if out.dtype.kind == "f" and not np.isfinite(out).all():
-            raise BadValueError(path, f"numbers of {out.dtype}", "a number that it does not hold")
+            raise BadValueError((), f"numbers of {out.dtype}", "a number that it does not hold")
         return out.reshape(shape) if out.size == 0 else out
 
     return read
 
 
-def _shape(value: Any, path: Path, levels: int, kinds: set[type]) -> tuple[int, ...]:
+def _shape(value: Any, levels: int, kinds: set[type]) -> tuple[int, ...]:
     """The shape of nested lists of numbers, whose types go to `kinds`."""
     if type(value) is not list:
         if type(value) not in (int, float, bool):
-            _wrong(path, "a number or a list of numbers", value)
+            _wrong("a number or a list of numbers", value)
         kinds.add(type(value))
         return ()
-    _check_levels(path, levels)
+    _check_levels(levels)
     own = set(map(type, value))
     if list not in own:
         if not own <= {int, float, bool}:
             at = next(at for at, each in enumerate(value) if type(each) not in (int, float, bool))
-            _wrong((*path, at), "a number", value[at])
+            raise BadValueError((at,), "a number", _shown(value[at]))
         kinds |= own
         return (len(value),)
-    first: tuple[int, ...] | None = None
-    for at, each in enumerate(value):
-        shape = _shape(each, (*path, at), levels - 1, kinds)
-        if first is not None and shape != first:
+    shapes: list[tuple[int, ...]] = []
+    try:
+        for each in value:
+            shapes.append(_shape(each, levels - 1, kinds))
+    except BadValueError as error:
+        error.inside(len(shapes))
+        raise
+    for at, shape in enumerate(shapes):
+        if shape != shapes[0]:
             raise BadValueError(
-                (*path, at), f"numbers of shape {first}, as at {json_path((*path, 0))}", f"shape {shape}"
+                (at,),
+                lambda place: f"numbers of shape {shapes[0]}, as at {json_path((*place[:-1], 0))}",
+                f"shape {shape}",
             )
-        first = shape
-    assert first is not None
-    return (len(value), *first)
+    return (len(value), *shapes[0])
 
 
-def _check_kinds(value: Any, path: Path, kinds: set[type], dtype: np.dtype) -> None:
+def _check_kinds(value: Any, kinds: set[type], dtype: np.dtype) -> None:
     """Whether numbers of these types are such of a dtype, without loss of what they are."""
     fits: set[type] = {int, float}
     if dtype.kind in "biu":
         fits = {bool} if dtype.kind == "b" else {int}
     if kinds <= fits:
         return
-    place, given = next((place, each) for place, each in _leaves(value, path) if type(each) not in fits)
-    _wrong(
-        place, {"b": "true or false", "i": "a whole number", "u": "a whole number"}.get(dtype.kind, "a number"), given
-    )
+    place, given = next((place, each) for place, each in _leaves(value, ()) if type(each) not in fits)
+    words = {"b": "true or false", "i": "a whole number", "u": "a whole number"}.get(dtype.kind, "a number")
+    raise BadValueError(place, words, _shown(given))
 
 
 def _leaves(value: Any, path: Path) -> typing.Iterator[tuple[Path, Any]]:
@@ -229,52 +250,77 @@ _SIMPLE: dict[Any, Read] = {
 # What has parts.
 
 
-def _items(value: Any, path: Path, levels: int, item: Read) -> list[Any]:
-    return [item(each, (*path, at), levels - 1) for at, each in enumerate(_list(value, path, levels))]
+def _list_of(item: Read) -> Read:
+    def read(value: Any, levels: int) -> list[Any]:
+        if type(value) is not list:
+            _wrong("a list", value)
+        _check_levels(levels)
+        out: list[Any] = []
+        try:
+            for each in value:
+                out.append(item(each, levels - 1))
+        except BadValueError as error:
+            error.inside(len(out))
+            raise
+        return out
+
+    return read
 
 
-def _list(value: Any, path: Path, levels: int) -> list[Any]:
-    if type(value) is not list:
-        _wrong(path, "a list", value)
-    _check_levels(path, levels)
-    return value
+def object_of(reads: Mapping[str, Read], optional: set[str], wanted: str = "a value") -> Read:
+    """The reader of an object's values by name, each by its own; `wanted` is what is missing where one is not there."""
 
+    def read(value: Any, levels: int) -> dict[str, Any]:
+        if type(value) is not dict:
+            _wrong("an object", value)
+        _check_levels(levels)
+        if value.keys() != reads.keys():
+            for name in value:
+                if name not in reads:
+                    raise BadValueError((name,), f"one of {', '.join(reads)}", f"the name {name!r}")
+            for name in reads:
+                if name not in value and name not in optional:
+                    raise BadValueError((name,), wanted, "nothing")
+        out = {}
+        try:
+            for name, each in value.items():
+                out[name] = reads[name](each, levels - 1)
+        except BadValueError as error:
+            error.inside(name)
+            raise
+        return out
 
-def _object(value: Any, path: Path, levels: int) -> dict[str, Any]:
-    if type(value) is not dict:
-        _wrong(path, "an object", value)
-    _check_levels(path, levels)
-    return value
+    return read
 
 
 def _tuple_of(args: tuple[Any, ...], known: dict[Any, Read]) -> Read:
     if len(args) == 2 and args[1] is Ellipsis:
-        item = _read_of(args[0], known)
-        return lambda value, path, levels: tuple(_items(value, path, levels, item))
-    items = [_read_of(each, known) for each in args]
+        items = _list_of(_read_of(args[0], known))
+        return lambda value, levels: tuple(items(value, levels))
+    own = [_read_of(each, known) for each in args]
 
-    def read(value: Any, path: Path, levels: int) -> tuple[Any, ...]:
-        if len(_list(value, path, levels)) != len(items):
-            raise BadValueError(path, f"a list of {len(items)}", f"one of {len(value)}")
-        pairs = zip(items, value, strict=True)
-        return tuple(own(each, (*path, at), levels - 1) for at, (own, each) in enumerate(pairs))
+    def read(value: Any, levels: int) -> tuple[Any, ...]:
+        following = iter(own)
+        if type(value) is list and len(value) != len(own):
+            raise BadValueError((), f"a list of {len(own)}", f"one of {len(value)}")
+        return tuple(_list_of(lambda each, levels: next(following)(each, levels))(value, levels))
 
     return read
 
 
 def _one_of(reads: Sequence[Read], args: tuple[Any, ...]) -> Read:
-    def read(value: Any, path: Path, levels: int) -> Any:
+    def read(value: Any, levels: int) -> Any:
         found: BadValueError | None = None
         for own in reads:
             try:
-                return own(value, path, levels)
+                return own(value, levels)
             except BadValueError as error:
-                if found is None or len(error.path) > len(found.path):  # the one that came farthest says most
+                if found is None or len(error.place) > len(found.place):  # the one that came farthest says most
                     found = error
         assert found is not None
-        if found.path != json_path(path):
+        if found.place:
             raise found
-        raise BadValueError(path, " or ".join(map(_name, args)), _shown(value))
+        raise BadValueError((), " or ".join(map(_name, args)), _shown(value))
 
     return read
 
@@ -294,36 +340,31 @@ def _fields(kind: type) -> dict[str, bool] | None:
 
 def _record_of(kind: type, known: dict[Any, Read]) -> Read:
     if kind in known:  # or being made: a tree's children are trees
-        return lambda value, path, levels: known[kind](value, path, levels)
-    known[kind] = _as_it_is
-    fields = _fields(kind)
+        return known[kind]
+    fields, reads = _fields(kind), dict[str, Read]()
     assert fields is not None
-    hints = typing.get_type_hints(kind)
-    reads = {name: _read_of(hints.get(name, Any), known) for name in fields}
+    optional = {name for name, may_miss in fields.items() if may_miss}
+    parts = object_of(reads, optional, f"a value, as {kind.__name__} has")
 
-    def read(value: Any, path: Path, levels: int) -> Any:
-        for name in _object(value, path, levels):
-            if name not in fields:
-                raise BadValueError((*path, name), f"one of {', '.join(fields)}", f"the name {name!r}")
-        for name, optional in fields.items():
-            if name not in value and not optional:
-                raise BadValueError((*path, name), f"a value, as {kind.__name__} has", "nothing")
-        parts = {name: reads[name](each, (*path, name), levels - 1) for name, each in value.items()}
+    def read(value: Any, levels: int) -> Any:
+        own = parts(value, levels)
         try:
-            return kind(**parts)
+            return kind(**own)
         except Exception as error:  # of its __post_init__
-            raise BadValueError(path, f"what {kind.__name__} takes", str(error) or type(error).__name__) from error
+            raise BadValueError((), f"what {kind.__name__} takes", str(error) or type(error).__name__) from error
 
     known[kind] = read
+    hints = typing.get_type_hints(kind)
+    reads.update((name, _read_of(hints.get(name, Any), known)) for name in fields)
     return read
 
 
 # Words.
 
 
-def _check_levels(path: Path, levels: int) -> None:
+def _check_levels(levels: int) -> None:
     if levels < 1:
-        raise BadValueError(path, f"at most {len(path)} levels", "more")
+        raise BadValueError((), lambda place: f"at most {len(place)} levels", "more")
 
 
 def _is_among(value: Any, args: tuple[Any, ...]) -> bool:
@@ -338,8 +379,8 @@ def _name(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
-def _wrong(path: Path, expected: str, value: Any) -> typing.NoReturn:
-    raise BadValueError(path, expected, _shown(value))
+def _wrong(expected: str, value: Any) -> typing.NoReturn:
+    raise BadValueError((), expected, _shown(value))
 
 
 def _shown(value: Any) -> str:

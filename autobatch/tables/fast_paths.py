@@ -13,7 +13,7 @@ from autobatch.kernels.bags import SUM, checked_sum
 from autobatch.kernels.segment_reductions import are_bounds, run_bounds, sum_rows, sum_runs
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.modes import MODES
-from autobatch.tables.row_access import ahead_of, lanes_of, lanes_of_runs
+from autobatch.tables.row_access import ahead_of, lanes_of, lanes_of_runs, work_of
 from autobatch.tables.table import EmbeddingTable
 
 _NORMS = {name: mode.norm.kernel for name, mode in MODES.items() if mode.norm is not None}
@@ -57,7 +57,7 @@ def direct_bags(
             return None
         padding = padding + rows if padding < 0 else padding
     row_bytes = dim * table.dtype.itemsize
-    if not dim or not fits_one_thread(ids.shape[0] * row_bytes):
+    if not dim or not fits_one_thread(work_of(ids.shape[0], row_bytes, table.nbytes)):
         return None
     out = np.empty((max(offsets.shape[0] - closed, 0), dim), table.dtype)
     if of_keys:

@@ -27,6 +27,7 @@ _WIDEST_RUN = 1024  # bytes of rows that follow each other, which are fetched tw
 _FEW = 1 << 14  # bytes of rows that NumPy copies sooner than a kernel is found for them
 _LINE = 64  # bytes of the cache
 _NEAR = 4 << 20  # bytes of a table whose rows, once asked for, are there when they are read
+_FAR = 8  # times as long as from the cache it takes to read rows of a larger one, here and there
 _NUMBERS = {format: VectorLayout(format, REGISTER // int(format[1:])) for format in ("f4", "f8", "i8", "u8")}
 T = TypeVar("T")
 _POWERS = tuple(1 << i for i in range(9, -1, -1))
@@ -55,6 +56,10 @@ class Located:
     def ahead(self) -> int | None:
         return None if self.ids is None else ahead_of(self.total_bytes, self.row_bytes)
 
+    def parts_of(self, count: int, rows: int) -> list[tuple[int, int]]:
+        """So many things, which are `rows` rows together, cut for threads."""
+        return split_work(count, work_of(rows, self.row_bytes, self.total_bytes if self.ids is not None else 0))
+
 
 def ahead_of(total_bytes: int, row_bytes: int) -> int | None:
     """The number of ids by which rows of a table of so many bytes are prefetched; None: not at all.
@@ -66,6 +71,11 @@ def ahead_of(total_bytes: int, row_bytes: int) -> int | None:
         return None
     least, most = _AHEAD
     return min(most, max(least, _ASKED // row_bytes))
+
+
+def work_of(rows: int, row_bytes: int, total_bytes: int) -> int:
+    """The bytes of so many rows, of a table of so many, as they would take as long to read from the cache."""
+    return rows * row_bytes * (_FAR if total_bytes > _NEAR else 1)
 
 
 def integers(ids: np.ndarray) -> np.ndarray:
@@ -215,13 +225,13 @@ def pool(
             kernel = kernels.pool_max if wanted[0] == "max" else kernels.pool_min
             kernel(found.table, found.ids, offsets, outs[0], bags, *place)
 
-    run_parts(work, _by_ids(offsets, found.row_bytes))
+    run_parts(work, _by_ids(offsets, found))
 
 
-def _by_ids(offsets: np.ndarray, row_bytes: int) -> list[tuple[int, int]]:
+def _by_ids(offsets: np.ndarray, found: Located) -> list[tuple[int, int]]:
     """Bags cut into parts of about as many ids."""
     total, bags = int(offsets[-1]), len(offsets) - 1
-    parts = split_work(bags, total * row_bytes)
+    parts = found.parts_of(bags, total)
     if len(parts) == 1:
         return parts
     ends = np.searchsorted(offsets[1:], [total * (i + 1) // len(parts) for i in range(len(parts) - 1)], side="left") + 1
@@ -243,7 +253,7 @@ def read_rows(found: Located, out: np.ndarray) -> None:
     def work(part: tuple[int, int]) -> None:
         kernels.unpack_rows(table, found.ids, target, part, dim, found.ahead, lanes)
 
-    run_parts(work, split_work(len(found.ids), len(found.ids) * found.row_bytes))
+    run_parts(work, found.parts_of(len(found.ids), len(found.ids)))
 
 
 def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:

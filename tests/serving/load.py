@@ -30,15 +30,20 @@ from tests.serving import models
 
 EXAMPLES = 64
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODELS = {"tagger": models.tagger, "tree": models.tree_lstm}
+MODELS = {"tagger": models.tagger, "deep": models.deep_tagger, "tree": models.tree_lstm}
 
 
 def examples_of(model: str) -> list[Any]:
     """The examples that clients send, as Python has them."""
     rng = np.random.default_rng(1)
-    if model == "tagger":
+    if model != "tree":
         return [rng.integers(0, 50, size) for size in rng.integers(5, 40, EXAMPLES)]
     return [models.random_tree(rng, int(size)) for size in rng.integers(5, 20, EXAMPLES)]
+
+
+def weights_of(model: str, version: int, dim: int) -> dict[str, Any]:
+    """The parameters of a version: those of its number as the seed."""
+    return models.weights(version, dim, layers=2 if model == "deep" else 0)
 
 
 def body_of(example: Any) -> bytes:
@@ -125,7 +130,7 @@ def _serve(options: argparse.Namespace) -> None:
 
     more = json.loads(options.options)
     with ab.options(way=more.pop("way", "auto")):
-        params, folder = models.weights(1, options.dim), options.checkpoints
+        params, folder = weights_of(options.serve, 1, options.dim), options.checkpoints
         app = ab.serve(ab.batch(MODELS[options.serve]), checkpoints=folder, poll=0.05, params=params, **more)
     uvicorn.run(app, host="127.0.0.1", port=options.port, log_level="warning", access_log=False)
 
@@ -187,13 +192,14 @@ class _Answers:
     """What the plain function gives for each example and version; version v has the weights of seed v."""
 
     def __init__(self, server: Server, examples: list[Any]) -> None:
-        self._function, self._dim, self._examples = MODELS[server.model], server.dim, examples
+        self._model, self._dim, self._examples = server.model, server.dim, examples
+        self._function = MODELS[server.model]
         self._known: dict[tuple[int, int], Any] = {}
 
     def right(self, index: int, version: int, answer: bytes) -> bool:
         key = index, version
         if key not in self._known:
-            self._known[key] = self._function(self._examples[index], models.weights(version, self._dim))
+            self._known[key] = self._function(self._examples[index], weights_of(self._model, version, self._dim))
         return is_answer(json.loads(answer), self._known[key])
 
 
@@ -236,7 +242,7 @@ async def _swap(server: Server, load: Load) -> None:
         while True:
             await asyncio.sleep(load.swapping)
             step += 1
-            await asyncio.to_thread(checkpoints.save, step, models.weights(step, server.dim))
+            await asyncio.to_thread(checkpoints.save, step, weights_of(server.model, step, server.dim))
 
 
 def run_load(server: Server, load: Load) -> LoadReport:

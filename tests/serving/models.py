@@ -8,28 +8,57 @@ import numpy as np
 import autobatch as ab
 
 
-def weights(seed: int = 0, dim: int = 8, words: int = 50, tags: int = 5) -> dict[str, np.ndarray]:
-    """Parameters of all the models here."""
+def weights(seed: int = 0, dim: int = 8, words: int = 50, tags: int = 5, layers: int = 0) -> dict[str, Any]:
+    """Parameters of all the models here; of the deep one with as many layers."""
     rng = np.random.default_rng(seed)
     shapes = {
         "emb": (words, dim), "w": (dim, 4 * dim), "u": (dim, 4 * dim), "uf": (dim, dim), "b": (4 * dim,),
         "out": (dim, tags),
     }  # fmt: skip
-    return {name: (rng.standard_normal(shape) / np.sqrt(dim)).astype(np.float32) for name, shape in shapes.items()}
+
+    def drawn(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / np.sqrt(dim)).astype(np.float32)
+
+    out: dict[str, Any] = {name: drawn(*shape) for name, shape in shapes.items()}
+    if layers:
+        inputs = [dim if layer == 0 else 2 * dim for layer in range(layers)]
+        out["layers"] = [
+            {side: (drawn(n, 4 * dim), drawn(dim, 4 * dim), drawn(4 * dim)) for side in ("ahead", "back")}
+            for n in inputs
+        ]
+    return out
 
 
 def tagger(words: np.ndarray, params: dict[str, Any]) -> dict[str, Any]:
     """An LSTM over a sentence: the tag of each word, and the scores of the last."""
-    dim = params["u"].shape[0]
+    states = _lstm(params["emb"][words], params["w"], params["u"], params["b"])
+    scores = [h @ params["out"] for h in states]
+    return {"tags": np.array([np.argmax(each) for each in scores], np.int64), "last": scores[-1]}
+
+
+def deep_tagger(words: np.ndarray, params: dict[str, Any]) -> dict[str, Any]:
+    """Two layers of LSTMs over a sentence, each from left to right and from right to left."""
+    x = params["emb"][words]
+    for layer in params["layers"]:
+        ahead = _lstm(x, *layer["ahead"])
+        back = _lstm(x[::-1], *layer["back"])[::-1]
+        x = np.concatenate([np.stack(ahead), np.stack(back)], axis=1)
+    scores = x @ np.concatenate([params["out"], params["out"]])
+    return {"tags": np.argmax(scores, axis=1), "last": scores[-1]}
+
+
+def _lstm(xs: Any, w: Any, u: Any, b: Any) -> list[Any]:
+    """The hidden state after each step."""
+    dim = u.shape[0]
     h, c = np.zeros(dim, np.float32), np.zeros(dim, np.float32)
-    scores = []
-    for x in params["emb"][words]:
-        gates = x @ params["w"] + h @ params["u"] + params["b"]
+    states = []
+    for x in xs:
+        gates = x @ w + h @ u + b
         i, f, o, g = gates[:dim], gates[dim : 2 * dim], gates[2 * dim : 3 * dim], gates[3 * dim :]
         c = ab.nn.sigmoid(f) * c + ab.nn.sigmoid(i) * np.tanh(g)
         h = ab.nn.sigmoid(o) * np.tanh(c)
-        scores.append(h @ params["out"])
-    return {"tags": np.array([np.argmax(each) for each in scores], np.int64), "last": scores[-1]}
+        states.append(h)
+    return states
 
 
 @dataclasses.dataclass(eq=False)

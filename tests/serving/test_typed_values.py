@@ -73,11 +73,11 @@ class Bounded:
     ],
 )
 def test_values_are_read_as_annotated(annotation, value, expected):
-    assert_same(reader(annotation)(value, (), 10), expected)
+    assert_same(reader(annotation)(value, 10), expected)
 
 
 def test_records_may_hold_themselves():
-    tree = reader(Tree)({"word": 1, "children": [{"word": 2}, {"word": 3, "children": [{"word": 4}]}]}, (), 10)
+    tree = reader(Tree)({"word": 1, "children": [{"word": 2}, {"word": 3, "children": [{"word": 4}]}]}, 10)
     assert type(tree) is Tree
     assert tree.children[1].children[0].word == 4
 
@@ -124,7 +124,7 @@ def test_records_may_hold_themselves():
 )
 def test_what_does_not_fit_is_named(annotation, value, said):
     with pytest.raises(BadValueError, match="^" + re.escape(said)):
-        reader(annotation)(value, (), 3)
+        reader(annotation)(value, 3)
 
 
 TREES = st.recursive(
@@ -139,5 +139,5 @@ ANNOTATIONS = [int, float, np.ndarray, npt.NDArray[np.int8], list[float], Tree, 
 @given(TREES, st.sampled_from(ANNOTATIONS))
 def test_any_value_is_read_or_named(value, annotation):
     with contextlib.suppress(BadValueError):
-        found = reader(annotation)(value, (), 6)
+        found = reader(annotation)(value, 6)
         assert annotation is not Any or found is value

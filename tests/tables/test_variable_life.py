@@ -10,7 +10,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.keys import EMPTY_KEY
-from autobatch.tables.keyed import row_store
+from autobatch.tables.keyed import key_index
 
 MAX, MIN = 2**63 - 1, -(2**63)
 
@@ -158,15 +158,15 @@ def test_eviction_takes_the_least_whatever_the_order_in_which_keys_came():
 def test_changes_at_random_agree_with_a_dictionary(monkeypatch, slowly):
     """Inserting, removing and growing at random, the key whose code is empty among them; also while the index moves."""
     if slowly:
-        monkeypatch.setattr(row_store, "_AT_ONCE", 1)
-        monkeypatch.setattr(row_store, "_MOVED", 3)
+        monkeypatch.setattr(key_index, "_AT_ONCE", 1)
+        monkeypatch.setattr(key_index, "_MOVED", 3)
     random, moving = np.random.default_rng(5), 0
     users, known = ab.EmbeddingVariable(1, dtype=np.float64), {}
     pool = np.concatenate([random.integers(MIN, MAX, 3000), np.arange(3000) << 40, [EMPTY_KEY, 0, -1, MIN, MAX]])
     for turn in range(150):
         some = random.choice(pool, random.integers(1, 120))
         if turn % 3 == 2:
-            moving += users._store._index[1] is not None
+            moving += users._store._index.is_moving
             users.remove(some)
             for key in some.tolist():
                 known.pop(key, None)

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core.growing_arrays import memory_of_machine
 from autobatch.errors import OptionError
 from autobatch.kernels import keys as kernels
-from autobatch.tables.keyed.row_store import empty_slots
+from autobatch.tables.keyed.key_index import KeyIndex
 
 __all__ = ["bloom", "count"]
 
 _SEEN = 255  # updates that a counter of a Bloom filter holds
-_FULLEST = 0.6  # of an index
+_KEY_BYTES = 128  # of memory for each key that is counted, at least
 
 
 class Admission:
@@ -93,34 +94,36 @@ class count(Admission):  # noqa: N801 - called like a function
 
     def __init__(self, n: int = 2) -> None:
         super().__init__(n)
-        self._clear(64)
+        self._clear()
 
-    def _clear(self, slots: int) -> None:
-        self._index, self._used, self._special = empty_slots(slots), 0, 0
+    def _clear(self) -> None:
+        self._index = KeyIndex(memory_of_machine() // _KEY_BYTES)
+        self._used = self._special = 0
 
     def seen(self, keys: np.ndarray) -> np.ndarray:
         """How many updates each key has had."""
-        if self._used + len(keys) > _FULLEST * len(self._index):
-            self._used = int(np.count_nonzero(self._index[:, 0]))
-            if self._used + len(keys) > _FULLEST / 2 * len(self._index):
-                wider = empty_slots(2 * (len(self._index) + len(keys)))
-                kernels.move_slots(self._index, wider, 0, len(self._index))
-                self._index = wider
-        out = np.empty(len(keys), np.int64)
-        kernels.find_rows(keys, self._index, self._special, out, 0, len(keys))
-        return np.maximum(out, 0)
+        if not self._index.is_enough(self._used + len(keys)):
+            if not self._index.is_moving:
+                self._used = len(self._slots())
+            self._index.make_room(len(keys), self._used + len(keys))
+        return np.maximum(self._index.find(keys, self._special)[0], 0)
 
     def count(self, keys: np.ndarray, seen: np.ndarray) -> None:
         """Note an update of each key."""
-        kernels.set_counts(keys, seen + 1, self.n, self._index)
+        kernels.set_counts(keys, seen + 1, self.n, self._index.array, self._index.form)
         special = seen[keys == kernels.EMPTY_KEY]
         if len(special):
             self._special = int(special[0] + 1) % self.n
         self._used += len(keys)  # at most; counted when it matters
 
+    def _slots(self) -> np.ndarray:
+        """The slots that keys have."""
+        slots = self._index.array[: self._index.slots + self._used]
+        return slots[slots[:, 0] != 0]
+
     def arrays(self) -> dict[str, np.ndarray]:
         """The keys that were seen and are not alive, and how often."""
-        used = self._index[self._index[:, 0] != 0]
+        used = self._slots()
         keys, counts = kernels.coded(used[:, 0]), used[:, 1].astype(np.int64)
         if self._special:
             keys, counts = np.append(keys, kernels.EMPTY_KEY), np.append(counts, self._special)
@@ -129,7 +132,7 @@ class count(Admission):  # noqa: N801 - called like a function
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Restore the counts from `arrays()`."""
-        self._clear(4 * len(arrays["keys"]))
+        self._clear()
         self.count(arrays["keys"], self.seen(arrays["keys"]) + arrays["counts"] - 1)
 
     def take(self, parts: Sequence[dict[str, np.ndarray]], mine: Callable[[np.ndarray], np.ndarray]) -> None:

@@ -18,21 +18,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from autobatch.core.growing_arrays import Reserved, memory_of_machine
-from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import keys as kernels
 from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION
+from autobatch.tables.keyed.key_index import KeyIndex
 from autobatch.tables.stored import Changes, StoredBlock
 
-_FULLEST = 0.7  # of an index, which is looked into for fewer than two lines of the cache
-_GROWTH = 1.25  # of a new one, so that it is never much less than half full
-_AT_FIRST = 0.5  # how full it is where many keys come at once
-_SOON = 0.93  # of that, from which on the next index is made ready
-_READIED = 32  # of its slots for each key that comes; the system gives empty memory as slowly as it is written
-_MOVED = 32  # slots of an old index that are moved for each key that comes
-_AT_ONCE = 1 << 13  # slots that are moved or made ready without a second thought
 _MOST_ROWS = (1 << 32) - 2
 _FORGOTTEN = 1 << 16  # changes that are noted whatever the size of the table
-_KEY_BYTES = 64  # read from memory to find a key: a line of the cache
 
 _tickets = itertools.count(1)
 _no_rows = np.empty(0, np.int64)
@@ -102,9 +94,6 @@ class RowStore:
         self.slots: dict[str, RowSlot] = {}
         self.notes = np.zeros(NOTES, np.int64)
         self.notes[SPECIAL] = -1
-        self._index: tuple[np.ndarray, np.ndarray | None] = (empty_slots(64), None)
-        self._moved = 0
-        self._next: tuple[np.ndarray, int] | None = None  # the next index, of which so many slots are ready
         self._mark = 0
         self._closed: list[tuple[int, np.ndarray]] = []
         self._removed: list[tuple[int, np.ndarray]] = []
@@ -113,6 +102,7 @@ class RowStore:
         wanted = room if most is None else min(room, 2 * most + (1 << 16))
         self._rows = self._reserve("rows", wanted, dim, dtype)
         wanted = len(self._rows.array)
+        self._index = KeyIndex(wanted)
         self._keys = self._reserve("keys", wanted, 1, np.int64)
         self._facts = Reserved(wanted, 3, np.uint32)  # beside each other, so that a change misses the cache once
         self._free = Reserved(wanted, 1, np.uint32)
@@ -154,7 +144,7 @@ class RowStore:
     @property
     def index_slots(self) -> int:
         """How many slots the index has."""
-        return len(self._index[0])
+        return self._index.slots
 
     @property
     def removals(self) -> int:
@@ -164,10 +154,7 @@ class RowStore:
     @property
     def nbytes(self) -> int:
         """The bytes that are used: rows, slots, keys, the index and what is noted."""
-        index, old = self._index
-        used = sum(part.row_bytes for part in self._by_row()) * self.high
-        ready = 0 if self._next is None else self._next[1] * index.itemsize * 2
-        return used + index.nbytes + (0 if old is None else old.nbytes) + ready
+        return sum(part.row_bytes for part in self._by_row()) * self.high + self._index.nbytes
 
     def _by_row(self) -> list[Reserved]:
         return [self._rows, self._keys, self._facts, *(slot.memory for slot in self.slots.values())]
@@ -183,19 +170,7 @@ class RowStore:
 
     def find(self, keys: np.ndarray) -> tuple[np.ndarray, int]:
         """The row of each of (n,) keys, -1 where there is none, and how many those are."""
-        out = np.empty(len(keys), np.int64)
-        index, old = self._index
-        special = self.notes[SPECIAL]
-        parts = split_work(len(keys), len(keys) * _KEY_BYTES)
-        if len(parts) == 1:
-            missing = int(kernels.find_rows(keys, index, special, out, 0, len(keys)))
-        else:
-            found: list[int] = []
-            run_parts(lambda part: found.append(int(kernels.find_rows(keys, index, special, out, *part))), parts)
-            missing = sum(found)
-        if missing and old is not None:
-            missing = int(kernels.find_others(keys, old, special, out))
-        return out, missing
+        return self._index.find(keys, self.notes[SPECIAL])
 
     def steadily(self, read: Callable[[], T]) -> T:
         """`read()`, which sees each row before or after a change of another thread, never between."""
@@ -276,54 +251,21 @@ class RowStore:
         self.begin()
         facts = tuple(self._facts.array[:, k] for k in range(3))
         kernels.commit_rows(
-            change.ticket, *self._indices, self.notes, gone, change.born, change.from_free, change.rows, step, counted,
-            self._mark, self._keys.array[:, 0], facts, self._free.array[:, 0], self._log.array[:, 0],
+            change.ticket, self._index.array, self._index.form, self.notes, gone, change.born, change.from_free,
+            change.rows, step, counted, self._mark, self._keys.array[:, 0], facts, self._free.array[:, 0],
+            self._log.array[:, 0],
         )  # fmt: skip
         self.settle()
         return len(gone)
-
-    @property
-    def _indices(self) -> tuple[np.ndarray, np.ndarray]:
-        """The index, and the one that is being moved into it, which may be empty."""
-        index, old = self._index
-        return index, index[:0] if old is None else old
 
     def _make_room(self, more: int, high: int) -> None:
         """Memory for so many keys more, and for rows up to `high`; the index grows a part at a time."""
         for part in self._by_row():
             part.ensure(high)
-        index, old = self._index
-        if old is not None:
-            self._move(max(_MOVED * more, _AT_ONCE))
-        expected, full = len(self) + more, _FULLEST * len(index)
-        if expected <= _SOON * full:
-            self._next = None
-            return
-        new, ready = self._next or (empty_slots(int(_GROWTH * len(index))), 0)
-        end = min(ready + max(_READIED * more, _AT_ONCE), len(new))
-        new[ready:end] = 0  # which is what it says, but now there is memory behind it
-        self._next = new, end
-        if expected > full:
-            self._settle_index()
-            if expected > _FULLEST * len(new):
-                new = empty_slots(int(expected / _AT_FIRST) + 1)
-            self._moved, self._next = 0, None
-            self._index = (new, self._index[0])
-            self._move(max(_MOVED * more, _AT_ONCE))
-
-    def _move(self, slots: int) -> None:
-        index, old = self._index
-        if old is None:
-            return
-        end = min(self._moved + slots, len(old))
-        kernels.move_slots(old, index, self._moved, end)
-        self._moved = end
-        if end == len(old):
-            self._index = (index, None)
-
-    def _settle_index(self) -> None:
-        if self._index[1] is not None:
-            self._move(len(self._index[1]))
+        if not self._index.is_enough(len(self) + more):
+            self.begin()
+            self._index.make_room(more, len(self) + more)
+            self.settle()
 
     # Slots of optimisers.
 
@@ -435,11 +377,9 @@ class RowStore:
     def expect(self, more: int) -> None:
         """Make the index large enough for so many keys more, at once."""
         with self.lock:
-            self._settle_index()
-            index, size = self._index[0], int((len(self) + more) / _AT_FIRST) + 1
-            if size > len(index):
-                self._moved, self._next, self._index = 0, None, (empty_slots(size), index)
-                self._settle_index()
+            self.begin()
+            self._index.expect(more, len(self) + more)
+            self.settle()
 
     def flush(self) -> None:
         """Have what lies in files written to the disk."""
@@ -452,11 +392,3 @@ def _run_of(rows: np.ndarray) -> Any:
     first = int(rows[0]) if len(rows) else 0
     is_run = len(rows) > 0 and int(rows[-1]) - first + 1 == len(rows) and bool((np.diff(rows) == 1).all())
     return slice(first, first + len(rows)) if is_run else rows
-
-
-def empty_slots(count: int) -> np.ndarray:
-    """So many empty slots, or up to three more, at the start of a line of the cache."""
-    count = -(-count // 4) * 4
-    memory = np.zeros(2 * count + 8, np.uint64)
-    start = -memory.__array_interface__["data"][0] % 64 // 8
-    return memory[start : start + 2 * count].reshape(count, 2)
