@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
+from autobatch.errors import CheckpointError
 from tests.fuzz import Fuzzer, main
 from tests.hostile_recipes import RECIPES, spoiled
 
-DOCUMENTED = (ValueError, IndexError, TypeError, MemoryError)  # those of ours are of these
+DOCUMENTED = (ValueError, IndexError, TypeError, MemoryError, CheckpointError)  # those of ours are of these
 LEAKS = ("TypingError", "NumbaError", "LoweringError", "UnsupportedBytecodeError", "SystemError")
-_SECONDS_A_CALL = 120  # kernels are compiled meanwhile, on a machine that may be busy
+_SECONDS_A_CALL = 60  # kernels are compiled meanwhile, on a machine that may be busy
 _PER_PROCESS = 1000
 _MEMORY = 6 << 30  # bytes, of which an argument may ask for more
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -1,5 +1,8 @@
 """Valid calls of the public functions that reach kernels, by recipe, and what may be wrong with one argument."""
 
+import asyncio
+import pathlib
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -87,6 +90,16 @@ def a_segment_function_of_a_table(rng: np.random.Generator) -> Call:
     if name == "segment_topk":
         arguments["k"] = 2
     return Call(getattr(ab, name), **arguments)
+
+
+def as_the_loop_raises(run: Callable[[], Any]) -> Any:
+    """Call it; what the loop raises for `{}[3]`, `table[2**63]`, `type[3]` and the like is no leak of ours."""
+    try:
+        return run()
+    except RecursionError:
+        raise
+    except (KeyError, OverflowError, AttributeError, RuntimeError) as error:
+        raise IndexError from error
 
 
 def a_table(rng: np.random.Generator, weights: np.ndarray) -> Any:
@@ -289,10 +302,13 @@ def tables(rng: np.random.Generator) -> Call:
     return Call(run, weights=weights, ids=ids, chunk=2, packed=packed, dim=weights.shape[1], bits=bits)
 
 
+FUNCTIONS_OF_NN = "softmax", "log_softmax", "logsumexp", "sigmoid", "relu"
+
+
 @recipe
 def nn(rng: np.random.Generator) -> Call:
     x = rows(rng, 3, 4, pick(rng, *FLOATS))
-    options = [Call(getattr(ab.nn, name), x=x) for name in ("softmax", "log_softmax", "logsumexp", "sigmoid", "relu")]
+    options = [Call(getattr(ab.nn, name), x=x) for name in FUNCTIONS_OF_NN]
     options += [
         Call(ab.nn.gelu, x=x), Call(ab.nn.layer_norm, x=x), Call(ab.nn.dropout, x=x, rate=0.5, seed=3),
         Call(ab.nn.one_hot, ids=ids_below(rng, 4, 5), num_classes=4), Call(ab.nn.causal_mask, scores=rows(rng, 4, 4)),
@@ -321,15 +337,262 @@ def a_map(rng: np.random.Generator) -> Call:
     table = rows(rng, 5, 3)
 
     def run(examples: Any, table: Any) -> Any:
-        try:
-            return ab.map(lambda ids, table: np.tanh(table[ids].sum(0)), examples, table=table)
-        except RecursionError:
-            raise
-        except (KeyError, OverflowError, AttributeError, RuntimeError) as error:
-            # what the loop raises for `{}[3]`, `table[2**63]`, `type[3]` and an array of indices into a memoryview
-            raise IndexError from error
+        return as_the_loop_raises(lambda: ab.map(lambda ids, table: np.tanh(table[ids].sum(0)), examples, table=table))
 
     return Call(run, examples=[ids_below(rng, 5, int(rng.integers(0, 5))) for _ in range(3)], table=table)
+
+
+@recipe
+def a_table_of_keys(rng: np.random.Generator) -> Call:
+    keys = np.unique(ids_below(rng, 50, int(rng.integers(0, 7))).astype("i8"))
+    values = rows(rng, len(keys), 4, "f4")
+
+    def run(dim: Any, capacity: Any, keys: Any, rows: Any, more: Any, steps: Any, limit: Any, offsets: Any) -> Any:
+        table = ab.EmbeddingVariable(dim, capacity=capacity, steps_to_live=steps)
+        table.assign(keys, rows)
+        table.insert(more)
+        read = table[keys], table.lookup(more), table.contains(more), ab.embedding_bag(keys, table, offsets, mode="sum")
+        table.remove(more[:1])
+        if steps is not None:
+            table.shrink(limit)
+        return read, table.export(), len(table), ab.segment_sum(table, ids=keys, lengths=[len(keys)])
+
+    return Call(
+        run, dim=4, capacity=pick(rng, None, 8), keys=keys, rows=values, more=ids_below(rng, 9, 3).astype("i8"),
+        steps=pick(rng, None, 2), limit=None, offsets=np.array([0]),
+    )  # fmt: skip
+
+
+@recipe
+def a_step_of_a_table_of_keys(rng: np.random.Generator) -> Call:
+    make = pick(rng, *OPTIMIZERS, ab.optim.RowWiseAdagrad)
+    keys = ids_below(rng, 50, int(rng.integers(1, 7))).astype("i8")
+
+    def run(keys: Any, grads: Any, number: Any, capacity: Any, error: Any, seed: Any, insert_on: Any) -> Any:
+        let_in = ab.admission.count(number) if error is None else ab.admission.bloom(number, capacity, error)
+        table = ab.EmbeddingVariable(4, admission=let_in, seed=seed, insert_on=insert_on)
+        optimizer = make(0.1)
+        table, state = optimizer.update(table, ab.SparseRows(keys, grads, None), optimizer.init(table))
+        return table[keys], ab.grad(lambda t: np.sum(t[keys] ** 2))(table), optimizer.update(table, None, state)
+
+    return Call(
+        run, keys=keys, grads=rows(rng, len(keys), 4, "f4"), number=1, capacity=9, error=pick(rng, None, 0.1), seed=0,
+        insert_on=pick(rng, "update", "lookup"),
+    )  # fmt: skip
+
+
+@recipe
+def features(rng: np.random.Generator) -> Call:
+    strings = [pick(rng, "a", "bc", "", "\u00e9") for _ in range(int(rng.integers(0, 5)))]
+    keys = ids_below(rng, 20, 5).astype("i8")
+
+    def vocabulary(strings: Any, more: Any, grow: Any) -> Any:
+        known = ab.Vocabulary(strings, grow=grow)
+        return known[more], len(known)
+
+    options = [
+        Call(ab.hash_keys, strings=strings, seed=3),
+        Call(ab.multi_hash, keys=keys, quotients=rows(rng, 3, 2, "f4"), remainders=rows(rng, 7, 2, "f4"), buckets=7),
+        Call(vocabulary, strings=strings, more=strings, grow=True),
+    ]
+    return pick(rng, *options)
+
+
+@recipe
+def data(rng: np.random.Generator) -> Call:
+    examples = [rows(rng, int(rng.integers(0, 4)), 2, "f4") for _ in range(3)]
+
+    def use(data: Any, other: Any, size: Any, seed: Any, bucket: Any, drop_last: Any) -> Any:
+        parts = list(ab.minibatches(data, size, shuffle=True, seed=seed, bucket=bucket, drop_last=drop_last))
+        return parts, ab.concat([ab.collate(data), ab.collate(other)])
+
+    def items(data: Any, place: Any, ids: Any) -> Any:
+        some = ab.Examples(ab.collate(data))
+        return ab.examples(some.batch), some[place], some[ids], len(some), list(some)
+
+    if rng.integers(2):
+        return Call(items, data=examples, place=1, ids=ids_below(rng, 3, 2))
+    return Call(use, data=examples, other=examples[:1], size=2, seed=1, bucket=pick(rng, None, 2), drop_last=False)
+
+
+@recipe
+def derivatives(rng: np.random.Generator) -> Call:
+    x = rows(rng, 3, 2, pick(rng, "f4", "f8"))
+
+    def f(x: Any, scale: Any) -> Any:
+        return np.sum(np.tanh(x) * ab.stop_gradient(x) * scale)
+
+    def run(x: Any, direction: Any, places: Any) -> Any:
+        return ab.jvp(f, (x, 2.0), (direction, 0.0)), ab.value_and_grad(f, argnums=places)(x, 2.0)
+
+    def of_a_batch(values: Any, offsets: Any, weight: Any) -> Any:
+        return ab.grad(lambda w: ab.mean(ab.batch(f)(ab.PackedBatch(values, offsets), w)))(weight)
+
+    if rng.integers(2):
+        return Call(run, x=x, direction=np.ones_like(x), places=0)
+    return Call(of_a_batch, values=x, offsets=np.array([0, 1, 3]), weight=np.array(2.0))
+
+
+@recipe
+def reductions_of_a_batch(rng: np.random.Generator) -> Call:
+    total = int(rng.integers(1, 6))
+    reduce = pick(rng, ab.sum, ab.mean, ab.max, ab.min, ab.count)
+
+    def run(values: Any, lengths: Any, by: Any) -> Any:
+        return reduce(ab.PackedBatch.from_lengths(values, lengths), by=by)
+
+    values = rows(rng, total, 2)
+    return Call(run, values=values, lengths=np.array([total - 1, 1]), by=pick(rng, "element", "example"))
+
+
+@recipe
+def other_forms(rng: np.random.Generator) -> Call:
+    maps = [{int(key): float(key) for key in range(int(rng.integers(1, 3)))} for _ in range(3)]
+    packed = ab.PackedBatch.from_lengths(rows(rng, 4, 2, "f4"), np.array([1, 0, 3]))
+
+    def to_maps_and_back(maps: Any) -> Any:
+        return ab.packed_to_maps(*ab.maps_to_packed(maps))
+
+    def of_lengths(keys: Any, values: Any, offsets: Any) -> Any:
+        return ab.packed_to_maps(ab.PackedBatch(keys, offsets), ab.PackedBatch(values, offsets))
+
+    def of_sparse(data: Any, indices: Any, starts: Any) -> Any:
+        return ab.sparse_to_lengths((data, indices, starts))
+
+    def pinned(way: Any, warn: Any, threads: Any, examples: Any) -> Any:
+        with ab.options(way=way, warn=warn, threads=threads):
+            return ab.config.way, ab.map(np.tanh, examples), ab.map(np.add, examples, ab.shared(examples[0]))
+
+    def by_hand(x: Any, place: Any) -> Any:
+        with ab.lazy() as lazy:
+            return np.asarray(np.tanh(lazy(x))[place] * 2.0)
+
+    def converted(batch: Any, strict: Any) -> Any:
+        return ab.batch(np.tanh, strict=strict)(batch)
+
+    at = np.array([0, 0, 2])
+    options: list[Call] = [
+        Call(to_maps_and_back, maps=maps),
+        Call(of_lengths, keys=np.arange(4), values=rows(rng, 4, 2, "f4"), offsets=np.array([0, 1, 4])),
+        Call(of_sparse, data=np.ones(3, "f4"), indices=np.array([0, 2, 1]), starts=np.array([0, 1, 3])),
+        Call(pinned, way=pick(rng, "loop", "fly", "lockstep", "compiled"), warn=True, threads=1, examples=[at * 1.0]),
+        Call(by_hand, x=rows(rng, 3, 2), place=1),
+        Call(converted, batch=packed, strict=False),
+    ]
+    return pick(rng, *options)
+
+
+LAYERS = {
+    "Linear": (3, 2), "GRU": (3, 2), "LSTM": (3, 2), "LayerNorm": (3,), "Embedding": (5, 2),
+    "MultiHeadAttention": (3, 1), "Dropout": (0.5,), "Conv1d": (3, 2, 2),
+}  # fmt: skip
+
+
+@recipe
+def layers(rng: np.random.Generator) -> Call:
+    make = pick(rng, *LAYERS)
+
+    def run(sizes: Any, seed: Any, dtype: Any, examples: Any) -> Any:
+        named = {} if make in ("Dropout", "LayerNorm") else {"seed": seed, "dtype": dtype}
+        with ab.options(seed=seed):
+            layer = getattr(ab.nn, make)(*sizes, **named)
+            return ab.map(lambda x, layer: layer(x), examples, layer=layer)
+
+    examples: list[Any] = [rows(rng, int(rng.integers(2, 5)), 3, "f4") for _ in range(2)]
+    if make == "Embedding":
+        examples = [ids_below(rng, 5, 3) for _ in range(2)]
+    return Call(run, sizes=list(LAYERS[make]), seed=0, dtype="f4", examples=examples)
+
+
+@recipe
+def dimensions_and_initial_values(rng: np.random.Generator) -> Call:
+    x = rows(rng, 3, 4)
+
+    def image(x: Any, sizes: Any, padding: Any) -> Any:
+        return ab.nn.Conv2d(*sizes, padding=padding, seed=0)(x)
+
+    def first(kind: Any, shape: Any, dtype: Any, seed: Any) -> Any:
+        return getattr(ab.nn.init, kind)()(shape, seed, dtype)
+
+    options = [
+        Call(ab.nn.split_dim, x=x, axis=1, parts=2),
+        Call(ab.nn.join_dims, x=x, first=0, second=1),
+        Call(first, kind=pick(rng, "normal", "uniform", "orthogonal", "zeros"), shape=(3, 2), dtype="f4", seed=0),
+        Call(image, x=rng.standard_normal((4, 5, 2)).astype("f4"), sizes=[2, 3, 2], padding=pick(rng, "same", "valid")),
+    ]
+    return pick(rng, *options)
+
+
+@recipe
+def files(rng: np.random.Generator) -> Call:
+    tree = {"w": rows(rng, 3, 2), "ids": ids_below(rng, 9, 4)}
+
+    def saved(tree: Any, like: Any) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            ab.save(f"{folder}/a", tree)
+            return ab.load(f"{folder}/a", like)
+
+    def damaged(content: Any) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "a").write_bytes(np.asarray(content).tobytes())
+            return ab.load(f"{folder}/a")
+
+    def kept(params: Any, step: Any, extra: Any, keep: Any, full_every: Any) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            points = ab.Checkpoints(folder, keep=keep, full_every=full_every)
+            points.save(step, params, extra=extra)
+            return points.restore(params), points.steps(), points.verify()
+
+    with tempfile.TemporaryDirectory() as folder:
+        ab.save(f"{folder}/a", tree)
+        content = np.fromfile(f"{folder}/a", np.uint8)
+    options: list[Call] = [
+        Call(saved, tree=tree, like=tree),
+        Call(damaged, content=content),
+        Call(kept, params=tree, step=1, extra={"epoch": 1}, keep=2, full_every=2),
+    ]
+    return pick(rng, *options)
+
+
+@recipe
+def what_is_said_of_a_function(rng: np.random.Generator) -> Call:
+    def explained(examples: Any, table: Any) -> Any:
+        how = as_the_loop_raises(
+            lambda: ab.explain(lambda ids, table: np.tanh(table[ids].sum(0)), examples, table=table)
+        )
+        return str(how)
+
+    def proved(x: Any, eps: Any) -> Any:
+        try:
+            return ab.testing.check_grads(lambda x: np.sum(np.tanh(x)), x, eps=eps)
+        except AssertionError as error:  # what it says of a gradient that is not the slope
+            raise ValueError from error
+
+    options: list[Call] = [
+        Call(explained, examples=[ids_below(rng, 5, int(rng.integers(0, 5))) for _ in range(2)], table=rows(rng, 5, 3)),
+        Call(proved, x=rows(rng, 2, 2, "f8"), eps=1e-6),
+        Call(ab.source, function=proved, rewritten=False),
+    ]
+    return pick(rng, *options)
+
+
+@recipe
+def a_server(rng: np.random.Generator) -> Call:
+    def run(max_batch: Any, max_wait: Any, max_queue: Any, examples: Any, table: Any) -> Any:
+        async def asked() -> Any:
+            batcher = ab.Batcher(
+                lambda ids, table: table[ids].sum(0),
+                max_batch=max_batch,
+                max_wait=max_wait,
+                max_queue=max_queue,
+                table=table,
+            )
+            return await asyncio.gather(*map(batcher, examples))
+
+        return as_the_loop_raises(lambda: asyncio.run(asked()))
+
+    examples = [ids_below(rng, 5, int(rng.integers(0, 5))) for _ in range(2)]
+    return Call(run, max_batch=4, max_wait=0.0, max_queue=None, examples=examples, table=rows(rng, 5, 3))
 
 
 # What may be wrong.
@@ -354,7 +617,7 @@ def spoiled(rng: np.random.Generator, value: Any) -> Any:
     if isinstance(value, dict) and value and rng.integers(4):
         key = pick(rng, *value)
         return value | {key: spoiled(rng, value[key])}
-    if not isinstance(value, np.ndarray) or rng.integers(5) == 0:
+    if not isinstance(value, np.ndarray) or not value.ndim or rng.integers(5) == 0:
         return ODD[int(rng.integers(len(ODD)))]
     return pick(rng, *ARRAYS)(rng, value)
 

@@ -1,15 +1,37 @@
 """A few hostile calls; `python -m tests.hostile` makes as many as wanted."""
 
+import ast
+import inspect
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+import autobatch as ab
+from tests import hostile_recipes
 from tests.hostile import in_processes
-from tests.hostile_recipes import RECIPES
+from tests.hostile_recipes import FAMILY, FUNCTIONS_OF_NN, LAYERS, RECIPES
 
 pytestmark = pytest.mark.fuzz
+# Public names that no recipe calls, and why.
+ELSEWHERE = {
+    "Context": "an enumeration",
+    "Table": "its kinds are called; what a kind of the user's may do wrong: tests/tables/test_protocol.py",
+    "extend": "for who writes ops: rules are trusted with their operands",
+    "jax_function": "JAX checks what it hands over: tests/bridges",
+    "torch_function": "torch checks what it hands over: tests/bridges",
+    "ray": "starts processes: tests/ray sends what is lost, repeated and wrong",
+    "serve": "bytes from anywhere are what tests/serving sends it",
+    "optim.Optimizer": "the base of those that are called",
+}
+
+
+def test_every_public_name_is_in_a_recipe_or_has_a_reason():
+    called = {ast.unparse(node) for node in ast.walk(ast.parse(inspect.getsource(hostile_recipes)))}
+    called |= {f"ab.{name}" for name in FAMILY} | {f"ab.nn.{name}" for name in (*LAYERS, *FUNCTIONS_OF_NN)}
+    names = {*ab.__all__, *(f"nn.{name}" for name in ab.nn.__all__), *(f"optim.{name}" for name in ab.optim.__all__)}
+    assert {name for name in names if f"ab.{name}" not in called} == ELSEWHERE.keys()
 
 
 def test_hostile_calls_neither_crash_nor_leak():

@@ -119,8 +119,9 @@ class CachedKernel:
             self._made = None
             if found is not None and not wait:
                 self._asked = True
-                threading.Thread(target=self._load, args=(name, found), name="autobatch loads", daemon=True).start()
-                return False
+                with contextlib.suppress(RuntimeError):  # no thread is allowed: it is loaded here
+                    threading.Thread(target=self._load, args=(name, found), name="autobatch loads", daemon=True).start()
+                    return False
             jit.uninterrupted(self._load, name, found)
         except KeyboardInterrupt:  # asked for or not: it is asked for again
             self._asked = False

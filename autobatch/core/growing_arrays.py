@@ -18,7 +18,13 @@ from numpy.typing import DTypeLike
 
 from autobatch.errors import UnsupportedError
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 _NORESERVE = {"linux": 0x4000, "darwin": 0x40}.get(sys.platform, 0)
+_RESERVED: Any = {} if os.name == "nt" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE}
 _MAP_SHARED, _MAP_FIXED, _READ_WRITE = 0x1, 0x10, 0x3
 _STEP = 1 << 22  # bytes by which a file grows at first; then by an eighth of what it is
 
@@ -79,11 +85,11 @@ class Reserved:
         wanted = rows * self.row_bytes
         if self._file is not None and wanted > self._mapped:
             size = min(self._bytes, max(wanted, self._mapped + max(_STEP, self._mapped // 8)))
-            self._map(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+            self._map(size)
 
     def _map(self, size: int) -> None:
         """Grow the file to this size, and map the new part behind the rest."""
-        size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = _whole_pages(size)
         if size <= self._mapped or self._file is None:
             return
         os.posix_fallocate(self._file, 0, size) if hasattr(os, "posix_fallocate") else os.truncate(self._file, size)
@@ -103,21 +109,29 @@ class Reserved:
             os.fsync(self._file)
 
 
-def _range(rows: int, row_bytes: int) -> tuple[Any, int]:
-    """Addresses for so many rows, or for as many as there are."""
+_LEAST_ROWS = 1 << 16
+_SHARE = 16  # of the addresses that a process may have, a reservation takes one in so many: all else needs some too
+
+
+def _range(rows: int, row_bytes: int) -> tuple[mmap.mmap, int]:
+    """Addresses for so many rows, or, where they are limited, for some."""
+    limit = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit >= 0:
+        rows = min(rows, max(limit // _SHARE // row_bytes, _LEAST_ROWS))
     while True:
-        size = max(-(-rows * row_bytes // mmap.PAGESIZE), 1) * mmap.PAGESIZE
+        size = max(_whole_pages(rows * row_bytes), mmap.PAGESIZE)
         try:
-            if os.name == "nt":
-                found = mmap.mmap(-1, size)
-            else:
-                found = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
+            found = mmap.mmap(-1, size, **_RESERVED)
             break
         except (OSError, ValueError, OverflowError) as error:
-            if rows <= 1 << 16:
+            if rows <= _LEAST_ROWS:
                 raise MemoryError(f"no addresses for {rows} rows of {row_bytes} bytes: {error}") from error
             rows //= 2
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
             found.madvise(mmap.MADV_HUGEPAGE)
     return found, rows
+
+
+def _whole_pages(size: int) -> int:
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -32,7 +32,11 @@ def uninterrupted(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if threading.current_thread() is not threading.main_thread() or global_compiler_lock.is_locked():
         return call(*args, **kwargs)
     done: Future[Any] = Future()
-    threading.Thread(target=_finish, args=(done, call, args, kwargs), name="autobatch compiles", daemon=True).start()
+    helper = threading.Thread(target=_finish, args=(done, call, args, kwargs), name="autobatch compiles", daemon=True)
+    try:
+        helper.start()
+    except RuntimeError:  # no thread is allowed, or there is no memory for one
+        return call(*args, **kwargs)
     try:
         return done.result()
     finally:

@@ -4,7 +4,6 @@ import asyncio
 import concurrent.futures
 import contextvars
 import inspect
-import math
 import operator
 import threading
 import time
@@ -16,6 +15,7 @@ from autobatch.api.transforms import undecorated
 from autobatch.core.config import config, options
 from autobatch.errors import ClosedError, OptionError, OverloadedError, UnsupportedError
 from autobatch.lazy.example_state import changes_nothing
+from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.serving.metrics import Metrics
 from autobatch.serving.rounds import (
     AS_MAP,
@@ -82,7 +82,8 @@ class Batcher:
         max_queue: int | None = None,
         **shared: Any,
     ) -> None:
-        self.max_batch, self.max_queue = _count("max_batch", max_batch), _limit(max_queue)
+        self.max_batch = whole_option(max_batch, "max_batch")
+        self.max_queue = None if max_queue is None else whole_option(max_queue, "max_queue")
         self.max_wait = _seconds("max_wait", max_wait)
         function = undecorated(f)
         if not callable(function) or inspect.iscoroutinefunction(function):
@@ -405,20 +406,9 @@ class Batcher:
         return f"Batcher({name}, max_batch={self.max_batch}, max_wait={self.max_wait}, version={self.version})"
 
 
-def _count(name: str, value: int) -> int:
-    number = operator.index(value)
-    if number < 1:
-        raise OptionError(f"{name}={value}; expected at least 1")
-    return number
-
-
-def _limit(value: int | None) -> int | None:
-    return None if value is None else _count("max_queue", value)
-
-
 def _seconds(name: str, value: float) -> float:
-    if not (isinstance(value, int | float) and 0.0 <= value < math.inf):
-        raise OptionError(f"{name}={value!r}; expected seconds, 0 or more")
+    if not (isinstance(value, int | float) and 0.0 <= value <= threading.TIMEOUT_MAX):
+        raise OptionError(f"{name}={value!r:.60}; expected seconds, 0 or more, and what a thread can wait")
     return float(value)
 
 

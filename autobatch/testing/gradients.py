@@ -16,6 +16,7 @@ from autobatch.autodiff.grad import value_and_grad
 from autobatch.core import models
 from autobatch.core.config import seeded
 from autobatch.core.pytree import flatten, leaves, unflatten
+from autobatch.errors import OptionError
 from autobatch.rewrite.taped_forms import per_example_form
 from autobatch.tables.table import EmbeddingTable
 from autobatch.testing.compared_ways import PackedArguments, ReferenceLoop, Way, is_float
@@ -118,10 +119,13 @@ def check_grads(f: Callable[..., Any], *args: Any, eps: float = 1e-6, rtol: floa
     Raises:
         AssertionError: names the argument, the element and both values.
         ValueError: there is nothing to check: no float array among the arguments or the outputs.
+        OptionError: a step that is not between 0 and 1.
 
     >>> check_grads(lambda x: np.tanh(x) * x, np.array([0.5, -1.0])) < 1e-5
     True
     """
+    if not 0 < eps < 1:
+        raise OptionError(f"eps={eps!r:.60}; expected a small step, between 0 and 1")
     values, structure = models.flatten(fresh(args))
     where = [i for i, x in enumerate(values) if is_float(x)]
     weights = cotangents(f(*fresh(args)), seed)

@@ -13,7 +13,7 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Lengths
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.pytree import leaves
-from autobatch.errors import OptionError
+from autobatch.ops.rules.ragged_checks import whole_option
 
 
 class Minibatches:
@@ -75,9 +75,9 @@ def minibatches(
     >>> len(minibatches(np.zeros((50, 3)), 8)), len(minibatches(np.zeros((50, 3)), 8, drop_last=True))
     (7, 6)
     """
-    _check_positive("size", size)
+    size = whole_option(size, "size")
     if bucket is not None:
-        _check_positive("bucket", bucket)
+        bucket = whole_option(bucket, "bucket")
     examples = Examples(data if isinstance(data, Examples | Batch) else FORMS["collate"](data))
     rng = np.random.default_rng(seed)
     count = len(examples)
@@ -92,11 +92,6 @@ def minibatches(
         parts = _cut(pool[np.argsort(lengths[pool], kind="stable")], size)
         ids += [parts[i] for i in rng.permutation(len(parts))] if shuffle else parts
     return Minibatches(examples.batch, ids)
-
-
-def _check_positive(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise OptionError(f"{name}={value!r}; expected a positive integer")
 
 
 def _cut(order: np.ndarray, size: int) -> list[np.ndarray]:

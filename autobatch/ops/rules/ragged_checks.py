@@ -13,7 +13,7 @@ import numpy as np
 from autobatch.core.abstract_eval import check_plain, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.op import is_boxed
-from autobatch.errors import BadIdError, DTypeError, OffsetsError, ShapeError, note_example
+from autobatch.errors import BadIdError, DTypeError, OffsetsError, OptionError, ShapeError, note_example
 from autobatch.kernels.rows import first_bad_id, first_bad_offset
 from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.sizes import as_batched, lane_lengths
@@ -39,6 +39,21 @@ def whole_number(value: Any, name: str, least: int = 0) -> int:
         shown = found if abs(found) < 1 << 64 else f"a number of {found.bit_length()} bits"
         raise ShapeError(f"{name}={shown}; expected at least {least}, and less than 2**62")
     return int(found)
+
+
+def whole_option(value: Any, name: str, least: int = 1) -> int:
+    """An option that is a whole number, and no bool, as an int, checked.
+
+    Raises:
+        OptionError: another value.
+    """
+    try:
+        found = least - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        found = least - 1
+    if not least <= found < _BEYOND:
+        raise OptionError(f"{name}={value!r:.60}; expected a whole number, at least {least} and less than 2**62")
+    return found
 
 
 def as_ids(ids: Any, what: str = "ids") -> np.ndarray:

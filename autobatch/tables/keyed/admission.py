@@ -13,6 +13,7 @@ import numpy as np
 from autobatch.core.growing_arrays import memory_of_machine
 from autobatch.errors import OptionError
 from autobatch.kernels import keys as kernels
+from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.keyed.key_index import KeyIndex
 
 __all__ = ["bloom", "count"]
@@ -31,9 +32,7 @@ class Admission:
     __slots__ = ("n",)
 
     def __init__(self, n: int) -> None:
-        if isinstance(n, bool) or not hasattr(n, "__index__") or n < 1:
-            raise OptionError(f"{type(self).__name__}(n={n!r}); expected a number of updates, at least 1")
-        self.n = int(n)
+        self.n = whole_option(n, "n")
 
     def seen(self, keys: np.ndarray) -> np.ndarray:
         """How many updates each of (m,) distinct keys has had; what it takes to count them is there afterwards."""
@@ -161,14 +160,12 @@ class bloom(Admission):  # noqa: N801
 
     def __init__(self, n: int = 2, capacity: int = 1_000_000, error: float = 0.01) -> None:
         super().__init__(n)
-        if n > _SEEN or capacity < 1 or not 0 < error < 1:
-            raise OptionError(
-                f"bloom(n={n}, capacity={capacity}, error={error}); expected n at most {_SEEN}, a capacity of at least "
-                "1 and an error between 0 and 1"
-            )
-        self.capacity, self.error = int(capacity), float(error)
-        size = math.ceil(-capacity * math.log(error) / math.log(2) ** 2)
-        self.hashes = max(1, round(size / capacity * math.log(2)))
+        self.capacity = whole_option(capacity, "capacity")
+        if self.n > _SEEN or not 0 < error < 1:
+            raise OptionError(f"bloom(n={n}, error={error}); expected n at most {_SEEN} and an error between 0 and 1")
+        self.error = float(error)
+        size = math.ceil(-self.capacity * math.log(self.error) / math.log(2) ** 2)
+        self.hashes = max(1, round(size / self.capacity * math.log(2)))
         self._counters = np.zeros(size, np.uint8)
 
     @property

@@ -15,6 +15,7 @@ from autobatch.core.formatting import shown_bytes
 from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.keys import DEAD
 from autobatch.ops.nn import init
+from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.keyed import admission as admissions
 from autobatch.tables.keyed.arrow_exchange import arrow_table, blocks_of_arrow
 from autobatch.tables.keyed.eviction import check_eviction, victims
@@ -180,7 +181,7 @@ class EmbeddingVariable(KeyedTable):
         storage: Any = None,
         name: str | None = None,
     ) -> None:
-        self.dim = _whole("dim", dim, 1)
+        self.dim = whole_option(dim, "dim")
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float16, np.float32, np.float64):
             raise DTypeError(f"an EmbeddingVariable of {self.dtype}; expected float16, float32 or float64")
@@ -196,8 +197,8 @@ class EmbeddingVariable(KeyedTable):
                 "uniform or constant, or a function f(seed, keys, dim, dtype)"
             )
         self.seed = operator.index(seed)
-        self.capacity = None if capacity is None else _whole("capacity", capacity, 1)
-        self.steps_to_live = None if steps_to_live is None else _whole("steps_to_live", steps_to_live, 0)
+        self.capacity = None if capacity is None else whole_option(capacity, "capacity")
+        self.steps_to_live = None if steps_to_live is None else whole_option(steps_to_live, "steps_to_live", 0)
         if admission is not None and not isinstance(admission, admissions.Admission):
             raise OptionError(f"admission={admission!r}; expected ab.admission.count(n) or ab.admission.bloom(n, ...)")
         self._admission = None if admission is None else admission.fresh()
@@ -467,7 +468,7 @@ class EmbeddingVariable(KeyedTable):
         Returns:
             A table of keys with `.parts`, variables that may be anywhere, `.part_of(keys)` and `.join()`.
         """
-        return partitioned_from(self, _whole("n", n, 1))
+        return partitioned_from(self, whole_option(n, "n"))
 
     @property
     def row_array(self) -> np.ndarray:
@@ -545,7 +546,7 @@ class EmbeddingVariable(KeyedTable):
         """All keys with all that belongs to them, in blocks of at most so many; nothing may change meanwhile."""
         with self._store.lock:
             alive = self._store.alive()
-        return self._store.blocks(alive, _whole("rows", rows, 1), self.key_dtype)
+        return self._store.blocks(alive, whole_option(rows, "rows"), self.key_dtype)
 
     def mark(self) -> int:
         """A name for this moment, for `changed_since`."""
@@ -553,7 +554,7 @@ class EmbeddingVariable(KeyedTable):
 
     def changed_since(self, mark: int, rows: int = 1 << 16) -> Changes | None:
         """What changed since a mark; None where that was not kept."""
-        return self._store.changed_since(operator.index(mark), _whole("rows", rows, 1), self.key_dtype)
+        return self._store.changed_since(operator.index(mark), whole_option(rows, "rows"), self.key_dtype)
 
     def _expect(self, more: int) -> None:
         """Make the index ready for so many keys more, which come block by block."""
@@ -651,11 +652,3 @@ def _rebuilt(arguments: dict[str, Any], blocks: list[StoredBlock], arrays: dict[
         out.restore_blocks([block])
     out.restore_blocks([], arrays=arrays)
     return out
-
-
-def _whole(what: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise DTypeError(f"{what}={value!r}; expected a whole number, at least {least}")
-    if operator.index(value) < least:
-        raise OptionError(f"{what}={value!r}; expected at least {least}")
-    return operator.index(value)
