@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import time
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -40,7 +39,7 @@ from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wai
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
 from autobatch.core.config import config, current
-from autobatch.core.current import current_region, in_example, within
+from autobatch.core.current import clock, current_region, in_example, within
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
@@ -103,9 +102,9 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         _settle_next_way(kind)
         pieces, counts = _carry_out(kind, size, call.run, LOCKSTEP)
         return call.result(pieces, counts)
-    begun, first = time.perf_counter(), _nodes_so_far()
+    begun, first = clock(), _nodes_so_far()
     piece = call.run(Portion(usual, size), 0)
-    kind.took(usual, size, time.perf_counter() - begun)
+    kind.took(usual, size, clock() - begun)
     _time_the_walk_back(kind, usual, size, first)
     return call.result([piece], [size])
 
@@ -316,9 +315,9 @@ def run_map(
         ), call.stats
     usual = kind.usual(count)
     if usual is not None:
-        first, begun = _nodes_so_far(), time.perf_counter()
+        first, begun = _nodes_so_far(), clock()
         results = call.in_a_loop(columns, count, 0)
-        kind.took(usual, count, time.perf_counter() - begun)
+        kind.took(usual, count, clock() - begun)
         _time_the_walk_back(kind, usual, count, first)
         return results, call.stats
     pieces, _ = _carry_out(kind, count, call.run, FLY)
@@ -478,9 +477,9 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     if kind is None:
         return gradient(*args, **kwargs)
     if kind.usual(1) is not None:
-        begun = time.perf_counter()
+        begun = clock()
         out = gradient(*args, **kwargs)
-        kind.took(LOOP, 1, time.perf_counter() - begun)
+        kind.took(LOOP, 1, clock() - begun)
         return out
     (out,), _ = _carry_out(kind, 1, run, LOOP)
     if kind.costs[COMPILED].refused:
@@ -515,25 +514,25 @@ def _carry_out(
     start = 0
     while start < count:
         step = turn.next()
-        begun, first = time.perf_counter(), _nodes_so_far()
+        begun, first = clock(), _nodes_so_far()
         try:
             piece = run(step, start)
         except OverTime:
-            turn.stopped(step.way, time.perf_counter() - begun)
+            turn.stopped(step.way, clock() - begun)
             continue
         except NoLockStep as refused:
-            (turn.stopped if refused.failed else turn.refused)(step.way, time.perf_counter() - begun, refused.reason)
+            (turn.stopped if refused.failed else turn.refused)(step.way, clock() - begun, refused.reason)
             if step.way == named:
                 refusals.append(refused)
             continue
         except NotCompiled as refused:
-            took = time.perf_counter() - begun
+            took = clock() - begun
             if refused.pending:
                 turn.waits(step.way, took)
             else:
                 turn.refused(step.way, took, refused.reason)
             continue
-        took = time.perf_counter() - begun
+        took = clock() - begun
         if type(piece) is list and len(piece) > step.count:  # of examples that joined
             took *= step.count / len(piece)
         turn.ran(step.way, step.count, took)

@@ -6,7 +6,6 @@ does then is time that the loop would not have taken.
 """
 
 import itertools
-import time
 from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
@@ -23,7 +22,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.result_form import in_form
 from autobatch.core.config import current
-from autobatch.core.current import current_region
+from autobatch.core.current import clock, current_region
 from autobatch.lazy.fibers import active_trace, run_loop
 
 NOT_SETTLED: Any = object()
@@ -40,7 +39,7 @@ def settled_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if kind is None or kind.usual(count) is None:
         return NOT_SETTLED
     columns: list[Any] = []
-    begun, found = time.perf_counter(), 0
+    begun, found = clock(), 0
     for arg in args:
         if not isinstance(arg, Batch):
             columns.append(itertools.repeat(arg, count))
@@ -52,7 +51,7 @@ def settled_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if found < len(batches) or (found > 1 and len(set(map(id, batches))) < found):
         return NOT_SETTLED
     results = run_loop(function, columns, kwargs)
-    kind.took(LOOP, count, time.perf_counter() - begun)
+    kind.took(LOOP, count, clock() - begun)
     return in_form(stack_results(results), count, batches)
 
 
@@ -90,10 +89,10 @@ def settled_map(
     kind = costs_of(function, map_key(columns, count, (*shared.values(), *fixed.values())), WAYS)
     if kind is None or kind.usual(count) is None:
         return None
-    begun = time.perf_counter()
+    begun = clock()
     given: list[Any] = [each.copy() for each in columns]
     for at in fixed:
         given.insert(at, itertools.repeat(fixed[at], count))
     results = run_loop(function, given, shared)
-    kind.took(LOOP, count, time.perf_counter() - begun)
+    kind.took(LOOP, count, clock() - begun)
     return results
