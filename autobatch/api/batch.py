@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.api.call_ways import run_batch
-from autobatch.api.settled_calls import NOT_SETTLED, settled_call
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
@@ -169,10 +168,6 @@ class BatchFunction(Generic[P, R_co]):
             return call(function, *args, **kwargs)
         refuse_foreign(args, kwargs)
         try:
-            if not self.strict:
-                out = settled_call(function, args, kwargs)
-                if out is not NOT_SETTLED:
-                    return out
             if self.strict:
                 with options(strict=True):
                     return run_batch(function, args, kwargs)
