@@ -114,13 +114,11 @@ def _content(cell: types.CellType) -> Any:
 def engines() -> types.SimpleNamespace:
     """What runs batches, maps and gradients: half of what an import takes, so it comes with the first of them."""
     from autobatch.api.call_ways import run_batch, run_gradient, run_map  # noqa: PLC0415
-    from autobatch.api.settled_calls import NOT_SETTLED, settled_call, settled_map  # noqa: PLC0415
     from autobatch.lockstep.calls.call import call  # noqa: PLC0415
     from autobatch.rewrite.taped_forms import taped_form  # noqa: PLC0415
 
-    functions = (call, run_batch, run_gradient, run_map, settled_call, settled_map)
     return types.SimpleNamespace(
-        **{each.__name__: each for each in functions}, taped_form=taped_form, not_settled=NOT_SETTLED
+        call=call, run_batch=run_batch, run_gradient=run_gradient, run_map=run_map, taped_form=taped_form
     )
 
 
@@ -182,8 +180,7 @@ class BatchFunction(Generic[P, R_co]):
             if self.strict:
                 with options(strict=True):
                     return run.run_batch(function, args, kwargs)
-            out = run.settled_call(function, args, kwargs)
-            return run.run_batch(function, args, kwargs) if out is run.not_settled else out
+            return run.run_batch(function, args, kwargs)
         except Exception as error:
             hide_frames(error)
             raise

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import time
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -31,7 +30,7 @@ from autobatch.api.measured_costs import (
     set_up,
 )
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note, watched
-from autobatch.autodiff.tape import active_tape
+from autobatch.autodiff.tape import Tape, active_tape
 from autobatch.batches.examples import lanes_of, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.result_form import in_form
@@ -40,7 +39,7 @@ from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wai
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
 from autobatch.core.config import config, current
-from autobatch.core.current import current_region, in_example, within
+from autobatch.core.current import clock, current_region, in_example, within
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
@@ -50,13 +49,14 @@ from autobatch.lazy.example_map import Arguments, common_length, examples_in, ma
 from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import Joining, active_trace
 from autobatch.lazy.launching import Stats
-from autobatch.lockstep.example_columns import ExampleColumns, joined, lanes_between, map_batches
-from autobatch.lockstep.run import NoLockStep, batch_size_of_call, in_lock_step, run
+from autobatch.lockstep.example_columns import ExampleColumns, columns_of_views, joined, lanes_between, map_batches
+from autobatch.lockstep.run import NoLockStep, in_lock_step, of_different_sizes, run
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.lockstep_forms import convert
 from autobatch.rewrite.recorders.generated import recorders_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
+_NOTHING = Stats()  # was launched on the fly
 NOT_NEEDED = "lock-step has a form for it"  # as why a batch does not run on the fly
 
 
@@ -71,10 +71,12 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return _named(function, args, kwargs)
     key: list[Any] = [LOCKSTEP, active_tape() is not None]
     batches = read_call(args, kwargs, key)
-    size = batch_size_of_call(function, args, kwargs) if len(batches) > 1 else batches[0].batch_size
+    size = batches[0].batch_size
+    if len(batches) > 1 and any(each.batch_size != size for each in batches):
+        raise of_different_sizes(function, args, kwargs)
     if not size:
         return _named(function, args, kwargs)
-    call = _BatchCall(function, args, kwargs, batches)
+    call = _BatchCall(function, args, kwargs, batches, size)
     if way == COMPILED:
         reason = why_not_compiled(function, *call.packed(0, size))
         if reason:
@@ -98,28 +100,29 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
             return call.result([call.run(Portion(way, size), 0)], [size])
 
         return _looked_at(kind, LOCKSTEP, by, lambda: _named(function, args, kwargs), call, function)
-    usual = kind.usual(size)
-    if usual is None:
-        _settle_next_way(kind)
-        pieces, counts = _carry_out(kind, size, call.run, LOCKSTEP)
-        return call.result(pieces, counts)
-    begun, first = time.perf_counter(), _nodes_so_far()
-    piece = call.run(Portion(usual, size), 0)
-    kind.took(usual, size, time.perf_counter() - begun)
-    _time_the_walk_back(kind, usual, size, first)
-    return call.result([piece], [size])
+    if kind.usual(size) is not None:
+        return call.result([_as_the_loop(kind, size, call.loop)], [size])
+    _settle_next_way(kind)
+    pieces, counts = _carry_out(kind, size, call.run, LOCKSTEP)
+    return call.result(pieces, counts)
 
 
-def _time_the_walk_back(kind: History, way: str, count: int, first: int) -> None:
-    """Have the tape say what the walk back over a run takes, whose nodes begin at `first`: it is part of its cost."""
+def _as_the_loop(kind: History, count: int, loop: Callable[[], Any]) -> Any:
+    """The result of a call that is to run as the loop, with nothing thought of."""
     tape = active_tape()
-    if tape is not None and len(tape.nodes) > first:
+    first, begun = 0 if tape is None else len(tape.nodes), clock()
+    out = loop()
+    kind.took(LOOP, count, clock() - begun)
+    if tape is not None:
+        _time_the_walk_back(tape, first, kind, LOOP, count)
+    return out
+
+
+def _time_the_walk_back(tape: Tape, first: int, kind: History, way: str, count: int) -> None:
+    """Have the tape say what the walk back over a run takes, whose nodes begin at `first`: it is part of its cost."""
+    if len(tape.nodes) > first:
         report = functools.partial(kind.later, way, kind.costs[way].runs, count)
         tape.timed.append((first, len(tape.nodes), report))
-
-
-def _nodes_so_far() -> int:
-    return 0 if (tape := active_tape()) is None else len(tape.nodes)
 
 
 def _settle_next_way(kind: History) -> None:
@@ -198,11 +201,11 @@ class _BatchCall:
 
     __slots__ = ("_args", "_batches", "_columns", "_function", "_kwargs", "_size", "stats")
 
-    def __init__(self, function: Any, args: Any, kwargs: Any, batches: Any) -> None:
+    def __init__(self, function: Any, args: Any, kwargs: Any, batches: Any, size: int) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
-        self._batches, self._size = batches, batches[0].batch_size
+        self._batches, self._size = batches, size
         self._columns: ExampleColumns | None = None
-        self.stats = Stats()
+        self.stats = _NOTHING
 
     def run(self, step: Portion, start: int) -> Any:
         """The results of some of the examples: a list by the loop and on the fly, a batched tree in lock-step."""
@@ -214,6 +217,8 @@ class _BatchCall:
             whole = step.count == self._size
             out = _compiled(self._function, batches, shared, arguments_of, start, whole)
             return out if isinstance(out, list) else _Tree(out)
+        if step.way == LOOP and step.count == self._size:
+            return self.loop()
         if self._columns is None:
             self._columns = ExampleColumns(self._function, self._args, self._kwargs)
         columns = self._columns.values(start, None if stop == self._size else stop)
@@ -225,6 +230,17 @@ class _BatchCall:
         finally:
             self._columns.give_back()
         return results
+
+    def loop(self) -> list[Any]:
+        """The results of all examples, one after the other: small calls end here, so by the shortest path there is."""
+        columns = columns_of_views(self._args, self._batches, self._size)
+        if columns is not None:
+            return run_loop(per_example_form(self._function), columns, self._kwargs)
+        self._columns = own = self._columns or ExampleColumns(self._function, self._args, self._kwargs)
+        try:
+            return self._loop(own, own.values(), 0)
+        finally:
+            own.give_back()
 
     def packed(self, start: int, stop: int) -> tuple[Any, ...]:
         """What the compiled way takes: the batches themselves, what is shared, and where each belongs."""
@@ -251,8 +267,9 @@ class _BatchCall:
 
     def result(self, pieces: list[Any], counts: list[int]) -> Any:
         """The result of the call, from those of its parts."""
-        if len(pieces) == 1 and type(pieces[0]) is _Tree:
-            return pieces[0].tree
+        if len(pieces) == 1:
+            piece = pieces[0]
+            return piece.tree if type(piece) is _Tree else in_form(stack_results(piece), self._size, self._batches)
         if any(type(piece) is _Tree for piece in pieces):
             tree = joined([piece.tree if type(piece) is _Tree else stack_results(piece) for piece in pieces], counts)
         else:
@@ -314,13 +331,8 @@ def run_map(
         return _looked_at(
             kind, FLY, lambda way: call.run(Portion(way, count), 0), lambda: call.named(columns), call, function
         ), call.stats
-    usual = kind.usual(count)
-    if usual is not None:
-        first, begun = _nodes_so_far(), time.perf_counter()
-        results = call.in_a_loop(columns, count, 0)
-        kind.took(usual, count, time.perf_counter() - begun)
-        _time_the_walk_back(kind, usual, count, first)
-        return results, call.stats
+    if kind.usual(count) is not None:
+        return _as_the_loop(kind, count, functools.partial(call.in_a_loop, columns, count, 0)), call.stats
     pieces, _ = _carry_out(kind, count, call.run, FLY)
     if call.stats.looped is not None:
         kind.costs[FLY].refused = call.stats.looped
@@ -343,7 +355,7 @@ class _MapCall:
         self._function, self._shared, self.fixed = function, shared, fixed
         self._joining = joining
         self.columns: list[list[Any]] = []
-        self.stats = Stats()
+        self.stats = _NOTHING
         self._given = shared | {f"{at}": value for at, value in fixed.items()} if fixed else shared  # no names
         self._arguments_of = self._placed if fixed else None
 
@@ -478,10 +490,7 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     if kind is None:
         return gradient(*args, **kwargs)
     if kind.usual(1) is not None:
-        begun = time.perf_counter()
-        out = gradient(*args, **kwargs)
-        kind.took(LOOP, 1, time.perf_counter() - begun)
-        return out
+        return _as_the_loop(kind, 1, lambda: gradient(*args, **kwargs))
     (out,), _ = _carry_out(kind, 1, run, LOOP)
     if kind.costs[COMPILED].refused:
         known = functions.get(id(code))
@@ -508,36 +517,37 @@ def _carry_out(
     Args:
         named: the way that the call names, of which it is said if it has none.
     """
-    turn = kind.turn(count)
+    turn, tape = kind.turn(count), active_tape()
     pieces: list[Any] = []
     counts: list[int] = []
     refusals: list[NoLockStep] = []
     start = 0
     while start < count:
         step = turn.next()
-        begun, first = time.perf_counter(), _nodes_so_far()
+        first, begun = 0 if tape is None else len(tape.nodes), clock()
         try:
             piece = run(step, start)
         except OverTime:
-            turn.stopped(step.way, time.perf_counter() - begun)
+            turn.stopped(step.way, clock() - begun)
             continue
         except NoLockStep as refused:
-            (turn.stopped if refused.failed else turn.refused)(step.way, time.perf_counter() - begun, refused.reason)
+            (turn.stopped if refused.failed else turn.refused)(step.way, clock() - begun, refused.reason)
             if step.way == named:
                 refusals.append(refused)
             continue
         except NotCompiled as refused:
-            took = time.perf_counter() - begun
+            took = clock() - begun
             if refused.pending:
                 turn.waits(step.way, took)
             else:
                 turn.refused(step.way, took, refused.reason)
             continue
-        took = time.perf_counter() - begun
+        took = clock() - begun
         if type(piece) is list and len(piece) > step.count:  # of examples that joined
             took *= step.count / len(piece)
         turn.ran(step.way, step.count, took)
-        _time_the_walk_back(kind, step.way, step.count, first)
+        if tape is not None:
+            _time_the_walk_back(tape, first, kind, step.way, step.count)
         if step.way != LOOP:
             set_up.add(step.way)
         pieces.append(piece)

@@ -80,9 +80,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     """
     shared = without_marks(shared)
     try:
-        function, columns, fixed = _read_map(f, example_sequences)
-        settled = engines().settled_map(function, columns, fixed, shared)
-        return _mapped(function, columns, fixed, shared)[0] if settled is None else settled
+        return _mapped(f, example_sequences, shared)[0]
     except Exception as error:
         note_foreign(error, (), shared)
         hide_frames(error)
@@ -91,28 +89,21 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> "tuple[list[Any], Stats]":
     """`map`, and statistics of what was launched."""
-    return _mapped(*_read_map(f, example_sequences), without_marks(shared))
+    return _mapped(f, example_sequences, without_marks(shared))
 
 
-def _mapped(
-    function: Any, columns: Sequence[Any], fixed: dict[int, Any], shared: dict[str, Any]
-) -> "tuple[list[Any], Stats]":
-    """The results of a map that was read, and statistics."""
-    _warn_of_arrays(columns)
-    results, stats = engines().run_map(function, columns, shared, fixed)
-    if fixed and stats.looped is not None:
-        fell_back(f"ab.map could not run these examples together ({stats.looped})")
-    return results, stats
-
-
-def _read_map(f: Any, example_sequences: tuple[Any, ...]) -> tuple[Any, Sequence[Any], dict[int, Any]]:
-    """The function of a map, the arguments that differ by example, and those that do not, by their place."""
-    fixed = {}
+def _mapped(f: Any, example_sequences: Sequence[Any], shared: dict[str, Any]) -> "tuple[list[Any], Stats]":
+    fixed: dict[int, Any] = {}  # the arguments that do not differ by example, by their place
     for at, each in enumerate(example_sequences):
         if type(each) is Shared:
             fixed[at] = each.value
     columns = [each for at, each in enumerate(example_sequences) if at not in fixed] if fixed else example_sequences
-    return undecorated(f), columns, fixed
+    if len(columns) > 1:
+        _warn_of_arrays(columns)
+    results, stats = engines().run_map(undecorated(f), columns, shared, fixed)
+    if fixed and stats.looped is not None:
+        fell_back(f"ab.map could not run these examples together ({stats.looped})")
+    return results, stats
 
 
 class Shared:
@@ -156,7 +147,7 @@ def without_marks(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _warn_of_arrays(sequences: Sequence[Any]) -> None:
     """Warn of an array beside lists of examples: it is zipped with them, which may not be meant."""
-    if len(sequences) < 2 or not any(isinstance(each, list | tuple) for each in sequences):
+    if not any(isinstance(each, list | tuple) for each in sequences):
         return
     for at, each in enumerate(sequences):
         boxed = is_boxed(each) and rank_of(each) != BATCH_RANK

@@ -6,7 +6,6 @@ itself be an array of an interpreter opened before (a lazy array, an outer tape)
 
 import contextvars
 import operator
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import check_operands, is_non_c_order
 from autobatch.core.cotangent import Contributions, SparseCotangent
+from autobatch.core.current import clock
 from autobatch.core.memory import KeptArrays, library_code, walking
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
@@ -138,9 +138,9 @@ class Tape:
             if first > top:
                 continue
             self._walk(pending, top, end, free)
-            begun = time.perf_counter()
+            begun = clock()
             self._walk(pending, min(top, end - 1), first, free)
-            report(time.perf_counter() - begun)
+            report(clock() - begun)
             top = first - 1
         self._walk(pending, top, 0, free)
         return [pending[leaf.index] if leaf.index <= last else None for leaf in leaves]

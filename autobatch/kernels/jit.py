@@ -27,9 +27,10 @@ def uninterrupted(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`call(*args)`, which goes on to its end even where an interrupt ends the waiting for it.
 
     For what changes the state of Numba, which cannot be used any more where a Ctrl-C comes in between: interrupts are
-    for the main thread, so another one calls it.
+    for the main thread, so another one calls it. It is not in the time that this thread computes, either
+    (`core.current.clock`), by which a way is judged: code is made once.
     """
-    if threading.current_thread() is not threading.main_thread() or global_compiler_lock.is_locked():
+    if global_compiler_lock.is_locked():
         return call(*args, **kwargs)
     done: Future[Any] = Future()
     helper = threading.Thread(target=_finish, args=(done, call, args, kwargs), name="autobatch compiles", daemon=True)

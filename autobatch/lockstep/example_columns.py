@@ -119,6 +119,31 @@ class _Slot:
         self.column = column
 
 
+def columns_of_views(args: Sequence[Any], batches: Sequence[Any], count: int) -> list[Any] | None:
+    """The positional arguments of a call, example by example, where no more is to be done for it than to take views.
+
+    None where a batch is given twice, by name or inside of a container, or where its examples have gaps in memory.
+    """
+    columns: list[Any] = []
+    found: set[int] = set()
+    for arg in args:
+        if not isinstance(arg, Batch):
+            columns.append(itertools.repeat(arg, count))
+        elif _is_of_views(arg) and id(arg) not in found:
+            columns.append(arg.examples())
+            found.add(id(arg))
+        else:
+            return None
+    return columns if len(found) == len(batches) else None
+
+
+def _is_of_views(batch: Any) -> bool:
+    """Whether its examples are views of its data without gaps."""
+    if type(batch) is MaskedBatch:
+        return len(batch.sizes) < 2 or (not batch.is_ragged and batch.data.flags.c_contiguous)
+    return type(batch) is PackedBatch and type(batch.values) is np.ndarray and batch.values.flags.c_contiguous
+
+
 def map_batches(change: Callable[[Any], Any], tree: Any) -> Any:
     """A tree with its batches changed; parts without a batch stay the very objects that they are."""
     return map_leaves(Batch, change, tree)

@@ -207,11 +207,12 @@ def batch_size_of_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, A
     """
     sizes = {leaf.batch_size for arg in (*args, *kwargs.values()) for leaf in leaves(arg) if isinstance(leaf, Batch)}
     if len(sizes) > 1:
-        raise _of_different_sizes(function, args, kwargs)
+        raise of_different_sizes(function, args, kwargs)
     return next(iter(sizes))
 
 
-def _of_different_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ShapeError:
+def of_different_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ShapeError:
+    """The error of batches that differ in size, which names them as the function does."""
     try:
         named = inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # the call itself is wrong; each example will say so

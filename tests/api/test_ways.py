@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api import measured_costs, settled_calls
+from autobatch.api import call_ways, measured_costs
 from autobatch.api.chooser import Portion
 from autobatch.api.run_record import NAMES
+from autobatch.core import current
 from autobatch.errors import FallbackWarning, OverTime, ShapeError, UnsupportedError
+from autobatch.kernels import jit
 from autobatch.testing import inspect
 from tests import law
 
@@ -228,6 +230,34 @@ def test_a_while_loop_and_recursion_are_stopped_too(scripted):
 
 def test_nobody_catches_that_a_way_is_stopped():
     assert not issubclass(OverTime, Exception)
+
+
+def test_what_other_processes_take_stops_no_way(monkeypatch):
+    passed, computed = [0.0], [0.0]
+    monkeypatch.setattr(current, "time", types.SimpleNamespace(perf_counter=lambda: passed[0]))
+    monkeypatch.setattr(current, "clock", lambda: computed[0])
+    with current.within(1.0):
+        passed[0] = 100.0
+        current.check_time()
+        computed[0] = 1.1
+        with pytest.raises(OverTime, match=r"^$"):
+            current.check_time()
+
+
+def test_what_is_compiled_is_no_time_of_the_calling_thread():
+    threads = []
+
+    def ask():
+        jit.uninterrupted(lambda: threads.append(threading.get_ident()))
+        threads.append(threading.get_ident())
+
+    ask()
+    other = threading.Thread(target=ask)
+    other.start()
+    other.join()
+    assert len(threads) == 4
+    assert threads[0] != threads[1]
+    assert threads[2] != threads[3]
 
 
 def fails(x):
@@ -609,16 +639,16 @@ def test_threads_share_what_is_known():
 
 @pytest.mark.chosen
 def test_a_small_call_that_is_the_loop_takes_few_steps(monkeypatch):
-    monkeypatch.setattr(settled_calls, "time", types.SimpleNamespace(perf_counter=lambda: 0.0))  # however busy it is
+    monkeypatch.setattr(call_ways, "clock", lambda: 0.0)  # however busy it is
     batch, weights = ab.MaskedBatch.from_examples(RAGGED), np.ones(2)
     f = ab.batch(total)
-    assert inspect.python_calls(lambda: ab.map(total, RAGGED[:2], ab.shared(weights))) <= 40  # the first of all
+    assert inspect.python_calls(lambda: ab.map(total, RAGGED[:2], ab.shared(weights))) <= 46  # the first of all
     for _ in range(3):
         f(batch, weights)
         ab.map(total, RAGGED, ab.shared(weights))
-    assert inspect.python_calls(lambda: f(batch, weights)) <= 34
-    assert inspect.python_calls(lambda: f(batch, w=weights)) <= 36
-    assert inspect.python_calls(lambda: ab.map(total, RAGGED, ab.shared(weights))) <= 28
+    assert inspect.python_calls(lambda: f(batch, weights)) <= 38
+    assert inspect.python_calls(lambda: f(batch, w=weights)) <= 41
+    assert inspect.python_calls(lambda: ab.map(total, RAGGED, ab.shared(weights))) <= 32
 
 
 def total(x, w):
