@@ -107,10 +107,7 @@ def _mapped(
 
 def _read_map(f: Any, example_sequences: tuple[Any, ...]) -> tuple[Any, Sequence[Any], dict[int, Any]]:
     """The function of a map, the arguments that differ by example, and those that do not, by their place."""
-    fixed = {}
-    for at, each in enumerate(example_sequences):
-        if type(each) is Shared:
-            fixed[at] = each.value
+    fixed = {at: each.value for at, each in enumerate(example_sequences) if type(each) is Shared}
     columns = [each for at, each in enumerate(example_sequences) if at not in fixed] if fixed else example_sequences
     return undecorated(f), columns, fixed
 
@@ -174,7 +171,7 @@ def undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def lazy() -> "Lazy":
-    """A recorder for a `with` block; see `Lazy`.
+    """A recorder for a `with` block.
 
     Returns:
         A `Lazy`, a context manager: called with an array it gives one whose operations are recorded.
