@@ -93,10 +93,8 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
 
 
 def _mapped(f: Any, example_sequences: Sequence[Any], shared: dict[str, Any]) -> "tuple[list[Any], Stats]":
-    fixed: dict[int, Any] = {}  # the arguments that do not differ by example, by their place
-    for at, each in enumerate(example_sequences):
-        if type(each) is Shared:
-            fixed[at] = each.value
+    # the arguments that do not differ by example, by their place
+    fixed = {at: each.value for at, each in enumerate(example_sequences) if type(each) is Shared}
     columns = [each for at, each in enumerate(example_sequences) if at not in fixed] if fixed else example_sequences
     if len(columns) > 1:
         _warn_of_arrays(columns)
@@ -165,7 +163,7 @@ def undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def lazy() -> "Lazy":
-    """A recorder for a `with` block; see `Lazy`.
+    """A recorder for a `with` block.
 
     Returns:
         A `Lazy`, a context manager: called with an array it gives one whose operations are recorded.

@@ -95,6 +95,8 @@ class _HostCall:
         arrays: JAX's, of the arguments.
         counted: of each, whether its first axis counts examples.
         floats: which of them are differentiated.
+        form: the structure of the result, and its leaves that are no arrays, None for those that are.
+        shapes: the shapes and dtypes of its arrays.
     """
 
     def __init__(self, functions: tuple[Any, Any], arguments: Sequence[tuple[Any, Any]], jax: Any) -> None:
@@ -121,8 +123,7 @@ class _HostCall:
         self.arrays = [jax.numpy.asarray(values[i]) for i in self._where]
         self.floats = [i for i, x in enumerate(self.arrays) if x.dtype.kind == "f"]
         self._ranks = [x.ndim for x in self.arrays]
-        self._tree: TreeDef | None = None
-        self._others: list[Any] = []  # the leaves of a result that are no arrays, None for those that are
+        self.form: tuple[TreeDef, list[Any]] | None = None
         self.shapes: _Shapes = []
 
     @property
@@ -137,9 +138,9 @@ class _HostCall:
         """The arrays of a result, whose form is the one that the first had."""
         values, tree = flatten(result)
         is_array = [isinstance(x, Batch | np.ndarray | np.generic | bool | int | float | complex) for x in values]
-        if self._tree is None:
-            self._tree, self._others = tree, [None if a else x for a, x in zip(is_array, values, strict=True)]
-        elif tree != self._tree:
+        if self.form is None:
+            self.form = tree, [None if a else x for a, x in zip(is_array, values, strict=True)]
+        elif tree != self.form[0]:
             raise ShapeError("the function returned another structure than before, or than result= says")
         return [_data_of(x) for a, x in zip(is_array, values, strict=True) if a]
 
@@ -150,18 +151,10 @@ class _HostCall:
 
     def tree(self, outputs: Sequence[Any]) -> Any:
         """The result with these arrays."""
-        assert self._tree is not None
+        assert self.form is not None
+        structure, others = self.form
         new = iter(outputs)
-        return unflatten(self._tree, [next(new) if x is None else x for x in self._others])
-
-    @property
-    def form(self) -> Any:
-        """The form of the result, kept for later calls with the same key."""
-        return self._tree, self._others, self.shapes
-
-    @form.setter
-    def form(self, form: Any) -> None:
-        self._tree, self._others, self.shapes = form
+        return unflatten(structure, [next(new) if x is None else x for x in others])
 
     # On the host.
 
@@ -177,20 +170,17 @@ class _HostCall:
 
     def forward(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The arrays of the result, of arrays without further axes."""
-        return [np.asarray(x) for x in self.read(self.run(self._boxed(arrays, self.counted)))]
+        return [np.asarray(x) for x in self.read(self.run(self._boxed(arrays)))]
 
     def differentiated(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], Callable[..., list[Any]]]:
         """`forward`, and a function from cotangents of the float results to gradients of `floats`."""
-        return self._vjp(self._boxed(arrays, self.counted))
+        return self._vjp(self._boxed(arrays))
 
-    def _boxed(self, arrays: Sequence[np.ndarray], counted: Sequence[bool]) -> list[Any]:
-        return [
-            MaskedBatch.of(Batched(x, x.shape[1:])) if counts else x for x, counts in zip(arrays, counted, strict=True)
-        ]
+    def _boxed(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        pairs = zip(arrays, self.counted, strict=True)
+        return [MaskedBatch.of(Batched(x, x.shape[1:])) if counts else x for x, counts in pairs]
 
     def _vjp(self, boxed: list[Any]) -> tuple[list[np.ndarray], Callable[..., list[Any]]]:
-        is_output: list[bool] = []
-
         def run(floats: list[Any]) -> Any:
             given = list(boxed)
             for i, x in zip(self.floats, floats, strict=True):
@@ -199,7 +189,8 @@ class _HostCall:
 
         result, back = vjp(run, [boxed[i] for i in self.floats])
         outputs = [np.asarray(x) for x in self.read(result)]
-        is_output = [x is None for x in self._others]
+        assert self.form is not None
+        is_output = [x is None for x in self.form[1]]
 
         def gradients(cotangents: Sequence[Any]) -> list[Any]:
             cts = iter(cotangents)
@@ -275,19 +266,12 @@ class _HostCall:
         return out
 
 
-_RAGGED = "the examples give results of different shapes, which JAX has no array for; pad them to one"
-
-
 def _data_of(leaf: Any) -> Any:
     """The array of a leaf of a result, of all examples if it is a batch."""
-    if isinstance(leaf, MaskedBatch):
-        if leaf.is_ragged:
-            raise ShapeError(
-                "the examples give results of different shapes, which JAX has no array for; pad them to one"
-            )
+    if isinstance(leaf, MaskedBatch) and not leaf.is_ragged:
         return np.asarray(leaf.data)
     if isinstance(leaf, Batch):
-        raise ShapeError(_RAGGED)
+        raise ShapeError("the examples give results of different shapes, which JAX has no array for; pad them to one")
     return np.asarray(leaf)
 
 
@@ -360,7 +344,7 @@ def _find_form(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any]) ->
         return
     if result is not None:
         outputs, tree = flatten(result)
-        host.form = tree, [None] * len(outputs), []
+        host.form = tree, [None] * len(outputs)
         host.shape([np.empty(x.shape, x.dtype) for x in outputs])
         sizes = {x.shape[0] for x, counts in zip(host.arrays, host.counted, strict=True) if counts}
         host.shapes = [((*sizes, *shape), dtype) for shape, dtype in host.shapes]
@@ -374,5 +358,5 @@ def _find_form(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any]) ->
                 "raised for ones, on which ab.jax_function runs a function to find its result's shape; result= says it"
             )
             raise
-        forms[key] = host.form
-    host.form = forms[key]
+        forms[key] = host.form, host.shapes
+    host.form, host.shapes = forms[key]

@@ -120,7 +120,7 @@ class _Call:
         torch = self.torch
         if not isinstance(leaf, torch.Tensor):
             return False, leaf
-        if leaf.dtype in (torch.bfloat16,):
+        if leaf.dtype == torch.bfloat16:
             raise DTypeError(f"a tensor has dtype {leaf.dtype}, which NumPy does not have; write x.float()")
         offsets = None
         if leaf.is_nested:

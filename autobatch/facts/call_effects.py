@@ -146,21 +146,19 @@ def _effect(entry: _Entry) -> Effect:
 def _functions() -> dict[Any, _Entry]:
     """The entry of each function, found at the first question for one."""
     out: dict[Any, _Entry] = {}
-    entries = [
-        (module, section, found)
+    texts: list[tuple[Any, str, str]] = [
+        (module, section, text)
         for tables in (python_functions.TABLES, numpy_functions.TABLES)
         for module, sections in tables.items()
         for section, text in sections.items()
-        for found in _ENTRY.findall(text)
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a name that a newer NumPy will not have
-        for module, section, (marks, name, arguments) in entries:
-            function: Any = module
-            for part in name.split("."):
-                function = getattr(function, part, None)
-            if function is not None:  # else it is of another version of NumPy or Python
-                out[function] = section, marks, name, arguments, False
+        for module, section, text in texts:
+            for marks, name, arguments in _ENTRY.findall(text):
+                function = functools.reduce(lambda held, part: getattr(held, part, None), name.split("."), module)
+                if function is not None:  # else it is of another version of NumPy or Python
+                    out[function] = section, marks, name, arguments, False
     return out
 
 

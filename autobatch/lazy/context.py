@@ -17,14 +17,6 @@ class Lazy:
 
     Everything recorded since the last launch is launched together when a value is first needed, at `flush()`, and when
     the `with` block ends. Values may be read after that.
-
-    >>> with Lazy() as lz:
-    ...     rows = [lz(np.full(3, float(i))) for i in range(4)]
-    ...     sums = [row * 2.0 for row in rows]
-    >>> np.asarray(sums[3])
-    array([6., 6., 6.])
-    >>> lz.stats.launches
-    1
     """
 
     __slots__ = ("_trace",)

@@ -219,9 +219,7 @@ class Conv1d:
         width, inputs, outputs = self.weight.shape
         if before or after:
             x = np.pad(x, ((before, after), (0, 0)))
-        y = x @ self.weight.transpose(1, 0, 2).reshape(
-            inputs, width * outputs
-        )  # each position for each place in a window
+        y = x @ self.weight.transpose(1, 0, 2).reshape(inputs, width * outputs)  # each position by each place in it
         count = max(x.shape[0] - width + 1, 0)
         out = y[:count, :outputs]
         for k in range(1, width):

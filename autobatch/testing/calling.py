@@ -145,6 +145,7 @@ class Convention:
             if structure != self._structure:
                 raise ShapeError(f"example {i} differs from example 0 in structure; expected examples of one structure")
         self._leaves = [_ArgumentLeaf([values[i] for values, _ in flat], source) for i in range(len(flat[0][0]))]
+        self._floats = [i for i, leaf in enumerate(self._leaves) if leaf.dtype.kind == "f"]
         self._paths = list(paths(self._structure))
         self._count = len(examples[0])
         self._extra: list[tuple[str, str, int]] = []  # of further parameters: name, what it is, of which leaf
@@ -265,13 +266,13 @@ class Convention:
 
     def floats(self, example: tuple[Any, ...]) -> list[np.ndarray]:
         """The float arrays of one example."""
-        values = [self.source.numpy(x) for x in leaves(example)]
-        return [np.asarray(x) for x, leaf in zip(values, self._leaves, strict=True) if leaf.dtype.kind == "f"]
+        values = leaves(example)
+        return [np.asarray(self.source.numpy(values[i])) for i in self._floats]
 
     @property
     def float_paths(self) -> list[str]:
         """The paths of an example's float arrays."""
-        return [path for path, leaf in zip(self._paths, self._leaves, strict=True) if leaf.dtype.kind == "f"]
+        return [self._paths[i] for i in self._floats]
 
     def pack(self, examples: Sequence[tuple[Any, ...]], padding: Padding) -> PackedArguments:
         """The arguments of one call.
@@ -294,29 +295,35 @@ class Convention:
         data: list[Any] = []
         for leaf, column in zip(self._leaves, columns, strict=True):
             data.append(self._padded(leaf, column, padding) if leaf.is_array else column)
-        where = [i for i, leaf in enumerate(self._leaves) if leaf.dtype.kind == "f"]
+
+        def split(arrays: list[Any]) -> list[list[Any]]:
+            return [
+                [array[corner(b, np.shape(columns[i][b]))] for i, array in zip(self._floats, arrays, strict=True)]
+                for b in range(len(examples))
+            ]
+
+        return self._packed(examples, data, split, padding)
+
+    def _packed(
+        self, examples: Sequence[tuple[Any, ...]], data: list[Any], split: Any, padding: Padding | None = None
+    ) -> PackedArguments:
+        """The arguments whose arrays are these, with what is said of the examples beside them."""
 
         def rebuild(floats: list[Any]) -> Any:
-            new = iter(floats)
+            new = dict(zip(self._floats, floats, strict=True))
             values = [
-                next(new) if i in where else self.framework.array(data[i], leaf.like) if leaf.is_array else data[i]
+                new[i] if i in new else self.framework.array(data[i], leaf.like) if leaf.is_array else data[i]
                 for i, leaf in enumerate(self._leaves)
             ]
             more = {name: self._extra_argument(kind, leaf, examples, padding, name) for name, kind, leaf in self._extra}
             return unflatten(self._structure, values), more
 
-        def split(arrays: list[Any]) -> list[list[Any]]:
-            return [
-                [array[corner(b, np.shape(columns[i][b]))] for i, array in zip(where, arrays, strict=True)]
-                for b in range(len(examples))
-            ]
-
-        return PackedArguments((), [(data[i], self._leaves[i].like) for i in where], rebuild, split)
+        return PackedArguments((), [(data[i], self._leaves[i].like) for i in self._floats], rebuild, split)
 
     def outside(self, examples: Sequence[tuple[Any, ...]], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The padding of padded arrays, in the order of the floats."""
         out = []
-        for i, array in zip([i for i, leaf in enumerate(self._leaves) if leaf.dtype.kind == "f"], arrays, strict=True):
+        for i, array in zip(self._floats, arrays, strict=True):
             mask = np.ones(array.shape, bool)
             for b, example in enumerate(examples):
                 mask[corner(b, np.shape(self.source.numpy(leaves(example)[i])))] = False
@@ -414,7 +421,18 @@ class Convention:
             else np.array(column, leaf.dtype)
             for leaf, column in zip(self._leaves, columns, strict=True)
         ]
-        return self._of_values(examples, columns, data, lambda i, x: x)
+
+        def split(arrays: list[Any]) -> list[list[Any]]:
+            out: list[list[Any]] = [[] for _ in examples]
+            for i, array in zip(self._floats, arrays, strict=True):
+                at = 0
+                for b, x in enumerate(columns[i]):
+                    size = len(x) if self._leaves[i].sizes else 1
+                    out[b].append(array[at : at + size] if self._leaves[i].sizes else array[b])
+                    at += size
+            return out
+
+        return self._packed(examples, data, split)
 
     def _pack_jagged(self, examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
         torch = imported("torch")
@@ -435,32 +453,6 @@ class Convention:
             return unflatten(self._structure, boxed), more
 
         return dataclasses.replace(packed, rebuild=rebuild)
-
-    def _of_values(
-        self, examples: Sequence[tuple[Any, ...]], columns: list[list[Any]], data: list[Any], box: Callable[..., Any]
-    ) -> PackedArguments:
-        where = [i for i, leaf in enumerate(self._leaves) if leaf.dtype.kind == "f"]
-
-        def rebuild(floats: list[Any]) -> Any:
-            new = iter(floats)
-            values = [
-                next(new) if i in where else self.framework.array(x, leaf.like)
-                for i, (leaf, x) in enumerate(zip(self._leaves, data, strict=True))
-            ]
-            more = {name: self._extra_argument(kind, leaf, examples, None, name) for name, kind, leaf in self._extra}
-            return unflatten(self._structure, values), more
-
-        def split(arrays: list[Any]) -> list[list[Any]]:
-            out: list[list[Any]] = [[] for _ in examples]
-            for i, array in zip(where, arrays, strict=True):
-                at = 0
-                for b, x in enumerate(columns[i]):
-                    size = len(x) if self._leaves[i].sizes else 1
-                    out[b].append(array[at : at + size] if self._leaves[i].sizes else array[b])
-                    at += size
-            return out
-
-        return PackedArguments((), [(data[i], self._leaves[i].like) for i in where], rebuild, split)
 
 
 def _parameters(f: Any) -> list[inspect.Parameter]:

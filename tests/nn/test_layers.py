@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing.inspect import map_with_stats
+from autobatch.testing.inspect import block_launches, map_with_stats
 from tests.law import assert_same
 
 nn = ab.nn
@@ -52,6 +52,33 @@ def test_a_layer_takes_a_batch_itself_without_a_fallback(name):
         found = ab.examples(layer(ab.collate(examples)))
     for batched, x in zip(found, examples, strict=True):
         assert_same(batched, layer(x))
+
+
+def gru_by_hand(xs, w, u, b, d):
+    size = u.shape[0]
+    h = np.zeros(size, w.dtype)
+    states = []
+    for x in xs:
+        y, z = x @ w + b, h @ u + d
+        r = nn.sigmoid(y[:size] + z[:size])
+        keep = nn.sigmoid(y[size : 2 * size] + z[size : 2 * size])
+        n = np.tanh(y[2 * size :] + r * z[2 * size :])
+        h = (1 - keep) * n + keep * h
+        states.append(h)
+    return np.stack(states), h
+
+
+def test_a_layer_launches_what_a_cell_written_by_hand_does():
+    layer, xs = nn.GRU(4, 3, seed=0), ab.collate(rows(3, 1, 5, 2))
+    with block_launches() as of_layer:
+        states, last = layer(xs)
+    with block_launches() as by_hand:
+        expected = ab.batch(gru_by_hand)(xs, layer.w, layer.u, layer.b, layer.d)
+    assert [(each.ops, each.rows, each.products) for each in of_layer] == [
+        (each.ops, each.rows, each.products) for each in by_hand
+    ]
+    assert of_layer
+    assert_same(ab.examples((states, last)), ab.examples(expected))
 
 
 def test_a_step_of_a_layer_is_one_call_on_the_fly():

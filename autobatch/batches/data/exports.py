@@ -54,14 +54,11 @@ def to_arrow(batch: Any) -> Any:
     out = pa.array(np.ascontiguousarray(values).reshape(-1))
     for level in reversed(levels):
         if isinstance(level, int):
-            out = pa.FixedSizeListArray.from_arrays(out, level) if level else _no_width(pa, out, values)
+            empty = None if level else pa.array([[]] * len(values), pa.list_(out.type, 0))
+            out = pa.FixedSizeListArray.from_arrays(out, level) if empty is None else empty
         else:
             out = pa.LargeListArray.from_arrays(pa.array(level), out)
     return out
-
-
-def _no_width(pa: Any, out: Any, values: Any) -> Any:
-    return pa.array([[]] * len(values), pa.list_(out.type, 0))
 
 
 def to_polars(batch: Any) -> Any:
