@@ -150,7 +150,7 @@ class Script:
     def next(self):
         return self.portions.pop(0)
 
-    def ran(self, way, count, seconds):
+    def ran(self, way, count, seconds, cold):
         self.log.append((way, count))
 
     def stopped(self, way, seconds, reason=""):
