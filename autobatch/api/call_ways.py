@@ -34,6 +34,7 @@ from autobatch.autodiff.tape import Tape, active_tape
 from autobatch.batches.examples import lanes_of, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.result_form import in_form
+from autobatch.blocks.kernel_cache import are_kernels_pending
 from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wait_until_compiled
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
@@ -517,6 +518,9 @@ def _carry_out(
     Args:
         named: the way that the call names, of which it is said if it has none.
     """
+    cold = are_kernels_pending()
+    if not cold:
+        kind.warmed()
     turn, tape = kind.turn(count), active_tape()
     pieces: list[Any] = []
     counts: list[int] = []
@@ -545,7 +549,7 @@ def _carry_out(
         took = clock() - begun
         if type(piece) is list and len(piece) > step.count:  # of examples that joined
             took *= step.count / len(piece)
-        turn.ran(step.way, step.count, took)
+        turn.ran(step.way, step.count, took, cold)
         if tape is not None:
             _time_the_walk_back(tape, first, kind, step.way, step.count)
         if step.way != LOOP:

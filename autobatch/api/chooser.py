@@ -16,7 +16,8 @@ The rule
 - Setting a way up (rewriting, tracing, compiling) is part of the first try.
 - What is expected to cost many times as much as the way in use is not tried.
 - A way gets three tries, since what it sets up in the first ones the later ones have; then its cost counts, and it is
-  tried again each time that the work of all calls has doubled, if that is affordable.
+  tried again each time that the work of all calls has doubled, if that is affordable. What it cost while code for it
+  was still compiled behind the work is forgotten when that is there.
 
 What is promised (`tests/api/test_chooser.py`): whatever the costs are, as long as a try ends at its limit and a way
 that is used costs what it did before, thirty calls or more take at most 1.2 times the loop's time, and those from the
@@ -87,7 +88,7 @@ class Cost:
         runs: how many came to their end; stops: how many did not, since one did last.
         refused: why it cannot run this function, or "".
         stopped: the seconds after which it was stopped last, having not come to its end.
-        pending: what it needs is being made, behind the work.
+        pending: what it needs is being made, behind the work; cold: it ran without something that was.
         waits: the loop's seconds of all calls up to which it is not tried again.
     """
 
@@ -97,6 +98,7 @@ class Cost:
     refused: str = ""
     stopped: float = 0.0
     pending: bool = False
+    cold: bool = False
     waits: float = 0.0
 
     @property
@@ -216,6 +218,16 @@ class History:
             self._later_lost = max(0.0, self._later_lost + seconds)
         self.lost = max(0.0, self.lost + seconds)
 
+    def warmed(self) -> None:
+        """What was made behind the work is there: a way that ran without it, and is not in use, is tried anew."""
+        for way, cost in self.costs.items():
+            if cost.cold and way != self.last:
+                least = min(cost.recent, default=None)
+                self.costs[way] = Cost(refused=cost.refused)
+                if least is not None:
+                    self.costs[way].recent.append(least)
+            cost.cold = False
+
     def did(self, seconds: float) -> None:
         """Examples have run that the loop takes so many seconds for."""
         self.work += seconds
@@ -277,8 +289,8 @@ class Turn:
         guard = min(_GUARD, 1.0 + _TRUST * kind.costs[best].runs)
         return Portion(best, left, max(guard * self._loop * left, _LEAST))
 
-    def ran(self, way: str, count: int, seconds: float) -> None:
-        """So many examples ran to their end."""
+    def ran(self, way: str, count: int, seconds: float, cold: bool = False) -> None:
+        """So many examples ran to their end; `cold`: while what they might have used was made behind the work."""
         kind = self._kind
         cost = kind.costs[way]
         if way == LOOP and cost.runs <= 2:  # what is cold costs more than what there will be
@@ -288,6 +300,7 @@ class Turn:
             self._loop = cost.seconds
         loop = self._loop or 0.0
         if way != LOOP:
+            cost.cold = cold
             kind.lose(seconds - count * loop)
         if self._trying and cost.runs >= _TRIES and seconds > count * loop:
             cost.waits = 2.0 * (kind.work + count * loop)
@@ -340,6 +353,8 @@ class Turn:
         waiting = [cost.waits for cost in kind.costs.values() if cost.waits > kind.work and not cost.refused]
         kind.sleep(self._least)
         kind.sleeps = min(kind.sleeps, max(kind.work + _PAUSE, min(waiting))) if waiting else kind.sleeps
+        if any(cost.cold for cost in kind.costs.values()):
+            kind.sleeps = kind.work + _PAUSE
         return None
 
     def _in_use(self, loop: float, count: int) -> float:

@@ -162,6 +162,11 @@ def kernel_of(text: str) -> CachedKernel:
         return _known.setdefault(text, CachedKernel(text))
 
 
+def are_kernels_pending() -> bool:
+    """Whether the other process has something to compile that was asked for."""
+    return bool(_compiler.sent or _compiler.waiting)
+
+
 def wait_for_kernels(seconds: float = 240.0) -> bool:
     """Wait until every kernel that has a use is there or failed, for tests and benchmarks; whether that is so."""
     end = time.monotonic() + seconds
@@ -285,7 +290,11 @@ main(0, answers)
 
 
 class _Compiler:
-    """The process that compiles, started when it is needed and ended when it is not; each process has its own."""
+    """The process that compiles, started when it is needed and ended when it is not; each process has its own.
+
+    Attributes:
+        waiting, sent: the kernels that it has not been asked for yet, and those that it has, with what is sent.
+    """
 
     def __init__(self) -> None:
         self._forget()
@@ -296,8 +305,8 @@ class _Compiler:
         """It is the process of the one that forked, and so are the locks."""
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
-        self._waiting: collections.deque[tuple[CachedKernel, bytes]] = collections.deque()
-        self._sent: collections.deque[tuple[CachedKernel, bytes]] = collections.deque()
+        self.waiting: collections.deque[tuple[CachedKernel, bytes]] = collections.deque()
+        self.sent: collections.deque[tuple[CachedKernel, bytes]] = collections.deque()
 
     def ask(self, kernel: CachedKernel) -> bool:
         """Have a kernel compiled; False if that cannot be."""
@@ -308,32 +317,32 @@ class _Compiler:
                 return False
             folder = usable_folder()
             request = json.dumps([folder and str(folder), name_of(kernel.text), kernel.text]).encode()
-            self._waiting.append((kernel, request))
+            self.waiting.append((kernel, request))
             self._send_some(self._process)
             return True
 
     def _send_some(self, process: "subprocess.Popen[bytes]") -> None:
         """As much as the pipe surely holds."""
-        ahead = sum(len(request) for _, request in self._sent)
-        while self._waiting and (not self._sent or ahead + len(self._waiting[0][1]) < _AHEAD):
-            self._sent.append(self._waiting.popleft())
-            ahead += len(self._sent[-1][1])
+        ahead = sum(len(request) for _, request in self.sent)
+        while self.waiting and (not self.sent or ahead + len(self.waiting[0][1]) < _AHEAD):
+            self.sent.append(self.waiting.popleft())
+            ahead += len(self.sent[-1][1])
             with contextlib.suppress(OSError):  # it has died, of which `_listen` hears
                 assert process.stdin is not None
-                _send(process.stdin.fileno(), self._sent[-1][1])
+                _send(process.stdin.fileno(), self.sent[-1][1])
 
     def _listen(self, process: "subprocess.Popen[bytes]") -> None:
         """Hand out its answers, and reap it."""
         assert process.stdout is not None
         while (made := _receive(process.stdout.fileno())) is not None:
             with self._lock:
-                self._sent.popleft()[0].answered(made)
+                self.sent.popleft()[0].answered(made)
                 self._send_some(process)
         with self._lock:
             self._process = None
-            lost = [*self._sent, *self._waiting]
-            self._sent.clear()
-            self._waiting.clear()
+            lost = [*self.sent, *self.waiting]
+            self.sent.clear()
+            self.waiting.clear()
         process.kill()
         process.wait()
         for kernel, _ in lost:

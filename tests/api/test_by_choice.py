@@ -50,7 +50,7 @@ def taken(monkeypatch):
         history.calls += 1
         return Rounds(history, count)
 
-    def ran(rounds, way, count, seconds):
+    def ran(rounds, way, count, seconds, cold):
         ways.add(way)
         chooser.Turn.ran(rounds, way, count, 0.01 * count)
 

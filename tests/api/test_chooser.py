@@ -198,6 +198,27 @@ def test_a_way_that_becomes_cheap_is_found():
     assert costs.ways[-1] == ["way"]
 
 
+@pytest.mark.parametrize("cold", [False, True])
+def test_what_a_way_cost_without_its_kernels_is_forgotten(cold):
+    kind = History(("way",), lambda way: Expectation(share=0.2, sure=True))
+    ran = []
+    for call in range(60):
+        if call == 10:
+            kind.warmed()
+        if kind.usual(64) is not None:
+            kind.took(LOOP, 64, 64.0)
+            continue
+        turn = kind.turn(64)
+        while turn.left:
+            step = turn.next()
+            ran += [call] * (step.way == "way")
+            slow = 1.3 if call < 10 else 0.1
+            turn.ran(step.way, step.count, step.count * (1.0 if step.way == LOOP else slow), cold and call < 10)
+    assert min(ran) < 3
+    assert (10 <= min(call for call in ran if call >= 10) <= 20) == cold
+    assert ran[-1] == 59
+
+
 def test_a_refusal_is_for_good():
     costs = Costs(NOTHING_SURE, way=lambda run, n: None)
     for _ in range(50):
