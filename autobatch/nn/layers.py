@@ -29,11 +29,7 @@ def seeds_from(seed: Any, count: int) -> list[int]:
 
 
 def check_sizes(**sizes: Any) -> None:
-    """The sizes of a layer are positive integers.
-
-    Raises:
-        OptionError: one is not.
-    """
+    """Raise OptionError where a size of a layer is no positive integer."""
     for name, value in sizes.items():
         whole_option(value, name)
 

@@ -42,11 +42,7 @@ def whole_number(value: Any, name: str, least: int = 0) -> int:
 
 
 def whole_option(value: Any, name: str, least: int = 1) -> int:
-    """An option that is a whole number, and no bool, as an int, checked.
-
-    Raises:
-        OptionError: another value.
-    """
+    """An option that is a whole number, and no bool, as an int; OptionError for another value."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise OptionError(f"{name}={value!r:.60}; expected a whole number, at least {least}")
     try:
