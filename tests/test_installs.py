@@ -105,12 +105,17 @@ def refuse(event, args):
     writes = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
     if KIND == "no process" and event in ("subprocess.Popen", "os.posix_spawn", "os.fork"):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+    if KIND == "no thread" and event == "_thread.start_new_thread":
+        raise RuntimeError("can't start new thread")
     if KIND == "a read-only disk" and (event == "os.mkdir" or writes) and not path.startswith("/dev/"):
         raise OSError(errno.EROFS, "Read-only file system", path)
     if KIND == "no shared memory" and (event == "_posixshmem.shm_open" or path.startswith("/dev/shm")):
         raise OSError(errno.ENOSPC, "No space left on device", path)
 
 sys.addaudithook(refuse)
+if KIND == "few addresses":
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 if KIND == "no home":
     import pwd
     pwd.getpwuid = {}.__getitem__
@@ -136,10 +141,17 @@ for way in ("lockstep", "fly", "compiled", "auto"):
             np.testing.assert_allclose(ab.examples(ab.batch(score)(ab.collate(examples))), want)
 ids, table = np.array([0, 2, 2]), np.ones((3, 4), np.float32)
 np.testing.assert_array_equal(ab.embedding_bag(ids, table, [0, 1], mode="sum"), [[1.0] * 4, [2.0] * 4])
+users = [ab.EmbeddingVariable(4) for _ in range(3)]
+for each in users:
+    each.insert([7])
+    assert 7 in each and each.export()[0].tolist() == [7]
+np.empty(1 << 30, np.uint8)  # a table of keys reserves addresses, and leaves some
 """
 
 
-@pytest.mark.parametrize("kind", ["no process", "a read-only disk", "no shared memory", "no home"])
+@pytest.mark.parametrize(
+    "kind", ["no process", "no thread", "a read-only disk", "no shared memory", "few addresses", "no home"]
+)
 def test_what_is_missing_costs_speed_only(kind, tmp_path):
     """In this process and in the one that compiles, which has the same `sitecustomize`."""
     (tmp_path / "sitecustomize.py").write_text(f"KIND = {kind!r}\n{PLACES}", encoding="utf-8")

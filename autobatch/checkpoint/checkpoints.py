@@ -8,7 +8,6 @@ save that failed changes nothing.
 
 import contextlib
 import dataclasses
-import operator
 import os
 import threading
 import warnings
@@ -25,7 +24,8 @@ from autobatch.checkpoint.streams import ROWS_AT_ONCE, Stream, array_stream, tab
 from autobatch.checkpoint.tensor_files import TensorWriter
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
 from autobatch.core.config import config
-from autobatch.errors import CheckpointError, CheckpointWarning, OptionError
+from autobatch.errors import CheckpointError, CheckpointWarning
+from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.stored import StoredTable
 
 
@@ -137,8 +137,7 @@ class Checkpoints:
         files: Files | None = None,
     ) -> None:
         for name, value in (("keep", keep), ("full_every", full_every)):
-            if operator.index(value) < 1:
-                raise OptionError(f"{name}={value}; expected at least 1")
+            whole_option(value, name)
         self.keep, self.full_every, self.background = keep, full_every, background
         self._folder = Folder(os.path.abspath(os.fspath(folder)), files or Files())
         self._digest = Digester()
@@ -169,9 +168,7 @@ class Checkpoints:
             CheckpointError: another saver has the folder. UnsupportedError, DTypeError: a leaf that cannot be stored.
             OSError: what the system says of a file; the last checkpoint is as it was.
         """
-        step = operator.index(step)
-        if step < 0:
-            raise OptionError(f"step={step}; expected at least 0")
+        step = whole_option(step, "step", 0)
         with self._turn:
             self._save(step, params, state, extra)
 

@@ -322,8 +322,10 @@ def run_loop(
             for values in zip(*columns, strict=True):
                 positional, named = arguments_of(values, shared)
                 results.append(function(*positional, **named))
-        else:  # the list grows as the examples end, so its length says which one runs
-            results.extend(map(functools.partial(function, **shared) if shared else function, *columns))
+        else:  # no `map`: a StopIteration of the function's would end it
+            call = functools.partial(function, **shared) if shared else function
+            for values in zip(*columns, strict=False):
+                results.append(call(*values))
     except Exception as error:
         raise note_example(error, first + len(results))  # noqa: B904 - the same error, with its note
     finally:

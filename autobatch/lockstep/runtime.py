@@ -116,7 +116,7 @@ def manager(value: Any) -> Any:
     return value
 
 
-_MANAGERS = (np.errstate, type(np.printoptions()), contextlib.nullcontext)
+_MANAGERS = (np.errstate, contextlib.nullcontext)
 
 
 def unpack(item: Any) -> Any:

@@ -13,6 +13,7 @@ from autobatch.ops.nn.dropout_masks import dropout
 from autobatch.ops.nn.init import Initializer, normal, orthogonal, uniform, xavier_uniform
 from autobatch.ops.nn.losses import causal_mask
 from autobatch.ops.nn.normalisation import layer_norm, softmax
+from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.table import EmbeddingTable
 
 Seed = int | np.random.Generator | None
@@ -28,14 +29,9 @@ def seeds_from(seed: Any, count: int) -> list[int]:
 
 
 def check_sizes(**sizes: Any) -> None:
-    """The sizes of a layer are positive integers.
-
-    Raises:
-        OptionError: one is not.
-    """
+    """Raise OptionError where a size of a layer is no positive integer."""
     for name, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise OptionError(f"{name}={value!r}; expected a positive integer")
+        whole_option(value, name)
 
 
 class Linear:

@@ -251,6 +251,11 @@ def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> Cod
 
 
 def _named(code: CodeType, own: str, name: str) -> CodeType:
-    """The code with another qualified name, its nested functions' names included."""
-    consts = tuple([_named(each, own, name) if isinstance(each, CodeType) else each for each in code.co_consts])
-    return code.replace(co_consts=consts, co_qualname=name + code.co_qualname.removeprefix(own))
+    """The code with another qualified name, those of its nested functions and classes included."""
+
+    def renamed(const: Any) -> Any:
+        if isinstance(const, CodeType):
+            return _named(const, own, name)
+        return name + const.removeprefix(own) if isinstance(const, str) and const.startswith(own) else const
+
+    return code.replace(co_consts=tuple(map(renamed, code.co_consts)), co_qualname=renamed(code.co_qualname))

@@ -507,6 +507,47 @@ def test_every_example_runs_once_while_the_ways_are_tried(mapped):
     assert len(log) == 40 * sum(n % 5 for n in range(30))
 
 
+ERRORS = [StopIteration, StopAsyncIteration, KeyError, OSError, OverflowError, RecursionError, LookupError, Exception]
+
+
+def fails_from(error, least):
+    def f(n):
+        if n > least:
+            raise error(f"no {n}")
+        return n * 2
+
+    return f
+
+
+@pytest.mark.chosen
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("way", ["auto", "compiled", *WAYS])
+def test_an_exception_of_any_kind_ends_the_call(error, way):
+    numbers = [2, 0, 7, 1, 9]
+    for f, at in ((fails_from(error, 3), 2), (fails_from(error, 7), 4)):
+        for mapped in (False, True):
+            with ab.options(way=way), pytest.raises(error, match="no ") as found:
+                ab.map(f, numbers) if mapped else ab.batch(f)(ab.collate(numbers))
+            assert found.value.args == (f"no {numbers[at]}",)
+            assert any(str(at) in note for note in found.value.__notes__)
+
+
+@pytest.mark.parametrize("way", ["compiled", *WAYS])
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_classes_and_functions_made_inside_have_their_names(way):
+    def f(n):
+        class Inner:
+            def method(self):
+                return n
+
+        return Inner.__qualname__, Inner.method.__qualname__, (lambda: n).__qualname__
+
+    with ab.options(way=way):
+        assert ab.map(f, [1, 2]) == [f(1), f(2)]
+        assert ab.examples(ab.batch(f)(ab.collate([1, 2]))) == [f(1), f(2)]
+
+
 @pytest.mark.chosen
 def test_nothing_is_known_of_other_sizes():
     f = ab.batch(doubled)

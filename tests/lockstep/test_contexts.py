@@ -1,7 +1,10 @@
 """`with` in lock-step: a library's manager once for all lanes, the user's own for the lanes that enter and leave."""
 
+import collections
 import contextlib
 import contextvars
+import functools
+import types
 
 import numpy as np
 import pytest
@@ -148,6 +151,85 @@ def test_a_generator_as_a_manager_runs_as_a_loop():
             return m
 
     equals_loop(f, NUMBERS, falls_back=True)
+
+
+@contextlib.contextmanager
+def noting(log, name, caught=()):
+    log.append("in " + name)
+    try:
+        yield log
+    except caught as error:
+        log.append(str(error))
+    finally:
+        log.append("out " + name)
+
+
+def a_generator_notes(n):
+    log = []
+    with noting(log, "a"):
+        log.append(n)
+    return log
+
+
+def generators_catch(n):
+    log, share = [], -1
+    with noting(log, "a", (ZeroDivisionError,)) as noted, noting(noted, "b"):
+        share = 12 // n
+    return log, share
+
+
+def a_generator_keeps_nothing(n):
+    share = -1
+    with contextlib.suppress(KeyError), noting([], "a", (ZeroDivisionError,)):
+        share = 12 // n
+    return share
+
+
+def a_generator_puts_back(n):
+    @contextlib.contextmanager
+    def changed(values, key, value):
+        old, values[key] = values[key], value
+        yield values
+        values[key] = old
+
+    values = {"n": n}
+    with changed(values, "n", n * 2) as inner:
+        seen = dict(inner)
+    return values, seen
+
+
+@pytest.mark.parametrize("f", [a_generator_notes, generators_catch, a_generator_keeps_nothing, a_generator_puts_back])
+def test_generators_as_managers(f):
+    equals_loop(f, NUMBERS)
+
+
+def a_partial(n):
+    log = []
+    note = functools.partial(list.append, log)
+    note(n)
+    note(1)
+    return log
+
+
+def a_partial_of_the_users(n):
+    log = []
+    note = functools.partial(lambda value, logs: logs[0].append(value), logs=[log])
+    note(n)
+    return log
+
+
+def an_object_of_a_library(n):
+    log = []
+    held = types.SimpleNamespace(log=log)
+    held.log.append(n)
+    with contextlib.nullcontext(log) as same:
+        same.append(1)
+    return log, collections.UserList(log).data
+
+
+@pytest.mark.parametrize("f", [a_partial, a_partial_of_the_users, an_object_of_a_library])
+def test_a_list_that_a_call_keeps_is_the_lanes_own(f):
+    equals_loop(f, NUMBERS)
 
 
 def test_what_a_call_sets_for_the_thread_is_set_for_the_caller():

@@ -352,7 +352,7 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NeedsLoop(f"{module}.{name} acts outside the call")
     if captures_lanes(f):  # what it keeps, or compares, is not one and the same for all lanes
         raise NeedsLoop(f"{name} has captured values that differ by example")
-    given, args = args, tuple(map(unwrapped, args))
+    given, args = (*args, *kwargs.values()), tuple(map(unwrapped, args))
     kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
     batched = is_batched_tree((args, kwargs))
     for leaf in leaves((args, kwargs)):
@@ -373,9 +373,13 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NeedsLoop(f"{name}() changes its argument")
     if not batched:
         out = f(*map(converted, args), **{key: converted(value) for key, value in kwargs.items()})
-        for old, new in zip(given, args, strict=True):  # a list of ours went in as a copy
+        kept = out if is_node(out) else [out]
+        keeps = any(not (isinstance(leaf, _HARMLESS) or is_boxed(leaf)) for leaf in leaves(kept))
+        for old, new in zip(given, (*args, *kwargs.values()), strict=True):
             if type(old) is LaneList and (len(old) != len(new) or any(map(operator.is_not, old, new))):
                 raise NeedsLoop(f"{name}() changes its argument")
+            if old is not new and (keeps or out is new) and _has_lists(new):  # which went in as copies
+                raise NeedsLoop(f"{name}() keeps its argument, and may change it later")
         return remember(out) if hasattr(out, "__next__") else out
     require_local(f, getattr(f, "__wrapped__", None), f.pyfunc if isinstance(f, np.vectorize) else None)  # a cache, say
     fell_back(f"{name} has no form for values that differ by example")
@@ -395,6 +399,10 @@ def require_local(f: Any, *functions: Any) -> None:
     for each in functions if root is not None else ():
         if isinstance(each, FunctionType | MethodType) and not root.is_local(each):  # type: ignore[union-attr]
             raise NeedsLoop(f"{getattr(f, '__name__', type(f).__name__)} calls a function that may change something")
+
+
+def _has_lists(value: Any) -> bool:
+    return any(map(_has_lists, value)) if isinstance(value, tuple) else is_node(value)
 
 
 def _is_array(leaf: Any) -> bool:

@@ -7,6 +7,7 @@ matrix that an `EmbeddingVariable` with this initialiser and seed reads as, for 
 
 import dataclasses
 import math
+import operator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,7 +53,7 @@ class Initializer:
             DTypeError: no float dtype.
         """
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        return self.array(shape, seed, _float_dtype(dtype))
+        return self.array(shape, operator.index(seed), _float_dtype(dtype))
 
     def array(self, shape: tuple[int, ...], seed: int, dtype: np.dtype) -> np.ndarray:
         """The array of a shape; of a vector each element is a row."""

@@ -42,18 +42,13 @@ def whole_number(value: Any, name: str, least: int = 0) -> int:
 
 
 def whole_option(value: Any, name: str, least: int = 1) -> int:
-    """An option that is a whole number, and no bool, as an int, checked.
-
-    Raises:
-        OptionError: another value.
-    """
+    """An option that is a whole number, and no bool, as an int; OptionError for another value."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise OptionError(f"{name}={value!r:.60}; expected a whole number, at least {least}")
     try:
-        found = least - 1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        found = least - 1
-    if not least <= found < _BEYOND:
-        raise OptionError(f"{name}={value!r:.60}; expected a whole number, at least {least} and less than 2**62")
-    return found
+        return whole_number(value, name, least)
+    except (DTypeError, ShapeError) as error:
+        raise OptionError(*error.args) from None
 
 
 def as_ids(ids: Any, what: str = "ids") -> np.ndarray:

@@ -6,6 +6,7 @@ probability of about n² / 2⁶⁵, 3 in 10⁸ for a million, 1 in 37 for a thou
 """
 
 import itertools
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ def hash_keys(strings: Any, seed: int = 0) -> np.ndarray:
     values, shape = _strings(strings)
     data, offsets = _bytes_of(values)
     out = np.empty(len(values), np.uint64)
-    kernels.hash_strings(data, offsets, np.uint64(int(seed) & (1 << 64) - 1), out)
+    kernels.hash_strings(data, offsets, np.uint64(operator.index(seed) & (1 << 64) - 1), out)
     return out.view(np.int64).reshape(shape)[()]
 
 
