@@ -41,6 +41,7 @@ from autobatch.compiled.reading.exact_types import (
 )
 from autobatch.compiled.reading.source_program import Lines, SourceProgram
 from autobatch.compiled.reading.typed_text import rep
+from autobatch.core.memory import collector_paused
 
 _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 _KINDS = {tag: kind for kind, tag in TAGS.items()}
@@ -498,7 +499,8 @@ def _is_mutable(kind: Type) -> bool:
 
 def unpack(kind: Type, arrays: Sequence[np.ndarray], count: int) -> list[Any]:
     """The results that a `Keeper` appended, as Python's and NumPy's objects."""
-    out, rest = _unpack(kind, list(arrays), count)
+    with collector_paused():  # many objects, and no garbage
+        out, rest = _unpack(kind, list(arrays), count)
     assert not rest
     return out
 

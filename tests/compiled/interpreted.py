@@ -85,11 +85,6 @@ def _extent(x: np.ndarray) -> tuple[int, int]:
     return first, last - 1
 
 
-def _fused(a: float, b: float, c: float) -> float:
-    _libm.fma.restype = ctypes.c_double
-    return _libm.fma(*map(ctypes.c_double, (a, b, c)))
-
-
 def _stepped(high: Any, low: Any, add_high: Any, add_low: Any) -> tuple[Any, Any]:
     number = (int(high) << 64 | int(low)) * 0x2360ED051FC65DA44385DF649FCCF645 + (int(add_high) << 64 | int(add_low))
     return np.uint64(number >> 64 & (_WORD - 1)), np.uint64(number & (_WORD - 1))
@@ -113,8 +108,8 @@ _INTRINSICS: dict[str, Any] = {
     "multiply": _with_overflow(lambda a, b: a * b), "float_flags": _float_flags, "clear_flags": _clear_flags,
     "opaque": lambda value: value, "list_item": lambda items, index: items[index],
     "list_put": lambda items, index, value: items.__setitem__(index, value), "scalar_1": _scalar, "scalar_2": _scalar,
-    "select": lambda condition, a, b: a if condition else b, "_fused": _fused,
-    "_unit": lambda value: math.ldexp(1.0, math.frexp(value)[1] - 1),
+    "select": lambda condition, a, b: a if condition else b,
+    "squared": lambda value: math.pow(value, 2.0),
     "_call_1": lambda address, data, x, y, count, *steps: _loop(address, data, [x, y], count, list(steps)),
     "_call_2": lambda address, data, x, y, z, count, *steps: _loop(address, data, [x, y, z], count, list(steps)),
     "tuple_setitem": lambda items, place, value: (*items[:place], value, *items[place + 1 :]), "address": id,
