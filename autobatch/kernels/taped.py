@@ -271,15 +271,6 @@ def taped_sum(tape, start, places):
 
 
 @jit
-def taped_sums(tape, places):
-    """The places of `np.cumsum`."""
-    out = np.zeros(places.size, np.int64)
-    for k in range(places.size):
-        out[k] = places[k] if k == 0 else push_2(tape, out[k - 1], 1.0, places[k], 1.0)
-    return out
-
-
-@jit
 def taped_product(tape, start, value, places, values):
     """The place of the product of a number and others."""
     for k in range(values.size):
@@ -306,15 +297,6 @@ def taped_choice(tape, condition, x, y):
     for k in range(condition.size if one >= 0 else 0):
         tape[3][one + k] = 1.0 if chosen[k] else 0.0
         tape[3][two + k] = 0.0 if chosen[k] else 1.0
-    return out
-
-
-@jit
-def taped_counts(tape, x, places, size):
-    """The places of `np.bincount` with weights."""
-    out = np.zeros(size, np.int64)
-    for k in range(x.size):
-        out[x[k]] = push_2(tape, out[x[k]], 1.0, places[k], 1.0)
     return out
 
 

@@ -25,7 +25,7 @@ from autobatch.compiled.reading.exact_types import (
 from autobatch.compiled.reading.number_operators import cast, in_range, lift, payload
 from autobatch.compiled.reading.source_program import Lines, flat
 from autobatch.compiled.reading.statement_reader import FAIL
-from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, numba_type
+from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, numba_type, parts_of
 
 _UFUNCS = {
     "Add": np.add, "Sub": np.subtract, "Mult": np.multiply, "Div": np.true_divide, "FloorDiv": np.floor_divide,
@@ -149,11 +149,7 @@ def _parts_of_index(reader: Any, index: ast.expr, node: Any) -> list[Any]:
         if value.kind == NONE:
             parts.append("new")
         elif isinstance(value.kind, Tuple) and len(nodes) == 1:
-            parts += [
-                reader.once(each)
-                for each in value.parts
-                or [Value(each, f"{value.text}[{i}]") for i, each in enumerate(value.kind.items)]
-            ]
+            parts += map(reader.once, parts_of(value))
         else:
             parts.append(reader.once(value))
     return parts
@@ -496,8 +492,6 @@ def _normal(loop: str) -> str:
 
 def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> Value:
     """A ufunc of arrays and numbers, by NumPy's own loop."""
-    if ufunc is abs:
-        ufunc = np.absolute
     values = [as_array(reader, value, node) if isinstance(value.kind, List) else value for value in values]
     for value in values:
         if not isinstance(value.kind, Array | Scalar | Union):

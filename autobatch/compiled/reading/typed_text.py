@@ -91,6 +91,11 @@ class Value:
         return self.reach.bits < 64
 
 
+def parts_of(value: Value) -> list[Value]:
+    """The values in a tuple, whose text is a name."""
+    return value.parts or [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
+
+
 def numba_type(kind: Scalar) -> str:
     """What Numba calls the machine's type of a scalar."""
     return {"bool": "boolean", "none": "int64"}.get(kind.name, kind.name)

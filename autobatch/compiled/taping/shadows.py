@@ -646,10 +646,6 @@ class _ShadowedFunction:
             return f"np.concatenate(({''.join(part + ', ' for part in parts)}))"
         if name == "chosen":
             return f"taped_choice(tape, {ast.unparse(args[0])}, {', '.join(map(self._of_array, args[1:]))})"
-        if name == "running_sum":
-            return f"taped_sums(tape, {self.place(args[0])})"
-        if name == "weighed":
-            return f"taped_counts(tape, {ast.unparse(args[0])}, {self.place(args[1])}, {whole}.size)"
         if name.startswith("product_"):
             both = [text for each in args[:2] for text in (ast.unparse(each), self._of_array(each))]
             return f"taped_{name}(tape, {', '.join(both)})"
