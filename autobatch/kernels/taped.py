@@ -301,7 +301,7 @@ def taped_choice(tape, condition, x, y):
 
 
 @jit
-def push_product(tape, a, a_places, b, b_places):
+def taped_product_22(tape, a, a_places, b, b_places):
     """The places of the elements of a product of two matrices; constants where nothing in either carries a gradient."""
     rows, inner, columns = a.shape[0], a.shape[1], b.shape[1]
     out = np.zeros((rows, columns), np.int64)
@@ -357,16 +357,10 @@ def taped_product_11(tape, a, a_places, b, b_places):
 @jit
 def taped_product_21(tape, a, a_places, b, b_places):
     """The places of a matrix times a vector."""
-    return push_product(tape, a, a_places, np.expand_dims(b, 1), np.expand_dims(b_places, 1))[:, 0].copy()
+    return taped_product_22(tape, a, a_places, np.expand_dims(b, 1), np.expand_dims(b_places, 1))[:, 0].copy()
 
 
 @jit
 def taped_product_12(tape, a, a_places, b, b_places):
     """The places of a vector times a matrix."""
-    return push_product(tape, np.expand_dims(a, 0), np.expand_dims(a_places, 0), b, b_places)[0]
-
-
-@jit
-def taped_product_22(tape, a, a_places, b, b_places):
-    """The places of a matrix times a matrix."""
-    return push_product(tape, a, a_places, b, b_places)
+    return taped_product_22(tape, np.expand_dims(a, 0), np.expand_dims(a_places, 0), b, b_places)[0]

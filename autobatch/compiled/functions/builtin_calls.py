@@ -474,8 +474,8 @@ def sort(
     """`list.sort`, which is stable."""
     containers.changed(reader, holder, node)
     backwards = False if reverse is None else constant_of(reader, reader.expr(reverse), False, node, "reverse")
-    elem = holder.kind.elem
-    if elem is None:
+    keys = holder
+    if holder.kind.elem is None:
         return Value(NONE, "0", None)
     if key is not None:
         keys = reader.temp("0", List(reader.site(key, List).site))
@@ -484,15 +484,9 @@ def sort(
         called = _called_with(reader, key, node)
         items = iteration.items_of_value(reader, holder, node)
         iteration.each(reader, items, lambda item: containers.put(reader, keys, reader.once(called(item)), node))
-        kind = keys.kind.elem
-        _ordered(reader, kind, node)
-        _without_nan(reader, keys.text, kind)
-        order = reader.temp(f"stable_order({keys.text}, {backwards})", NONE)
-        reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
-        return Value(NONE, "0", None)
-    _ordered(reader, elem, node)
-    _without_nan(reader, holder.text, elem)
-    order = reader.temp(f"stable_order({holder.text}, {backwards})", NONE)
+    _ordered(reader, keys.kind.elem, node)
+    _without_nan(reader, keys.text, keys.kind.elem)
+    order = reader.temp(f"stable_order({keys.text}, {backwards})", NONE)
     reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
     return Value(NONE, "0", None)
 
