@@ -242,7 +242,7 @@ def seed(adjoints, seen, places, first, last, cts, at):
 @jit
 def sign_of(x):
     """`np.sign`."""
-    return x if x != x else float((x > 0) - (x < 0))
+    return x if x != x else float(x > 0) - float(x < 0)
 
 
 @jit

@@ -22,12 +22,14 @@ import pytest
 
 from autobatch.compiled import compiled_map, random_streams
 from autobatch.compiled.module import HEAD
+from autobatch.compiled.taping import backward
+from autobatch.kernels import taped
 
 _IMPORTED = [
     importlib.import_module(str(node.module))
     for node in ast.parse(HEAD).body
     if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
-]  # what compiled text calls
+] + [taped]  # what compiled text calls
 _FLAGS: int = next(vars(module)["FLAGS"] for module in _IMPORTED if hasattr(module, "FLAGS"))
 _WORD = 2**64
 _LOOP = ctypes.CFUNCTYPE(
@@ -184,7 +186,8 @@ class InterpretedKernel:
 def interpreted() -> Iterator[None]:
     """Programs that are written within are run by Python; none of them is remembered."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_map, "kernel_of", InterpretedKernel)
+        for module in (compiled_map, backward):
+            patch.setattr(module, "kernel_of", InterpretedKernel)
         patch.setattr(compiled_map, "_forms", {})
         InterpretedKernel.errors.clear()
         yield
