@@ -90,7 +90,7 @@ class CompiledForm(KernelForm):
 
     module: Module | None = None
     careful: int = 0  # whether an example has set a flag of floating-point arithmetic
-    seconds: float = 0.0  # that an example took
+    seconds: float = 0.0  # of the processor that an example took
     runs: int = 0
     failures: int = 0
     taped: dict[tuple[bool, ...], Any] = dataclasses.field(default_factory=dict)  # forms for gradients
@@ -320,7 +320,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
 
     def part(first: int, last: int) -> list[Any]:
         status = np.zeros(last - first + 1, np.uint8)
-        start = time.perf_counter()
+        start = time.thread_time()
         for careful in (0, 1)[form.careful :]:  # at first one look at the flags at the end; then one after each example
             if careful == form.careful or program.writes:
                 arrays, steps = packed_arguments(call, kinds, first, last)
@@ -333,7 +333,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
             if not status[-1]:
                 break
             form.careful = 1
-        form.seconds = (time.perf_counter() - start) / (last - first)
+        form.seconds = (time.thread_time() - start) / (last - first)
         packed.append((first, last, arrays))
         status = status[:-1]
         bad = int(np.count_nonzero(status))

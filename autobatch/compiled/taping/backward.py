@@ -31,7 +31,7 @@ class TapedForm(KernelForm):
 
     module: TapedModule | None = None
     nodes: int = _NODES
-    seconds: float = 0.0  # that an example took
+    seconds: float = 0.0  # of the processor that an example took
 
     def threads(self, count: int, chunks: int) -> int:
         """How many threads so many examples are worth."""
@@ -146,7 +146,7 @@ def _part(
     assert taped.kernel is not None
     entry = taped.kernel.entry
     assert entry is not None
-    began = time.perf_counter()
+    began = time.thread_time()
     arrays, steps = packed_arguments(call, form.module.root.kinds, first, last)
     count = last - first
     sizes = [arrays[leaf].size for leaf in module.leaves]
@@ -172,7 +172,7 @@ def _part(
         if not state[2]:
             break
         taped.nodes = max(taped.nodes, min(8 * nodes, most))
-    taped.seconds = (time.perf_counter() - began) / count
+    taped.seconds = (time.thread_time() - began) / count
     leaves = [adjoints[start + 1 : end + 1] for start, end in itertools.pairwise(ends)]
     if rows:
         leaves[: module.shared] = [
