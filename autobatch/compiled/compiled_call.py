@@ -205,7 +205,7 @@ def packed_values(call: CompiledCall, value: Any, kind: Type, first: int, last: 
         if isinstance(column, PackedBatch):
             offsets = column.offsets[first : last + 1]
             values = column.values[offsets[0] : offsets[-1]]
-            lengths = np.diff(offsets)
+            lengths = column.lengths[first:last]
             trailing, step = values.shape[1:], -1
         else:
             values = column.data[first:last]  # type: ignore[attr-defined]

@@ -90,7 +90,7 @@ class CompiledForm(KernelForm):
 
     module: Module | None = None
     careful: int = 0  # whether an example has set a flag of floating-point arithmetic
-    seconds: float = 0.0  # that an example took
+    seconds: float = 0.0  # of the processor that an example took
     runs: int = 0
     failures: int = 0
     taped: dict[tuple[bool, ...], Any] = dataclasses.field(default_factory=dict)  # forms for gradients
@@ -320,7 +320,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
 
     def part(first: int, last: int) -> list[Any]:
         status = np.zeros(last - first + 1, np.uint8)
-        start = time.perf_counter()
+        start = time.thread_time()
         for careful in (0, 1)[form.careful :]:  # at first one look at the flags at the end; then one after each example
             if careful == form.careful or program.writes:
                 arrays, steps = packed_arguments(call, kinds, first, last)
@@ -333,7 +333,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
             if not status[-1]:
                 break
             form.careful = 1
-        form.seconds = (time.perf_counter() - start) / (last - first)
+        form.seconds = (time.thread_time() - start) / (last - first)
         packed.append((first, last, arrays))
         status = status[:-1]
         bad = int(np.count_nonzero(status))
@@ -385,7 +385,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
 
     run = Run(results, sorted(failed), put)
     if not form.checked:
-        _check(call, form, run)
+        check(call, form, run, call.function.__qualname__, program.approximate, bool(program.writes))
     form.runs += count
     form.failures += len(failed)
     return run
@@ -413,20 +413,21 @@ def _with_arguments(
     return results, contents
 
 
-def _check(call: CompiledCall, form: CompiledForm, run: Run) -> None:
+def check(call: CompiledCall, form: KernelForm, run: Run, name: str, approximate: bool, writes: bool = False) -> None:
     """Compare some results with what Python makes of the same examples: types and bits.
 
-    What an example changes is changed in copies of its arguments, and compared when it has been put back.
+    Args:
+        name: what they are results of.
+        approximate: but for the order of sums.
+        writes: it changes arguments: those of copies, which are compared when they have been put back.
 
     Raises:
         NotCompiled: they are not the same; the form is not used again.
     """
-    assert form.module is not None
-    program = form.module.program
     failed = set(run.failed)
     chosen = [index for index in dict.fromkeys((0, call.count - 1)) if index not in failed][:_CHECKED]
     for index in chosen:
-        given = [copy.deepcopy(value) for value in call.example(index)] if program.writes else None
+        given = [copy.deepcopy(value) for value in call.example(index)] if writes else None
         try:
             expected = call.in_python(index, given)
         except Exception as error:
@@ -438,8 +439,8 @@ def _check(call: CompiledCall, form: CompiledForm, run: Run) -> None:
             found, expected = (found, *call.example(index)), (expected, *given)
             found = copy.deepcopy(found)
             _restore(call.example(index), before)
-        if not same(found, expected, program.approximate):
-            raise form.refuse(call.function.__qualname__, found, expected)
+        if not same(found, expected, approximate):
+            raise form.refuse(name, found, expected)
     form.checked = bool(chosen) or form.checked
 
 

@@ -179,34 +179,6 @@ def next_whole(stream, low, most):
 
 
 @jit
-def fill_uniform(stream, out, low, size):
-    """out[i] = low + size * a float in [0, 1)."""
-    for i in range(out.size):
-        out[i] = low + size * next_float(stream)
-
-
-@jit
-def fill_normal(stream, out, loc, scale):
-    """out[i] = loc + scale * a standard normal number."""
-    for i in range(out.size):
-        out[i] = loc + scale * next_normal(stream)
-
-
-@jit
-def fill_exponential(stream, out, scale, unused):
-    """out[i] = scale * a standard exponential number."""
-    for i in range(out.size):
-        out[i] = scale * next_exponential(stream)
-
-
-@jit
-def fill_whole(stream, out, low, most):
-    """out[i] = a whole number from low to low + most."""
-    for i in range(out.size):
-        out[i] = next_whole(stream, low, most)
-
-
-@jit
 def shuffle_places(stream, count):
     """The places of `count` elements once they are shuffled."""
     out = np.arange(count)

@@ -6,7 +6,8 @@ reads one example's value from such arrays and appends one result to others; `un
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ from autobatch.compiled.reading.exact_types import (
 )
 from autobatch.compiled.reading.source_program import Lines, SourceProgram
 from autobatch.compiled.reading.typed_text import rep
+from autobatch.core.memory import collector_paused
 
 _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 _KINDS = {tag: kind for kind, tag in TAGS.items()}
@@ -146,15 +148,39 @@ def _word(kind: Scalar) -> Any:
     return np.dtype("bool" if kind.name == "bool" else "int64" if kind.name == "none" else kind.name)
 
 
+def flattened(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Type, Sequence[Any]]]:
+    """What values are made of, in the order in which it is packed: numbers, arrays and strings, of one type each.
+
+    Of containers the lengths come first, then what is in them.
+    """
+    match kind:
+        case Tuple() | Struct():
+            get: Any = getattr if isinstance(kind, Struct) and kind.cls is not dict else operator.getitem
+            names = kind.names if isinstance(kind, Struct) else range(len(kind.items))
+            for name, item in zip(names, kind.items, strict=True):
+                yield from flattened(item, [get(value, name) for value in values])
+        case List() | Set() | Dict():
+            yield INT, list(map(len, values))
+            yield from flattened(kind.elem, list(itertools.chain.from_iterable(values)))
+            if isinstance(kind, Dict):
+                yield from flattened(kind.value, [each for value in values for each in value.values()])
+        case None | Scalar(name="none"):
+            pass
+        case _:
+            yield kind, values
+
+
 def pack(kind: Type, values: Sequence[Any]) -> list[np.ndarray]:
     """The values one after the other, in as many arrays as `leaves(kind)` names.
 
     Raises:
         OverflowError: an int of more than 64 bits.
     """
+    return [array for leaf, own in flattened(kind, values) for array in _packed(leaf, own)]
+
+
+def _packed(kind: Any, values: Sequence[Any]) -> list[np.ndarray]:
     match kind:
-        case None | Scalar(name="none"):
-            return []
         case Scalar():
             return [np.array(values, _word(kind))]
         case Union():
@@ -174,33 +200,16 @@ def pack(kind: Type, values: Sequence[Any]) -> list[np.ndarray]:
         case Text():
             codes = np.frombuffer("".join(values).encode("utf-32-le", "surrogatepass"), np.int32)
             return [codes, np.array(list(map(len, values)), np.int64)]
-        case Tuple():
-            columns = list(zip(*values, strict=True)) if values else [()] * len(kind.items)
-            return [each for item, column in zip(kind.items, columns, strict=True) for each in pack(item, column)]
-        case Struct():
-            get: Callable[[Any, str], Any] = (lambda value, name: value[name]) if kind.cls is dict else getattr
-            packed = [
-                pack(item, [get(value, name) for value in values])
-                for name, item in zip(kind.names, kind.items, strict=True)
-            ]
-            return [each for part in packed for each in part]
-        case List() | Set():
-            lengths = np.array(list(map(len, values)), np.int64)
-            return [lengths, *pack(kind.elem, list(itertools.chain.from_iterable(values)))]
-        case Dict():
-            lengths = np.array(list(map(len, values)), np.int64)
-            keys = pack(kind.elem, list(itertools.chain.from_iterable(values)))
-            return [lengths, *keys, *pack(kind.value, [each for value in values for each in value.values()])]
     raise AssertionError(kind)
 
 
 def leaves(kind: Type) -> list[str]:
     """The dtypes of the arrays that `pack` gives."""
+    return [dtype for leaf, _ in flattened(kind, ()) for dtype in _dtypes(leaf)]
+
+
+def _dtypes(kind: Any) -> list[str]:
     match kind:
-        case None | Scalar(name="none"):
-            return []
-        case Scalar():
-            return [_word(kind).name]
         case Union():
             return ["int64", "int64", "float64"]
         case Array():
@@ -209,13 +218,7 @@ def leaves(kind: Type) -> list[str]:
             return ["uint64"]
         case Text():
             return ["int32", "int64"]
-        case Tuple() | Struct():
-            return [each for item in kind.items for each in leaves(item)]
-        case List() | Set():
-            return ["int64", *leaves(kind.elem)]
-        case Dict():
-            return ["int64", *leaves(kind.elem), *leaves(kind.value)]
-    raise AssertionError(kind)
+    return [_word(kind).name]
 
 
 _WORD = (1 << 64) - 1
@@ -498,7 +501,8 @@ def _is_mutable(kind: Type) -> bool:
 
 def unpack(kind: Type, arrays: Sequence[np.ndarray], count: int) -> list[Any]:
     """The results that a `Keeper` appended, as Python's and NumPy's objects."""
-    out, rest = _unpack(kind, list(arrays), count)
+    with collector_paused():  # many objects, and no garbage
+        out, rest = _unpack(kind, list(arrays), count)
     assert not rest
     return out
 

@@ -25,7 +25,8 @@ class Config:
     Attributes:
         blocks: straight-line runs of array expressions are recorded or launched as one; False: each op on its own.
         kernels: blocks, and softmax over many rows, may use compiled kernels.
-        memory_budget: bytes of recorded results after which a lazy graph is launched as one segment.
+        memory_budget: bytes of recorded results after which a lazy graph is launched as one segment; of the tape of an
+            example's compiled gradient.
         scheduler: how recorded ops are grouped: "depth", "agenda", "frontier" or "auto".
         seed: key of the per-example random streams (`ab.nn.dropout`); None: every run draws other numbers.
         strict: a fallback to the loop is an error instead of a warning.

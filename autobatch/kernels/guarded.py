@@ -72,15 +72,19 @@ def clear_flags(typing_context):
     return types.int32(), generate
 
 
+def _hidden(builder: Any, value: Any) -> Any:
+    """The same float, of which the compiler knows nothing."""
+    register = "w" if FLAGS == 0b111 else "x"
+    assembly = ir.InlineAsm(ir.FunctionType(value.type, [value.type]), "", f"={register},0", side_effect=False)
+    return builder.call(assembly, [value])
+
+
 @intrinsic
 def opaque(typing_context, value):
     """The same float, of which the compiler knows nothing: a power that it knows becomes a product, of other bits."""
 
     def generate(context, builder, signature, args):
-        kind = args[0].type
-        register = "w" if FLAGS == 0b111 else "x"
-        assembly = ir.InlineAsm(ir.FunctionType(kind, [kind]), "", f"={register},0", side_effect=False)
-        return builder.call(assembly, [args[0]])
+        return _hidden(builder, args[0])
 
     return value(value), generate
 
@@ -365,38 +369,46 @@ def select(typing_context, condition, a, b):
     return signature, generate
 
 
+def _rare_power(module: Any) -> Any:
+    """C's `pow(x, 2)`, out of the way: what calls it keeps its numbers in registers until then."""
+    double, name = ir.DoubleType(), "autobatch_rare_power"
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(double, [double]), name)
+    function.linkage = "internal"
+    for attribute in ("noinline", "cold"):
+        function.attributes.add(attribute)
+    builder = ir.IRBuilder(function.append_basic_block())
+    power = cgutils.get_or_insert_function(module, ir.FunctionType(double, [double, double]), "pow")
+    builder.ret(builder.call(power, [function.args[0], _hidden(builder, double(2.0))]))
+    return function
+
+
 @intrinsic
-def _unit(typing_context, value):
-    """The power of two that is the place of a float's first bit."""
-
-    def generate(context, builder, signature, args):
-        word = ir.IntType(64)
-        bits = builder.and_(builder.bitcast(args[0], word), word(0x7FF0000000000000))
-        return builder.bitcast(bits, ir.DoubleType())
-
-    return types.float64(types.float64), generate
-
-
-@intrinsic
-def _fused(typing_context, a, b, c):
-    """a * b + c, rounded once."""
-    signature = types.float64(types.float64, types.float64, types.float64)
-    return signature, lambda context, builder, signature, args: builder.fma(*args)
-
-
-@jit
-def squared(x):
+def squared(typing_context, x):
     """`x ** 2.0` of C's `pow`.
 
     For numbers of moderate size the error of `pow` is below 0.515 of the last place (glibc's and Arm's optimized
-    routines state it): where the exact square is nearer than 0.485 to the product, it can give nothing else.
+    routines state it): where the product stays what it is with 1.03 times its rounding error, so that the exact square
+    is nearer than 0.485 to it, `pow` can give nothing else.
     """
-    product = x * x
-    if _STATED and 1e-18 < product < 1e18:
-        rest = abs(_fused(x, x, -product))
-        if rest < 0.485 * 2.220446049250313e-16 * _unit(product):
-            return product
-    return math.pow(x, opaque(2.0))
+
+    def generate(context, builder, signature, args):
+        (x,), double, word = args, ir.DoubleType(), ir.IntType(64)
+        if not _STATED:
+            return builder.call(_rare_power(builder.module), [x])
+        low, high = (int(np.float64(bound).view(np.int64)) for bound in (1e-18, 1e18))
+        product = builder.fmul(x, x)
+        rest = builder.fma(x, x, builder.fneg(product))
+        stays = builder.fcmp_ordered("==", builder.fma(rest, double(1.0 / 0.97), product), product)
+        bits = builder.sub(builder.bitcast(product, word), word(low))
+        stays = builder.and_(stays, builder.icmp_unsigned("<", bits, word(high - low)))
+        out = cgutils.alloca_once_value(builder, product)
+        with builder.if_then(builder.not_(stays), likely=False):
+            builder.store(builder.call(_rare_power(builder.module), [x]), out)
+        return builder.load(out)
+
+    return types.float64(types.float64), generate
 
 
 @jit

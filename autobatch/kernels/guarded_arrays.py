@@ -76,36 +76,15 @@ def chosen(condition, x, y):
 
 
 @jit
-def place_of_max(x):
-    """The first place of the largest element; NaN is the largest. Not empty."""
+def place_of_extreme(x, largest):
+    """The first place of the largest element, or of the smallest; NaN is more than any. Not empty."""
     place = 0
     for i in range(x.size):
         if x[i] != x[i]:
             return i
-        if x[i] > x[place]:
+        if x[i] > x[place] if largest else x[i] < x[place]:
             place = i
     return place
-
-
-@jit
-def place_of_min(x):
-    """The first place of the smallest element; NaN is the smallest. Not empty."""
-    place = 0
-    for i in range(x.size):
-        if x[i] != x[i]:
-            return i
-        if x[i] < x[place]:
-            place = i
-    return place
-
-
-@jit
-def running_sum(x):
-    """`np.cumsum`."""
-    out = np.empty(x.size, x.dtype)
-    for i in range(x.size):
-        out[i] = x[i] if i == 0 else out[i - 1] + x[i]
-    return out
 
 
 @jit
@@ -142,57 +121,6 @@ def places_in(x, values, right):
     for i in range(values.size):
         out[i] = place_in(x, values[i], right)
     return out
-
-
-@jit
-def lowest(x):
-    """The smallest integer, 0 of none."""
-    out = np.int64(0)
-    for value in x:
-        out = min(out, np.int64(value))
-    return out
-
-
-@jit
-def counted(x, least):
-    """`np.bincount` of integers that are not negative."""
-    length = least
-    for value in x:
-        length = max(length, np.int64(value) + 1)
-    out = np.zeros(length, np.int64)
-    for value in x:
-        out[value] += 1
-    return out
-
-
-@jit
-def weighed(x, weights, least):
-    """`np.bincount` with weights."""
-    length = least
-    for value in x:
-        length = max(length, np.int64(value) + 1)
-    out = np.zeros(length, np.float64)
-    for i in range(x.size):
-        out[x[i]] += weights[i]
-    return out
-
-
-@jit
-def triangle(size, off, upper):
-    """`np.triu_indices(size, off)`, or `np.tril_indices`."""
-    count = 0
-    for i in range(size):
-        for j in range(size):
-            if (j - i >= off) if upper else (j - i <= off):
-                count += 1
-    rows, columns = np.empty(count, np.int64), np.empty(count, np.int64)
-    k = 0
-    for i in range(size):
-        for j in range(size):
-            if (j - i >= off) if upper else (j - i <= off):
-                rows[k], columns[k] = i, j
-                k += 1
-    return rows, columns
 
 
 @jit

@@ -22,12 +22,14 @@ import pytest
 
 from autobatch.compiled import compiled_map, random_streams
 from autobatch.compiled.module import HEAD
+from autobatch.compiled.taping import backward
+from autobatch.kernels import taped
 
 _IMPORTED = [
     importlib.import_module(str(node.module))
     for node in ast.parse(HEAD).body
     if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
-]  # what compiled text calls
+] + [taped]  # what compiled text calls
 _FLAGS: int = next(vars(module)["FLAGS"] for module in _IMPORTED if hasattr(module, "FLAGS"))
 _WORD = 2**64
 _LOOP = ctypes.CFUNCTYPE(
@@ -85,11 +87,6 @@ def _extent(x: np.ndarray) -> tuple[int, int]:
     return first, last - 1
 
 
-def _fused(a: float, b: float, c: float) -> float:
-    _libm.fma.restype = ctypes.c_double
-    return _libm.fma(*map(ctypes.c_double, (a, b, c)))
-
-
 def _stepped(high: Any, low: Any, add_high: Any, add_low: Any) -> tuple[Any, Any]:
     number = (int(high) << 64 | int(low)) * 0x2360ED051FC65DA44385DF649FCCF645 + (int(add_high) << 64 | int(add_low))
     return np.uint64(number >> 64 & (_WORD - 1)), np.uint64(number & (_WORD - 1))
@@ -113,8 +110,8 @@ _INTRINSICS: dict[str, Any] = {
     "multiply": _with_overflow(lambda a, b: a * b), "float_flags": _float_flags, "clear_flags": _clear_flags,
     "opaque": lambda value: value, "list_item": lambda items, index: items[index],
     "list_put": lambda items, index, value: items.__setitem__(index, value), "scalar_1": _scalar, "scalar_2": _scalar,
-    "select": lambda condition, a, b: a if condition else b, "_fused": _fused,
-    "_unit": lambda value: math.ldexp(1.0, math.frexp(value)[1] - 1),
+    "select": lambda condition, a, b: a if condition else b,
+    "squared": lambda value: math.pow(value, 2.0),
     "_call_1": lambda address, data, x, y, count, *steps: _loop(address, data, [x, y], count, list(steps)),
     "_call_2": lambda address, data, x, y, z, count, *steps: _loop(address, data, [x, y, z], count, list(steps)),
     "tuple_setitem": lambda items, place, value: (*items[:place], value, *items[place + 1 :]), "address": id,
@@ -189,7 +186,8 @@ class InterpretedKernel:
 def interpreted() -> Iterator[None]:
     """Programs that are written within are run by Python; none of them is remembered."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_map, "kernel_of", InterpretedKernel)
+        for module in (compiled_map, backward):
+            patch.setattr(module, "kernel_of", InterpretedKernel)
         patch.setattr(compiled_map, "_forms", {})
         InterpretedKernel.errors.clear()
         yield

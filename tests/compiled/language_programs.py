@@ -697,5 +697,39 @@ def accumulated_arrays(m, x):
     return np.triu(m, 1), np.tril(m), np.minimum.accumulate(x), np.cumprod(x), np.trapezoid(m[0])
 
 
+@program(lambda rng: ((a := rng.normal(size=(rng.integers(0, 4), 3))), a * 2, floats(rng, 0, 2)))
+def whole_arrays(a, b, x):
+    y = a[:, 0] * b[:, 1] - 2.0 * x if len(x) == len(a) or len(x) == 1 else x / 2.0
+    return a + b[:1], a.T + b.T, -a, np.sqrt(a * a), np.square(y), 1.0 / (b + 99.0), a.astype(np.float32) * b
+
+
+@program(lambda rng: (rng.integers(0, 2, (4, 4)), (int(rng.integers(0, 4)), 3)))
+def shortest_way(grid, goal):
+    heap, best = [(0, 0, (0, 0))], {(0, 0): 0}
+    while heap:
+        _, done, at = heapq.heappop(heap)
+        if at == goal:
+            return done
+        for dx, dy in ((1, 0), (0, 1), (-1, 0), (0, -1)):
+            x, y = at[0] + dx, at[1] + dy
+            if 0 <= x < 4 and 0 <= y < 4 and not grid[x, y] and done + 1 < best.get((x, y), 99):
+                best[x, y] = done + 1
+                heapq.heappush(heap, (done + 1 + abs(goal[0] - x) + abs(goal[1] - y), done + 1, (x, y)))
+    return -1
+
+
+@program(lambda rng: (int(rng.integers(0, 99)), int(rng.integers(0, 4))))
+def draws(seed, n):
+    rng = np.random.default_rng(seed)
+    one = rng.normal(0.5, 2.0, n), rng.uniform(-1.0, 3.0, (n, 2)), rng.exponential(2.0, n), rng.random(n)
+    return (
+        one,
+        rng.integers(0, 9, n),
+        rng.standard_normal(n),
+        rng.choice(np.arange(5.0), n),
+        rng.standard_exponential(n),
+    )
+
+
 LANGUAGE = sorted(set(PROGRAMS) - _BEFORE)
 """Their names."""

@@ -495,3 +495,36 @@ def breadth_first(neighbours, start):
                 queue.append(v)
         k += 1
     return queue
+
+
+@program(lambda rng: (floats(rng, 0, 5) * 10.0 ** rng.integers(-170, 170), 10.0 ** rng.integers(-20, 20)))
+def squares(x, h):
+    total = 0.0
+    for v in x:
+        total += v**2 / h**2
+    for h in x:
+        total += h**2
+    return total, h**2
+
+
+@program(lambda rng: (floats(rng), int(rng.integers(0, 99)), int(2**63 - 1 - rng.integers(0, 99))))
+def counters(x, n, much):
+    i, j, count = 0, len(x) - 1, 0
+    while i <= j:
+        if x[i] > x[j]:
+            i += 1
+        else:
+            j -= 2
+        count += 3
+        much += 1
+    doubled = 1
+    for _ in range(n):
+        doubled += doubled
+    return i, j, count * count, much, doubled
+
+
+@program(lambda rng: (ints(rng), ints(rng, 0, 5).astype(np.int32), floats(rng), int(rng.integers(-1, 5))))
+def counts_and_shapes(ids, small, weights, n):
+    both = np.bincount(ids[: len(weights)], weights[: len(ids)], n + 1), np.bincount(small, minlength=2)
+    made = np.eye(abs(n)), np.eye(3, dtype=np.int64), np.outer(ids, weights), np.cumsum(small), np.diff(weights)
+    return both, made, np.triu_indices(n), np.tril_indices(n, -1), np.full_like(small, 7), np.add.accumulate(ids)

@@ -13,10 +13,10 @@ import pytest
 
 import autobatch as ab
 from autobatch.compiled.compiled_call import NotCompiled
-from autobatch.compiled.taping import backward
-from autobatch.compiled.taping.gradient_map import compiled_gradient_map
+from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.testing.inspect import ran_ways
 from tests.compiled.gradient_programs import GRADIENTS
+from tests.compiled.interpreted import interpreted
 
 FEW = {"soft_dtw", "of_the_second_only"}
 NAMES = [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in GRADIENTS]
@@ -214,11 +214,44 @@ def _keyed(x):
     return weights[1] * weights[2]
 
 
-def test_a_tape_grows_and_is_bounded(monkeypatch):
-    xs = [np.linspace(0.1, 1.0, 3000), np.ones(3)]
+def _mixed(x, w, m):
+    total = w
+    for v in x:
+        total = total * 0.9 + np.sum(np.sqrt(x * v + 4.0) - w) + (m @ x[:3])[0] * w
+    return total * total
+
+
+def test_a_tape_grows_and_is_bounded():
+    xs = [np.linspace(0.1, 1.0, 3000), np.ones(3), np.zeros(0)]
     gradient = ab.grad(_weigh)
     with ab.options(way="compiled"):
-        _close(ab.map(gradient, xs, [0.1, 0.2]), [gradient(x, w) for x, w in zip(xs, [0.1, 0.2], strict=True)])
-        monkeypatch.setattr(backward, "_MOST_NODES", 1 << 12)
-        ys = [np.linspace(0.1, 1.0, 9000), np.ones(3)]
-        _close(ab.map(gradient, [*ys, xs[0]], [0.1, 0.2, 0.1])[1], gradient(ys[1], 0.2))
+        _close(
+            ab.map(gradient, xs, [0.1, 0.2, 0.3]), [gradient(x, w) for x, w in zip(xs, [0.1, 0.2, 0.3], strict=True)]
+        )
+
+
+@pytest.mark.parametrize("budget", [None, 1 << 13, 1 << 16])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_text_of_a_gradient(name, budget):
+    """Python runs the text, with windows of 73 and of 585 nodes, and as many as are needed."""
+    function, columns, argnums = _columns(name)
+    gradient = ab.value_and_grad(function, argnums=argnums)
+    wrapper: Any = gradient
+    with ab.options(way="loop"):
+        expected = ab.map(gradient, *columns)
+    with interpreted(), ab.options(**({} if budget is None else {"memory_budget": budget})):
+        _close(compiled_gradient_map(wrapper._ab_differentiated, wrapper, columns, {}), expected)
+
+
+@pytest.mark.parametrize("budget", [1 << 14, 1 << 17])
+def test_what_a_tape_has_no_room_for_is_computed_again(budget):
+    """Windows of 146 and 1,170 nodes, of which arrays are operations of 20; the example needs 1,700."""
+    rng = np.random.default_rng(0)
+    columns = [rng.normal(size=20), rng.normal(size=3), np.ones(5)], [0.1, 0.2, 0.3], list(rng.normal(size=(3, 2, 3)))
+    gradient = ab.value_and_grad(_mixed, argnums=(0, 1, 2))
+    with ab.options(way="compiled", memory_budget=budget):
+        got = ab.map(gradient, *columns)
+        taped = prepared_gradient(gradient._ab_differentiated, columns, {}, None)[2]
+    _close(got, [gradient(*row) for row in zip(*columns, strict=True)])
+    assert taped is not None
+    assert taped.checked

@@ -2,11 +2,14 @@
 
 import ast
 import collections
+import functools
 import heapq
 import math
 import sys
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from autobatch.compiled.functions.python_sources import int_of_text, rounded_to, text_of_int
 from autobatch.compiled.reading import arrays, containers, iteration, try_and_match
@@ -34,7 +37,7 @@ from autobatch.compiled.reading.exact_types import (
     is_number,
 )
 from autobatch.compiled.reading.number_operators import as_int, lift, negative, quick_compare
-from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, as_float, rep
+from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, as_float, parts_of, rep
 
 
 def takes_nodes(handler: Callable[..., Value]) -> Callable[..., Value]:
@@ -81,17 +84,14 @@ def int_(reader: Any, node: Any, value: Value | None = None) -> Value:
         return reader.constant(0, node)
     if isinstance(value.kind, Text):
         return user_function(reader, node, int_of_text, [value], {}, False)
-    value = _number(reader, value, node)
 
     def one(x: Value) -> Value:
-        if x.kind == NONE:
-            reader.stop()
         if x.kind.kind != "f":
             return Value(INT, as_int(x), int(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT, x.reach)
         reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
         return reader.temp(f"int64({x.text})", INT)
 
-    return lift(reader, one, value)
+    return _of_numbers(reader, node, one, value)
 
 
 def _number(reader: Any, value: Value, node: Any) -> Value:
@@ -105,6 +105,17 @@ def _number(reader: Any, value: Value, node: Any) -> Value:
     return value
 
 
+def _of_numbers(reader: Any, node: Any, function: Callable[..., Value], *values: Value) -> Value:
+    """`function` of numbers, for each type that they may be of; of None, which is none, Python raises."""
+
+    def one(*each: Value) -> Value:
+        if any(x.kind == NONE for x in each):
+            reader.stop()
+        return function(*each)
+
+    return lift(reader, one, *(_number(reader, value, node) for value in values))
+
+
 @calls(float)
 def float_(reader: Any, node: Any, value: Value | None = None) -> Value:
     """`float` of a number, or of a constant string."""
@@ -115,14 +126,11 @@ def float_(reader: Any, node: Any, value: Value | None = None) -> Value:
             return reader.constant(float(value.constant), node)
         except ValueError:
             reader.stop()
-    value = _number(reader, value, node)
 
     def one(x: Value) -> Value:
-        if x.kind == NONE:
-            reader.stop()
         return Value(FLOAT, as_float(x), float(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT)
 
-    return lift(reader, one, value)
+    return _of_numbers(reader, node, one, value)
 
 
 @calls(str)
@@ -196,12 +204,9 @@ def bool_(reader: Any, node: Any, value: Value | None = None) -> Value:
 def abs_(reader: Any, node: Any, value: Value) -> Value:
     """`abs`."""
     if isinstance(value.kind, Array):
-        return arrays.elementwise(reader, CALLS_ABS, [value], node)
-    value = _number(reader, value, node)
+        return arrays.elementwise(reader, np.absolute, [value], node)
 
     def one(x: Value) -> Value:
-        if x.kind == NONE:
-            reader.stop()
         if x.kind.kind == "b":
             return Value(INT if x.kind.python else x.kind, f"int64({x.text})" if x.kind.python else x.text)
         if x.kind.kind == "f":
@@ -210,7 +215,7 @@ def abs_(reader: Any, node: Any, value: Value) -> Value:
             return x
         return reader.choice(f"{x.text} < 0", lambda: negative(reader, x), lambda: x, node)
 
-    return lift(reader, one, reader.once(value))
+    return _of_numbers(reader, node, one, reader.once(value))
 
 
 @calls(ord)
@@ -312,7 +317,10 @@ def sum_(reader: Any, node: ast.Call, start: ast.expr | None = None) -> Value:
     return _finished(reader, reduced(reader, node, node.args[0], step, first), node)
 
 
-def _extreme(reader: Any, node: ast.Call, default: ast.expr | None, key: ast.expr | None, sign: str) -> Value:
+def _extreme(
+    reader: Any, node: ast.Call, default: ast.expr | None = None, key: ast.expr | None = None, *, sign: str
+) -> Value:
+    """`max` and `min`."""
     if key is not None:
         return _extreme_by(reader, node, default, key, sign)
 
@@ -340,7 +348,7 @@ def _extreme_by(reader: Any, node: ast.Call, default: ast.expr | None, key: ast.
     called = _called_with(reader, key, node)
 
     def step(so_far: Value, pair: Value) -> Value:
-        before, new = (value.parts or _halves(value) for value in (reader.once(so_far), reader.once(pair)))
+        before, new = (parts_of(reader.once(value)) for value in (so_far, pair))
         better = reader.compared(sign, new[0], before[0], node)
         return reader.choice(reader.truth(better, node), lambda: pair, lambda: so_far, node)
 
@@ -360,58 +368,29 @@ def _extreme_by(reader: Any, node: ast.Call, default: ast.expr | None, key: ast.
     return reader.temp(f"{out.text}[1]", out.kind.items[1])
 
 
-def _halves(value: Value) -> list[Value]:
-    return [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
-
-
-@calls(max)
-@takes_nodes
-def max_(reader: Any, node: ast.Call, default: ast.expr | None = None, key: ast.expr | None = None) -> Value:
-    """`max`."""
-    return _extreme(reader, node, default, key, "Gt")
-
-
-@calls(min)
-@takes_nodes
-def min_(reader: Any, node: ast.Call, default: ast.expr | None = None, key: ast.expr | None = None) -> Value:
-    """`min`."""
-    return _extreme(reader, node, default, key, "Lt")
+calls(max)(takes_nodes(functools.partial(_extreme, sign="Gt")))
+calls(min)(takes_nodes(functools.partial(_extreme, sign="Lt")))
 
 
 def _quantifier(reader: Any, node: ast.Call, until: bool) -> Value:
+    """`any`, which reads until something is true, and `all`."""
     out = reader.temp(str(not until), BOOL)
+    argument = node.args[0]
+    is_generator = isinstance(argument, ast.GeneratorExp)
+    if isinstance(argument, ast.GeneratorExp) and len(argument.generators) > 1:
+        raise reader.refuse("a generator of several loops, of which not all is read", node)
 
     def item(value: Value) -> None:
         truth = reader.truth(value, node)
-        reader.emit(f"if {truth if until else f'not {truth}'}:", [f"{out.text} = {until}"])
+        found = [f"{out.text} = {until}", *(["break"] if is_generator else [])]
+        reader.emit(f"if {truth if until else f'not {truth}'}:", found)
 
-    argument = node.args[0]
-    if isinstance(argument, ast.GeneratorExp) and len(argument.generators) == 1:
-
-        def stopping(value: Value) -> None:
-            truth = reader.truth(value, node)
-            reader.emit(f"if {truth if until else f'not {truth}'}:", [f"{out.text} = {until}", "break"])
-
-        _over(reader, argument, stopping)
-        return out
-    if isinstance(argument, ast.GeneratorExp):
-        raise reader.refuse("a generator of several loops, of which not all is read", node)
     _over(reader, argument, item)
     return out
 
 
-@calls(any)
-@takes_nodes
-def any_(reader: Any, node: ast.Call) -> Value:
-    """`any`."""
-    return _quantifier(reader, node, True)
-
-
-@calls(all)
-@takes_nodes
-def all_(reader: Any, node: ast.Call) -> Value:
-    """`all`."""
-    return _quantifier(reader, node, False)
+calls(any)(takes_nodes(functools.partial(_quantifier, until=True)))
+calls(all)(takes_nodes(functools.partial(_quantifier, until=False)))
 
 
 def _collected(reader: Any, node: ast.Call, kind: Any) -> Value:
@@ -422,18 +401,8 @@ def _collected(reader: Any, node: ast.Call, kind: Any) -> Value:
     return out
 
 
-@calls(list)
-@takes_nodes
-def list_(reader: Any, node: ast.Call) -> Value:
-    """`list`."""
-    return _collected(reader, node, List)
-
-
-@calls(set)
-@takes_nodes
-def set_(reader: Any, node: ast.Call) -> Value:
-    """`set`."""
-    return _collected(reader, node, Set)
+calls(list)(takes_nodes(functools.partial(_collected, kind=List)))
+calls(set)(takes_nodes(functools.partial(_collected, kind=Set)))
 
 
 @calls(collections.Counter)
@@ -505,8 +474,8 @@ def sort(
     """`list.sort`, which is stable."""
     containers.changed(reader, holder, node)
     backwards = False if reverse is None else constant_of(reader, reader.expr(reverse), False, node, "reverse")
-    elem = holder.kind.elem
-    if elem is None:
+    keys = holder
+    if holder.kind.elem is None:
         return Value(NONE, "0", None)
     if key is not None:
         keys = reader.temp("0", List(reader.site(key, List).site))
@@ -515,15 +484,9 @@ def sort(
         called = _called_with(reader, key, node)
         items = iteration.items_of_value(reader, holder, node)
         iteration.each(reader, items, lambda item: containers.put(reader, keys, reader.once(called(item)), node))
-        kind = keys.kind.elem
-        _ordered(reader, kind, node)
-        _without_nan(reader, keys.text, kind)
-        order = reader.temp(f"stable_order({keys.text}, {backwards})", NONE)
-        reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
-        return Value(NONE, "0", None)
-    _ordered(reader, elem, node)
-    _without_nan(reader, holder.text, elem)
-    order = reader.temp(f"stable_order({holder.text}, {backwards})", NONE)
+    _ordered(reader, keys.kind.elem, node)
+    _without_nan(reader, keys.text, keys.kind.elem)
+    order = reader.temp(f"stable_order({keys.text}, {backwards})", NONE)
     reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
     return Value(NONE, "0", None)
 
@@ -551,9 +514,13 @@ def _called_with(reader: Any, key: ast.expr, node: Any) -> Callable[[Value], Val
     return lambda value: call_values(reader, node, function.kind.value, [value])
 
 
+def _has_order(kind: Any) -> bool:
+    return is_number(kind) or (isinstance(kind, Tuple) and bool(kind.items) and all(map(_has_order, kind.items)))
+
+
 def _ordered(reader: Any, kind: Any, node: Any) -> None:
     """Whether compiled code puts values of a type in Python's order."""
-    if not (is_number(kind) or (isinstance(kind, Tuple) and kind.items and all(map(is_number, kind.items)))):
+    if not _has_order(kind):
         raise reader.refuse(f"an order of {kind}", node)
 
 
@@ -628,94 +595,61 @@ def heapify(reader: Any, node: Any, holder: Value) -> Value:
 # --- math
 
 
-def _math(name: str, arity: int = 1) -> None:
+def _math(name: str, arity: int = 1, kind: Scalar = FLOAT) -> None:
     """A function of C's: what it raises in Python shows in the processor's flags."""
+    text = {"fmod": "np.fmod", "hypot": "hypot"}.get(name, f"math.{name}")
 
     @calls(getattr(math, name))
     def call(reader: Any, node: Any, *args: Value) -> Value:
         if len(args) != arity:
             raise reader.refuse("with these arguments it is not compiled", node)
-        values = [_number(reader, arg, node) for arg in args]
 
         def one(*each: Value) -> Value:
-            if any(x.kind == NONE for x in each):
-                reader.stop()
             floats = [as_float(x) for x in each]
             if name == "pow":
                 floats[1] = f"opaque({floats[1]})"
-            module = "np" if name == "fmod" else "math"
-            return reader.temp(f"{module}.{name}({', '.join(floats)})", FLOAT)
+            return reader.temp(f"{text}({', '.join(floats)})", kind)
 
-        return lift(reader, one, *values)
+        return _of_numbers(reader, node, one, *args)
 
 
 # Of Python's functions, which raise where NumPy's of the same names (`numpy_calls`) warn and give NaN.
 for _name in ("sqrt", "exp", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh",
               "atanh", "log10", "log2", "log1p", "expm1", "fabs", "erf", "erfc"):  # fmt: skip
     _math(_name)
-for _name in ("atan2", "copysign", "pow", "fmod"):
+for _name in ("atan2", "copysign", "pow", "fmod", "hypot"):
     _math(_name, 2)
-
-
-@calls(math.hypot)
-def hypot(reader: Any, node: Any, x: Value, y: Value) -> Value:
-    """`math.hypot` of two."""
-
-    def one(*each: Value) -> Value:
-        if any(number.kind == NONE for number in each):
-            reader.stop()
-        return reader.temp(f"hypot({', '.join(map(as_float, each))})", FLOAT)
-
-    return lift(reader, one, _number(reader, x, node), _number(reader, y, node))
+for _name in ("isnan", "isinf", "isfinite"):
+    _math(_name, kind=BOOL)
 
 
 @calls(math.log)
 def log(reader: Any, node: Any, value: Value, base: Value | None = None) -> Value:
     """`math.log`; with a base the quotient of two."""
-    values = [_number(reader, value, node), *([] if base is None else [_number(reader, base, node)])]
 
     def one(*each: Value) -> Value:
-        if any(x.kind == NONE for x in each):
-            reader.stop()
         texts = [reader.temp(f"math.log({as_float(x)})", FLOAT).text for x in each]
         for text in texts[1:]:
             reader.fail_if(f"{text} == 0")
         return reader.temp(" / ".join(texts), FLOAT)
 
-    return lift(reader, one, *values)
+    return _of_numbers(reader, node, one, value, *([] if base is None else [base]))
 
 
-def _rounding(name: str, function: str) -> None:
+def _rounding(name: str) -> None:
     @calls(getattr(math, name))
     def call(reader: Any, node: Any, value: Value) -> Value:
         def one(x: Value) -> Value:
-            if x.kind == NONE:
-                reader.stop()
             if x.kind.kind != "f":
                 return Value(INT, as_int(x), reach=x.reach)
             reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
-            return reader.temp(f"int64({function}({as_float(x)}))", INT)
+            return reader.temp(f"int64(np.{name}({as_float(x)}))", INT)
 
-        return lift(reader, one, _number(reader, value, node))
-
-
-for _name, _function in (("floor", "np.floor"), ("ceil", "np.ceil"), ("trunc", "np.trunc")):
-    _rounding(_name, _function)
+        return _of_numbers(reader, node, one, value)
 
 
-def _predicate(name: str) -> None:
-    @calls(getattr(math, name))
-    def call(reader: Any, node: Any, value: Value) -> Value:
-        def one(x: Value) -> Value:
-            if x.kind == NONE:
-                reader.stop()
-            return reader.temp(f"math.{name}({as_float(x)})", BOOL)
-
-        return lift(reader, one, _number(reader, value, node))
-
-
-for _name in ("isnan", "isinf", "isfinite"):
-    _predicate(_name)
+for _name in ("floor", "ceil", "trunc"):
+    _rounding(_name)
 
 
 @calls(math.gcd)
@@ -724,6 +658,3 @@ def gcd(reader: Any, node: Any, a: Value, b: Value) -> Value:
     x, y = (reader.index(value, node) for value in (a, b))
     reader.fail_if(f"{x} == -9223372036854775808 or {y} == -9223372036854775808")
     return reader.temp(f"math.gcd({x}, {y})", INT)
-
-
-CALLS_ABS: Any = abs

@@ -23,7 +23,7 @@ from autobatch.compiled.reading.exact_types import (
     of_dtype,
 )
 from autobatch.compiled.reading.number_operators import cast, lift
-from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value, as_float, numba_type
+from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value, as_float, numba_type, parts_of
 
 # --- dtypes, shapes, new arrays
 
@@ -45,11 +45,8 @@ def _named(name: str) -> str:
 
 def shape_of(reader: Any, value: Value, node: Any) -> tuple[str, int]:
     """A shape as text, and how many dimensions it has."""
-    values = value.parts if value.parts is not None else None
-    if values is None and isinstance(value.kind, Tuple):
-        values = [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
     texts = []
-    for each in [value] if values is None else values:
+    for each in parts_of(value) if isinstance(value.kind, Tuple) else [value]:
         text = reader.temp(reader.index(each, node), INT).text
         reader.fail_if(f"{text} < 0")
         texts.append(text)
@@ -91,29 +88,20 @@ def full(reader: Any, node: Any, shape: Value, fill_value: Value, dtype: Value |
     return reader.temp(f"np.full({text}, {number.text}, {_named(kind)})", Array(kind, rank))
 
 
-def _creation_like(function: Any, name: str) -> None:
+def _creation_like(function: Any, make: Any) -> None:
     @calls(function)
-    def make(reader: Any, node: Any, like: Value, dtype: Value | None = None) -> Value:
+    def call(reader: Any, node: Any, like: Value, *fill: Value, dtype: Value | None = None) -> Value:
         if not isinstance(like.kind, Array):
             raise reader.refuse(f"an array like a {like.kind}", node)
-        kind = dtype_of(reader, dtype, like.kind.dtype, node)
-        return reader.temp(f"np.{name}({like.text}.shape, {_named(kind)})", Array(kind, like.kind.ndim))
+        own = np.dtype(like.kind.dtype)
+        shape = arrays.attribute(reader, like, "shape", node)
+        return make(reader, node, shape, *fill, dtype=reader.constant(own, node) if dtype is None else dtype)
 
 
-_creation_like(np.zeros_like, "zeros")
-_creation_like(np.ones_like, "ones")
-_creation_like(np.empty_like, "empty")
-
-
-@calls(np.full_like)
-def full_like(reader: Any, node: Any, like: Value, fill_value: Value, dtype: Value | None = None) -> Value:
-    """`np.full_like`."""
-    if not isinstance(like.kind, Array):
-        raise reader.refuse(f"an array like a {like.kind}", node)
-    like, fill = reader.once(like), reader.once(fill_value)
-    kind = dtype_of(reader, dtype, like.kind.dtype, node)
-    number = reader.temp(arrays.converted(reader, fill, kind, node), Scalar(kind, False))
-    return reader.temp(f"np.full({like.text}.shape, {number.text}, {_named(kind)})", Array(kind, like.kind.ndim))
+_creation_like(np.zeros_like, CALLS[np.zeros])
+_creation_like(np.ones_like, CALLS[np.ones])
+_creation_like(np.empty_like, CALLS[np.empty])
+_creation_like(np.full_like, full)
 
 
 @calls(np.arange)
@@ -135,17 +123,6 @@ def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> 
         reader.fail_if(f"{texts[2]} == 0")
     out = reader.temp(f"np.arange({', '.join(texts)})", Array("int64", 1))
     return astype_text(reader, out, kind)
-
-
-@calls(np.eye, np.identity)
-def eye(reader: Any, node: Any, size: Value, dtype: Value | None = None) -> Value:
-    """`np.eye` of a square."""
-    kind = dtype_of(reader, dtype, "float64", node)
-    text = reader.temp(reader.index(size, node), INT).text
-    reader.fail_if(f"{text} < 0")
-    out = reader.temp(f"np.zeros(({text}, {text}), {_named(kind)})", Array(kind, 2))
-    reader.emit(f"for i in range({text}):", [f"{out.text}[i, i] = 1"])
-    return out
 
 
 @calls(np.linspace)
@@ -218,7 +195,7 @@ def array(reader: Any, node: ast.Call, dtype: ast.expr | None = None) -> Value:
             return astype_text(reader, value, name)
         return value if function is np.asarray else copy(reader, node, value)
     if isinstance(value.kind, Tuple):
-        parts = value.parts or [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
+        parts = parts_of(value)
         if parts and all(isinstance(part.kind, Array) for part in parts):
             return _stacked_arrays(reader, parts, wanted, node)
         return _stacked(reader, [value], wanted, node, flat=True)
@@ -514,37 +491,13 @@ def _place(function: Any, name: str) -> None:
         def reduce(lane: Value) -> Value:
             flat = reader.temp(f"np.ascontiguousarray({lane.text}).ravel()", Array(value.kind.dtype, 1))
             reader.fail_if(f"{flat.text}.size == 0")
-            return reader.temp(f"place_of_{name[3:]}({flat.text})", Scalar("int64", False))
+            return reader.temp(f"place_of_extreme({flat.text}, {name == 'argmax'})", Scalar("int64", False))
 
         return _along(reader, value, axes, _keeps(reader, keepdims, node), Scalar("int64", False), reduce)
 
 
 _place(np.argmax, "argmax")
 _place(np.argmin, "argmin")
-
-
-@calls(np.cumsum)
-@methods(Array, "cumsum")
-def cumsum(reader: Any, node: Any, value: Value) -> Value:
-    """`np.cumsum` of a vector."""
-    value = arrays.as_array(reader, value, node)
-    if value.kind.ndim != 1:
-        raise reader.refuse("of a matrix", node)
-    name = of_dtype(np.cumsum(np.ones(1, value.kind.dtype)).dtype).name
-    return reader.temp(f"running_sum({astype_text(reader, value, name).text})", Array(name, 1))
-
-
-@calls(np.diff)
-def diff(reader: Any, node: Any, value: Value) -> Value:
-    """`np.diff` of a vector."""
-    value = reader.once(arrays.as_array(reader, value, node))
-    if value.kind.ndim != 1 or value.kind.dtype == "bool":
-        raise reader.refuse("of a matrix or of truth values", node)
-    ends = [
-        reader.temp(f"{value.text}[{part}]", Array(value.kind.dtype, 1))
-        for part in ("1:", f":max({value.text}.size - 1, 0)")
-    ]
-    return arrays.elementwise(reader, np.subtract, ends, node)
 
 
 @calls(np.dot, np.matmul)
@@ -557,16 +510,6 @@ def dot(reader: Any, node: Any, a: Value, b: Value) -> Value:
 def dot_method(reader: Any, node: Any, a: Value, b: Value) -> Value:
     """`array.dot`."""
     return dot(reader, node, a, b)
-
-
-@calls(np.outer)
-def outer(reader: Any, node: Any, a: Value, b: Value) -> Value:
-    """`np.outer` of vectors."""
-    x, y = (reader.once(arrays.as_array(reader, value, node)) for value in (a, b))
-    if x.kind.ndim != 1 or y.kind.ndim != 1:
-        raise reader.refuse("of matrices", node)
-    column = reader.temp(f"np.ascontiguousarray({x.text}).reshape(({x.text}.size, 1))", Array(x.kind.dtype, 2))
-    return arrays.elementwise(reader, np.multiply, [column, y], node)
 
 
 # --- order
@@ -634,32 +577,12 @@ def searchsorted(reader: Any, node: Any, value: Value, v: Value, side: Value | N
 # --- counting, scattering
 
 
-@calls(np.bincount)
-def bincount(
-    reader: Any, node: Any, value: Value, weights: Value | None = None, minlength: Value | None = None
-) -> Value:
-    """`np.bincount`."""
-    value = reader.once(arrays.as_array(reader, value, node))
-    if value.kind.ndim != 1 or np.dtype(value.kind.dtype).kind not in "i":
-        raise reader.refuse("of what is no vector of integers", node)
-    least = "0" if minlength is None else reader.temp(reader.index(minlength, node), INT).text
-    reader.fail_if(f"{least} < 0 or lowest({value.text}) < 0")
-    if weights is None or weights.kind == NONE:
-        return reader.temp(f"counted({value.text}, {least})", Array("int64", 1))
-    weights = reader.once(astype_text(reader, arrays.as_array(reader, weights, node), "float64"))
-    reader.fail_if(f"{weights.text}.shape != {value.text}.shape or {value.text}.size == 0")  # NumPy gives integers then
-    return reader.temp(f"weighed({value.text}, {weights.text}, {least})", Array("float64", 1))
-
-
 @calls(np.add.at)
 def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) -> Value:
     """`np.add.at` of a vector, or of a matrix with a tuple of two indices."""
     holder, value = reader.once(holder), reader.once(value)
     arrays.writable(reader, holder, node)
-    if isinstance(index.kind, Tuple):
-        parts = index.parts or [Value(kind, f"{index.text}[{i}]") for i, kind in enumerate(index.kind.items)]
-    else:
-        parts = [index]
+    parts = parts_of(index) if isinstance(index.kind, Tuple) else [index]
     if len(parts) != holder.kind.ndim or not all(isinstance(part.kind, Array | List) for part in parts):
         raise reader.refuse("with these indices it is not compiled", node)
     indices = [arrays.as_array(reader, part, node) for part in parts]
@@ -684,17 +607,6 @@ def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
     return Value(NONE, "0", None)
 
 
-@calls(np.triu_indices, np.tril_indices)
-def triangle(reader: Any, node: Any, n: Value, k: Value | None = None) -> Value:
-    """`np.triu_indices` and `np.tril_indices` of a square."""
-    size = reader.temp(reader.index(n, node), INT).text
-    off = "0" if k is None else reader.temp(reader.index(k, node), INT).text
-    reader.fail_if(f"{size} < 0")
-    upper = reader.expr(node.func).kind.value is np.triu_indices
-    both = reader.temp(f"triangle({size}, {off}, {upper})", NONE).text
-    return reader.tuple_of([reader.temp(f"{both}[{i}]", Array("int64", 1)) for i in range(2)])
-
-
 # --- shapes
 
 
@@ -703,9 +615,7 @@ def triangle(reader: Any, node: Any, n: Value, k: Value | None = None) -> Value:
 def reshape(reader: Any, node: Any, value: Value, *shape: Value) -> Value:
     """`array.reshape`."""
     given = shape[0] if len(shape) == 1 else reader.tuple_of(list(shape))
-    parts = given.parts if given.parts is not None else [given]
-    if isinstance(given.kind, Tuple) and given.parts is None:
-        parts = [Value(kind, f"{given.text}[{i}]") for i, kind in enumerate(given.kind.items)]
+    parts = parts_of(given) if isinstance(given.kind, Tuple) else [given]
     texts = []
     known = [part for part in parts if part.constant != -1]
     value = reader.once(value)

@@ -149,9 +149,81 @@ def minimum_accumulate(array):
     return accumulated(array, np.minimum)
 
 
-@stands_for(np.add.accumulate, of=(1,))
-def add_accumulate(array):
-    return np.cumsum(array)
+@stands_for(np.cumsum, np.add.accumulate, of=(1,))
+@stands_for((Array, "cumsum"), of=(1,), into=METHODS)
+def cumsum(a):
+    x = np.asarray(a)
+    out = np.full(len(x), x[:0].sum())
+    for i in range(len(x)):
+        out[i] = x[i] if i == 0 else out[i - 1] + x[i]
+    return out
+
+
+@stands_for(np.diff, of=(1,))
+def diff(a):
+    x = np.asarray(a)
+    return x[1:] - x[: max(len(x) - 1, 0)]
+
+
+@stands_for(np.outer, of=(1,))
+def outer(a, b):
+    return np.asarray(a)[:, None] * np.asarray(b).flatten()
+
+
+@stands_for(np.bincount, of=(1,))
+def bincount(x, weights=None, minlength=0):
+    ids = np.asarray(x)
+    if ids.dtype == float or ids.dtype == np.float32 or ids.dtype == bool:
+        leave_to_python()
+    many = minlength
+    if many < 0:
+        raise ValueError
+    for each in ids:
+        if each < 0:
+            raise ValueError
+        many = max(many, int(each) + 1)
+    if weights is None:
+        counts = np.zeros(many, np.int64)
+        for each in ids:
+            counts[each] += 1
+        return counts
+    given = np.asarray(weights)
+    if len(given) != len(ids) or len(ids) == 0:  # NumPy gives integers then
+        leave_to_python()
+    out = np.zeros(many)
+    for i in range(len(ids)):
+        out[ids[i]] += given[i]
+    return out
+
+
+def triangle(n, k, sign):
+    rows, columns = [], []
+    if n < 0:
+        leave_to_python()
+    for i in range(n):
+        for j in range(n):
+            if sign * (j - i - k) >= 0:
+                rows.append(i)
+                columns.append(j)
+    return np.array(rows, dtype=np.int64), np.array(columns, dtype=np.int64)
+
+
+@stands_for(np.triu_indices)
+def triu_indices(n, k=0):
+    return triangle(n, k, 1)
+
+
+@stands_for(np.tril_indices)
+def tril_indices(n, k=0):
+    return triangle(n, k, -1)
+
+
+@stands_for(np.eye, np.identity)
+def eye(N, dtype=float):  # noqa: N803
+    out = np.zeros((N, N), dtype)
+    for i in range(N):
+        out[i, i] = 1
+    return out
 
 
 @stands_for(np.ptp, of=(1, 2))

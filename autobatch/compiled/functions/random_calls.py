@@ -41,9 +41,7 @@ def _float(reader: Any, value: Value | None, default: float, node: Any) -> str:
     return reader.temp(as_float(value), FLOAT).text
 
 
-def _drawn(
-    reader: Any, node: Any, stream: Value, size: Value | None, one: str, fill: str, low: str, high: str, kind: Scalar
-) -> Value:
+def _drawn(reader: Any, node: Any, stream: Value, size: Value | None, one: str, kind: Scalar = FLOAT) -> Value:
     """One number, or an array of this size."""
     _used(reader, stream, node)
     if size is None or size.kind == NONE:
@@ -51,7 +49,7 @@ def _drawn(
     text, rank = shape_of(reader, size, node)
     out = reader.temp(f"np.empty({text}, np.{kind.name})", Array(kind.name, rank))
     flat = reader.temp(f"{out.text}.ravel()", Array(kind.name, 1))
-    reader.emit(f"{fill}({stream.text}, {flat.text}, {low}, {high})")
+    reader.emit(f"for i in range({flat.text}.size):", [f"{flat.text}[i] = {one}"])
     return out
 
 
@@ -59,7 +57,7 @@ def _drawn(
 def random(reader: Any, node: Any, stream: Value, size: Value | None = None) -> Value:
     """`Generator.random`."""
     one = f"next_float({stream.text})"
-    return _drawn(reader, node, stream, size, one, "fill_uniform", "0.0", "1.0", FLOAT)
+    return _drawn(reader, node, stream, size, one)
 
 
 @methods(RandomStream, "uniform")
@@ -72,7 +70,7 @@ def uniform(
     wide = reader.temp(f"{b} - {a}", FLOAT).text
     reader.fail_if(f"not {wide} >= 0.0")
     one = f"{a} + {wide} * next_float({stream.text})"
-    return _drawn(reader, node, stream, size, one, "fill_uniform", a, wide, FLOAT)
+    return _drawn(reader, node, stream, size, one)
 
 
 @methods(RandomStream, "normal")
@@ -84,14 +82,14 @@ def normal(
     a, b = _float(reader, loc, 0.0, node), _float(reader, scale, 1.0, node)
     reader.fail_if(f"not {b} >= 0.0")
     one = f"{a} + {b} * next_normal({stream.text})"
-    return _drawn(reader, node, stream, size, one, "fill_normal", a, b, FLOAT)
+    return _drawn(reader, node, stream, size, one)
 
 
 @methods(RandomStream, "standard_normal")
 def standard_normal(reader: Any, node: Any, stream: Value, size: Value | None = None) -> Value:
     """`Generator.standard_normal`."""
     one = f"next_normal({stream.text})"
-    return _drawn(reader, node, stream, size, one, "fill_normal", "0.0", "1.0", FLOAT)
+    return _drawn(reader, node, stream, size, one)
 
 
 @methods(RandomStream, "exponential", "standard_exponential")
@@ -102,7 +100,7 @@ def exponential(reader: Any, node: Any, stream: Value, scale: Value | None = Non
     a = _float(reader, scale, 1.0, node)
     reader.fail_if(f"not {a} >= 0.0")
     one = f"{a} * next_exponential({stream.text})"
-    return _drawn(reader, node, stream, size, one, "fill_exponential", a, "0.0", FLOAT)
+    return _drawn(reader, node, stream, size, one)
 
 
 @methods(RandomStream, "integers")
@@ -123,7 +121,7 @@ def integers(
     most = reader.temp(f"{end} - {more} - {start}", INT).text
     reader.fail_if(f"{most} < 0 or {most} >= 4294967295")
     one = f"next_whole({stream.text}, int64({start}), {most})"
-    return _drawn(reader, node, stream, size, one, "fill_whole", f"int64({start})", most, _WHOLE)
+    return _drawn(reader, node, stream, size, one, _WHOLE)
 
 
 @methods(RandomStream, "permutation")

@@ -23,8 +23,9 @@ from autobatch.compiled.reading.exact_types import (
     of_dtype,
 )
 from autobatch.compiled.reading.number_operators import cast, in_range, lift, payload
+from autobatch.compiled.reading.source_program import Lines, flat
 from autobatch.compiled.reading.statement_reader import FAIL
-from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, numba_type
+from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, numba_type, parts_of
 
 _UFUNCS = {
     "Add": np.add, "Sub": np.subtract, "Mult": np.multiply, "Div": np.true_divide, "FloorDiv": np.floor_divide,
@@ -33,6 +34,11 @@ _UFUNCS = {
     "GtE": np.greater_equal, "LShift": np.left_shift, "RShift": np.right_shift,
 }  # fmt: skip
 _TESTS = {np.isnan: "np.isnan", np.isinf: "np.isinf", np.isfinite: "np.isfinite"}
+_EXACT = {
+    np.add: "{0} + {1}", np.subtract: "{0} - {1}", np.multiply: "{0} * {1}", np.divide: "{0} / {1}",
+    np.negative: "-{0}", np.square: "{0} * {0}", np.sqrt: "math.sqrt({0})",
+}  # fmt: skip
+"""What has one result of floats, whoever computes it: loops of our own, without a call of NumPy's."""
 _SIGNS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.equal: "==", np.not_equal: "!=",
           np.less: "<", np.less_equal: "<=", np.greater: ">", np.greater_equal: ">="}  # fmt: skip
 
@@ -143,11 +149,7 @@ def _parts_of_index(reader: Any, index: ast.expr, node: Any) -> list[Any]:
         if value.kind == NONE:
             parts.append("new")
         elif isinstance(value.kind, Tuple) and len(nodes) == 1:
-            parts += [
-                reader.once(each)
-                for each in value.parts
-                or [Value(each, f"{value.text}[{i}]") for i, each in enumerate(value.kind.items)]
-            ]
+            parts += map(reader.once, parts_of(value))
         else:
             parts.append(reader.once(value))
     return parts
@@ -490,8 +492,6 @@ def _normal(loop: str) -> str:
 
 def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> Value:
     """A ufunc of arrays and numbers, by NumPy's own loop."""
-    if ufunc is abs:
-        ufunc = np.absolute
     values = [as_array(reader, value, node) if isinstance(value.kind, List) else value for value in values]
     for value in values:
         if not isinstance(value.kind, Array | Scalar | Union):
@@ -528,36 +528,57 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
     rank = max(value.kind.ndim for value in arrays)
     if any(value.kind.ndim == 0 for value in arrays):
         raise reader.refuse("a 0-d array", node)
-    sources = []
+    by_loop = ufunc in _EXACT and {scalar.name for scalar in scalars} in ({"float64"}, {"float32"})
+    sources: list[Value] = []
     for value, to in zip(values, wanted, strict=True):
         if isinstance(value.kind, Array):
             text = value.text if value.kind.dtype == to.name else f"{value.text}.astype(np.{_dtype(to.name)})"
             sources.append(reader.temp(text, Array(to.name, value.kind.ndim)))
+        elif by_loop:
+            sources.append(reader.temp(cast(value, to), to))
         else:
             sources.append(reader.temp(f"np.full(1, {cast(value, to)}, np.{_dtype(to.name)})", NONE))
     full = [source for source in sources if isinstance(source.kind, Array)]
     shape = reader.temp(f"{full[0].text}.shape", NONE)
     if len(full) == 2:
-        one, two = full
-        ranks = [source.kind.ndim for source in full]
-        if ranks[0] > ranks[1]:
-            one, two = two, one
-        which = "common_shape" if ranks[0] == ranks[1] else "common_shape_ranked"
+        one, two = sorted(full, key=lambda source: source.kind.ndim)
+        which = "common_shape" if one.kind.ndim == two.kind.ndim else "common_shape_ranked"
         reader.lines.pop()
         reader.emit(f"{shape.text}, o_{shape.text} = {which}({one.text}.shape, {two.text}.shape)")
         reader.fail_if(f"not o_{shape.text}")
-        texts = [
-            f"{'spread_same' if source.kind.ndim == rank else 'spread'}({source.text}, {shape.text})" for source in full
-        ]
-    else:
-        texts = [f"np.ascontiguousarray({source.text})" for source in full]
-    given = iter(texts)
-    texts = [
-        reader.temp(next(given), NONE).text if isinstance(source.kind, Array) else source.text for source in sources
-    ]
+    if not by_loop or rank > 1:
+        for place, source in enumerate(sources):
+            if isinstance(source.kind, Array):
+                whole = "np.ascontiguousarray({0})" if len(full) == 1 else "spread({0}, {1})"
+                if len(full) == 2 and source.kind.ndim == rank:
+                    whole = "spread_same({0}, {1})"
+                text = whole.format(source.text, shape.text) + (".ravel()" if by_loop else "")
+                sources[place] = reader.temp(text, Array(source.kind.dtype, 1) if by_loop else NONE)
     made = reader.temp(f"np.empty({shape.text}, np.{_dtype(out.name)})", Array(out.name, rank))
-    reader.emit(f"apply_{ufunc.nin}({address}, {', '.join(texts)}, {made.text})")
+    given = ", ".join(source.text for source in sources)
+    if not by_loop:
+        reader.emit(f"apply_{ufunc.nin}({address}, {given}, {made.text})")
+        return made
+    forms = "".join("a" if isinstance(source.kind, Array) else "n" for source in sources)
+    name = f"each_{ufunc.__name__}_{forms}"
+    reader.program.loops[name] = _loop_text(name, _EXACT[ufunc], forms)
+    reader.emit(f"{name}({given}, {made.text}{'.ravel()' if rank > 1 else ''})")
     return made
+
+
+def _loop_text(name: str, operation: str, forms: str) -> str:
+    """The function `name(x, out)`, or `name(x, y, out)`, of arrays (a) of one dimension and numbers (n).
+
+    An array of one element, beside another, is that element throughout.
+    """
+
+    def loop(*operands: str) -> Lines:
+        return ["for i in range(out.size):", [f"out[i] = {operation.format(*operands)}"]]
+
+    body = loop(*(f"{operand}[i]" if form == "a" else operand for operand, form in zip("xy", forms, strict=False)))
+    if forms == "aa":
+        body = ["if x.size == y.size:", body, "elif x.size == 1:", loop("x[0]", "y[i]"), "else:", loop("x[i]", "y[0]")]
+    return "\n".join(flat(["@jit", f"def {name}({', '.join('xy'[: len(forms)])}, out):", body, ""]))
 
 
 def _with_union(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> Value:

@@ -33,7 +33,7 @@ from autobatch.compiled.reading.exact_types import (
 )
 from autobatch.compiled.reading.iteration import content
 from autobatch.compiled.reading.number_operators import COMPARISONS, SIGNS, in_range
-from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, convert, rep
+from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, convert, parts_of, rep
 
 
 def new(reader: Any, node: Any, container: Any) -> Value:
@@ -161,7 +161,7 @@ def unpack_with_star(reader: Any, value: Value, targets: Sequence[ast.expr], nod
     value = reader.once(value)
     rest = new(reader, node, List)
     if isinstance(value.kind, Tuple):
-        parts = [reader.held(part) for part in _parts(value)]
+        parts = [reader.held(part) for part in parts_of(value)]
         if len(parts) < star + after:
             reader.stop(ValueError)
         for part in parts[star : len(parts) - after]:
@@ -421,7 +421,7 @@ def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
     """`a op b` with a tuple, a list or a string."""
     match op, a.kind, b.kind:
         case "Add", Tuple(), Tuple():
-            return reader.tuple_of([*_parts(a), *_parts(b)])
+            return reader.tuple_of([*parts_of(a), *parts_of(b)])
         case "Add", Text(), Text():
             return reader.temp(f"np.concatenate(({a.text}, {b.text}))", STR)
         case "Add", List(), List():
@@ -438,7 +438,7 @@ def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
             reader.emit(f"for part in {times}:", [f"{out.text} = np.concatenate(({out.text}, part))"])
             return out
         case "Mult", Tuple(), Scalar() if isinstance(b.constant, int):
-            return reader.tuple_of(_parts(a) * b.constant)
+            return reader.tuple_of(parts_of(a) * b.constant)
         case "Mult", List(), Scalar():
             if a.kind.elem is not None and not isinstance(a.kind.elem, Scalar | Union | Tuple | Text):
                 raise reader.refuse("a list whose elements are one object several times", node)
@@ -476,12 +476,6 @@ def _of_sets(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
     return out
 
 
-def _parts(value: Value) -> list[Value]:
-    if value.parts is not None:
-        return list(value.parts)
-    return [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
-
-
 def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
     """A comparison of tuples or of strings."""
     if isinstance(a.kind, Text) and isinstance(b.kind, Text):
@@ -496,7 +490,7 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
         sign = {"Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}[op]
         return reader.temp(f"order_of_text({a.text}, {b.text}) {sign} 0", BOOL)
     if isinstance(a.kind, Tuple) and isinstance(b.kind, Tuple):
-        return _compared_tuples(reader, op, _parts(a), _parts(b), node)
+        return _compared_tuples(reader, op, parts_of(a), parts_of(b), node)
     if op in ("Eq", "NotEq") and type(a.kind) is not type(b.kind) and not isinstance(a.kind, Struct):
         return reader.constant(op == "NotEq", node)
     if isinstance(a.kind, List) and isinstance(b.kind, List) and op in ("Eq", "NotEq"):
@@ -547,7 +541,7 @@ def contains(reader: Any, value: Value, holder: Value, node: Any) -> Value:
         text = _key(reader, holder, value, node)
         return reader.constant(False, node) if text is None else reader.temp(f"{text} in {holder.text}", BOOL)
     if isinstance(kind, Tuple):
-        return _any_of(reader, value, _parts(holder), node)
+        return _any_of(reader, value, parts_of(holder), node)
     if isinstance(kind, Text) and isinstance(value.kind, Text):
         return reader.temp(f"text_in({value.text}, {holder.text})", BOOL)
     if isinstance(kind, List):

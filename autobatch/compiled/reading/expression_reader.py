@@ -39,7 +39,7 @@ from autobatch.compiled.reading.number_operators import (
 )
 from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram
 from autobatch.compiled.reading.statement_reader import StatementReader
-from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value, convert, joined_reach
+from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value, convert, joined_reach, parts_of
 
 _TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # which fill `CALLS` and `METHODS`
 
@@ -63,7 +63,7 @@ class ExpressionReader(StatementReader):
             value = self.once(self.expr(node.value))
             if not isinstance(value.kind, Tuple):
                 raise self.refuse(f"* of a {value.kind}", node)
-            out += value.parts or [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
+            out += parts_of(value)
         return out
 
     def truth(self, value: Value, node: Any) -> str:

@@ -203,7 +203,7 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
             reader.fail_if(f"{y} == 0", ZeroDivisionError if kind.python else None)
         return reader.temp(f"{'floor_divide' if op == 'FloorDiv' else 'modulo'}({x}, {y})", kind)
     if op == "Pow" and kind.name == "float64" and b.constant is not NO_CONSTANT and b.constant == 2:
-        return reader.temp(f"squared({x})", kind)
+        return reader.once_for_all(x, f"squared({x})", kind)
     if op == "Pow":
         return reader.temp(f"math.pow({x}, opaque({numba_type(kind)}({y})))", kind)
     if op not in _PLAIN:
@@ -224,9 +224,7 @@ def _guarded(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
     x, y = as_int(a), as_int(b)
     reach = Reach()
     if a.small and b.small and op != "Mult":
-        reach = a.reach.plus(b.reach, 1 if op == "Add" else -1)
-        if op == "Sub" and b.constant is not NO_CONSTANT and a.reach.low is not None:
-            reach = Reach(reach.bits, a.reach.low - b.constant)
+        reach = a.reach.plus(b.reach, b.constant, 1 if op == "Add" else -1)
         out = reader.temp(f"{x} {_PLAIN[op]} {y}", INT)
     else:
         reader.count += 1

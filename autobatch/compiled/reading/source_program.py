@@ -104,6 +104,7 @@ class SourceProgram:
         self.constants: list[Captured] = []
         self.kinds: dict[Any, Type] = {}
         self.ufuncs: list[tuple[Any, str]] = []
+        self.loops: dict[str, str] = {}  # functions that are written as they are needed, with their text
         self.approximate = False
         self.scopes = 0
         self.errors: list[Any] = []
@@ -220,9 +221,9 @@ class SourceProgram:
         return self.ufuncs.index((ufunc, loop))
 
     def makers(self) -> str:
-        """The functions that make empty containers."""
+        """The functions that make empty containers, and the loops over arrays."""
         sites = [site for site in self.sites.values() if site.find() is site and site.container is not None]
-        return "".join(constructor(site.container(site)) + "\n" for site in sites)
+        return "".join([*(constructor(site.container(site)) + "\n" for site in sites), *self.loops.values()])
 
     def extra(self) -> str:
         """The arguments that all functions have: arrays from outside, and the memos of functions of modules."""

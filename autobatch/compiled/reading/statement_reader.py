@@ -56,6 +56,7 @@ from autobatch.compiled.reading.typed_text import (
     rep,
 )
 from autobatch.core.op import is_boxed
+from autobatch.syntax.scopes import bound_names
 
 FAIL = "return 0, @dummy@"
 """Leaves the example to Python. A function returns 1 and its value, 0, or the number of the exception it raises."""
@@ -137,6 +138,8 @@ class StatementReader:
         self.rebound = {x.target.id for x in ast.walk(self.tree) if isinstance(x, ast.NamedExpr)}
         self.kept = frozenset(name for name, _ in instance.outer)  # which others read once it has returned
         self.node: Any = self.tree
+        self.unchanging: set[str] = set()  # parameters that nothing binds again
+        self.at_first: dict[str, str] = {}  # what is computed of those alone, and its variable
 
     # --- writing
 
@@ -151,6 +154,15 @@ class StatementReader:
         self.emit(f"{name} = {text}")
         self.typed(name, kind)
         return Value(kind, name, **facts)
+
+    def once_for_all(self, operand: str, text: str, kind: Type) -> Value:
+        """A new variable with this value of an operand; of a parameter that stays as it is, computed at first."""
+        if operand not in self.unchanging:
+            return self.temp(text, kind)
+        if text not in self.at_first:
+            self.at_first[text] = f"first{len(self.at_first)}"
+            self.typed(self.at_first[text], kind)
+        return Value(kind, self.at_first[text])
 
     def typed(self, name: str, kind: Type) -> None:
         """Say of which type a variable is that was written here."""
@@ -715,19 +727,22 @@ class StatementReader:
 
     def whole(self) -> None:
         """Read the function, and write it into its instance."""
-        instance, args = self.instance, self.tree.args
+        instance, args, code = self.instance, self.tree.args, self.function.__code__
         names = [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
         if args.kwarg:
             raise self.refuse("a function of any number of arguments", self.tree)
         if args.vararg:
             names.append(args.vararg.arg)
         texts = []
+        bound = {*bound_names(self.tree.body), *code.co_cellvars, *(name for name, _ in instance.outer)}
         self.locals.update(name for name, _ in instance.outer if "." in name)
         for name, kind in [*zip(names, instance.kinds, strict=True), *instance.outer]:
             assert self.env is not None
             self.env[name] = Variable(kind)
             if not isinstance(kind, Static) and kind is not CONFLICT:
                 texts.append(self.variable(name, kind))
+                if name not in bound:
+                    self.unchanging.add(texts[-1])
         self.block(self.tree.body)
         if self.env is not None:
             with contextlib.suppress(Stop):
@@ -744,7 +759,7 @@ class StatementReader:
             place.append(f"return 1, {convert(value.text, value.kind, result)}")
         if not self.returns:
             self.lines.append(FAIL)
-        body = _spread(self.lines)
+        body = [*(f"{name} = {text}" for text, name in self.at_first.items()), *_spread(self.lines)]
         if instance.recursive:
             body = [f"depth -= {self._frames()}", "if depth < 0:", [FAIL], *body]
         head = f"def {instance.name}({', '.join(['table', 'depth', *texts])}@extra@):"

@@ -29,7 +29,7 @@ from autobatch.compiled.reading.exact_types import (
 )
 from autobatch.compiled.reading.source_program import Inline, Lines
 from autobatch.compiled.reading.statement_reader import Handlers
-from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value
+from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value, parts_of
 
 _LEAVES = ast.Return | ast.Break | ast.Continue
 
@@ -194,7 +194,7 @@ def _sequence(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: 
     if isinstance(kind, Union | Maybe) or (stars and not isinstance(kind, Tuple)):
         raise reader.refuse(f"a pattern of a {kind}", node)
     if isinstance(kind, Tuple) or (isinstance(kind, Struct) and issubclass(kind.cls, tuple)):
-        parts = value.parts or [Value(each, f"{value.text}[{i}]") for i, each in enumerate(kind.items)]
+        parts = parts_of(value)
         if stars:
             rest = len(parts) - len(patterns) + 1
             if rest < 0:

@@ -34,12 +34,15 @@ class Reach(NamedTuple):
     bits: int = 64
     low: int | None = None
 
-    def plus(self, other: "Reach", sign: int = 1) -> "Reach":
-        """That of a sum; of a difference with a constant, the sign being -1."""
-        widest = max(self.bits, other.bits)
-        bits = {32: 48, 48: 56}.get(widest, 64)
-        low = None if sign < 0 or self.low is None or other.low is None else self.low + other.low
-        return Reach(bits, low)
+    def plus(self, other: "Reach", constant: Any, sign: int = 1) -> "Reach":
+        """That of a sum, or of a difference, the sign being -1; `constant`: what the other is, if that is known.
+
+        What is counted up or down by small constants stays as small as it was: it would take days to leave 56 bits.
+        """
+        counts = isinstance(constant, int) and abs(constant) <= _STEP
+        bits = max(self.bits, 48) if counts else {32: 48, 48: 56}.get(max(self.bits, other.bits), 64)
+        more = other.low if sign > 0 else -constant if isinstance(constant, int) else None
+        return Reach(bits, None if self.low is None or more is None else self.low + more)
 
     def join(self, other: "Reach") -> "Reach":
         """That of either, with few steps to the widest: a loop joins it until it stays."""
@@ -49,6 +52,7 @@ class Reach(NamedTuple):
         return Reach(max(self.bits, other.bits), low)
 
 
+_STEP = 16  # that counting goes on by at most
 ANY = Reach()
 LENGTH = Reach(48, 0)
 
@@ -85,6 +89,11 @@ class Value:
     def small(self) -> bool:
         """Whether it is an int far from overflow."""
         return self.reach.bits < 64
+
+
+def parts_of(value: Value) -> list[Value]:
+    """The values in a tuple, whose text is a name."""
+    return value.parts or [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
 
 
 def numba_type(kind: Scalar) -> str:

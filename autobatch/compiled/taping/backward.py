@@ -17,11 +17,12 @@ from autobatch.compiled.reading.exact_types import Array, List, Scalar, Struct, 
 from autobatch.compiled.reading.source_program import Unreadable
 from autobatch.compiled.taping.taped_module import TapedModule, write_taped
 from autobatch.compiled.ufunc_loops import table_of
+from autobatch.core.config import config
 from autobatch.core.threads import run_together, thread_count
 
 _NODES = 1 << 12  # of the tape of a form that has not run
 _CHUNK = 64  # examples whose gradients are added up before those of others: so no number of threads shows in a sum
-_MOST_NODES = 1 << 23  # 610 MB: an example that needs more is Python's
+_WORDS = 7  # of the tape for each node that is recorded; beside it, of each node, a cotangent and whether it has one
 
 
 @dataclasses.dataclass(eq=False)
@@ -30,7 +31,7 @@ class TapedForm(KernelForm):
 
     module: TapedModule | None = None
     nodes: int = _NODES
-    seconds: float = 0.0  # that an example took
+    seconds: float = 0.0  # of the processor that an example took
 
     def threads(self, count: int, chunks: int) -> int:
         """How many threads so many examples are worth."""
@@ -145,7 +146,7 @@ def _part(
     assert taped.kernel is not None
     entry = taped.kernel.entry
     assert entry is not None
-    began = time.perf_counter()
+    began = time.thread_time()
     arrays, steps = packed_arguments(call, form.module.root.kinds, first, last)
     count = last - first
     sizes = [arrays[leaf].size for leaf in module.leaves]
@@ -155,21 +156,23 @@ def _part(
     each_shared = np.zeros((count, shared if rows else 0))
     own = slice(first - start_of_all, last - start_of_all)
     seeds = [array for k in module.seeded for array in (cotangents.flat[k], cotangents.starts[k][own])]
+    most = config.memory_budget // 2 // 9  # an example that needs a longer tape is Python's
     while True:
         nodes = taped.nodes
         status = np.zeros(count + 1, np.uint8)
-        state = np.array([ends[-1] + 1, ends[-1] + 1, 0, nodes >= _MOST_NODES, 0, 0], np.int64)
+        state = np.array([0, ends[-1] + 1, 0, nodes >= most, 0, 0, 0, 0], np.int64)
         adjoints, seen = np.zeros(ends[-1] + 1 + nodes), np.zeros(ends[-1] + 1 + nodes, np.uint8)
-        parents, partials = np.empty((nodes, 2), np.int64), np.empty((nodes, 2))
-        values, operands = np.empty(nodes), np.empty(nodes, np.int64)
+        window = min(nodes, config.memory_budget // 2 // (8 * _WORDS))
+        parents, partials = np.empty((window, 2), np.int64), np.empty((window, 2))
+        values, operands = np.empty(window), np.empty(2 * window, np.int64)
         outs = entry(
             count, 1, taped.table, depth, status, *arrays, *steps, *captured,
             parents, partials, state, values, operands, adjoints, seen, each_shared, *places, *seeds,
         )  # fmt: skip
         if not state[2]:
             break
-        taped.nodes = max(taped.nodes, min(8 * nodes, _MOST_NODES))
-    taped.seconds = (time.perf_counter() - began) / count
+        taped.nodes = max(taped.nodes, min(8 * nodes, most))
+    taped.seconds = (time.thread_time() - began) / count
     leaves = [adjoints[start + 1 : end + 1] for start, end in itertools.pairwise(ends)]
     if rows:
         leaves[: module.shared] = [

@@ -72,9 +72,9 @@ PARTIALS: dict[str, tuple[str, ...]] = {
 # `kernels.guarded_arrays`, NumPy's, Python's) those that count, search and test.
 CONSTANT = frozenset((
     *(name for name in DTYPES if "int" in name),
-    "uint64", "boolean", "len", "range", "place_of_max", "place_of_min", "lowest", "place_in", "places_in",
-    "has_ties", "within", "counted", "overlap", "common_shape", "common_shape_ranked", "stable_order", "float_flags",
-    "clear_flags", "wrapped", "even", "even_arrays", "triangle", "same_text", "order_of_text", "text_in",
+    "uint64", "boolean", "len", "range", "place_of_extreme", "place_in", "places_in",
+    "has_ties", "within", "overlap", "common_shape", "common_shape_ranked", "stable_order", "float_flags",
+    "clear_flags", "wrapped", "even", "even_arrays", "same_text", "order_of_text", "text_in",
     "floor_divide", "np.floor", "np.ceil", "np.trunc", "np.isnan", "np.isinf", "np.isfinite", "math.isnan",
     "math.isinf", "math.isfinite", "np.argsort", "np.nonzero", "np.arange", "steps_between",
     "places_of_1", "places_of_2", "crossing", "address", "same_memory", "new_stream", "next_float", "next_normal",

@@ -8,7 +8,7 @@ import numpy as np
 
 from autobatch.autodiff.grad import Gradient
 from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall, NotCompiled
-from autobatch.compiled.compiled_map import CompiledForm, prepared, same
+from autobatch.compiled.compiled_map import CompiledForm, Run, check, prepared
 from autobatch.compiled.reading.exact_types import Scalar, Tuple, Type, Union
 from autobatch.compiled.taping.backward import (
     Cotangents,
@@ -99,10 +99,10 @@ def compiled_gradient_map(
         bad = set(done.failed)
         kinds = [index in bad or isinstance(next(given), float | np.floating) for index in range(call.count)]
         done.failed = sorted(bad | {index for index, is_float in enumerate(kinds) if not is_float})
+    run = Run(results, done.failed, lambda first, last: None)
     if not taped.checked:
-        _check(python, form, taped, results, set(done.failed))
-    for index in done.failed:
-        results[index] = python.in_python(index)
+        check(python, taped, run, f"the gradient of {python.function.__qualname__}", True)
+    run.finish(python.in_python)
     return results
 
 
@@ -131,20 +131,3 @@ def _assembled(
     given = iter(values)
     bad = set(failed)
     return [None if index in bad else gradient.result(next(given), grads[index]) for index in range(call.count)]
-
-
-def _check(python: CompiledCall, form: CompiledForm, taped: TapedForm, results: list[Any], failed: set[int]) -> None:
-    """Compare some results with what Python makes of the same examples.
-
-    Raises:
-        NotCompiled: they are not the same; the form is not used again.
-    """
-    chosen = [index for index in dict.fromkeys((0, python.count - 1)) if index not in failed]
-    for index in chosen:
-        try:
-            expected = python.in_python(index)
-        except Exception as error:
-            expected = error
-        if not same(results[index], expected, True):
-            raise taped.refuse(f"the gradient of {python.function.__qualname__}", results[index], expected)
-    taped.checked = bool(chosen)

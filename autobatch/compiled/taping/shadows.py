@@ -220,10 +220,11 @@ class _ShadowedFunction:
                 self._put(holder, value)
             case ast.Expr(value=ast.Call(func=ast.Name(id="fill_rows"), args=[out, value])):
                 self._put(out, value)
-            case ast.Expr(value=ast.Call(func=ast.Name(id="apply_1" | "apply_2" | "reduce_1"), args=args)):
-                if self._ufunc(args[0]).__name__ not in CONSTANT_UFUNCS:
-                    for each in args[2:-1]:
-                        self._put(args[-1], each)
+            case ast.Expr(value=ast.Call() as call) if (known := self._array_loop(call)) is not None:
+                ufunc, *operands = known
+                if ufunc not in CONSTANT_UFUNCS:
+                    for each in operands:
+                        self._put(call.args[-1], each)
             case ast.For(target=ast.Name(id=name), iter=items):
                 if self.carries(items):
                     self._activate(name)
@@ -316,6 +317,13 @@ class _ShadowedFunction:
             return self.shadows.functions[name].result
         return any(map(self.carries, args))
 
+    def _array_loop(self, call: ast.Call) -> list[Any] | None:
+        """Of what computes with arrays by a ufunc, its result going into the last argument: its name, and operands."""
+        name = ast.unparse(call.func)
+        if name in ("apply_1", "apply_2", "reduce_1"):
+            return [self._ufunc(call.args[0]).__name__, *call.args[2:-1]]
+        return [name.split("_")[1], *call.args[:-1]] if name in self.shadows.program.loops else None
+
     def _ufunc(self, address: ast.expr) -> Any:
         """The ufunc whose loop stands at this address, `table[2 k]`."""
         assert isinstance(address, ast.Subscript)
@@ -344,6 +352,17 @@ class _ShadowedFunction:
             parameters += ["tape", *(f"{name}_p" for name in self.parameters if name in self.active)]
         start = ["tape = parents, partials, state, values, operands"] if is_kernel else []
         return "\n".join(flat(["@jit", f"def {self.tree.name}({', '.join(parameters)}):", [*start, *body]])) + "\n"
+
+    def call_of_root(self) -> Lines:
+        """In the kernel, the call of the function, once more."""
+        for node in ast.walk(self.tree):
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.Call)
+                and self._callee(node.value) is not None
+            ):
+                return self._statement(node)
+        raise AssertionError
 
     def _block(self, body: Sequence[ast.stmt]) -> Lines:
         out: Lines = []
@@ -458,14 +477,13 @@ class _ShadowedFunction:
                 return [text, f"list_put({self.place(holder)}, {ast.unparse(index)}, {self._into(holder, value)})"]
             case ast.Name(id="fill_rows"), [out, rows] if self.carries(out):
                 return [text, f"fill_rows({self.place(out)}, {self.place(rows)})"]
-            case ast.Name(id="apply_1" | "apply_2" | "reduce_1"), [address, *_] if (
-                self._ufunc(address).__name__ in CONSTANT_UFUNCS
-            ):
-                return [text]
-            case ast.Name(id="apply_1" | "apply_2"), [address, _, *operands, out] if self.carries(out):
-                return [text, *self._loop(self._ufunc(address), operands, out, text)]
-            case ast.Name(id="reduce_1"), [address, _, values, out] if self.carries(out):
-                return self._reduction(self._ufunc(address).__name__, values, out, text)
+            case _, [*_, out] if (known := self._array_loop(call)) is not None:
+                ufunc, *operands = known
+                if ufunc in CONSTANT_UFUNCS or not self.carries(out):
+                    return [text]
+                if function == "reduce_1":
+                    return self._reduction(ufunc, operands[0], out, text)
+                return [text, *self._loop(ufunc, operands, out)]
             case ast.Attribute(value=ast.Name() as holder, attr=attr), _ if self.carries(holder):
                 if isinstance(self.kinds.get(holder.id), List):
                     if attr == "append":
@@ -484,26 +502,44 @@ class _ShadowedFunction:
         kind = self.kind_of(holder)
         return self.place(value, kind.elem if isinstance(kind, List) else None)
 
-    def _loop(self, ufunc: Any, operands: Sequence[ast.expr], out: ast.expr, text: str) -> Lines:
-        partials = UFUNC_PARTIALS.get(ufunc.__name__)
+    def _loop(self, ufunc: str, operands: Sequence[ast.expr], out: ast.expr) -> Lines:
+        """An element-wise operation, which is one of the tape: its places, and loops for its partial derivatives."""
+        partials = UFUNC_PARTIALS.get(ufunc)
         if partials is None:
-            raise self.refuse(out, f"np.{ufunc.__name__} has none here")
+            raise self.refuse(out, f"np.{ufunc} has none here")
         self.count += 1
-        k, lines = f"p{self.count}", []
+        k = f"p{self.count}"
+        names: dict[str, str] = {}
         values: list[str] = []
-        places: list[str] = []
+        sides: list[str] = []
         for number, each in enumerate([*operands, out]):
             name = f"{k}_{number}"
-            lines.append(f"{name} = {ast.unparse(each)}.ravel()")
+            kind = self.kind_of(each)
+            is_number = isinstance(kind, Scalar) and kind != NONE
+            names[name] = f"{name} = {ast.unparse(each)}{'' if is_number else '.ravel()'}"
             at = k if len(operands) == 1 or each is out else f"({k} if {name}.size > 1 else 0)"
-            values.append(f"{name}[{at}]")
-            if self.carries(each):
-                lines.append(f"{name}_p = {self.place(each)}.ravel()")
-                places.append(f"{name}_p[{at}]")
-            else:
-                places.append(_ZERO)
-        pushed = self._pushed(ufunc.__name__, partials, values[:-1], places[:-1], values[-1])
-        return [*lines, f"for {k} in range({k}_{len(operands)}.size):", [f"{k}_{len(operands)}_p[{k}] = {pushed}"]]
+            values.append(name if is_number else f"{name}[{at}]")
+            if each is not out and self.carries(each):
+                place = self.place(each)
+                sides.append(f"np.full(1, {place})" if is_number else f"{place}.ravel()")
+            elif each is not out:
+                sides.append("np.empty(0, np.int64)")
+        texts = [partial.format(*values[:-1], y=values[-1]) for partial in partials]
+        is_root = ufunc in ROOTS
+        if is_root:
+            texts[0] = f"({texts[0]} if {values[-1]} != 0.0 else INF)"
+        wide = [f"[{k}]" in text or f"({k} " in text for text in texts]
+        if len(texts) == 1:
+            sides, wide = [*sides, "np.empty(0, np.int64)"], [*wide, False]
+        given = f"{sides[0]}, {wide[0]}, {sides[1]}, {wide[1]}, {is_root}"
+        lines: Lines = [line for name, line in names.items() if any(name in text for text in texts)]
+        lines.append(f"{k}_a, {k}_b = push_elements(tape, {self.place(out)}.ravel(), {given})")
+        for start, text, is_wide, side in zip("ab", texts, wide, sides, strict=False):
+            if side != "np.empty(0, np.int64)":
+                many = f"{ast.unparse(out)}.size" if is_wide else "1"
+                loop = f"for {k} in range({many} if {k}_{start} >= 0 else 0):"
+                lines += [loop, [f"tape[3][{k}_{start} + {k}] = {text}"]]
+        return lines
 
     def _reduction(self, name: str, values: ast.expr, out: ast.expr, text: str) -> Lines:
         into, own = f"{self.place(out)}[0]", ast.unparse(values)
@@ -610,10 +646,6 @@ class _ShadowedFunction:
             return f"np.concatenate(({''.join(part + ', ' for part in parts)}))"
         if name == "chosen":
             return f"taped_choice(tape, {ast.unparse(args[0])}, {', '.join(map(self._of_array, args[1:]))})"
-        if name == "running_sum":
-            return f"taped_sums(tape, {self.place(args[0])})"
-        if name == "weighed":
-            return f"taped_counts(tape, {ast.unparse(args[0])}, {self.place(args[1])}, {whole}.size)"
         if name.startswith("product_"):
             both = [text for each in args[:2] for text in (ast.unparse(each), self._of_array(each))]
             return f"taped_{name}(tape, {', '.join(both)})"

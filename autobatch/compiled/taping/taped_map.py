@@ -30,18 +30,17 @@ from autobatch.compiled.compiled_call import (
 from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel
 from autobatch.compiled.reading.exact_types import (
     Array,
-    Dict,
     List,
     Maybe,
     Scalar,
-    Set,
-    Struct,
     Text,
     Tuple,
     Type,
     Union,
 )
 from autobatch.compiled.taping.backward import Cotangents, TapedForm, run_backward, taped_form
+from autobatch.compiled.value_layout import flattened
+from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
@@ -164,29 +163,11 @@ def _holds_tape(value: Any) -> bool:
 
 def _objects(kind: Type, values: Sequence[Any]) -> list[list[Any]]:
     """What lies in each packed array of floats of many values, in their order."""
-    match kind:
-        case Scalar():
-            return [list(values)] if kind.kind == "f" else []
-        case Union():
-            return [list(values)]
-        case Array():
-            return [list(values)] if np.dtype(kind.dtype).kind == "f" else []
-        case Tuple():
-            columns = list(zip(*values, strict=True)) if values else [()] * len(kind.items)
-            return [each for item, column in zip(kind.items, columns, strict=True) for each in _objects(item, column)]
-        case Struct():
-            get: Callable[[Any, str], Any] = (lambda value, name: value[name]) if kind.cls is dict else getattr
-            return [
-                each
-                for name, item in zip(kind.names, kind.items, strict=True)
-                for each in _objects(item, [get(value, name) for value in values])
-            ]
-        case List() | Set():
-            return _objects(kind.elem, list(itertools.chain.from_iterable(values)))
-        case Dict():
-            keys = _objects(kind.elem, list(itertools.chain.from_iterable(values)))
-            return keys + _objects(kind.value, [each for value in values for each in value.values()])
-    return []
+    return [
+        list(own)
+        for leaf, own in flattened(kind, values)
+        if any(dtype.startswith("float") for dtype in packed_leaves(leaf))
+    ]
 
 
 class _Results:

@@ -62,13 +62,12 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
                     "for i in range(n):",
                     [
                         "clear_flags()",
-                        "state[0] = state[1]",
-                        "state[4:] = 0",
+                        "start_tape(tape)",
                         *kernel.loop,
                         "if float_flags() != 0:",
                         ["ok = False"],
-                        "if state[2] != 0:",
-                        ["if state[3] == 0:", ["break"], "state[2] = 0", "ok = False"],
+                        "if state[2] != 0 or state[0] > adjoints.size:",
+                        ["if state[3] == 0:", ["state[2] = 1", "break"], "state[2] = 0", "ok = False"],
                         "if not ok:",
                         ["status[i] = 1", *kernel.undo],
                         "else:",
@@ -89,10 +88,16 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
         code = root.function.__code__
         where = f"{code.co_filename}:{code.co_firstlineno}: {root.function.__qualname__}"
         raise Unreadable(f"{where}: its result does not depend on what is differentiated")
-    ends: Lines = [f"seed(adjoints, seen, out{k}_p, kept{k}, used{k}, cotangents{k}, starts{k}[i])" for k in seeded] + [
-        "walk(tape, adjoints, seen)"
-    ]
+    ends: Lines = [f"seed(adjoints, seen, out{k}_p, kept{k}, used{k}, cotangents{k}, starts{k}[i])" for k in seeded]
     ends += [
+        "end = state[0]",
+        "while end > state[1]:",
+        [
+            "if moves_window(tape, end):",
+            shadows.kernel.call_of_root(),
+            "else:",
+            ["end = walk(tape, adjoints, seen, end)"],
+        ],
         "for j in range(each_shared.shape[1]):",
         ["each_shared[i, j] = adjoints[j + 1]", "adjoints[j + 1] = 0.0"],
     ]
