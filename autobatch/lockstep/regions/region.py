@@ -370,11 +370,11 @@ class LaneExample(Example):
         return self.batch_of(keys)
 
 
-def remember(value: Any, region: Any = None) -> Any:
-    """Note an object as made in this call, in this region. Returns it."""
+def remember(value: Any) -> Any:
+    """Note a container or an iterator as made in this call, in this region. Returns it."""
     root = current_root()
     if root is not None:
-        root.made[id(value)] = (value, region or current_region())
+        root.made[id(value)] = (value, current_region())
     return value
 
 
