@@ -2,6 +2,8 @@
 
 # ruff: noqa: B905, B007 (the programs are what people write)
 
+import operator
+
 import numpy as np
 import pytest
 
@@ -156,6 +158,16 @@ def test_an_outer_list_is_appended_to_once_per_example():
     with pytest.warns(FallbackWarning, match=r"\.append\(\) of a list that the call did not make"):
         batch(f)(batch_of(xs), log)
     assert log == [float(x.sum()) for x in xs]
+
+
+@pytest.mark.parametrize("change", [operator.iadd, operator.iconcat, lambda kept, more: operator.delitem(kept, 0)])
+def test_functions_of_operator_change_the_list_itself(change):
+    def f(xs):
+        kept = [1.0]
+        change(kept, [2.0])
+        return kept, xs.sum()
+
+    equals_loop(f, ragged(3, 1, 0, 4))
 
 
 def test_lists_that_are_others_in_some_lanes():

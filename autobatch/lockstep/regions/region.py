@@ -386,8 +386,7 @@ def is_made(value: Any) -> bool:
 
 def is_changeable(value: Any) -> bool:
     """Whether a container is one that this call made and may change: each of its names must see the change."""
-    root = current_root()
-    return root is not None and id(value) in root.made
+    return current_region() is not None and is_made(value)
 
 
 def require_own(value: Any, what: str) -> None:
