@@ -274,7 +274,40 @@ def a_state_in_a_dict(xs):
     return state, outer
 
 
+@dataclasses.dataclass
+class Noted:
+    x: object
+
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, value + 1 if isinstance(value, np.floating) else None)
+
+
+def an_object_that_sees_what_is_set(x):
+    return Noted(x), Noted(x).x
+
+
+class Doubled:
+    """A descriptor."""
+
+    def __get__(self, owner, kind=None):
+        return 0.0 if owner is None else owner.kept
+
+    def __set__(self, owner, value):
+        owner.kept = value * 2
+
+
+@dataclasses.dataclass
+class Twofold:
+    x: object = Doubled()  # noqa: RUF009 - what is tested
+
+
+def an_object_whose_field_is_a_descriptor(x):
+    return Twofold(x).x, Twofold().x
+
+
 BATCHES = [
+    (an_object_whose_field_is_a_descriptor, SCALARS),
+    (an_object_that_sees_what_is_set, SCALARS),
     (whether_two_objects_are_one_after_a_loop, FLOATS),
     (text_of_an_object_with_a_list, FLOATS),
     (a_state_in_a_dict, FLOATS),
