@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import BINARY_OPERATORS, COMPARISONS, Batch, agreed_size, narrowed
+from autobatch.batches.any_batch import BINARY_OPERATORS, Batch, agreed_size, narrowed
 from autobatch.batches.examples import map_lanes, weak_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.batched import Lengths
@@ -66,18 +66,6 @@ def _truediv(x: Any, y: Any) -> Any:
     return None if _has_zero(y) or not (_is_exact(x) and _is_exact(y)) else np.true_divide(x, y)
 
 
-def _floordiv(x: Any, y: Any) -> Any:
-    return None if _has_zero(y) or _may_overflow(x, y) else np.floor_divide(x, y)
-
-
-def _mod(x: Any, y: Any) -> Any:
-    return None if _has_zero(y) or _may_overflow(x, y) else np.remainder(x, y)
-
-
-def _rshift(x: Any, y: Any) -> Any:
-    return None if np.less(y, 0).any() else np.right_shift(x, np.minimum(y, 63))
-
-
 def _has_zero(y: Any) -> bool:
     return not y.all() if isinstance(y, np.ndarray) else y == 0
 
@@ -85,11 +73,6 @@ def _has_zero(y: Any) -> bool:
 def _is_exact(x: Any) -> bool:
     """Whether float64 holds these ints exactly; NumPy's abs of the smallest int64 is itself, which it does."""
     return bool((np.abs(x) <= _EXACT).all()) if isinstance(x, np.ndarray) else -_EXACT <= x <= _EXACT
-
-
-def _may_overflow(x: Any, y: Any) -> bool:
-    """Whether x // y may be -(-2**63), the one quotient that int64 does not hold."""
-    return (type(y) is not int or y == -1) and bool(np.equal(x, _INT64.min).any())
 
 
 def _float_div(x: Any, y: Any) -> Any:
@@ -106,31 +89,26 @@ def _finite(ufunc: Any) -> Callable[..., Any]:
     return divide
 
 
-# For each operator: on ints (int64, bools included), on floats, and whether bool with bool stays bool.
-# A function gives None where the answer is not NumPy's; then the lanes run Python's operator one by one.
-_FAST: dict[str, tuple[Any, Any, bool]] = {
-    "add": (_add, np.add, False),
-    "sub": (_sub, np.subtract, False),
-    "mul": (_mul, np.multiply, False),
-    "truediv": (_truediv, _float_div, False),
-    "floordiv": (_floordiv, _finite(np.floor_divide), False),
-    "mod": (_mod, _finite(np.remainder), False),
-    "rshift": (_rshift, None, False),
-    "and": (np.bitwise_and, None, True),
-    "or": (np.bitwise_or, None, True),
-    "xor": (np.bitwise_xor, None, True),
-    "lt": (np.less, np.less, False),
-    "le": (np.less_equal, np.less_equal, False),
-    "gt": (np.greater, np.greater, False),
-    "ge": (np.greater_equal, np.greater_equal, False),
-    "eq": (np.equal, np.equal, False),
-    "ne": (np.not_equal, np.not_equal, False),
+# For the operators of counters and scores: on ints (int64, bools included), and on floats. A function gives None where
+# the answer is not NumPy's; then, and for any other operator, the lanes run Python's one by one.
+_FAST: dict[str, tuple[Any, Any]] = {
+    "add": (_add, np.add),
+    "sub": (_sub, np.subtract),
+    "mul": (_mul, np.multiply),
+    "truediv": (_truediv, _float_div),
+    "floordiv": (None, _finite(np.floor_divide)),
+    "mod": (None, _finite(np.remainder)),
+    "lt": (np.less, np.less),
+    "le": (np.less_equal, np.less_equal),
+    "gt": (np.greater, np.greater),
+    "ge": (np.greater_equal, np.greater_equal),
+    "eq": (np.equal, np.equal),
+    "ne": (np.not_equal, np.not_equal),
 }
 
 
 def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    on_ints, on_floats, keeps_bool = _FAST.get(name, (None, None, False))
-    result_of_bools = bool if keeps_bool or name in COMPARISONS else int
+    on_ints, on_floats = _FAST.get(name, (None, None))
 
     def call(a: Any, b: Any) -> Any:
         a, b = narrowed(a), narrowed(b)
@@ -138,25 +116,15 @@ def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any
         if isinstance(a, Batch) and isinstance(b, Batch):
             agreed_size((a, b))
         out: Any = None
-        kind: type = int
         if kind_a in (int, bool) and kind_b in (int, bool):
             if on_ints is not None and (type(a) is not int or _fits(a)) and (type(b) is not int or _fits(b)):
                 out = on_ints(_ints(a), _ints(b))
-                if name in COMPARISONS or (keeps_bool and kind_a is kind_b is bool):
-                    kind = result_of_bools
         elif on_floats is not None and _exact(a, kind_a) and _exact(b, kind_b):
             with np.errstate(all="ignore"):
-                out, kind = on_floats(_data(a), _data(b)), float
+                out = on_floats(_data(a), _data(b))
         if out is None:
             return map_lanes(function, a, b)
-        dtype = out.dtype.kind
-        if dtype == "b":
-            kind = bool
-        elif dtype == "f":
-            kind = float
-        elif kind is bool:
-            out = out.astype(np.bool_)
-        return weak_lanes(out, kind)
+        return weak_lanes(out, {"b": bool, "f": float}.get(out.dtype.kind, int))
 
     return call
 

@@ -1,8 +1,9 @@
 """Classes whose objects are their named parts and nothing else: compiled code makes them of these."""
 
 import dataclasses
-from types import FunctionType
 from typing import Any
+
+from autobatch.facts.types import keeps_fields
 
 
 def is_plain(cls: Any) -> bool:
@@ -10,7 +11,5 @@ def is_plain(cls: Any) -> bool:
     if cls is dict:
         return True
     if dataclasses.is_dataclass(cls):
-        plain = all(field.init for field in dataclasses.fields(cls)) and not hasattr(cls, "__post_init__")
-        maker = vars(cls).get("__init__")
-        return plain and isinstance(maker, FunctionType) and maker.__code__.co_filename == "<string>"
+        return keeps_fields(cls) and all(field.init for field in dataclasses.fields(cls))
     return issubclass(cls, tuple) and "__new__" in vars(cls) and cls.__new__.__code__.co_filename.startswith("<string")

@@ -1,8 +1,10 @@
 """Which types have values that nobody can change, hold others or draw, and which attributes run no code."""
 
 import collections
+import dataclasses
 import random
 import types
+from typing import Any
 
 import numpy as np
 
@@ -73,3 +75,19 @@ def _find(kind: type, name: str) -> bool:
             found = vars(each)[name]
             return isinstance(found, _FIELDS) or not hasattr(type(found), "__get__")
     return True
+
+
+def keeps_fields(kind: Any) -> bool:
+    """Whether a dataclass's object is the values it is made from: no code of the user's sets or reads its fields.
+
+    >>> keeps_fields(dataclasses.make_dataclass("Pair", ["left", "right"], frozen=True))
+    True
+    >>> keeps_fields(dataclasses.make_dataclass("Deaf", ["word"], namespace={"__setattr__": lambda *args: None}))
+    False
+    """
+    written = [getattr(each, "__code__", None) for each in (kind.__init__, kind.__setattr__)]
+    if written[0] is None or any(code is not None and code.co_filename != "<string>" for code in written):
+        return False
+    if kind.__new__ is not object.__new__ or hasattr(kind, "__post_init__"):
+        return False
+    return all(is_stored(kind, each.name) for each in dataclasses.fields(kind))

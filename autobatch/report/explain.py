@@ -147,15 +147,6 @@ def _refusals(ran: Ran) -> dict[str, str]:
     return {way: why for way, why in found.items() if why != NOT_NEEDED}
 
 
-def _untried(ran: Ran) -> tuple[str, ...]:
-    """The ways other than the one taken of which nothing is known."""
-    return tuple(
-        NAMES[way]
-        for way, cost in ran.costs.items()
-        if way != ran.way and not (cost.runs or cost.stops or cost.refused)
-    )
-
-
 def _together(found: Sequence[Stats]) -> Stats:
     """The launches of several calls, added up."""
     out = Stats()

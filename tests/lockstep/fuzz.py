@@ -65,7 +65,8 @@ class Writer:
 
     def write(self):
         lines = (grammar.BEGIN_TOGETHER if self.together else grammar.BEGIN).strip("\n").split("\n")
-        body = [*self.expand(lines, ()), *self._indented(self.block((), False, _DEPTH)), grammar.END]
+        body = [*self.expand(lines, ()), *self._indented(self.block((), False, _DEPTH))]
+        body.append(grammar.END_TOGETHER if self.together else grammar.END)
         return "\n".join(body) + "\n"
 
     def block(self, counters, inside, budget):

@@ -25,7 +25,7 @@ def f(xs, ys, n):
 """
 BEGIN_TOGETHER = BEGIN.replace(
     "        nonlocal total\n        <tick>\n        return total\n", "        return total + k\n"
-)
+).replace("o = Point(0.5, n); stack = Stack();", "o = Pair(0.5, n);")
 
 # What goes to the next way: programs of odd seeds have none of it, so that lanes run them together.
 APART = re.compile(
@@ -38,6 +38,7 @@ END = (
     "    return (a, b, c, d, u, v, kept, table, buf, len(kept), total, q, grid, pad, o, stack.items, stack.lost, word,"
     " seen, names)"
 )
+END_TOGETHER = END.replace(" stack.items, stack.lost,", "")
 
 CHOICES = {
     "s": ["a", "b", "c"],

@@ -57,8 +57,7 @@ def matches(subject, value):
 def with_matches(monkeypatch):
     monkeypatch.setattr(lockstep_forms, "PASSES", [Matches, *lockstep_forms.PASSES])
     monkeypatch.delitem(lockstep_forms._REFUSED, ast.Match)
-    for names in lockstep_forms._NAME_CELLS:
-        monkeypatch.setitem(names, "_ab_matches", types.CellType(matches))
+    monkeypatch.setitem(lockstep_forms._NAME_CELLS, "_ab_matches", types.CellType(matches))
     monkeypatch.setitem(lockstep_forms.NAMES, "_ab_matches", matches)
 
 

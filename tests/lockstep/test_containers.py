@@ -249,7 +249,68 @@ def a_list_of_arrays_changed_after(x):
     return kept, kept[-1] * 2
 
 
+def whether_two_objects_are_one_after_a_loop(xs):
+    first = last = Pair(1.0, len(xs))
+    for x in xs:
+        last = last if x > 0 else Pair(x, len(xs))
+    pair = other = (xs.sum(), 1)
+    for x in xs:
+        other = (other[0] + x, 1)
+    return last is first, last.left, pair is other
+
+
+def text_of_an_object_with_a_list(xs):
+    pair = Pair([1.0], len(xs))
+    if len(xs) > 2:
+        pair.left.append(2.0)
+    return str(pair), f"{pair}", repr((pair, 1))
+
+
+def a_state_in_a_dict(xs):
+    state, outer = {"h": np.zeros(2)}, {"own": {"n": 0}}
+    for x in xs:
+        state["h"] = np.tanh(state["h"] + x)
+        outer["own"]["n"] = outer["own"]["n"] + 1
+    return state, outer
+
+
+@dataclasses.dataclass
+class Noted:
+    x: object
+
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, value + 1 if isinstance(value, np.floating) else None)
+
+
+def an_object_that_sees_what_is_set(x):
+    return Noted(x), Noted(x).x
+
+
+class Doubled:
+    """A descriptor."""
+
+    def __get__(self, owner, kind=None):
+        return 0.0 if owner is None else owner.kept
+
+    def __set__(self, owner, value):
+        owner.kept = value * 2
+
+
+@dataclasses.dataclass
+class Twofold:
+    x: object = Doubled()
+
+
+def an_object_whose_field_is_a_descriptor(x):
+    return Twofold(x).x, Twofold().x
+
+
 BATCHES = [
+    (an_object_whose_field_is_a_descriptor, SCALARS),
+    (an_object_that_sees_what_is_set, SCALARS),
+    (whether_two_objects_are_one_after_a_loop, FLOATS),
+    (text_of_an_object_with_a_list, FLOATS),
+    (a_state_in_a_dict, FLOATS),
     (stored_before_it_changes, SCALARS),
     (lists_of_one_lane_in_others, SCALARS),
     (shared_rows, SCALARS),

@@ -137,12 +137,14 @@ def test_helpers_are_converted_on_first_call():
         def __call__(self, x):
             return sum([x for _ in range(self.by)])
 
+    twice = Twice(2)
+
     def f(xss):
         h = np.float64(0)
         shift = functools.partial(cell, np.float64(1))
         for row in xss:
             h = cell(h, row) + shift(row)
-        return Twice(2)(h), (lambda y: [v + 0 for v in y])(xss[:, 0])
+        return twice(h), (lambda y: [v + 0 for v in y])(xss[:, 0])
 
     equals_loop(f, ragged(3, 1, 0, 4, width=2))
 

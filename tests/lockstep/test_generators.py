@@ -13,7 +13,7 @@ from tests.law import equals_loop_either_way as equals_loop
 
 NUMBERS = [3, -1, 2, 0, -4]
 XS = ragged(3, 1, 0, 4, 2)
-CHOSEN = [slice(None), slice(None, None, -1), slice(1, 2), slice(3, 4), slice(0, 3, 2)]
+CHOSEN = [slice(None), slice(3, 4)]
 
 
 def count(n):

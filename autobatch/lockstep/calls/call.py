@@ -31,7 +31,7 @@ from autobatch.facts.call_effects import (
     reads_only,
 )
 from autobatch.facts.python_functions import ACTING_MODULES
-from autobatch.facts.types import GENERATORS, IMMUTABLE
+from autobatch.facts.types import GENERATORS, IMMUTABLE, keeps_fields
 from autobatch.lockstep.calls.functions import HANDLERS, captures_lanes, converted, is_batched_tree, unwrapped
 from autobatch.lockstep.regions.region import (
     current_root,
@@ -252,23 +252,16 @@ def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return library(cls, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return cls(*args, **kwargs)
-    generated = getattr(getattr(cls.__init__, "__code__", None), "co_filename", "") == "<string>"
-    if dataclasses.is_dataclass(cls) and generated:
-        return _dataclass(cls, args, kwargs)
+    if dataclasses.is_dataclass(cls) and keeps_fields(cls):
+        if any(field.default_factory is not dataclasses.MISSING for field in dataclasses.fields(cls)):
+            raise NeedsLoop(f"an object of {cls.__name__} is made, a dataclass with a default_factory")
+        return cls(*args, **kwargs)
     module = sys.modules.get(cls.__module__)
     if cls.__module__ == "collections":  # which may be changed
         raise NeedsLoop(f"a {cls.__name__} is made")
     if is_library(getattr(module, "__file__", None) or ""):
         return library(cls, args, kwargs)
     raise NeedsLoop(f"an object of {cls.__name__} is made")
-
-
-def _dataclass(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An object of a dataclass, which is the values of its fields and nothing more."""
-    factories = any(field.default_factory is not dataclasses.MISSING for field in dataclasses.fields(cls))
-    if factories or hasattr(cls, "__post_init__"):
-        raise NeedsLoop(f"an object of {cls.__name__} is made, a dataclass with __post_init__ or default_factory")
-    return cls(*args, **kwargs)
 
 
 def _replaced(old: Any, /, **changes: Any) -> Any:

@@ -27,7 +27,7 @@ from autobatch.facts.types import IMMUTABLE
 from autobatch.lockstep.regions.branches import truth_value
 from autobatch.lockstep.regions.loops import UniformLoop, each, loop, loop_over
 from autobatch.lockstep.regions.region import current_root, is_changeable, is_made, lanes_within, remember
-from autobatch.lockstep.values.items import getitem, setattribute, setitem, update
+from autobatch.lockstep.values.items import getitem, setattribute, setitem
 from autobatch.lockstep.values.lane_operators import (
     BINARY,
     UNARY,
@@ -396,14 +396,8 @@ def _copy_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _COPIED = (dict, set, frozenset)
-
-
-def _update(name: str) -> Callable[..., Any]:
-    symbol = {"iadd": "+", "isub": "-", "imul": "*", "itruediv": "/"}[name]
-    return lambda x, y: update(symbol, x, y)
-
-
 _OPERATORS = {each.function.__name__: each.symbol for each in operators.BINARY}
+_IN_PLACE = [each.inplace for each in operators.ARITHMETIC]
 HANDLERS: dict[Any, Callable[..., Any]] = {
     **{function: _of_value(function) for function in LANE_FUNCTIONS},
     **ARRAY_HANDLERS,
@@ -429,11 +423,11 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     getattr: _getattr,
     hasattr: _hasattr,
     abs: _abs,
-    **{getattr(operator, name): _update(name) for name in ("iadd", "isub", "imul", "itruediv")},
     **{
         getattr(builtins, name): _refused(getattr(builtins, name))
         for name in ("open", "input", "print", "exec", "eval", "delattr", "id", "map", "filter", "iter", "next")
     },
+    **{function: _refused(function) for function in (*_IN_PLACE, operator.iconcat, operator.delitem)},
     **{getattr(operator, name): BINARY[symbol] for name, symbol in _OPERATORS.items()},
     operator.neg: UNARY["-"],
     operator.pos: UNARY["+"],

@@ -370,11 +370,11 @@ class LaneExample(Example):
         return self.batch_of(keys)
 
 
-def remember(value: Any, region: Any = None) -> Any:
-    """Note an object as made in this call, in this region. Returns it."""
+def remember(value: Any) -> Any:
+    """Note a container or an iterator as made in this call, in this region. Returns it."""
     root = current_root()
     if root is not None:
-        root.made[id(value)] = (value, region or current_region())
+        root.made[id(value)] = (value, current_region())
     return value
 
 
@@ -386,8 +386,7 @@ def is_made(value: Any) -> bool:
 
 def is_changeable(value: Any) -> bool:
     """Whether a container is one that this call made and may change: each of its names must see the change."""
-    root = current_root()
-    return root is not None and id(value) in root.made
+    return current_region() is not None and is_made(value)
 
 
 def require_own(value: Any, what: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from autobatch.blocks.block_expressions import METHODS, is_pure
 from autobatch.facts.call_effects import method_names, mutators
+from autobatch.facts.types import keeps_fields
 from autobatch.lazy.array import LazyArray
 from autobatch.rewrite.block_forms import block_tree
 from autobatch.rewrite.recorders.constants import MISSING, Changed, method_of
@@ -247,10 +248,7 @@ class CallWriter(ValueWriter):
         """An object of a class: of a dataclass or a named tuple."""
         if type(cls) is type and dataclasses.is_dataclass(cls):
             fields = dataclasses.fields(cls)
-            start = cls.__init__
-            generated = getattr(getattr(start, "__code__", None), "co_filename", "") == "<string>"
-            plain = generated and cls.__new__ is object.__new__ and not hasattr(cls, "__post_init__")
-            if not plain or not all(each.init for each in fields):
+            if not keeps_fields(cls) or not all(each.init for each in fields):
                 raise NotCovered(f"an object of {cls.__name__}")
             names = tuple([each.name for each in fields])
             if len(args) > len(names):
