@@ -21,6 +21,7 @@ from autobatch.core.growing_arrays import Reserved, memory_of_machine
 from autobatch.kernels import keys as kernels
 from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION
 from autobatch.tables.keyed.key_index import KeyIndex
+from autobatch.tables.row_access import FEW, locate_array, write_rows
 from autobatch.tables.stored import Changes, StoredBlock
 
 _MOST_ROWS = (1 << 32) - 2
@@ -229,6 +230,13 @@ class RowStore:
     def new_ticket(self) -> int:
         """The number of a change that names no rows yet."""
         return next(_tickets)
+
+    def put(self, where: np.ndarray, rows: np.ndarray) -> None:
+        """Write rows where these rows are."""
+        if rows.nbytes <= FEW:
+            self.rows[where] = rows
+        else:
+            write_rows(locate_array(self.rows, where, False), np.ascontiguousarray(rows))
 
     def begin(self) -> None:
         """Say that rows are about to be different, until `commit` or `settle`."""

@@ -325,15 +325,15 @@ class EmbeddingVariable(KeyedTable):
 
     def _assigning(self, keys: np.ndarray, rows: np.ndarray) -> Calls:
         unique, inverse = first_seen(keys)
-        last = np.empty(len(unique), np.int64)
-        last[inverse] = np.arange(len(keys))
-        rows = rows[last]
+        if len(unique) < len(keys):
+            last = np.empty(len(unique), np.int64)
+            last[inverse] = np.arange(len(keys))
+            rows = rows[last]
         change = self._staged(unique, rows)
-        return [
-            self._store.begin,
-            functools.partial(operator.setitem, self._store.rows, change.rows, rows),
-            functools.partial(self._store.commit, change, self.step),
-        ]
+        calls: Calls = [self._store.begin, functools.partial(self._store.commit, change, self.step)]
+        if len(change.born[0]) < len(unique):  # else all rows are where they belong already
+            calls.insert(1, functools.partial(self._store.put, change.rows, rows))
+        return calls
 
     def _staged(self, keys: np.ndarray, rows: np.ndarray | None = None) -> Change:
         """A change in which distinct keys are there, others going if there would be too many."""
