@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.errors import OptionError
-from autobatch.kernels import keys as kernels
+from autobatch.kernels.keys import DEAD
 from autobatch.tables.keyed.row_store import RowStore
 
 EVICTIONS = ("lru", "lfu", "norm")
@@ -44,13 +44,13 @@ def victims(store: RowStore, eviction: str, wanted: int, kept: np.ndarray) -> np
     if len(store) > _LARGE:
         wanted = min(max(wanted, len(store) >> _SHARE), available)
     scores = _scores(store, eviction)
-    limit, below = kernels.threshold_of(scores, store.versions, excluded, store.high, wanted)
-    out = np.empty(store.high, np.int64)
-    below, total = kernels.pick_smallest(scores, store.versions, excluded, store.high, np.uint32(limit), out)
-    ties = out[below:total]
-    if wanted - below < len(ties):
-        ties = ties[np.argsort(store.row_keys[ties], kind="stable")[: wanted - below]]
-    return np.concatenate([out[:below], ties])
+    rows = np.flatnonzero((store.versions != DEAD) & ~excluded)
+    found = scores[rows]
+    limit = np.partition(found, wanted - 1)[wanted - 1]
+    out, ties = rows[found < limit], rows[found == limit]
+    if wanted - len(out) < len(ties):
+        ties = ties[np.argsort(store.row_keys[ties], kind="stable")[: wanted - len(out)]]
+    return np.concatenate([out, ties])
 
 
 def _scores(store: RowStore, eviction: str) -> np.ndarray:
