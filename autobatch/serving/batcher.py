@@ -82,7 +82,8 @@ class Batcher:
         max_queue: int | None = None,
         **shared: Any,
     ) -> None:
-        self.max_batch, self.max_queue = _count("max_batch", max_batch), _limit(max_queue)
+        self.max_batch = _count("max_batch", max_batch)
+        self.max_queue = None if max_queue is None else _count("max_queue", max_queue)
         self.max_wait = _seconds("max_wait", max_wait)
         function = undecorated(f)
         if not callable(function) or inspect.iscoroutinefunction(function):
@@ -410,10 +411,6 @@ def _count(name: str, value: int) -> int:
     if number < 1:
         raise OptionError(f"{name}={value}; expected at least 1")
     return number
-
-
-def _limit(value: int | None) -> int | None:
-    return None if value is None else _count("max_queue", value)
 
 
 def _seconds(name: str, value: float) -> float:

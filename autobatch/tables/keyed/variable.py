@@ -27,6 +27,9 @@ from autobatch.tables.sparse import SparseRows, first_seen
 from autobatch.tables.stored import Changes, StoredBlock
 
 _KEYS = (np.dtype(np.int64), np.dtype(np.uint64))
+_SETTINGS = (
+    "dim", "initializer", "seed", "capacity", "steps_to_live", "eviction", "insert_on", "trainable", "name", "step",
+)  # fmt: skip
 _tokens = itertools.count(1)
 _none = np.empty(0, np.int64)
 T = TypeVar("T")
@@ -495,20 +498,10 @@ class EmbeddingVariable(KeyedTable):
         return self._arguments() | {"initializer": self.initializer.settings}
 
     def _arguments(self) -> dict[str, Any]:
-        return {
-            "dim": self.dim,
+        return {name: getattr(self, name) for name in _SETTINGS} | {
             "dtype": self.dtype.name,
             "key_dtype": self.key_dtype.name,
-            "initializer": self.initializer,
-            "seed": self.seed,
-            "capacity": self.capacity,
-            "steps_to_live": self.steps_to_live,
             "admission": None if self._admission is None else self._admission.settings,
-            "eviction": self.eviction,
-            "insert_on": self.insert_on,
-            "trainable": self.trainable,
-            "name": self.name,
-            "step": self.step,
             "slots": [slot.settings for slot in self._store.slots.values()],
         }
 
