@@ -4,6 +4,9 @@ A message says what was given, what was expected and what to write instead. Whic
 note, at the boundary where the example is known (`note_example`).
 """
 
+import operator
+from typing import Any
+
 __all__ = [
     "BadIdError",
     "CheckpointError",
@@ -98,6 +101,17 @@ class FallbackWarning(UserWarning):
 
 
 _NOTE = "raised for example "
+
+
+def whole_number(what: str, value: Any, least: int) -> int:
+    """The value of this name as an integer of at least that.
+
+    Raises:
+        OptionError: it is none.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
+        raise OptionError(f"{what}={value!r}; expected a whole number, at least {least}")
+    return operator.index(value)
 
 
 def is_noted(error: BaseException) -> bool:

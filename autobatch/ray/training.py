@@ -7,13 +7,12 @@ depends on nothing but the parameters and the batch, the parameters are those of
 
 import copy
 import dataclasses
-import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from autobatch.core import models, pytree
 from autobatch.core.config import current
-from autobatch.errors import CheckpointError, OptionError, UnsupportedError
+from autobatch.errors import CheckpointError, OptionError, UnsupportedError, whole_number
 from autobatch.optim.base import Optimizer
 from autobatch.ray.hosts import LocalTraining, Lost, Start, Training
 from autobatch.ray.key_columns import place_name
@@ -101,7 +100,7 @@ def train(
     True
     """
     for name, value, least in (("steps", steps, 0), ("staleness", staleness, 0), ("every", every, 1)):
-        _whole(name, value, least)
+        whole_number(name, value, least)
     if not isinstance(optimizer, Optimizer):
         raise OptionError(f"optimizer={optimizer!r}; expected one of ab.optim")
     if communicator is not None and workers not in (None, communicator.workers):
@@ -109,7 +108,7 @@ def train(
     host = LocalTraining(communicator) if communicator is not None else RayTraining(workers, shards)
     whole = _Whole(params, optimizer, state)
     count = host.workers
-    parts = max(8, 1 << (count - 1).bit_length()) if parts is None else _whole("parts", parts, 1)
+    parts = max(8, 1 << (count - 1).bit_length()) if parts is None else whole_number("parts", parts, 1)
     if count > parts:
         raise OptionError(f"{count} workers for parts={parts}; expected at least a part for each")
     plan = TrainingPlan(
@@ -276,9 +275,3 @@ def _settings(repeatable: bool) -> dict[str, Any]:
     if repeatable:
         found |= {"kernels": False, "way": "lockstep" if found["way"] == "auto" else found["way"]}
     return found
-
-
-def _whole(what: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
-        raise OptionError(f"{what}={value!r}; expected a whole number, at least {least}")
-    return operator.index(value)

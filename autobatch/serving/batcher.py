@@ -14,7 +14,7 @@ from typing import Any
 
 from autobatch.api.transforms import undecorated
 from autobatch.core.config import config, options
-from autobatch.errors import ClosedError, OptionError, OverloadedError, UnsupportedError
+from autobatch.errors import ClosedError, OptionError, OverloadedError, UnsupportedError, whole_number
 from autobatch.lazy.example_state import changes_nothing
 from autobatch.serving.metrics import Metrics
 from autobatch.serving.rounds import (
@@ -82,8 +82,8 @@ class Batcher:
         max_queue: int | None = None,
         **shared: Any,
     ) -> None:
-        self.max_batch = _count("max_batch", max_batch)
-        self.max_queue = None if max_queue is None else _count("max_queue", max_queue)
+        self.max_batch = whole_number("max_batch", max_batch, 1)
+        self.max_queue = None if max_queue is None else whole_number("max_queue", max_queue, 1)
         self.max_wait = _seconds("max_wait", max_wait)
         function = undecorated(f)
         if not callable(function) or inspect.iscoroutinefunction(function):
@@ -404,13 +404,6 @@ class Batcher:
     def __repr__(self) -> str:
         name = getattr(self._model.function, "__qualname__", repr(self._model.function))
         return f"Batcher({name}, max_batch={self.max_batch}, max_wait={self.max_wait}, version={self.version})"
-
-
-def _count(name: str, value: int) -> int:
-    number = operator.index(value)
-    if number < 1:
-        raise OptionError(f"{name}={value}; expected at least 1")
-    return number
 
 
 def _seconds(name: str, value: float) -> float:

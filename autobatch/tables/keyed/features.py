@@ -13,7 +13,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
-from autobatch.errors import DTypeError, OptionError, ShapeError, UnsupportedError
+from autobatch.errors import DTypeError, OptionError, ShapeError, UnsupportedError, whole_number
 from autobatch.kernels import hashes as kernels
 from autobatch.ops.rules.ragged_checks import as_ids
 from autobatch.tables.lookup import index_table
@@ -268,8 +268,7 @@ def multi_hash(keys: Any, quotients: Any, remainders: Any, buckets: int, combine
     """
     if combine not in _WAYS:
         raise OptionError(f"combine={combine!r}; expected one of {', '.join(_WAYS)}")
-    if isinstance(buckets, bool) or not hasattr(buckets, "__index__") or buckets < 1:
-        raise OptionError(f"buckets={buckets!r}; expected a whole number, at least 1")
+    whole_number("buckets", buckets, 1)
     if combine != "concatenate" and shape_of(quotients)[1:] != shape_of(remainders)[1:]:
         raise ShapeError(
             f"rows of {shape_of(quotients)[1:]} and {shape_of(remainders)[1:]}; expected equal dims to {combine} them"

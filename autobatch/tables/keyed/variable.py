@@ -17,10 +17,9 @@ from autobatch.kernels.keys import DEAD
 from autobatch.ops.nn import init
 from autobatch.tables.keyed import admission as admissions
 from autobatch.tables.keyed.arrow_exchange import arrow_table, blocks_of_arrow
-from autobatch.tables.keyed.eviction import check_eviction, victims
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.keyed.partitioned import partitioned_from
-from autobatch.tables.keyed.row_store import Change, RowStore
+from autobatch.tables.keyed.row_store import Change, RowStore, check_eviction, victims
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows, first_seen
