@@ -543,10 +543,10 @@ def test_options_are_those_where_it_was_made():
 @pytest.mark.parametrize(
     ("kwargs", "error", "match"),
     [
-        ({"max_batch": 0}, OptionError, r"max_batch=0; expected at least 1"),
+        ({"max_batch": 0}, OptionError, r"max_batch=0; expected a whole number, at least 1"),
         ({"max_wait": -1.0}, OptionError, r"max_wait=-1.0; expected seconds, 0 or more"),
         ({"max_wait": float("nan")}, OptionError, r"max_wait=nan; expected seconds"),
-        ({"max_queue": 0}, OptionError, r"max_queue=0; expected at least 1"),
+        ({"max_queue": 0}, OptionError, r"max_queue=0; expected a whole number, at least 1"),
         ({"weights": 1}, TypeError, r"unexpected keyword argument 'weights'.*it takes \(x, w\)"),
     ],
 )
