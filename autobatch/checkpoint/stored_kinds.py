@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.tables.keyed.features import Vocabulary
+from autobatch.tables.keyed.features import Vocabulary, restored_vocabulary
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
@@ -71,18 +71,10 @@ declare(
     lambda settings, arrays: SparseRows(arrays["ids"], arrays["rows"], settings["num_rows"]),
     grows=True,
 )
-
-
-def _vocabulary(settings: dict[str, Any], arrays: dict[str, np.ndarray]) -> Vocabulary:
-    out = Vocabulary.from_arrays(arrays)
-    out.grow = settings["grow"]
-    return out
-
-
 declare(
     "Vocabulary",
     Vocabulary,
     lambda words: ({"grow": words.grow}, words.arrays()),
-    _vocabulary,
+    lambda settings, arrays: restored_vocabulary(arrays, settings["grow"]),
     grows=True,
 )

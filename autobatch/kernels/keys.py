@@ -292,45 +292,6 @@ def set_counts(keys, counts, enough, index, form):
 
 
 @jit
-def threshold_of(scores, versions, kept, high, wanted):
-    """The score below which fewer than `wanted` of the living rows lie, with it as many or more; how many lie below.
-
-    Args:
-        scores: (rows,) uint32. kept: (rows,) rows that are not counted.
-    """
-    below = 0
-    prefix = uint64(0)
-    for shift in (24, 16, 8, 0):
-        histogram = [0] * 256
-        for row in range(high):
-            score = uint64(scores[row])
-            if versions[row] != DEAD and not kept[row] and (score >> uint64(shift + 8)) == prefix:
-                histogram[int64((score >> uint64(shift)) & uint64(255))] += 1
-        digit = 0
-        while digit < 255 and below + histogram[digit] < wanted:
-            below += histogram[digit]
-            digit += 1
-        prefix = (prefix << uint64(8)) | uint64(digit)
-    return prefix, below
-
-
-@jit
-def pick_smallest(scores, versions, kept, high, limit, out):
-    """out: the rows with a score below the limit, then those at it; returns how many are below, and in all."""
-    below = 0
-    for row in range(high):
-        if versions[row] != DEAD and not kept[row] and scores[row] < limit:
-            out[below] = row
-            below += 1
-    total = below
-    for row in range(high):
-        if versions[row] != DEAD and not kept[row] and scores[row] == limit:
-            out[total] = row
-            total += 1
-    return below, total
-
-
-@jit
 def _counter(z, hash, size):
     """The place of a key's so-manieth counter: double hashing, of the two halves of its hash."""
     step = (z >> uint64(32)) | uint64(1)

@@ -62,20 +62,9 @@ class KeyColumns:
 
 def integers_in(tree: Any) -> Iterator[tuple[str, np.ndarray]]:
     """(path, (n,) integers) of the arrays and batches of integers in a tree, or in the examples of a list."""
-    if isinstance(tree, list):
-        yield from _in_examples(tree)
-        return
-    leaves, structure = flatten(tree)
-    for path, leaf in zip(paths(structure), leaves, strict=True):
-        numbers = _numbers(leaf)
-        if numbers is not None:
-            yield path, numbers
-
-
-def _in_examples(examples: list[Any]) -> Iterator[tuple[str, np.ndarray]]:
     found: dict[str, list[np.ndarray]] = {}
-    for example in examples:
-        leaves, structure = flatten(example)
+    for part in tree if isinstance(tree, list) else [tree]:
+        leaves, structure = flatten(part)
         for path, leaf in zip(paths(structure), leaves, strict=True):
             numbers = _numbers(leaf)
             if numbers is not None:

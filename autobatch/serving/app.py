@@ -299,16 +299,12 @@ def _form_of(headers: dict[str, str], kind: str, value: Any) -> str:
             return _KINDS[name]
         if name in _ANY:
             break
-    has_dtype = hasattr(value, "dtype")
-    if kind == NPY and not has_dtype:
+    if kind == NPY and not hasattr(value, "dtype"):
         return JSON
-    if kind == SAFETENSORS and not (has_dtype or (isinstance(value, dict) and all(map(_has_dtype, value.values())))):
+    parts = value.values() if isinstance(value, dict) else [value]
+    if kind == SAFETENSORS and not all(hasattr(each, "dtype") for each in parts):
         return JSON
     return kind
-
-
-def _has_dtype(value: Any) -> bool:
-    return hasattr(value, "dtype")
 
 
 async def _body(headers: dict[str, str], receive: Receive, most: int) -> bytes:

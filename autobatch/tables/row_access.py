@@ -24,7 +24,7 @@ _ASKED = 6 << 10  # bytes of rows asked for that leave the first cache to the re
 _CACHED = 1 << 18  # bytes of a table whose rows need not be asked for ahead
 _WIDEST = 512  # bytes that the registers hold well
 _WIDEST_RUN = 1024  # bytes of rows that follow each other, which are fetched twice as fast whole as in halves
-_FEW = 1 << 14  # bytes of rows that NumPy copies sooner than a kernel is found for them
+FEW = 1 << 14  # bytes of rows that NumPy copies sooner than a kernel is found for them
 _LINE = 64  # bytes of the cache
 _NEAR = 4 << 20  # bytes of a table whose rows, once asked for, are there when they are read
 _FAR = 8  # times as long as from the cache it takes to read rows of a larger one, here and there
@@ -261,7 +261,7 @@ def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.nda
     if out is None:
         out = np.empty((*ids.shape, table.shape[1]), table.dtype)
     whole = table if type(table) is np.ndarray else table._ab_whole
-    if whole is not None and ((out.nbytes <= _FEW and whole.flags.c_contiguous) or whole.dtype.hasobject):
+    if whole is not None and ((out.nbytes <= FEW and whole.flags.c_contiguous) or whole.dtype.hasobject):
         whole.take(ids, axis=0, out=out, mode="clip")  # of an array with gaps it would copy all of it first
         return out
     steadily(table, lambda: _gathered(table, ids, out))

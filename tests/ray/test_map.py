@@ -128,6 +128,18 @@ def test_a_row_that_raises_is_named(files):
     assert (done.resumed, done.rows) == (1, 17)
 
 
+def test_a_bar_counts_the_examples_that_are_done(files, capsys):
+    """Those of before too, when a map goes on; without a terminal there is none unless it is asked for."""
+    pytest.importorskip("tqdm")
+    run(files)
+    assert capsys.readouterr().err == ""
+    sorted((files / "out").glob("*.parquet"))[1].unlink()
+    run(files, progress=True)
+    said = capsys.readouterr().err
+    assert "17.0/17.0" in said
+    assert "examples/s" in said
+
+
 @pytest.mark.parametrize("bad", [{0}, {6, 7, 9}, set(range(4, 8)), set(range(0, 17, 2)), set(range(17))], ids=len)
 def test_rows_that_raise_are_skipped(files, bad):
     done = run(files, fails_at(bad), columns=["ids", "weight", "key"], on_error="skip")

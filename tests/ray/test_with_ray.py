@@ -92,3 +92,23 @@ def test_map(tmp_path):
     with pytest.raises(ZeroDivisionError, match="ten") as caught:
         ab.ray.map(raises, tmp_path / "in-*.parquet", out=tmp_path / "raise", **given)
     assert any("in-1.parquet, row group 1, row 1 (row 4 of the file)" in note for note in caught.value.__notes__)
+
+
+def total(ids, weight):
+    return {"total": ids.sum() * weight, "ids": ids[::-1]}
+
+
+@pytest.mark.parametrize("batch_format", ["pyarrow", "pandas", "numpy"])
+def test_a_mapper_maps_the_batches_of_ray_data(batch_format):
+    """Blocks of several sizes, rows of several lengths: what the function gives row by row, in every format."""
+    data = pytest.importorskip("ray.data")
+    data.DataContext.get_current().enable_progress_bars = False
+    rows = [{"ids": list(range(n % 4 + 1)), "weight": float(n), "key": n} for n in range(11)]
+    mapper = ab.ray.Mapper(total, columns=["ids", "weight"], keep=["key"])
+    given = data.from_arrow([pa.Table.from_pylist(part) for part in (rows[:4], rows[4:])])
+    found = given.map_batches(mapper, batch_format=batch_format, batch_size=3).take_all()
+    by_key = {int(row["key"]): (float(row["total"]), list(row["ids"])) for row in found}
+    assert len(found) == len(by_key) == len(rows)
+    for row in rows:
+        expected = total(np.array(row["ids"]), row["weight"])
+        assert by_key[row["key"]] == (expected["total"], expected["ids"].tolist())

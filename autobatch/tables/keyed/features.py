@@ -228,13 +228,14 @@ class Vocabulary:
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
-        return _restored, (self.arrays(), self.grow)
+        return restored_vocabulary, (self.arrays(), self.grow)
 
     def __repr__(self) -> str:
         return f"Vocabulary({len(self)} strings)"
 
 
-def _restored(arrays: dict[str, np.ndarray], grow: bool) -> Vocabulary:
+def restored_vocabulary(arrays: dict[str, np.ndarray], grow: bool) -> Vocabulary:
+    """The vocabulary of its `arrays()`."""
     out = Vocabulary.from_arrays(arrays)
     out.grow = grow
     return out

@@ -18,16 +18,18 @@ from autobatch.ops.nn import init
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.keyed import admission as admissions
 from autobatch.tables.keyed.arrow_exchange import arrow_table, blocks_of_arrow
-from autobatch.tables.keyed.eviction import check_eviction, victims
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.keyed.partitioned import partitioned_from
-from autobatch.tables.keyed.row_store import Change, RowStore
+from autobatch.tables.keyed.row_store import Change, RowStore, check_eviction, victims
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows, first_seen
 from autobatch.tables.stored import Changes, StoredBlock
 
 _KEYS = (np.dtype(np.int64), np.dtype(np.uint64))
+_SETTINGS = (
+    "dim", "initializer", "seed", "capacity", "steps_to_live", "eviction", "insert_on", "trainable", "name", "step",
+)  # fmt: skip
 _tokens = itertools.count(1)
 _none = np.empty(0, np.int64)
 T = TypeVar("T")
@@ -326,15 +328,15 @@ class EmbeddingVariable(KeyedTable):
 
     def _assigning(self, keys: np.ndarray, rows: np.ndarray) -> Calls:
         unique, inverse = first_seen(keys)
-        last = np.empty(len(unique), np.int64)
-        last[inverse] = np.arange(len(keys))
-        rows = rows[last]
+        if len(unique) < len(keys):
+            last = np.empty(len(unique), np.int64)
+            last[inverse] = np.arange(len(keys))
+            rows = rows[last]
         change = self._staged(unique, rows)
-        return [
-            self._store.begin,
-            functools.partial(operator.setitem, self._store.rows, change.rows, rows),
-            functools.partial(self._store.commit, change, self.step),
-        ]
+        calls: Calls = [self._store.begin, functools.partial(self._store.commit, change, self.step)]
+        if len(change.born[0]) < len(unique):  # else all rows are where they belong already
+            calls.insert(1, functools.partial(self._store.put, change.rows, rows))
+        return calls
 
     def _staged(self, keys: np.ndarray, rows: np.ndarray | None = None) -> Change:
         """A change in which distinct keys are there, others going if there would be too many."""
@@ -496,20 +498,10 @@ class EmbeddingVariable(KeyedTable):
         return self._arguments() | {"initializer": self.initializer.settings}
 
     def _arguments(self) -> dict[str, Any]:
-        return {
-            "dim": self.dim,
+        return {name: getattr(self, name) for name in _SETTINGS} | {
             "dtype": self.dtype.name,
             "key_dtype": self.key_dtype.name,
-            "initializer": self.initializer,
-            "seed": self.seed,
-            "capacity": self.capacity,
-            "steps_to_live": self.steps_to_live,
             "admission": None if self._admission is None else self._admission.settings,
-            "eviction": self.eviction,
-            "insert_on": self.insert_on,
-            "trainable": self.trainable,
-            "name": self.name,
-            "step": self.step,
             "slots": [slot.settings for slot in self._store.slots.values()],
         }
 
