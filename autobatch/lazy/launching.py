@@ -136,7 +136,8 @@ class Signature:
         shared: no operand belongs to one example, so one call serves all.
         nbytes: what a call takes of the memory budget.
         family: what `ragged.family_of` found; False as long as nobody asked.
-        parts, rests: what `lazy.grouping.forests` keeps of a block that was taken apart.
+        parts, rest: what `lazy.grouping.forests` keeps of a block: its parts, False as long as nobody asked, and the
+            signature of one of them.
         any_length: what there is more to say of calls whose lengths are found at the launch; `avals`, `out` and `block`
             are then those of one length.
     """
@@ -154,8 +155,8 @@ class Signature:
     nbytes: int = dataclasses.field(init=False)
     family: Any = dataclasses.field(init=False, default=False)
     _text: str = dataclasses.field(init=False, default="")
-    parts: dict[Any, Any] = dataclasses.field(init=False, default_factory=dict)
-    rests: dict[int, Any] = dataclasses.field(init=False, default_factory=dict)
+    parts: Any = dataclasses.field(init=False, default=False)
+    rest: Any = dataclasses.field(init=False, default=None)
     any_length: AnyLength | None = None
 
     def __post_init__(self) -> None:
@@ -171,7 +172,7 @@ class Signature:
         out.op, out.params, out.avals, out.out, out.block = self.op, self.params, self.avals, self.out, self.block
         out.index, out.where, out.errors, out.base = self.index, self.where, self.errors, self.base
         out.shared, out.nbytes, out.any_length = self.shared, self.nbytes, self.any_length
-        out.family, out.parts, out.rests, out._text = False, {}, {}, ""
+        out.family, out.parts, out.rest, out._text = False, False, None, ""
         return out
 
     @property
