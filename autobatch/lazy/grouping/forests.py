@@ -213,12 +213,12 @@ def _sum_of(op: Op) -> Op:
 
 
 def _parts(sig: Any) -> BlockParts | None:
-    if sig.parts is False:
+    if "apart" not in sig.parts:
         program, own = sig.block.program, tuple([value is None for value in sig.block.shared])
         if own not in program.parts:
             program.parts[own] = parts_of(program, own)
-        sig.parts = program.parts[own]
-    found: BlockParts | None = sig.parts
+        sig.parts["apart"] = program.parts[own]
+    found: BlockParts | None = sig.parts["apart"]
     return found
 
 
@@ -368,9 +368,9 @@ class _Rewriting:
         return out
 
     def _rest(self, sig: Any, parts: BlockParts) -> Any:
-        found = sig.rest
+        found = sig.parts.get("rest")
         if found is None:
-            found = sig.rest = sig.copied()
+            found = sig.parts["rest"] = sig.copied()
             found.index = len(self._table)
             found.block = type(sig.block)(parts.rest, _shared_of_rest(sig, parts), found.index)
             found.avals = tuple([sig.avals[at] for at in parts.operands])
