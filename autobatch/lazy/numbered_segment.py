@@ -211,7 +211,7 @@ class NumberedSegment(GraphSegment):
         at = 0
         while at < length:
             launch, count = self._launches[script[at]], script[at + 1]
-            operands.enter(at + 2, count)
+            operands.where, operands.count = at + 2, count
             at += 2 + launch.arity
             if launch.sig.errors == errors:
                 outs = launch.outputs(operands, stats)
@@ -223,7 +223,7 @@ class NumberedSegment(GraphSegment):
                     raise NeedsLoop("a value of another interpreter in a round")
                 self._write(script[at], script[at + 1], out)
                 at += 2
-            operands.leave(launch.arity)
+            operands.first += launch.arity * count
             now = clock()
             launch.note(stats, count, now - before)
             before = now
@@ -495,34 +495,26 @@ class _RoundOperands(Launches):
     """The operands of one launch of a round after the other, as `round_of` gives them.
 
     Attributes:
-        count: of its calls.
+        count: of its calls; first: where the rows of its operands begin; where: of what the script says of them.
     """
 
-    __slots__ = ("_script", "_segment", "_where", "count")
+    __slots__ = ("_script", "_segment", "count", "first", "where")
 
     def __init__(self, segment: NumberedSegment, script: list[int]) -> None:
         self._segment = segment
         self._script = script
-        self._first = 0
+        self.count = self.first = self.where = 0
 
     def __len__(self) -> int:
         return self.count
 
-    def enter(self, where: int, count: int) -> None:
-        """Stand for the operands of the launch that the script has there."""
-        self._where, self.count = where, count
-
-    def leave(self, arity: int) -> None:
-        """Go on to the next launch."""
-        self._first += arity * self.count
-
     def _rows_of(self, position: int) -> np.ndarray:
-        first = self._first + position * self.count
+        first = self.first + position * self.count
         return self._segment._places[first : first + self.count]
 
     def data(self, position: int, token: Any) -> np.ndarray:
         """The rows of one operand that each call has its own of."""
-        where, rows = self._script[self._where + position], self._rows_of(position)
+        where, rows = self._script[self.where + position], self._rows_of(position)
         if where >= 0:
             pool: np.ndarray = self._segment.buffers[where >> 1]
             if where & 1:
@@ -534,7 +526,7 @@ class _RoundOperands(Launches):
 
     def shared(self, position: int) -> Any:
         """An operand that is one for all calls."""
-        return off_tape(self._segment.sources[~self._segment._places.item(self._first + position * self.count)])
+        return off_tape(self._segment.sources[~self._segment._places.item(self.first + position * self.count)])
 
     def _operand(
         self, token: Any, calls: np.ndarray, position: int, ragged: bool = False, batched: bool = False
@@ -543,7 +535,7 @@ class _RoundOperands(Launches):
             return self.shared(position)
         if type(token) is not Weak and not ragged:
             return Batched(self.data(position, token), token.shape)
-        where, rows = self._script[self._where + position], self._rows_of(position)
+        where, rows = self._script[self.where + position], self._rows_of(position)
         if where >= 0:
             pool = self._segment.buffers[where >> 1]
             return packed_values([pool[row] for row in rows.tolist()])
