@@ -26,26 +26,22 @@ from autobatch.syntax.source import is_rewritten
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
 
-def _none(shared: dict[str, Any]) -> None:
-    """No recorders."""
-
-
 def map_with_stats(
     function: Callable[..., Any],
     form: Callable[..., Any],
     example_sequences: Sequence[Any],
     shared: dict[str, Any],
-    arguments_of: Arguments | None = None,
-    forget: Callable[[], Any] = bool,
-    first: int = 0,
-    joining: Joining | None = None,
-    recorders_of: Callable[[dict[str, Any]], Recorders | None] = _none,
+    arguments_of: Arguments | None,
+    forget: Callable[[], Any],
+    first: int,
+    joining: Joining | None,
+    recorders_of: Callable[[dict[str, Any]], Recorders | None],
 ) -> tuple[list[Any], Stats]:
     """`[function(x, **shared) for x in examples]`, and what was launched.
 
     Args:
         form: what is called while examples are recorded: `function`, or its block form.
-        arguments_of: from the values of an example and what is shared to the arguments of its call; by default the
+        arguments_of: from the values of an example and what is shared to the arguments of its call; None: the
             values by position, what is shared by keyword.
         forget: lets go of the functions that were met on the way; called when the outermost map has run.
         first: the place of the first example in its batch.

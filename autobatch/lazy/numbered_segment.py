@@ -225,7 +225,7 @@ class NumberedSegment(GraphSegment):
                 at += 2
             operands.first += launch.arity * count
             now = clock()
-            launch.note(stats, count, now - before)
+            stats.launched(launch.sig.op.name, launch.sig.text, count, now - before)
             before = now
         stats.rounds += 1
 
@@ -544,11 +544,7 @@ class _RoundOperands(Launches):
 
     def _values(self, refs: np.ndarray) -> list[Any]:
         """Values from outside, or of nodes in several buffers."""
-        segment, found = self._segment, refs.tolist()
-        if segment.rows or segment.is_taped or max(found) >= 0:
-            return [self._value(ref) for ref in found]
-        sources = segment.sources
-        return [sources[~ref] for ref in found]
+        return [self._value(ref) for ref in refs.tolist()]
 
     def _value(self, ref: int) -> Any:
         segment = self._segment
@@ -575,12 +571,11 @@ class _Launch:
         outputs: the rows of each output, given the operands and the statistics.
     """
 
-    __slots__ = ("_apart", "_call", "_data", "_key", "_noted", "_rows", "arity", "outputs", "outs", "sig")
+    __slots__ = ("_apart", "_call", "_data", "_is_weak", "_key", "_rows", "arity", "outputs", "outs", "sig")
 
     def __init__(self, sig: Signature) -> None:
         self.sig = sig
         self.arity = len(sig.avals)
-        self._noted: Any = None
         self.outputs: Callable[[_RoundOperands, Stats], Sequence[Any]]
         if sig.block is None:
             self.outs: Sequence[Any] = [sig.out]
@@ -590,8 +585,8 @@ class _Launch:
         self.outs = sig.block.outs
         self._data = [off_tape(each) for each in sig.block.shared]
         self._call = BlockCall(sig.block.program, self._data, sig.index)
-        is_weak = Weak in map(type, sig.avals)
-        self.outputs = self._mixed_block if is_weak else self._block
+        self._is_weak = Weak in map(type, sig.avals)
+        self.outputs = self._block
         self._rows = tuple([each is None for each in self._data])
         self._apart = apart_of(self._call.program, self._data, self._rows)
         if self._apart is not None:
@@ -605,10 +600,9 @@ class _Launch:
     def _op(self, operands: _RoundOperands, stats: Stats) -> Sequence[Any]:
         return [operands._op(self.sig, operands, stats)]
 
-    def _mixed_block(self, operands: _RoundOperands, stats: Stats) -> Sequence[Any]:
-        return operands._block(self._call, self.sig.avals, operands, stats)
-
     def _block(self, operands: _RoundOperands, stats: Stats) -> Sequence[Any]:
+        if self._is_weak:
+            return operands._block(self._call, self.sig.avals, operands, stats)
         data, program, rows = self._data.copy(), self._call.program, self._rows
         for position, slot in enumerate(self._call.own):
             data[slot] = operands.data(position, self.sig.avals[position])
@@ -618,15 +612,3 @@ class _Launch:
         if type(form) is Form and False not in form.batched:
             return form.forward(data)
         return launch_rows(program, data, rows, stats.fallbacks)
-
-    def note(self, stats: Stats, count: int, seconds: float) -> None:
-        """Count a launch."""
-        if self._noted is None:
-            self._noted = stats.by_signature.setdefault((self.sig.op.name, self.sig.text), [0, 0, 0.0])
-        stats.launches += 1
-        stats.calls += count
-        stats.group_sizes.append(count)
-        noted = self._noted
-        noted[0] += count
-        noted[1] += 1
-        noted[2] += seconds

@@ -153,12 +153,6 @@ class Trace:
         """Whether the memory budget is spent."""
         return self._room < 0
 
-    def spend(self, nbytes: int) -> None:
-        """Count what a recorded call will take of the memory budget."""
-        self._room -= nbytes
-        if self._room < 0:
-            self._overflow()
-
     def refuse_caught_warnings(self) -> None:
         """Let the examples run as a loop if one catches the warnings of what it records."""
         if self.park is not None and (why := catches_warnings(self._filters)) is not None:

@@ -73,10 +73,9 @@ class Rounds:
         self._trace = trace
         self._form = form
         self._ended: list[tuple[int, Any]] = []
-        held = [off_tape(handle.source) for handle in trace._shared.values()]
-        self._segment = NumberedSegment(
-            is_taped=active_tape() is not None, is_plain=not any(hasattr(each, "_ab_rank") for each in held)
-        )
+        values = [off_tape(handle.source) for handle in trace._shared.values()]
+        is_plain = not any(hasattr(each, "_ab_rank") for each in values)
+        self._segment = NumberedSegment(active_tape() is not None, is_plain)
         self._consts: dict[Any, int] = {}
         self._room = self._most = trace._budget
         self._exchange()
