@@ -170,12 +170,25 @@ def launch_rows(
     results = _compiled(program, data, rows)
     if results is not None:
         return results
-    apart = None if all(map(is_plain, data)) else lookups_apart(program)
-    if apart is not None and all(rows[step.args[1]] and not rows[step.args[0]] for step in apart.lookups):
+    apart = apart_of(program, data, rows)
+    if apart is not None:
         own = (*[rows[slot] for slot in apart.kept], *[True] * len(apart.lookups))
         return launch_rows(apart.rest, looked_up(apart, data, lookup_p), own, fallbacks)
     operands = [Batched(x, x.shape[1:]) if own else x for x, own in zip(data, rows, strict=True)]
     return _by_steps(program, operands, False, fallbacks)
+
+
+def apart_of(program: Program, data: Sequence[Any], rows: Sequence[bool]) -> Apart | None:
+    """A program and its look-ups in tables that no compiled form takes, if all examples share these.
+
+    Args:
+        data, rows: as for `launch_rows`; what is a row is not looked at.
+    """
+    if all(own or _is_plain(x) for x, own in zip(data, rows, strict=True)):
+        return None
+    apart = lookups_apart(program)
+    suits = apart is not None and all(rows[step.args[1]] and not rows[step.args[0]] for step in apart.lookups)
+    return apart if suits else None
 
 
 def looked_up(apart: Apart, data: Sequence[Any], rows_of: Callable[[Any, Any], Any]) -> list[Any]:
@@ -190,7 +203,7 @@ def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> 
     for position, x in enumerate(data):
         kind = type(x)
         if kind is not _ndarray:
-            if not is_plain(x):
+            if not _is_plain(x):
                 return None
             if kind is TapeArray:
                 wanted.append(position)
@@ -212,7 +225,7 @@ def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> 
 def _by_steps(program: Program, operands: Sequence[Any], weak: bool, fallbacks: Counter[str] | None) -> list[Any]:
     """Run a program step by step; look-ups of operands that no compiled form takes go before the rest."""
     data = (x.data if isinstance(x, Batched) else x for x in operands)
-    apart = lookups_apart(program) if weak or not all(map(is_plain, data)) else None
+    apart = lookups_apart(program) if weak or not all(map(_is_plain, data)) else None
     if apart is None:
         return step_by_step(program, operands, fallbacks)
     rows = [
@@ -222,7 +235,7 @@ def _by_steps(program: Program, operands: Sequence[Any], weak: bool, fallbacks: 
     return launch(apart.rest, [*(operands[slot] for slot in apart.kept), *rows], fallbacks)
 
 
-def is_plain(x: Any) -> bool:
+def _is_plain(x: Any) -> bool:
     """Whether a value is a plain array or number, or an array on one tape or several."""
     if type(x) is TapeArray:
         return type(off_tape(x)) is np.ndarray

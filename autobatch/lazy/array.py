@@ -1,92 +1,23 @@
-"""`LazyArray`: an array whose shape and dtype are known and whose values are computed later, with others alike.
-
-Operators, ufuncs, reductions and plain indices whose signature has been met before are recorded on a short path. A
-first meeting, and everything unusual, goes the general way through `ArrayFace`, which the results of the short path
-equal.
-"""
+"""`LazyArray`: an array whose shape and dtype are known and whose values are computed later, with others alike."""
 
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.core.abstract_eval import WEAK, Aval
+from autobatch.core.abstract_eval import Aval
 from autobatch.core.op import Op
 from autobatch.core.recorded import AbstractArray
 from autobatch.errors import NeedsLoop
 from autobatch.ops.array_protocols import ArrayFace
-from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import view_of, write_view
 from autobatch.ops.rules.aliasing import is_contiguous, stand_in
 from autobatch.ops.rules.index_rule import FULL, Spec, parse
 
 _new = object.__new__
-_NEGATIVE = UFUNCS[np.negative]
-_BOUND = (int, type(None))
-
-
-def _forward(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    op = UFUNCS[ufunc]
-
-    def operator(self: Any, other: Any) -> Any:
-        trace = self.trace
-        segment = trace.segment
-        if self.segment is segment or trace.enter(self):
-            kind = type(other)
-            if kind is LazyArray:
-                if other.segment is segment or trace.enter(other):
-                    sig = trace.fast.get((op, self.aval, other.aval))
-                    if sig is not None:
-                        return trace.append_two(segment, sig, self.ref, other.ref)
-            elif kind in WEAK:
-                sig = trace.fast.get((op, self.aval, WEAK[kind]))
-                if sig is not None:
-                    return trace.append_two(segment, sig, self.ref, segment.external(other))
-        return slow(self, other)
-
-    return operator
-
-
-def _reflected(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    op = UFUNCS[ufunc]
-
-    def operator(self: Any, other: Any) -> Any:
-        trace = self.trace
-        segment = trace.segment
-        kind = type(other)
-        if kind in WEAK and (self.segment is segment or trace.enter(self)):
-            sig = trace.fast.get((op, WEAK[kind], self.aval))
-            if sig is not None:
-                return trace.append_two(segment, sig, segment.external(other), self.ref)
-        return slow(self, other)
-
-    return operator
-
-
-def _reduction(name: str) -> Callable[..., Any]:
-    """`sum`, `mean`, `max` or `min`: of a look-up that was put off, over its rows, one bag."""
-    slow = getattr(ArrayFace, name)
-
-    def reduction(self: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
-        trace = self.trace
-        if axis == 0 and self.segment is None and self.source is None and not args and not kwargs:
-            bag = trace.bag(self, name)
-            if bag is not None:
-                return bag
-        if args or kwargs or type(axis) not in _BOUND or not (self.segment is trace.segment or trace.enter(self)):
-            return slow(self, axis, *args, **kwargs)
-        key = (self.aval, name, axis)
-        sig = trace.shortcuts.get(key)
-        if sig is not None:
-            return trace.append(trace.segment, sig, self.ref)
-        out = slow(self, axis)
-        if trace.is_plain_call(out, self):
-            trace.shortcuts[key] = trace.signature_of(out)
-        return out
-
-    return reduction
+_BOUNDS = {int, type(None)}
 
 
 @functools.lru_cache(maxsize=64)
@@ -163,117 +94,21 @@ class LazyArray(AbstractArray, ArrayFace):
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
         return self.trace.unsupported(function, args, kwargs, reason)
 
-    # Operators and methods with a short path.
-
-    __add__ = _forward(np.add, ArrayFace.__add__)
-    __radd__ = _reflected(np.add, ArrayFace.__radd__)
-    __sub__ = _forward(np.subtract, ArrayFace.__sub__)
-    __rsub__ = _reflected(np.subtract, ArrayFace.__rsub__)
-    __mul__ = _forward(np.multiply, ArrayFace.__mul__)
-    __rmul__ = _reflected(np.multiply, ArrayFace.__rmul__)
-    __truediv__ = _forward(np.divide, ArrayFace.__truediv__)
-    __rtruediv__ = _reflected(np.divide, ArrayFace.__rtruediv__)
-    __matmul__ = _forward(np.matmul, ArrayFace.__matmul__)
-    __lt__ = _forward(np.less, ArrayFace.__lt__)
-    __le__ = _forward(np.less_equal, ArrayFace.__le__)
-    __gt__ = _forward(np.greater, ArrayFace.__gt__)
-    __ge__ = _forward(np.greater_equal, ArrayFace.__ge__)
-    sum = _reduction("sum")
-    mean = _reduction("mean")
-    max = _reduction("max")
-    min = _reduction("min")
-
-    def __neg__(self) -> Any:
-        trace = self.trace
-        segment = trace.segment
-        if self.segment is segment or trace.enter(self):
-            sig = trace.fast.get((_NEGATIVE, self.aval))
-            if sig is not None:
-                return trace.append(segment, sig, self.ref)
-        return super().__neg__()
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if len(inputs) == 1 and not kwargs and method == "__call__":
-            trace = self.trace
-            segment = trace.segment
-            if self.segment is segment or trace.enter(self):
-                sig = trace.fast.get((UFUNCS.get(ufunc), self.aval))
-                if sig is not None:
-                    return trace.append(segment, sig, self.ref)
-        elif len(inputs) == 2 and type(inputs[0]) is np.ndarray and not kwargs and method == "__call__":
-            trace = self.trace  # `array + x` begins with NumPy
-            if self.segment is trace.segment or trace.enter(self):
-                known, ref = trace.constant(inputs[0])
-                sig = trace.fast.get((UFUNCS.get(ufunc), known, self.aval))
-                if sig is not None:
-                    return trace.append_two(trace.segment, sig, ref, self.ref)
-        return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
-
-    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
-        trace = self.trace
-        segment = trace.segment
-        under = getattr(self, "_view", None)  # of a row of a shared array it has no base
-        if (
-            kwargs
-            or any(type(n) is not int for n in shape)
-            or (under is not None and under.base is not None)
-            or self._ab_plain is not None
-            or not (self.segment is segment or trace.enter(self))
-        ):
-            return super().reshape(*shape, **kwargs)
-        key = (self.aval, "reshape", shape)
-        how = trace.shortcuts.get(key)
-        if how is not None:
-            return _link_view(trace.append(segment, how[0], self.ref), self, how)
-        out = super().reshape(*shape)
-        if trace.is_plain_call(out, self):
-            self._note_view(out, key)
-        return out
-
     def __getitem__(self, index: Any) -> Any:
-        aval = self.aval
-        if aval.shared:
+        if self.aval.shared:
             return self.trace.read_shared(self, index)
         kind = type(index)
         if kind is slice:
-            start, stop, step = index.start, index.stop, index.step
-            if type(start) not in _BOUND or type(stop) not in _BOUND or type(step) not in _BOUND:
-                return super().__getitem__(index)
-            key: Any = (aval, start, stop, step)
-        elif kind is int:
-            n = aval.shape[0] if aval.shape else 0
-            if not -n <= index < n:
-                return super().__getitem__(index)
-            key = (aval, int)
+            is_simple = {type(index.start), type(index.stop), type(index.step)} <= _BOUNDS
         else:
-            return super().__getitem__(index)
-        trace = self.trace
-        segment = trace.segment
-        if self.source is not None:
+            n = self.aval.shape[0] if self.aval.shape else 0
+            is_simple = kind is int and -n <= index < n
+        if is_simple and self.source is not None:
             if self.row == -1 and type(self.source) is np.ndarray:
                 return self._known_view(index)
-        elif self.segment is None and kind is int:
-            return trace.read_row(self, index)
-        if self.segment is not segment and not trace.enter(self):
-            return super().__getitem__(index)
-        how = trace.shortcuts.get(key)
-        if how is None:
-            out = super().__getitem__(index)
-            if type(out) is LazyArray and out.segment is trace.segment and is_contiguous(self):
-                self._note_view(out, key)
-            return out
-        if kind is slice:
-            return _link_view(trace.append(segment, how[0], self.ref), self, how)
-        position = np.int64(index)
-        out = trace.append_two(segment, how[0], self.ref, segment.external(position))
-        return _link_view(out, self, (None, how[1], how[2], (how[3][0], (position,)), how[4]))
-
-    def _note_view(self, out: Any, key: Any) -> None:
-        """Remember how the last node is a view of this array."""
-        record = getattr(out, "_view", None)
-        if record is not None and record.base is self:
-            sig = self.trace.signature_of(out)
-            self.trace.shortcuts[key] = sig, record.derive, record.restore, record.args, record.contiguous
+        elif is_simple and self.segment is None and kind is int:
+            return self.trace.read_row(self, index)
+        return super().__getitem__(index)
 
     def _known_view(self, index: Any) -> Any:
         """`self[index]` of a value that is there: nothing to record."""

@@ -70,7 +70,9 @@ def append(trace: Any, sig: Signature, refs: Sequence[int]) -> Any:
     segment.sigs.extend(call.tail)
     outs = tuple([LazyArray(trace, aval, segment, ref + i) for i, aval in enumerate(call.outs)])
     link_views(call.views, outs)
-    trace.spend(sig.nbytes)
+    trace._room -= sig.nbytes
+    if trace.is_full:
+        trace._overflow()
     return outs if len(outs) > 1 else outs[0]
 
 

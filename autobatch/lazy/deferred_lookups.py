@@ -5,8 +5,7 @@
 out; any other use records the look-up itself.
 """
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ def read(trace: Any, table: LazyArray, index: Any) -> Any:
                 ids = index.astype(np.int64) if id_bound(table) is not None else table_ids(table, index.copy())
                 return _put_off(trace, table, ids, None)
         elif (kind is int or kind is np.int64) and id_bound(table) is not None and 0 <= index < aval.shape[0]:
-            out = _row(trace, table, np.int64(index))
+            out = lookup_p(table, np.int64(index))  # the id is an operand, so all such reads go together
             if type(out) is LazyArray and type(getattr(table.source, "value", table.source)) is np.ndarray:
                 out._view = _SHARED
             return out
@@ -47,51 +46,23 @@ def _from_zero(table: LazyArray, ids: np.ndarray) -> bool:
     return getattr(table.source, "_ab_lookup", None) is not None or len(ids) == 0 or int(ids.min()) >= 0
 
 
-def _row(trace: Any, table: LazyArray, index: np.int64) -> Any:
-    """One row of a shared table; the id is an operand, so all such reads go together."""
-    return _recorded(trace, (table.aval, "row"), lookup_p, table, index)
+def rows_signature(trace: Any, table: LazyArray, ids: Any) -> Any:
+    """The signature of a look-up of rows of a shared table; None where that is none, or found in another way.
 
-
-def row_signature(trace: Any, table: LazyArray) -> Any:
-    """The signature of the look-up of one row of a shared table; None where a row is none, or found in another way."""
+    Args:
+        ids: np.int64 for one row, or an array of as many.
+    """
     aval = table.aval
     if not (aval.shared and aval.ndim == 2 and aval.dtype.kind == "f" and aval.shape[0]) or id_bound(table) is None:
-        return None
-    key = aval, "row"
-    if key not in trace.shortcuts:
-        segment = trace.segment
-        nodes, operands = len(segment.sigs), len(segment.refs)
-        try:
-            _row(trace, table, np.int64(0))
-        finally:
-            del segment.sigs[nodes:]
-            del segment.refs[operands:]
-    return trace.shortcuts.get(key)
-
-
-def rows_signature(trace: Any, table: LazyArray, count: int) -> Any:
-    """The signature of the look-up of so many rows of a shared table; None if that is found in another way."""
-    if row_signature(trace, table) is None:
         return None
     segment = trace.segment
     nodes, operands = len(segment.sigs), len(segment.refs)
     try:
-        return trace.signature_of(lookup_p(table, np.zeros(count, np.int64)))
+        out = lookup_p(table, ids)
+        return trace.signature_of(out) if type(out) is LazyArray and out.segment is segment else None
     finally:
         del segment.sigs[nodes:]
         del segment.refs[operands:]
-
-
-def _recorded(trace: Any, key: Any, call: Callable[[Any, Any], Any], table: LazyArray, ids: Any) -> Any:
-    """`call(table, ids)`; the signature that it has is remembered by the key, and recorded at once the next time."""
-    segment = trace.segment
-    sig = trace.shortcuts.get(key)
-    if sig is not None and (table.segment is segment or trace.enter(table)):
-        return trace.append_two(segment, sig, table.ref, segment.external(ids))
-    out = call(table, ids)
-    if type(out) is LazyArray and out.segment is trace.segment:
-        trace.shortcuts[key] = trace.signature_of(out)
-    return out
 
 
 def read_row(trace: Any, rows: LazyArray, index: int) -> Any:
@@ -102,7 +73,7 @@ def read_row(trace: Any, rows: LazyArray, index: int) -> Any:
         return rows[index]
     if not -len(ids) <= index < len(ids):
         raise IndexError(f"index {index} is out of bounds for axis 0 with size {len(ids)}")
-    return _row(trace, table, ids[index])
+    return lookup_p(table, ids[index])
 
 
 def _put_off(trace: Any, table: LazyArray, ids: np.ndarray, weights: Any) -> LazyArray:
@@ -139,15 +110,6 @@ def reduced(trace: Any, op: Op, args: Sequence[Any], params: dict[str, Any]) -> 
     if mode != "sum":
         return None
     return segment_p(table, ids, weights.reshape(len(ids)), mode=mode, form="one", empty="numpy")
-
-
-def bag(trace: Any, rows: LazyArray, mode: str) -> Any:
-    """Rows that were put off, reduced over the first axis: one `segment_p`; None if they are weighted."""
-    table, ids, weights = rows.pending
-    if weights is not None:
-        return None
-    call = functools.partial(segment_p, mode=mode, form="one", empty="numpy")
-    return _recorded(trace, (table.aval, "bag", mode), call, table, ids)
 
 
 def _weighted(trace: Any, rows: Any, weights: Any) -> LazyArray | None:

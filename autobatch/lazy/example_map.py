@@ -1,5 +1,6 @@
 """A map: its examples run together on the fly, or one after the other, and what they changed is put back in between."""
 
+import dataclasses
 import functools
 import gc
 import operator
@@ -25,26 +26,22 @@ from autobatch.syntax.source import is_rewritten
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
 
-def _none(shared: dict[str, Any]) -> None:
-    """No recorders."""
-
-
 def map_with_stats(
     function: Callable[..., Any],
     form: Callable[..., Any],
     example_sequences: Sequence[Any],
     shared: dict[str, Any],
-    arguments_of: Arguments | None = None,
-    forget: Callable[[], Any] = bool,
-    first: int = 0,
-    joining: Joining | None = None,
-    recorders_of: Callable[[dict[str, Any]], Recorders | None] = _none,
+    arguments_of: Arguments | None,
+    forget: Callable[[], Any],
+    first: int,
+    joining: Joining | None,
+    recorders_of: Callable[[dict[str, Any]], Recorders | None],
 ) -> tuple[list[Any], Stats]:
     """`[function(x, **shared) for x in examples]`, and what was launched.
 
     Args:
         form: what is called while examples are recorded: `function`, or its block form.
-        arguments_of: from the values of an example and what is shared to the arguments of its call; by default the
+        arguments_of: from the values of an example and what is shared to the arguments of its call; None: the
             values by position, what is shared by keyword.
         forget: lets go of the functions that were met on the way; called when the outermost map has run.
         first: the place of the first example in its batch.
@@ -87,6 +84,7 @@ def map_with_stats(
     return run.looped("a batched call failed" if cause is None else f"{type(cause).__name__}: {cause}"), stats
 
 
+@dataclasses.dataclass(eq=False)
 class _Map:
     """One map; the arguments are those of `map_with_stats`.
 
@@ -97,34 +95,26 @@ class _Map:
         cause: why they have to run as a loop.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        form: Callable[..., Any],
-        columns: list[list[Any]],
-        shared: dict[str, Any],
-        arguments_of: Arguments | None,
-        forget: Callable[[], Any],
-        first: int,
-    ) -> None:
-        self.columns = columns
+    _function: Callable[..., Any]
+    _form: Callable[..., Any]
+    columns: list[list[Any]]
+    _shared: dict[str, Any]
+    _arguments_of: Arguments | None
+    _forget: Callable[[], Any]
+    _first: int
+    cause: BaseException | None = None
+    _line: tuple[str, int] | None = None  # at which the first example waits that must not
+    _writes: Sequence[Any] = ()  # into arguments
+    _written: Iterator[Any] | None = None  # those that are left to make
+    _ended: bool = False  # all examples have
+
+    def __post_init__(self) -> None:
         self.trace = Trace()
-        self.cause: BaseException | None = None
         self._alone = self.trace.references()
-        self._function = function
-        self._form = form
-        self._shared = shared
-        self._arguments_of = arguments_of
-        self._forget = forget
-        self._first = first
         self._copies: list[Any] = []
-        self._arguments = {name: wrap_shared(self.trace, value, self._copies) for name, value in shared.items()}
-        self.state = ExampleState(columns, Snapshot([function, shared], bounded=True), self._copies)
+        self._arguments = {name: wrap_shared(self.trace, value, self._copies) for name, value in self._shared.items()}
+        self.state = ExampleState(self.columns, Snapshot([self._function, self._shared], bounded=True), self._copies)
         self._before = self.state.shared
-        self._line: tuple[str, int] | None = None  # at which the first example waits that must not
-        self._writes: Sequence[Any] = ()  # into arguments
-        self._written: Iterator[Any] | None = None  # those that are left to make
-        self._ended = False  # all examples have
 
     def shows_order(self) -> bool:
         """Whether the order in which the examples run can be seen."""
@@ -171,11 +161,10 @@ class _Map:
         self, recorders_of: Callable[[dict[str, Any]], Recorders | None], joining: Joining | None
     ) -> tuple[Fibers, bool]:
         """Run the examples; whether they have changed anything that makes their results worthless."""
-        trace, columns = self.trace, self.columns
-        recorders = recorders_of(self._arguments)
-        recorder = None if recorders is None else ExampleRecorder(trace, recorders, columns)
-        settle = functools.partial(finish, trace)
-        changing, count = self.state.is_changing, len(columns[0])
+        trace, settle = self.trace, functools.partial(finish, self.trace)
+        recorders, count = recorders_of(self._arguments), len(self.columns[0])
+        recorder = None if recorders is None else ExampleRecorder(trace, recorders, self.columns)
+        changing = self.state.is_changing
         fibers = Fibers(trace, self._call, count, settle, changing, self._first, joining, self._admit, recorder)
         with collector_paused():
             try:

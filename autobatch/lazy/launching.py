@@ -136,7 +136,7 @@ class Signature:
         shared: no operand belongs to one example, so one call serves all.
         nbytes: what a call takes of the memory budget.
         family: what `ragged.family_of` found; False as long as nobody asked.
-        parts, rests: what `lazy.grouping.forests` keeps of a block that was taken apart.
+        parts: what `lazy.grouping` keeps of a block that is taken apart, or is one of several.
         any_length: what there is more to say of calls whose lengths are found at the launch; `avals`, `out` and `block`
             are then those of one length.
     """
@@ -155,7 +155,6 @@ class Signature:
     family: Any = dataclasses.field(init=False, default=False)
     _text: str = dataclasses.field(init=False, default="")
     parts: dict[Any, Any] = dataclasses.field(init=False, default_factory=dict)
-    rests: dict[int, Any] = dataclasses.field(init=False, default_factory=dict)
     any_length: AnyLength | None = None
 
     def __post_init__(self) -> None:
@@ -171,7 +170,7 @@ class Signature:
         out.op, out.params, out.avals, out.out, out.block = self.op, self.params, self.avals, self.out, self.block
         out.index, out.where, out.errors, out.base = self.index, self.where, self.errors, self.base
         out.shared, out.nbytes, out.any_length = self.shared, self.nbytes, self.any_length
-        out.family, out.parts, out.rests, out._text = False, {}, {}, ""
+        out.family, out.parts, out._text = False, {}, ""
         return out
 
     @property

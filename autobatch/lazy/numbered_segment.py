@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import off_tape
-from autobatch.blocks.launch import Form, is_plain, launch_rows, looked_up
-from autobatch.blocks.program import lookups_apart
+from autobatch.blocks.launch import Form, apart_of, launch_rows, looked_up
 from autobatch.core.abstract_eval import Weak
 from autobatch.core.batched import Batched
 from autobatch.core.memory import library_code
@@ -56,8 +55,8 @@ class NumberedSegment(GraphSegment):
     """
 
     __slots__ = (
-        "_arity", "_launches", "_offsets", "_operands", "_out_pools", "_outs_at", "_places", "_pools", "_recorded",
-        "_script", "_used", "_waiting", "begun", "is_plain", "is_taped", "waiting",
+        "_arity", "_base", "_launches", "_offsets", "_operands", "_out_pools", "_outs_at", "_places", "_pools",
+        "_recorded", "_script", "_used", "_waiting", "begun", "is_plain", "is_taped", "waiting",
     )  # fmt: skip
 
     def __init__(self, is_taped: bool, is_plain: bool) -> None:
@@ -71,18 +70,23 @@ class NumberedSegment(GraphSegment):
         self._operands = np.zeros(_FIRST, np.int64)
         self._places = np.zeros(_FIRST, np.int64)
         self._script = np.zeros(4 * _FIRST, np.int64)
-        self._pools: dict[Any, int] = {}  # the numbers of the arrays, by shape and dtype of a row
-        self._used = np.zeros(0, np.int64)  # how many rows of each buffer
         self._recorded: list[tuple[np.ndarray, np.ndarray]] = []  # on a tape, signatures and operands of all nodes
+        self._base = 0  # from this one on
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin anew with what there is to say of signatures."""
+        self._pools: dict[Any, int] = {}  # the numbers of the arrays, by shape and dtype of a row
+        self._used = np.zeros(len(self.buffers), np.int64)  # how many rows of each buffer
         # Of each signature: how many operands it has, the pools of its outputs, and how it is launched.
         self._arity = np.zeros(1, np.int64)
         self._out_pools, self._outs_at = np.zeros(0, np.int64), np.zeros(1, np.int64)
         self._launches: list[_Launch] = []
 
     @property
-    def pending(self) -> int:
-        """How many nodes wait to be launched."""
-        return self.begun if self.is_taped and self._recorded else self.waiting
+    def is_pending(self) -> bool:
+        """Whether there is anything left to launch."""
+        return bool(self.waiting or self._recorded)
 
     @property
     def operands(self) -> np.ndarray:
@@ -163,18 +167,25 @@ class NumberedSegment(GraphSegment):
     def _taped_part(self, results: Sequence[int]) -> tuple[GraphSegment, np.ndarray]:
         sigs, refs = (np.concatenate(column) for column in zip(*self._recorded, strict=True))
         arity = self._arity[sigs]
-        needed = needed_for(sigs, _offsets_of(arity), refs, np.array(results, np.int64))
+        refs = np.where(refs >= 0, refs - self._base, refs)
+        offsets = np.concatenate([[0], np.cumsum(arity)])
+        needed = needed_for(sigs, offsets, refs, np.array(results, np.int64) - self._base)
         number = np.cumsum(needed) - 1
         kept = refs[np.repeat(needed, arity)]
         kept = np.where(kept >= 0, number[np.maximum(kept, 0)], kept)
-        return GraphSegment(sigs[needed], kept, self.sources.copy(), self.rows.copy()), np.flatnonzero(needed)
+        out = GraphSegment(sigs[needed], kept, self.sources.copy(), self.rows.copy(), dict(self.large))
+        return out, np.flatnonzero(needed) + self._base
 
     def take(self, part: GraphSegment, numbers: np.ndarray) -> None:
         """Note where the values of all that was left are."""
         which, rows = part.buffer_of[: len(numbers)], part.row_of[: len(numbers)]
         if self.is_taped:
-            self.buffers, self._recorded, self._pools = part.buffers, [], {}
-            self.buffer_of[numbers], self.row_of[numbers] = which, rows
+            for number in self._pools.values():
+                self.buffers[number] = None
+            self.buffer_of[numbers], self.row_of[numbers] = which + len(self.buffers), rows
+            self.buffers += part.buffers
+            self._recorded, self._base = [], self.begun
+            self._forget()
         else:
             for number in np.flatnonzero(np.bincount(which)).tolist():
                 mine = which == number
@@ -186,6 +197,8 @@ class NumberedSegment(GraphSegment):
     @library_code
     def launch_wanted(self, wanted: Sequence[int], stats: Stats) -> None:
         """Launch what these nodes need, themselves included."""
+        if not all(constant.is_as_it_was() for constant in self.large.values()):
+            raise NeedsLoop("an array was written to after it was used in a recorded operation")
         length, self.waiting = round_of(
             self._waiting, self._offsets, self._operands, self.waiting, self.buffer_of, self.row_of,
             np.array(wanted, np.int64), self._outs_at, self._out_pools, self._used, self._places, self._script,
@@ -198,7 +211,7 @@ class NumberedSegment(GraphSegment):
         at = 0
         while at < length:
             launch, count = self._launches[script[at]], script[at + 1]
-            operands.enter(at + 2, count)
+            operands.where, operands.count = at + 2, count
             at += 2 + launch.arity
             if launch.sig.errors == errors:
                 outs = launch.outputs(operands, stats)
@@ -210,15 +223,15 @@ class NumberedSegment(GraphSegment):
                     raise NeedsLoop("a value of another interpreter in a round")
                 self._write(script[at], script[at + 1], out)
                 at += 2
-            operands.leave(launch.arity)
+            operands.first += launch.arity * count
             now = clock()
-            launch.note(stats, count, now - before)
+            stats.launched(launch.sig.op.name, launch.sig.text, count, now - before)
             before = now
         stats.rounds += 1
 
     def carry(self, fixed: int) -> None:
         """Keep of the values from outside the first ones, and those that what waits refers to."""
-        if (self.is_taped and self._recorded) or len(self.sources) < fixed + _MOST_KEPT:
+        if len(self.sources) < fixed + _MOST_KEPT:
             return
         operands = self.operands
         places = np.flatnonzero(operands < -fixed)
@@ -277,14 +290,11 @@ class NumberedSegment(GraphSegment):
         found: list[Any] = [none] * len(nodes)
         for number in dict.fromkeys(which.tolist()):
             buffer = self.buffers[number]
-            value = buffer if type(buffer) is np.ndarray else getattr(buffer, "value", None)
-            if type(value) is not np.ndarray:
+            if type(buffer) is not np.ndarray:
                 continue
-            is_free = value is buffer and not (self.is_taped and value.dtype.kind in "fc")
-            if is_free and len(buffer) and (which == number).all():
-                return value[rows].tolist()
+            is_free = not self.is_taped or buffer.dtype.kind not in "fc"
             places = np.flatnonzero(which == number)
-            for place, each in zip(places.tolist(), value[rows[places]].tolist(), strict=True):
+            for place, each in zip(places.tolist(), buffer[rows[places]].tolist(), strict=True):
                 if is_free or not exact[place]:
                     found[place] = each
         return found
@@ -315,13 +325,6 @@ class NumberedSegment(GraphSegment):
                 self._used[number] = len(own)
             elif not len(own):
                 self.buffers[number] = None
-
-
-def _offsets_of(arity: np.ndarray) -> np.ndarray:
-    """Where the operands of each node begin, and the last of them end."""
-    out = np.zeros(len(arity) + 1, np.int64)
-    np.cumsum(arity, out=out[1:])
-    return out
 
 
 @jit
@@ -492,34 +495,26 @@ class _RoundOperands(Launches):
     """The operands of one launch of a round after the other, as `round_of` gives them.
 
     Attributes:
-        count: of its calls.
+        count: of its calls; first: where the rows of its operands begin; where: of what the script says of them.
     """
 
-    __slots__ = ("_script", "_segment", "_where", "count")
+    __slots__ = ("_script", "_segment", "count", "first", "where")
 
     def __init__(self, segment: NumberedSegment, script: list[int]) -> None:
         self._segment = segment
         self._script = script
-        self._first = 0
+        self.count = self.first = self.where = 0
 
     def __len__(self) -> int:
         return self.count
 
-    def enter(self, where: int, count: int) -> None:
-        """Stand for the operands of the launch that the script has there."""
-        self._where, self.count = where, count
-
-    def leave(self, arity: int) -> None:
-        """Go on to the next launch."""
-        self._first += arity * self.count
-
     def _rows_of(self, position: int) -> np.ndarray:
-        first = self._first + position * self.count
+        first = self.first + position * self.count
         return self._segment._places[first : first + self.count]
 
     def data(self, position: int, token: Any) -> np.ndarray:
         """The rows of one operand that each call has its own of."""
-        where, rows = self._script[self._where + position], self._rows_of(position)
+        where, rows = self._script[self.where + position], self._rows_of(position)
         if where >= 0:
             pool: np.ndarray = self._segment.buffers[where >> 1]
             if where & 1:
@@ -531,7 +526,7 @@ class _RoundOperands(Launches):
 
     def shared(self, position: int) -> Any:
         """An operand that is one for all calls."""
-        return off_tape(self._segment.sources[~self._segment._places.item(self._first + position * self.count)])
+        return off_tape(self._segment.sources[~self._segment._places.item(self.first + position * self.count)])
 
     def _operand(
         self, token: Any, calls: np.ndarray, position: int, ragged: bool = False, batched: bool = False
@@ -540,7 +535,7 @@ class _RoundOperands(Launches):
             return self.shared(position)
         if type(token) is not Weak and not ragged:
             return Batched(self.data(position, token), token.shape)
-        where, rows = self._script[self._where + position], self._rows_of(position)
+        where, rows = self._script[self.where + position], self._rows_of(position)
         if where >= 0:
             pool = self._segment.buffers[where >> 1]
             return packed_values([pool[row] for row in rows.tolist()])
@@ -549,11 +544,7 @@ class _RoundOperands(Launches):
 
     def _values(self, refs: np.ndarray) -> list[Any]:
         """Values from outside, or of nodes in several buffers."""
-        segment, found = self._segment, refs.tolist()
-        if segment.rows or segment.is_taped or max(found) >= 0:
-            return [self._value(ref) for ref in found]
-        sources = segment.sources
-        return [sources[~ref] for ref in found]
+        return [self._value(ref) for ref in refs.tolist()]
 
     def _value(self, ref: int) -> Any:
         segment = self._segment
@@ -580,12 +571,11 @@ class _Launch:
         outputs: the rows of each output, given the operands and the statistics.
     """
 
-    __slots__ = ("_apart", "_call", "_data", "_key", "_noted", "_rows", "arity", "outputs", "outs", "sig")
+    __slots__ = ("_apart", "_call", "_data", "_is_weak", "_key", "_rows", "arity", "outputs", "outs", "sig")
 
     def __init__(self, sig: Signature) -> None:
         self.sig = sig
         self.arity = len(sig.avals)
-        self._noted: Any = None
         self.outputs: Callable[[_RoundOperands, Stats], Sequence[Any]]
         if sig.block is None:
             self.outs: Sequence[Any] = [sig.out]
@@ -595,10 +585,10 @@ class _Launch:
         self.outs = sig.block.outs
         self._data = [off_tape(each) for each in sig.block.shared]
         self._call = BlockCall(sig.block.program, self._data, sig.index)
-        is_weak = Weak in map(type, sig.avals)
-        self.outputs = self._mixed_block if is_weak else self._block
+        self._is_weak = Weak in map(type, sig.avals)
+        self.outputs = self._block
         self._rows = tuple([each is None for each in self._data])
-        self._apart = None if all(map(is_plain, self._data)) else lookups_apart(self._call.program)
+        self._apart = apart_of(self._call.program, self._data, self._rows)
         if self._apart is not None:
             self._key = (*[self._rows[slot] for slot in self._apart.kept], *[True] * len(self._apart.lookups)), ()
         else:
@@ -610,10 +600,9 @@ class _Launch:
     def _op(self, operands: _RoundOperands, stats: Stats) -> Sequence[Any]:
         return [operands._op(self.sig, operands, stats)]
 
-    def _mixed_block(self, operands: _RoundOperands, stats: Stats) -> Sequence[Any]:
-        return operands._block(self._call, self.sig.avals, operands, stats)
-
     def _block(self, operands: _RoundOperands, stats: Stats) -> Sequence[Any]:
+        if self._is_weak:
+            return operands._block(self._call, self.sig.avals, operands, stats)
         data, program, rows = self._data.copy(), self._call.program, self._rows
         for position, slot in enumerate(self._call.own):
             data[slot] = operands.data(position, self.sig.avals[position])
@@ -623,15 +612,3 @@ class _Launch:
         if type(form) is Form and False not in form.batched:
             return form.forward(data)
         return launch_rows(program, data, rows, stats.fallbacks)
-
-    def note(self, stats: Stats, count: int, seconds: float) -> None:
-        """Count a launch."""
-        if self._noted is None:
-            self._noted = stats.by_signature.setdefault((self.sig.op.name, self.sig.text), [0, 0, 0.0])
-        stats.launches += 1
-        stats.calls += count
-        stats.group_sizes.append(count)
-        noted = self._noted
-        noted[0] += count
-        noted[1] += 1
-        noted[2] += seconds

@@ -60,8 +60,7 @@ class Trace:
         level: its rank among interpreters.
         segment: what was recorded since the last launch.
         table: the signatures, by their number; interned: by what calls of them share; fast: those of ops without
-            attributes, by op and avals; shortcuts: those that methods of `LazyArray` and look-ups have met before, by
-            keys of their own (of a view: with how it follows from its base).
+            attributes, by op and avals.
         consts: the references of constants in this segment, by content or id.
         forget: what makes the recorders forget what their last calls in this trace found.
         memo: results of calls of shared operands.
@@ -76,7 +75,7 @@ class Trace:
 
     __slots__ = (
         "_budget", "_filters", "_handling", "_room", "_shared", "consts", "errors", "example", "failed", "fast",
-        "forget", "inputs", "interned", "level", "memo", "park", "plans", "segment", "shortcuts", "stats", "table",
+        "forget", "inputs", "interned", "level", "memo", "park", "plans", "segment", "stats", "table",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -93,7 +92,6 @@ class Trace:
         self.table: list[Signature] = []
         self.fast: dict[tuple[Any, ...], Signature] = {}
         self.forget: list[Callable[[], None]] = []
-        self.shortcuts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.memo: dict[Any, Any] = {}
         self.plans = Plans()
         self._shared: dict[int, LazyArray] = {}
@@ -114,7 +112,8 @@ class Trace:
                 if type(a) is LazyArray and type(b) is LazyArray and a.segment is segment and b.segment is segment:
                     sig = self.fast.get((op, a.aval, b.aval))
                     if sig is not None:
-                        return self.append_two(segment, sig, a.ref, b.ref)
+                        segment.refs.append(a.ref)
+                        return self.append(segment, sig, b.ref)
             elif len(args) == 1 and args[0].segment is segment:
                 a = args[0]
                 sig = self.fast.get((op, a.aval))
@@ -123,7 +122,7 @@ class Trace:
         return self._record_any(op, args, params)
 
     def append(self, segment: GraphSegment, sig: Signature, first: int) -> LazyArray:
-        """Record a call of a known signature and one operand."""
+        """Record a call of a known signature, given its last operand; those before it are there."""
         if handling() is not self._handling:
             sig = self._variant(sig)
         segment.refs.append(first)
@@ -140,39 +139,6 @@ class Trace:
             self._overflow()
         return out
 
-    def append_two(self, segment: GraphSegment, sig: Signature, first: int, second: int) -> LazyArray:
-        """Record a call of a known signature and two operands."""
-        if handling() is not self._handling:
-            sig = self._variant(sig)
-        refs = segment.refs
-        refs.append(first)
-        refs.append(second)
-        sigs = segment.sigs
-        out = _new(LazyArray)
-        out.trace = self
-        out.aval = sig.out
-        out.segment = segment
-        out.ref = len(sigs)
-        out.source = None
-        sigs.append(sig.index)
-        self._room -= sig.nbytes
-        if self._room < 0:
-            self._overflow()
-        return out
-
-    def is_plain_call(self, out: Any, operand: LazyArray) -> bool:
-        """Whether `out` is the last node and reads `operand` and nothing else."""
-        segment = self.segment
-        return (
-            type(out) is LazyArray
-            and out.segment is segment
-            and operand.segment is segment
-            and out.ref == len(segment.sigs) - 1
-            and len(self.table[segment.sigs[-1]].avals) == 1
-            and segment.refs[-1] == operand.ref
-            and self.table[segment.sigs[-1]].avals[0] is operand.aval
-        )
-
     def signature_of(self, handle: LazyArray) -> Signature:
         """The signature of a node of the current segment."""
         sig = self.table[self.segment.sigs[handle.ref]]
@@ -186,12 +152,6 @@ class Trace:
     def is_full(self) -> bool:
         """Whether the memory budget is spent."""
         return self._room < 0
-
-    def spend(self, nbytes: int) -> None:
-        """Count what a recorded call will take of the memory budget."""
-        self._room -= nbytes
-        if self._room < 0:
-            self._overflow()
 
     def refuse_caught_warnings(self) -> None:
         """Let the examples run as a loop if one catches the warnings of what it records."""
@@ -358,10 +318,6 @@ class Trace:
         """`table[index]` of a shared array."""
         return deferred_lookups.read(self, table, index)
 
-    def bag(self, rows: LazyArray, mode: str) -> Any:
-        """The reduction of a look-up that was put off; None if it is no bag."""
-        return deferred_lookups.bag(self, rows, mode)
-
     def read_row(self, rows: LazyArray, index: int) -> Any:
         """`rows[index]` of a look-up that was put off."""
         return deferred_lookups.read_row(self, rows, index)
@@ -526,7 +482,6 @@ class Trace:
             self.interned,
             self.fast,
             self.forget,
-            self.shortcuts,
             self.plans,
         ):
             held.clear()

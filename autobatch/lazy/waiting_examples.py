@@ -73,10 +73,9 @@ class Rounds:
         self._trace = trace
         self._form = form
         self._ended: list[tuple[int, Any]] = []
-        held = [off_tape(handle.source) for handle in trace._shared.values()]
-        self._segment = NumberedSegment(
-            is_taped=active_tape() is not None, is_plain=not any(hasattr(each, "_ab_rank") for each in held)
-        )
+        values = [off_tape(handle.source) for handle in trace._shared.values()]
+        is_plain = not any(hasattr(each, "_ab_rank") for each in values)
+        self._segment = NumberedSegment(active_tape() is not None, is_plain)
         self._consts: dict[Any, int] = {}
         self._room = self._most = trace._budget
         self._exchange()
@@ -148,7 +147,7 @@ class Rounds:
 
     def _given_out(self) -> list[tuple[int, Any]]:
         """The results of those that came to their end, once nothing waits to be launched."""
-        if self._segment.pending:
+        if self._segment.is_pending:
             return []
         ended, self._ended = self._ended, []
         return ended
@@ -194,19 +193,20 @@ class Rounds:
         trace, segment = self._trace, self._segment
         segment.take_in(trace.table)
         wanted = [] if self.is_full and not segment.is_taped else [node for _, _, node, _ in self.waiting]
-        if segment.pending:
-            if wanted and segment.is_plain and not segment.large:
+        if segment.is_pending:
+            if wanted and (segment.is_taped or (segment.is_plain and not segment.large)):
                 trace.run(functools.partial(segment.launch_wanted, wanted, trace.stats))
-            elif not (wanted and segment.is_taped):
+            else:
                 part, numbers = segment.part(self._results())
                 trace.run_segment(part)
                 segment.take(part, numbers)
-        sources, kept, large, consts = self._fixed
-        segment.carry(sources)
         segment.leave()
-        segment.large = dict(large)
-        self._consts = dict(consts)
-        del segment.keep[kept:]
+        if not segment.is_taped:  # else all are needed once more
+            sources, kept, large, consts = self._fixed
+            segment.carry(sources)
+            segment.large = dict(large)
+            self._consts = dict(consts)
+            del segment.keep[kept:]
         self._room = trace._budget
         self._exchange()
         try:
@@ -216,7 +216,8 @@ class Rounds:
 
     def _results(self) -> list[int]:
         """The nodes that examples give that came to their end."""
-        return [each.ref for each in leaves([result for _, result in self._ended]) if type(each) is LazyArray]
+        handles = [each for each in leaves([result for _, result in self._ended]) if type(each) is LazyArray]
+        return [each.ref for each in handles if each.segment is self._segment and each.ref >= 0]
 
     def _live(self) -> set[int]:
         """The numbers of the nodes that the generators may still name, and of others that look like one."""

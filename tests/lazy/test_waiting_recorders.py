@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.lazy import numbered_segment
 from autobatch.lazy.numbered_segment import NumberedSegment
 from autobatch.rewrite.recorders.generated import forget_recorders
 from autobatch.testing.inspect import map_with_stats
@@ -360,3 +361,10 @@ def test_values_that_nobody_names_any_more_are_let_go(monkeypatch):
         mapped(greedy_by_item, IDS, weights())
     assert kept
     assert all(live < begun for live, begun in kept)
+
+
+def test_values_from_outside_that_are_still_needed_are_carried_over(monkeypatch):
+    monkeypatch.setattr(numbered_segment, "_MOST_KEPT", 0)
+    for f, xs in COVERED:
+        for seed in range(2):
+            mapped(f, xs, weights(seed))

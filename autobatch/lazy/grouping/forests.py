@@ -9,7 +9,7 @@ which the user's code does: every sum on the way is there, to the last bit. The 
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from autobatch.core.op import Op
 from autobatch.kernels.jit import jit
 from autobatch.lazy.grouping.general_blocks import Merged
 from autobatch.ops.numpy.elementwise import UFUNCS, add_p, sub_p
-from autobatch.ops.numpy.joining import concatenate_p, stack_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
 _CHAINED = frozenset(
@@ -121,69 +120,45 @@ class Link:
     output: int
 
 
-@dataclasses.dataclass(slots=True)
-class Head:
-    """A call that is made before the rest of a block: it joins operands, of which another call may have more.
-
-    Attributes:
-        op, params, avals, out: as in a signature.
-        args: the operands: positions of those of the block, or ~i for head number i.
-    """
-
-    op: Op
-    params: dict[str, Any]
-    avals: tuple[Any, ...]
-    out: Any
-    args: list[int]
-
-
 class BlockParts:
-    """What a block is apart from how it joins operands at first, and from additions to what comes in at last.
+    """What a block is apart from additions to what comes in at last.
 
     Attributes:
-        heads: the former, in order; kept: the numbers of those that the rest reads.
         rest: the program that is left; operands: the positions of the operands of the block that it reads.
         outputs: which output of the block each of its first outputs is; the others are terms.
         links: the additions, in order.
     """
 
-    __slots__ = ("heads", "kept", "links", "operands", "outputs", "rest")
+    __slots__ = ("links", "operands", "outputs", "rest")
 
-    heads: list[Head]
-    kept: list[int]
     rest: Program
     operands: list[int]
     outputs: list[int]
     links: list[Link]
 
 
-def parts_of(program: Program, own: Sequence[bool], heads: bool, links: bool) -> BlockParts | None:
+def parts_of(program: Program, own: Sequence[bool]) -> BlockParts | None:
     """A block taken apart; None where it has no such parts.
 
     Args:
-        own: which inputs are each example's own; heads, links: which of the two are looked for.
+        own: which inputs are each example's own.
     """
     if program.views:
         return None
     number = len(program.inputs)
     position = {slot: place for place, slot in enumerate([slot for slot in range(number) if own[slot]])}
-    paths = _paths(program, own) if links else {}
+    paths = _paths(program, own)
     removed = {step.out for path in paths.values() for step, _ in path}
-    found, out = (_heads(program, position, removed) if heads else {}), BlockParts()
-    if not paths and not found:
-        return None
-    removed.update(found)
     steps = [step for step in program.steps if step.out not in removed]
+    out = BlockParts()
     out.outputs = [place for place in range(len(program.outputs)) if place not in paths]
     terms = [step.args[1 - side] for path in paths.values() for step, side in path]
     results = [*[program.outputs[place] for place in out.outputs], *terms]
     read = {slot for step in steps for slot in step.args}.union(results)
     kept = [slot for slot in range(number) if not own[slot] or slot in read]
-    joined = [slot for slot in found if slot in read]
-    if not steps or not (joined or any(own[slot] for slot in kept)):
+    if not paths or not steps or not any(own[slot] for slot in kept):
         return None
-    out.heads, out.kept = list(found.values()), [at for at, slot in enumerate(found) if slot in read]
-    out.rest = interned(program.part([*kept, *joined], steps, results))
+    out.rest = interned(program.part(kept, steps, results))
     out.operands = [position[slot] for slot in kept if own[slot]]
     out.links = []
     for place, path in paths.items():
@@ -237,62 +212,26 @@ def _sum_of(op: Op) -> Op:
     return add_p if op is _SUBTRACT else op
 
 
-def _heads(program: Program, position: dict[int, int], removed: Collection[int]) -> dict[int, Head]:
-    """The steps that join operands, by the slot of their result."""
-    found: dict[int, Head] = {}
-    number: dict[int, int] = {}
-    for step in program.steps:
-        if step.out in removed or step.out in program.outputs:
-            continue
-        joins = step.op in (stack_p, concatenate_p) and step.params["axis"] == 0
-        if not joins and (step.op is _SUBTRACT or not _adds(program, step)):
-            continue
-        if any(arg not in position and arg not in number for arg in step.args):
-            continue
-        avals = tuple([program.avals[arg] for arg in step.args])
-        if any(type(aval) is Weak for aval in avals):
-            continue
-        args = [position[arg] if arg in position else ~number[arg] for arg in step.args]
-        number[step.out] = len(found)
-        found[step.out] = Head(step.op, step.params, avals, program.avals[step.out], args)
-    return found
-
-
-def _parts(sig: Any, heads: bool, links: bool) -> BlockParts | None:
-    if sig.block is None or sig.any_length is not None:
-        return None
-    key = heads, links
-    if key not in sig.parts:
+def _parts(sig: Any) -> BlockParts | None:
+    if "apart" not in sig.parts:
         program, own = sig.block.program, tuple([value is None for value in sig.block.shared])
-        if (own, *key) not in program.parts:
-            program.parts[own, *key] = parts_of(program, own, *key)
-        sig.parts[key] = program.parts[own, *key]
-    found: BlockParts | None = sig.parts[key]
+        if own not in program.parts:
+            program.parts[own] = parts_of(program, own)
+        sig.parts["apart"] = program.parts[own]
+    found: BlockParts | None = sig.parts["apart"]
     return found
 
 
-def taken_apart(used: Sequence[int], table: Sequence[Any]) -> list[tuple[str, dict[int, BlockParts]]]:
-    """Ways to take blocks apart: what is done, and the parts of each signature that it is done with.
+def linked(graph: Graph, used: Sequence[int], table: Sequence[Any]) -> dict[int, BlockParts]:
+    """The blocks that add to what comes in, of which some add to what was added up, taken apart.
 
     Args:
         used: the numbers of the signatures that there are calls of.
     """
     blocks = [index for index in used if table[index].block is not None and table[index].any_length is None]
-    links = {index: parts for index in blocks if (parts := _parts(table[index], False, True)) is not None}
-    heads = {index: parts for index in blocks if (parts := _parts(table[index], True, False)) is not None}
-    if len({id(parts.rest) for parts in heads.values()}) == len(heads):
-        heads = {}  # no two blocks would become one
-    ways = [(name, found) for name, found in (("links", links), ("heads", heads)) if found]
-    if len(ways) > 1:
-        both = {index: _parts(table[index], True, True) for index in links.keys() | heads.keys()}
-        ways.append(("both", {index: parts for index, parts in both.items() if parts is not None}))
-    return ways
-
-
-def linked(
-    graph: Graph, found: dict[int, BlockParts], used: Sequence[int], table: Sequence[Any]
-) -> dict[int, BlockParts]:
-    """Of these blocks that add to what comes in, those of which some add to what was added up."""
+    found = {index: parts for index in blocks if (parts := _parts(table[index])) is not None}
+    if not found:
+        return found
     sums = np.zeros(graph.count, bool)  # places of sums
     for index in used:
         if is_chained(table[index]):
@@ -350,7 +289,7 @@ class _Rewriting:
         arity = np.diff(graph.offsets)
         flat = np.repeat(whole, arity)
         taken = [parts for parts in found.values() if type(parts) is BlockParts]
-        most = 1 + max([len(parts.heads) + len(parts.links) for parts in taken], default=0)
+        most = 1 + max([len(parts.links) for parts in taken], default=0)
         self._add(kept * most, graph.sigs[kept], graph.refs[flat], arity[kept], graph.places[kept])
         for index, parts in found.items():
             if type(parts) is BlockParts:
@@ -389,16 +328,10 @@ class _Rewriting:
         given = graph.refs[graph.offsets[calls][:, None] + np.arange(len(sig.avals))]
         places = graph.places[calls]
         numbers = iter(range(most))
-        made: list[np.ndarray] = []
-        for head in parts.heads:
-            refs = np.stack([given[:, at] if at >= 0 else made[~at] for at in head.args], axis=1)
-            made.append(self._new_places(len(calls)))
-            index = self._call(sig, head.op, head.params, head.avals, head.out)
-            self._add(calls * most + next(numbers), index, refs, len(head.args), made[-1])
         rest = self._rest(sig, parts)
         width = len(rest.block.outs)
         results = self._new_places(len(calls), width)
-        refs = np.concatenate([given[:, parts.operands], *[made[at][:, None] for at in parts.kept]], axis=1)
+        refs = given[:, parts.operands]
         self._add(calls * most + next(numbers), rest.index, refs, refs.shape[1], results)
         for at, output in enumerate(parts.outputs):
             self._same.append(np.stack([places + output, results + at]))
@@ -407,7 +340,7 @@ class _Rewriting:
             left = before if link.start < 0 else given[:, link.start]
             pair = (left, results + link.term) if link.is_left else (results + link.term, left)
             before = places + link.output if link.output >= 0 else self._new_places(len(calls))
-            index = self._call(sig, link.op, {}, (link.aval, link.aval), link.aval)
+            index = self._call(sig, link)
             self._add(calls * most + next(numbers), index, np.stack(pair, axis=1), 2, before)
 
     def _merge(self, sig: Any, parts: Any, calls: np.ndarray, most: int) -> None:
@@ -435,23 +368,23 @@ class _Rewriting:
         return out
 
     def _rest(self, sig: Any, parts: BlockParts) -> Any:
-        found = sig.rests.get(id(parts))
+        found = sig.parts.get("rest")
         if found is None:
-            found = sig.rests[id(parts)] = sig.copied()
+            found = sig.parts["rest"] = sig.copied()
             found.index = len(self._table)
-            shared = [*_shared_of_rest(sig, parts), *[None] * len(parts.kept)]
-            found.block = type(sig.block)(parts.rest, shared, found.index)
-            found.avals = (*[sig.avals[at] for at in parts.operands], *[parts.heads[at].out for at in parts.kept])
+            found.block = type(sig.block)(parts.rest, _shared_of_rest(sig, parts), found.index)
+            found.avals = tuple([sig.avals[at] for at in parts.operands])
             found.out = parts.rest.results[0]
             self._table.append(found)
         return found
 
-    def _call(self, sig: Any, op: Op, params: dict[str, Any], avals: tuple[Any, ...], out: Any) -> int:
-        """The number of the signature of a part that is one op."""
-        key = op, avals, out, *sig.errors.values()
+    def _call(self, sig: Any, link: Link) -> int:
+        """The number of the signature of an addition."""
+        op, aval = link.op, link.aval
+        key = op, aval, *sig.errors.values()
         if key not in self._added:
             self._added[key] = len(self._table)
-            self._table.append(type(sig)(op, params, avals, out, len(self._table), sig.where, sig.errors))
+            self._table.append(type(sig)(op, {}, (aval, aval), aval, len(self._table), sig.where, sig.errors))
         return self._added[key]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.config import config
-from autobatch.lazy.grouping.forests import Graph, chained, contracted, linked, rewritten, taken_apart
+from autobatch.lazy.grouping.forests import Graph, chained, contracted, linked, rewritten
 from autobatch.lazy.grouping.general_blocks import merged
 from autobatch.lazy.grouping.ragged import Group, by_family, mixed_groups, refusals
 from autobatch.lazy.schedule import Schedule, refine, schedule
@@ -90,13 +90,10 @@ def _planned(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
     used = _used(graph, table)
     code = len(graph.sigs).bit_length(), frozenset([(table[index].op.name, table[index].where) for index in used])
     settled = _settled(code)
-    apart = {"": graph}
-    for way, parts in taken_apart(used, table):
-        if settled is None or settled[0] == way:
-            own = parts if "links" not in way else linked(graph, parts, used, table)
-            if own:
-                apart[way] = rewritten(graph, table, own)
-    found: list[tuple[tuple[str, bool], _Ungrouped]] = []
+    apart = {False: graph}
+    if (settled is None or settled[0]) and (parts := linked(graph, used, table)):
+        apart[True] = rewritten(graph, table, parts)
+    found: list[tuple[_Way, _Ungrouped]] = []
     for way, other in apart.items():
         own_used = _used(other, table)
         together = merged(own_used, table) if settled is None or settled[1] else {}
@@ -113,6 +110,7 @@ def _planned(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
     return graph, *mixed_groups(plan, graph.sigs, table)
 
 
+_Way = tuple[bool, bool]  # whether blocks are taken apart, and merged
 _Ungrouped = tuple[Graph, Schedule, bool]  # whether there are calls of several signatures in some launches
 
 
@@ -149,11 +147,11 @@ def _scheduled(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: n
 
 _MOST_NOTED = 1 << 10
 _in_vain: dict[Hashable, int] = {}
-_chosen: dict[Hashable, tuple[tuple[str, bool], int]] = {}  # by the code, and how often in a row
+_chosen: dict[Hashable, tuple[_Way, int]] = {}  # by the code, and how often in a row
 
 
-def _settled(code: Hashable) -> tuple[str, bool] | None:
-    """How blocks of this code are taken apart and whether they are merged; None where all is to be tried."""
+def _settled(code: Hashable) -> _Way | None:
+    """Whether blocks of this code are taken apart, and whether they are merged; None where all is to be tried."""
     if code not in _chosen:
         return None
     chosen, times = _chosen[code]
@@ -162,7 +160,7 @@ def _settled(code: Hashable) -> tuple[str, bool] | None:
     return chosen if times >= _PATIENCE and times % _AGAIN else None
 
 
-def _note_chosen(code: Hashable, chosen: tuple[str, bool]) -> None:
+def _note_chosen(code: Hashable, chosen: _Way) -> None:
     if len(_chosen) >= _MOST_NOTED:
         _chosen.clear()
     known, times = _chosen.get(code, (chosen, 0))

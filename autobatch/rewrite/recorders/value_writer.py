@@ -10,7 +10,7 @@ import numpy as np
 from autobatch.core.abstract_eval import freeze
 from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.deferred_lookups import row_signature
+from autobatch.lazy.deferred_lookups import rows_signature
 from autobatch.rewrite.recorders.block_writer import BlockWriter, is_ids
 from autobatch.rewrite.recorders.line_writer import Dead, is_temporary
 from autobatch.rewrite.recorders.recorded_kinds import (
@@ -331,7 +331,7 @@ class ValueWriter(BlockWriter):
         if isinstance(kind, Const) and type(kind.value) is LazyArray and at is PLAIN:
             if is_ids(index.seen.value):
                 return self.rows(kind, index)
-            row = row_signature(self.written.trace, kind.value)
+            row = rows_signature(self.written.trace, kind.value, np.int64(0))
             if row is not None:
                 return self.row(kind, index, row.out)
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))

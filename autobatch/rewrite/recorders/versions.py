@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from autobatch.core.abstract_eval import Aval
 from autobatch.lazy.block_nodes import Block, Row
-from autobatch.lazy.deferred_lookups import row_signature, rows_signature
+from autobatch.lazy.deferred_lookups import rows_signature
 from autobatch.lazy.grouping.any_length import SAMPLES, AnyLength, of_any_length
 from autobatch.lazy.launching import Signature
 from autobatch.rewrite.recorders.constants import Changed, Constants
@@ -195,7 +197,7 @@ class RowsSite:
         self._first = SAMPLES[source][0]
 
         def of_sample(sample: int) -> Signature:
-            return rows_signature(trace, values[table], SAMPLES[source][sample])
+            return rows_signature(trace, values[table], np.zeros(SAMPLES[source][sample], np.int64))
 
         self._any_length = made_of_any_length(of_sample)
         self.outs = self._any_length.outs[0]
@@ -206,7 +208,7 @@ class RowsSite:
         Raises:
             Misfit: there is none.
         """
-        found = rows_signature(trace, values[self.table], self._first)
+        found = rows_signature(trace, values[self.table], np.zeros(self._first, np.int64))
         if found is None or found.out is not self.outs[0]:
             raise Misfit
         return trace.lengthened(trace.in_force(found), self._any_length)
@@ -236,7 +238,7 @@ class RowSite:
         Raises:
             Misfit: there is none.
         """
-        found = row_signature(trace, values[self.table])
+        found = rows_signature(trace, values[self.table], np.int64(0))
         if found is None or found.out is not self.outs[0]:
             raise Misfit
         return trace.in_force(found)
