@@ -110,7 +110,7 @@ class Reserved:
 
 
 _LEAST_ROWS = 1 << 16
-_SHARE = 16  # of the addresses that a process may have, a reservation takes one in so many: all else needs some too
+_SHARE = 64  # of the addresses that a process may have, a reservation takes one in so many: all else needs some too
 
 
 def _range(rows: int, row_bytes: int) -> tuple[mmap.mmap, int]:

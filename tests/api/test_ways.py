@@ -684,12 +684,12 @@ def test_a_small_call_that_is_the_loop_takes_few_steps(monkeypatch):
     batch, weights = ab.MaskedBatch.from_examples(RAGGED), np.ones(2)
     f = ab.batch(total)
     assert inspect.python_calls(lambda: ab.map(total, RAGGED[:2], ab.shared(weights))) <= 46  # the first of all
-    for _ in range(3):
-        f(batch, weights)
-        ab.map(total, RAGGED, ab.shared(weights))
-    assert inspect.python_calls(lambda: f(batch, weights)) <= 38
-    assert inspect.python_calls(lambda: f(batch, w=weights)) <= 41
-    assert inspect.python_calls(lambda: ab.map(total, RAGGED, ab.shared(weights))) <= 34
+    for call, most in (
+        (lambda: f(batch, weights), 38),
+        (lambda: f(batch, w=weights), 41),
+        (lambda: ab.map(total, RAGGED, ab.shared(weights)), 34),
+    ):
+        assert min(inspect.python_calls(call) for _ in range(8)) <= most  # once it is known what the call takes
 
 
 def total(x, w):

@@ -70,10 +70,12 @@ def gru_by_hand(xs, w, u, b, d):
 
 def test_a_layer_launches_what_a_cell_written_by_hand_does():
     layer, xs = nn.GRU(4, 3, seed=0), ab.collate(rows(3, 1, 5, 2))
-    with block_launches() as of_layer:
-        states, last = layer(xs)
-    with block_launches() as by_hand:
-        expected = ab.batch(gru_by_hand)(xs, layer.w, layer.u, layer.b, layer.d)
+    cell = ab.batch(gru_by_hand)
+    for _ in range(2):  # a loop that has run knows its operations when it begins
+        with block_launches() as of_layer:
+            states, last = layer(xs)
+        with block_launches() as by_hand:
+            expected = cell(xs, layer.w, layer.u, layer.b, layer.d)
     assert [(each.ops, each.rows, each.products) for each in of_layer] == [
         (each.ops, each.rows, each.products) for each in by_hand
     ]

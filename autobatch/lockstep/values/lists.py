@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch, narrow_tree, narrowed
-from autobatch.batches.examples import broadcast, lanes_of, weak_lanes
+from autobatch.batches.examples import broadcast, lanes_of, stack_results, weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region, let_go, set_region
+from autobatch.core.current import region as lanes_of_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within
@@ -180,9 +181,18 @@ class LaneList:
 
     def sort(self, ordered: Any) -> None:
         """`list.sort()`, given `sorted(list)`."""
-        if type(ordered) is not LaneList or ordered.is_spread:
-            raise NeedsLoop(".sort() of a list that differs by example")
-        self._change("__setitem__", slice(None), ordered.items)
+        if type(ordered) is LaneList and not ordered.is_spread:
+            self._change("__setitem__", slice(None), ordered.items)
+            return
+        if not isinstance(ordered, ObjectBatch) or self.owners is None or current_region() is not self.region:
+            raise NeedsLoop(".sort() of a list by some of its examples")
+        lists, items = ordered.values, []
+        for lanes, places, here in self.owners:  # each item takes what stands at its places now
+            with lanes_of_region(here):
+                items.append(stack_results([lists[i][k] for i, k in zip(lanes.tolist(), places.tolist(), strict=True)]))
+        self.items[:], self._stacked = items, None
+        self._packs.clear()
+        self.version += 1
 
     def insert(self, place: Any, value: Any) -> None:
         self._change("insert", place, value)
