@@ -1,6 +1,7 @@
 """Calls by whichever way: the results have one form, effects come once and in order, and `way` says what runs."""
 
 import dataclasses
+import itertools
 import threading
 import types
 
@@ -690,6 +691,23 @@ def test_a_small_call_that_is_the_loop_takes_few_steps(monkeypatch):
         (lambda: ab.map(total, RAGGED, ab.shared(weights)), 34),
     ):
         assert min(inspect.python_calls(call) for _ in range(8)) <= most  # once it is known what the call takes
+
+
+@pytest.mark.chosen
+def test_what_a_call_that_is_the_loop_takes_is_counted(monkeypatch):
+    ticks, noted = itertools.count(), []
+    monkeypatch.setattr(call_ways, "clock", lambda: float(next(ticks)))
+    monkeypatch.setattr(
+        measured_costs.History, "took", lambda self, way, count, seconds: noted.append((way, count, seconds))
+    )
+
+    def tripled(x):
+        return x * 3.0
+
+    batch = ab.MaskedBatch.from_examples(RAGGED[:2])
+    law.assert_same(ab.examples(ab.batch(tripled)(batch)), [tripled(x) for x in RAGGED[:2]])
+    law.assert_same(ab.map(tripled, RAGGED[:2]), [tripled(x) for x in RAGGED[:2]])
+    assert noted == [("loop", 2, 1.0)] * 2
 
 
 def total(x, w):
