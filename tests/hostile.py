@@ -5,8 +5,8 @@
 A call is a valid one with an argument or two spoiled (`hostile_recipes`), so that it comes past the first check. Calls
 run in processes of their own, with compiled kernels; each array ends or begins where its memory does, so that a read or
 write beyond it ends the process, and what lies on its other side is looked at afterwards, as is what is not to be
-written to. A call is wrong if it changes that, ends its process, takes too long, or raises what is neither an error of
-ours nor one that NumPy and Python have for wrong arguments.
+written to. A call is wrong if it changes that, or anything where it raises, if it ends its process, takes too long, or
+raises what is neither an error of ours nor one that NumPy and Python have for wrong arguments.
 """
 
 import copy
@@ -101,6 +101,9 @@ def call_once(seed: int) -> str | None:
             call.run(**given)
     except Exception as error:
         leaks = type(error).__name__ in LEAKS or type(error).__module__.startswith(("numba", "llvmlite"))
+        changed = next((key for key, arrays in kept.items() for each in arrays if each.fault(False)), None)
+        if changed is not None:
+            return f"{said} changed {changed} and raised {type(error).__name__}: {str(error)[:120]}".replace("\n", " ")
         if leaks or not isinstance(error, DOCUMENTED):
             return f"{said} raised {type(error).__name__}: {str(error)[:120]}".replace("\n", " ")
     finally:

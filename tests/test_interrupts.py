@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.core.config import current
 from tests.faults import left_at, without_memory_at
 from tests.law import batch_of
 
@@ -76,6 +77,10 @@ CALLS = (
             lambda out: ab.scatter_weighted_sum(out, 0.5, IDS, ROWS, 2.0, ROWS, 3.0, out=out),
             [np.ones((7, 4), np.float32)],
         ),
+        "bag that scales rows": (
+            lambda table: ab.embedding_bag(IDS, table, [0, 2], max_norm=0.5, padding_idx=0),
+            [np.ones((7, 4))],
+        ),
         "map": (mapped, [np.ones(3), np.zeros(4), np.arange(3.0)]),
         "lock-step": (held(lambda x: ab.MaskedBatch(x, lengths=[4, 2, 3])), [np.ones((3, 4))]),
         "packed": (held(lambda x: ab.PackedBatch(x, [0, 4, 4, 12])), [np.ones(12)]),
@@ -128,8 +133,9 @@ def test_an_exception_at_any_line(name):
     for line in itertools.count(1, 3):  # each third line, by time
         mine = copy.deepcopy(arrays)
         where = "tables" if "Parallel" in name else ""  # not where threads hold locks
-        with ab.options():  # which are put back where the call was left before it did so
-            reached = left_at(line, lambda: call(*mine), where)  # noqa: B023
+        before = current()
+        reached = left_at(line, lambda: call(*mine), where)  # noqa: B023
+        assert current() == before, f"other options are left at line event {line}"
         assert seen(mine) in states, f"between, at line event {line}"
         found.add(states.index(seen(mine)))
         assert gradient_of_what_is_written_later() == [1.0, 1.0], f"what line event {line} left behind is seen"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from autobatch.batches.any_batch import Batch, has_batch
 from autobatch.batches.masked import MaskedBatch
-from autobatch.core.config import options
+from autobatch.core.config import with_options
 from autobatch.core.current import as_first_example, current_region, in_example
 from autobatch.core.diagnostics import hide_frames
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
@@ -178,8 +178,7 @@ class BatchFunction(Generic[P, R_co]):
         refuse_foreign(args, kwargs)
         try:
             if self.strict:
-                with options(strict=True):
-                    return run.run_batch(function, args, kwargs)
+                return with_options(lambda: run.run_batch(function, args, kwargs), strict=True)
             return run.run_batch(function, args, kwargs)
         except Exception as error:
             hide_frames(error)

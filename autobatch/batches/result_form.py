@@ -106,12 +106,14 @@ class _Dimensions:
         entries = [self._entry(size) for size in batch.sizes]
         sizes = tuple(size if entry is None else entry[0] for size, entry in zip(batch.sizes, entries, strict=True))
         first = entries[0]
-        if self._has_packed and first is not None and first[2] is not None and not any(entries[1:]):
-            return PackedBatch.of(pack_rows(batch.data, first[0]), first[2], first[0])
+        is_fixed = all(isinstance(size, int) or _is_uniform(size) for size in batch.sizes[1:])
+        if self._has_packed and first is not None and first[2] is not None and is_fixed and not any(entries[1:]):
+            rows = _of_widths(batch.data, [batch.data.shape[1], *map(_widest, batch.sizes[1:])])
+            return PackedBatch.of(pack_rows(rows, first[0]), first[2], first[0])
         settled: list[Size] = []
         widths = []
         for size, entry in zip(sizes, entries, strict=True):
-            width = size if isinstance(size, int) else size.max() if entry is None else entry[1]
+            width = _widest(size) if entry is None else entry[1]
             settled.append(width if entry is None and not isinstance(size, int) and _is_uniform(size) else size)
             widths.append(width)
         data = _of_widths(batch.data, widths)
@@ -134,6 +136,10 @@ def _uniform_length(size: Lengths) -> int | None:
         is_one = len(values) and values[0] == values[-1] and (len(values) == 1 or bool((values == values[0]).all()))
         size.derived["uniform"] = int(values[0]) if is_one else None
     return size.derived["uniform"]
+
+
+def _widest(size: Size) -> int:
+    return size if isinstance(size, int) else size.max()
 
 
 def _is_uniform(size: Lengths) -> bool:

@@ -275,7 +275,7 @@ def _apart(outputs: Sequence[Any], tracer: Tracer) -> bool:
     taken: dict[int, np.ndarray] = {}
     for out in outputs:
         root = _root(out)
-        if root.slot < tracer.inputs or is_unclear(out):
+        if type(root) is not Traced or root.slot < tracer.inputs or is_unclear(out):  # a view of a constant, perhaps
             return False
         mine = np.zeros(root.size, bool)
         mine[_positions(out)] = True

@@ -273,9 +273,10 @@ def check_plain(value: Any, what: str) -> None:
             for item in value:
                 check_plain(item, what)
     elif is_derived(value):
+        plain = "x.filled(value)" if isinstance(value, np.ma.MaskedArray) else "np.asarray(x)"
         raise UnsupportedError(
             f"{what}: a {kind.__module__}.{kind.__qualname__}, and only its numbers would be read; expected a plain "
-            f"array: write {_plain_form(value)}"
+            f"array: write {plain}"
         )
 
 
@@ -308,7 +309,3 @@ def check_operands(values: Any) -> None:
             if current_region() is not None:
                 raise NeedsLoop(f"an operand that is a {type(value).__name__}")
             check_plain(value, "an operand")
-
-
-def _plain_form(value: Any) -> str:
-    return "x.filled(value)" if isinstance(value, np.ma.MaskedArray) else "np.asarray(x)"

@@ -8,13 +8,14 @@ import contextvars
 import dataclasses
 import numbers
 import os
-from collections.abc import Iterator
-from typing import Any, Literal, TypedDict, Unpack, cast, get_args
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, get_args
 
 from autobatch.errors import UnsupportedError
 
 Scheduler = Literal["depth", "agenda", "frontier", "auto"]
 Traceback = Literal["user", "full"]
+Result = TypeVar("Result")
 WayName = Literal["auto", "loop", "lockstep", "fly", "compiled"]
 
 
@@ -137,6 +138,17 @@ def options(**changes: Unpack[OptionValues]) -> Iterator[Config]:
         yield _current.get()
     finally:
         _current.reset(token)
+
+
+def with_options(call: Callable[[], Result], **changes: Unpack[OptionValues]) -> Result:
+    """What a call of the library's own gives under other options, which an interrupt at any line puts back."""
+    before = _current.get()
+    try:
+        with options(**changes):
+            return call()
+    except BaseException:  # it may have come where the block was to put them back
+        _current.set(before)
+        raise
 
 
 @contextlib.contextmanager

@@ -77,7 +77,7 @@ def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], N
     elif kind is FunctionType:
         yield lambda: [value.__defaults__], lambda was: setattr(value, "__defaults__", was[0])
     elif kind is functools.partial:
-        yield lambda: [value.func, value.args], functools.partial(_set_call, value)
+        yield lambda: [value.func, value.args], lambda was: value.__setstate__((*was, value.keywords, vars(value)))
     elif isinstance(value, BaseException):
         yield lambda: [value.args], lambda was: setattr(value, "args", was[0])
     if isinstance(value, type):
@@ -87,7 +87,7 @@ def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], N
         yield lambda: list(attributes.items()), functools.partial(_refill, attributes)
     slots = copyreg._slotnames(kind)  # type: ignore[attr-defined]
     if slots:
-        yield functools.partial(_in_slots, value, slots), functools.partial(_set_slots, value, slots)
+        yield lambda: [getattr(value, name, _MISSING) for name in slots], functools.partial(_set_slots, value, slots)
 
 
 class _State:
@@ -352,10 +352,6 @@ def _set_attributes(kind: type, was: list[tuple[str, Any]]) -> None:
             setattr(kind, name, value)
 
 
-def _in_slots(value: Any, slots: list[str]) -> list[Any]:
-    return [getattr(value, name, _MISSING) for name in slots]
-
-
 def _set_slots(value: Any, slots: list[str], was: list[Any]) -> None:
     for name, each in zip(slots, was, strict=True):
         if each is not _MISSING:
@@ -407,10 +403,6 @@ def _set_contents(cell: CellType, was: list[Any]) -> None:
         del cell.cell_contents
     else:
         cell.cell_contents = value
-
-
-def _set_call(partial: Any, was: list[Any]) -> None:
-    partial.__setstate__((*was, partial.keywords, vars(partial)))
 
 
 def _global(names: dict[str, Any], name: str) -> list[Any]:

@@ -150,14 +150,10 @@ def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callabl
     def inplace(self: Any, other: Any) -> Any:
         if is_scalar(self):  # which is not updated in place
             return op(self, other)
-        _write_back(self, op(self, other), ufunc)
+        write(self, cast_for_write(op(self, other), self, ufunc))
         return self
 
     return forward, reflected, inplace
-
-
-def _write_back(target: Any, new: Any, ufunc: Any) -> None:
-    write(target, cast_for_write(new, target, ufunc))
 
 
 def _unary(ufunc: Any) -> Callable[[Any], Any]:

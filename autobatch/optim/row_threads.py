@@ -104,7 +104,7 @@ def make_step(
     if fast:
         views = [x.reshape(len(x), -1) for x in arrays]
         return RowStep(views, unique, pieces, count, width, dtype, None)
-    named = [np.ascontiguousarray(_read(x, unique), dtype) for x in arrays]
+    named = [np.ascontiguousarray(x[unique] if isinstance(x, np.ndarray) else x.read(unique), dtype) for x in arrays]
     views = [x.reshape(count, -1) for x in named]
     return RowStep(views, None, pieces, count, width, dtype, lambda: _put_back(arrays, named, unique))
 
@@ -120,10 +120,6 @@ def _summed(inverse: np.ndarray, count: int, sources: np.ndarray, segments: Any,
     else:
         add_spread(sources, segments, factors, inverse, out)
     return out
-
-
-def _read(x: Any, ids: np.ndarray) -> np.ndarray:
-    return x[ids] if isinstance(x, np.ndarray) else x.read(ids)
 
 
 def _put_back(arrays: Sequence[Any], named: Sequence[Any], ids: np.ndarray) -> None:

@@ -411,22 +411,22 @@ def _kept(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> np.n
     """
     ids, keep = call.ids, None
     own = num_rows if call.lane_of_id is None or np.ndim(num_rows) == 0 else num_rows[call.lane_of_id]
+    padding = None if options.padding_idx is None else _padding(options.padding_idx, num_rows, own)
+    if options.max_norm is not None and call.shift is not None:
+        raise NeedsLoop("max_norm= with a table of each example")
     if options.bad_ids == "skip":
         keep = np.ones(len(ids), np.bool_) if num_rows is None else (ids >= 0) & (ids < own)
         keep = None if keep.all() else keep
-        if call.skipped is not None:
-            bad = np.zeros(len(ids) + 1, np.int64)
-            if keep is not None:
-                np.cumsum(~keep, out=bad[1:])
-            call.skipped[...] = np.diff(bad[call.bounds])
     elif call.lane_of_id is None:
         check_ids(ids, num_rows, call.bounds)
     if options.max_norm is not None:
-        if call.shift is not None:
-            raise NeedsLoop("max_norm= with a table of each example")
         _renormalise(table, ids if keep is None else ids[keep], options.max_norm, options.norm_type)
-    if options.padding_idx is not None:
-        padding = _padding(options.padding_idx, num_rows, own)
+    if call.skipped is not None:
+        bad = np.zeros(len(ids) + 1, np.int64)
+        if keep is not None:
+            np.cumsum(~keep, out=bad[1:])
+        call.skipped[...] = np.diff(bad[call.bounds])
+    if padding is not None:
         keep = ids != padding if keep is None else keep & (ids != padding)
     return None if keep is None or keep.all() else keep
 

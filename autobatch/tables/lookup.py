@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
-from autobatch.core.config import options
+from autobatch.core.config import with_options
 from autobatch.core.current import current_region
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.memory import complete
@@ -186,7 +186,7 @@ class PendingRows(StandIn):
 
     def _ab_apply(self, op: Op, args: Any, params: dict[str, Any]) -> Any:
         if args[0] is self and self._rows is None:
-            if op.name == "fill" and self._is_padding(args[1]) and _is_zero(params["value"]):
+            if op.name == "fill" and self._is_padding(args[1]) and np.all(params["value"] == 0):
                 return self
             if op.name == "sum" and params in _OVER_ROWS:
                 offsets = offsets_from(self.mask.sum(axis=1))
@@ -252,10 +252,6 @@ class PackedRows:
         if mode != "sum" and (offsets[1:] == offsets[:-1]).any():
             return None
         return bags(self.table, self.ids, offsets, mode=mode)
-
-
-def _is_zero(value: Any) -> bool:
-    return type(value) is not np.ndarray and bool(value == 0)
 
 
 # The public functions.
@@ -419,8 +415,7 @@ def maplookup(
             raise
         results = [result for part in results for result in part]
     else:
-        with options(threads=1):
-            results = complete(calls)
+        results = with_options(lambda: complete(calls), threads=1)
     return results if out is None else out
 
 

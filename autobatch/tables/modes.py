@@ -159,10 +159,6 @@ class Rows:
         return np.full((self.count, self.x.shape[1]), value, dtype or self.x.dtype)
 
 
-def _over(norm: Norm) -> Callable[[Rows], np.ndarray]:
-    return lambda rows: quotient(rows.total(), rows.divisors(norm))
-
-
 def _var(rows: Rows) -> np.ndarray:
     out, means = rows.filled(0), MODES["mean"].compute(rows)
     kernels.segment_squares(rows.x, rows.ids, rows.weights, rows.segments, means, out)
@@ -541,8 +537,8 @@ _SQRTN = Norm(np.sqrt, True, lambda w, divisor: w / divisor, SQRTN)
 
 def over(norm: Norm, *, bag: bool = False) -> Mode:
     """The sum of the rows over a norm."""
-    gradient = _of_sum(norm)
-    return Mode(_over(norm), gradient, "float", norm, weights_own=True, by_ids=True, bag=bag)
+    compute = lambda rows: quotient(rows.total(), rows.divisors(norm))
+    return Mode(compute, _of_sum(norm), "float", norm, weights_own=True, by_ids=True, bag=bag)
 
 
 # fmt: off

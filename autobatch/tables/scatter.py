@@ -111,29 +111,21 @@ def scatter_weighted_sum(data: Any, weight: Any, ids: Any, *rows_and_weights: An
     total = sum((_array(rows) * w for rows, w in pairs[1:]), start=_array(pairs[0][0]) * pairs[0][1])
     if out is None and any(is_boxed(x) for x in (data, ids, weight, total)):
         named = scatter_add(np.zeros_like(data), ids, np.zeros_like(total) + dtype_of(data).type(1))
-        scaled = np.where(named == 0, data, data * _power(weight, named))
+        factors = weight * np.power(weight, np.maximum(named - 1, 0))  # which have a gradient at weight 0
+        scaled = np.where(named == 0, data, data * factors)
         return scatter_add(scaled, ids, total)
-    counts = _checked_counts(data, ids)
+    _check(data, ids)
+    counts = np.bincount(ids, minlength=shape_of(data)[0])
     rest = (1,) * (ndim_of(data) - 1)
     factors = np.power(np.asarray(weight, np.result_type(dtype_of(data), np.float32)), counts).reshape(-1, *rest)
     scaled = np.where(counts.reshape(-1, *rest) > 0, data * factors.astype(dtype_of(data)), data)
     return scatter_add(scaled, ids, total, out=out)
 
 
-def _power(weight: Any, exponent: Any) -> Any:
-    """weight ** exponent where it is at least 1, in numbers that have a gradient at weight 0."""
-    return weight * np.power(weight, np.maximum(exponent - 1, 0))
-
-
 def _weight(value: Any) -> Any:
     if not is_boxed(value) and (np.ndim(value) or np.asarray(value).dtype.kind not in "biufc"):
         raise DTypeError(f"weight {value!r:.60}; expected a number")
     return value
-
-
-def _checked_counts(data: Any, ids: np.ndarray) -> np.ndarray:
-    _check(data, ids)
-    return np.bincount(ids, minlength=shape_of(data)[0])
 
 
 def _array(x: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from autobatch import MaskedBatch, PackedBatch, examples
 from autobatch.batches.any_batch import batch_size_of, is_batched, lane
 from autobatch.batches.examples import broadcast, lanes_of, prefix_lanes, stack_results, take_lanes
 from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.result_form import in_form
 from autobatch.core.pytree import map_tree
 from autobatch.errors import ShapeError, UnsupportedError
 from autobatch.testing.inspect import Tape
@@ -94,6 +96,37 @@ def test_what_stacks_to_what():
     assert stack_results([shared, shared]) is shared
     assert stack_results([None, None]) is None
     assert stack_results([("a", 1), ("a", 2)])[0] == "a"
+
+
+SIZES = {  # of a dimension of a result, from the lengths of two arguments
+    "n": lambda n, m: n,
+    "m": lambda n, m: m,
+    "at most two": lambda n, m: min(n, 2),
+    "at least two": lambda n, m: max(n, 2),
+    "both": lambda n, m: n + m,
+    "one": lambda n, m: 1,
+    "three": lambda n, m: 3,
+}
+
+
+@pytest.mark.parametrize("form", ["packed", "masked", "both"])
+@pytest.mark.parametrize("lengths", [(3, 2, 5, 1), (2, 2, 2), (0, 3, 1), (1,), (0, 0), (3, 3)])
+def test_a_result_of_any_dimensions_has_the_shape_that_the_loop_gives(lengths, form):
+    xs, ys = [np.arange(n) for n in lengths], [np.arange(n) for n in reversed(lengths)]
+    first = MaskedBatch if form == "masked" else PackedBatch
+    second = PackedBatch if form == "packed" else MaskedBatch
+    batches = [first.from_examples(xs), second.from_examples(ys)]
+    for rank, step in ((1, 1), (2, 1), (3, 19)):
+        for sizes in itertools.islice(itertools.product(SIZES.values(), repeat=rank), 0, None, step):
+
+            def made(x, y):
+                shape = [size(len(x), len(y)) for size in sizes]  # noqa: B023
+                return np.arange(np.prod(shape)).reshape(shape) + 7
+
+            results = [made(*row) for row in zip(xs, ys, strict=True)]
+            formed = in_form(stack_results(results), len(xs), batches)
+            for a, b in zip(examples(formed), results, strict=True):
+                alike(a, b)
 
 
 def test_examples_of_a_tree():

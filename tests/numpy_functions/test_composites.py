@@ -357,6 +357,7 @@ ARRAYS_IN_CONTAINERS = {
     "a list of one": lambda x: np.array_split(x * 2.0, 1),
     "a list of two": lambda x: np.array_split(x * 2.0, 2),
     "a tuple of one": lambda x: np.ix_(x.astype(np.int64) + 1),
+    "a tuple with a constant": lambda x: np.broadcast_arrays(x * 2.0, 1.0),
     "a list that is read": lambda x: [each + 1.0 for each in np.array_split(x * 2.0, 1)],
 }
 

@@ -75,3 +75,31 @@ def test_sizes_computed_by_each_example():
         return x[: 2 * n].reshape(2, n).sum(axis=0), x[: 2 * n].reshape(n, 2).sum(axis=1)
 
     equals_loop(halves, ragged(5, 2, 8, 1, 0))
+
+
+NUMBERS = {
+    **{f"reshape {size}": lambda x, size=size: x.reshape(size) for size in (-(2**70), -(2**63), -5, 2**63 - 1, 2**70)},
+    **{
+        f"round {decimals!r}": lambda x, decimals=decimals: np.round(x, decimals)
+        for decimals in (np.uint64(2**63), 2**31, -(2**31) - 1, 1.0, None, 400, -400, np.int8(1), True)
+    },
+}
+
+
+@pytest.mark.parametrize("way", ["lockstep", "fly"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8"])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_arguments_at_the_ends_of_what_integers_hold(name, dtype, way):
+    xs = [np.arange(n).astype(dtype) / np.asarray(3, dtype) for n in (4, 6)]
+
+    def f(x):
+        return NUMBERS[name](x * 2)
+
+    def outcome(call):
+        try:
+            return [(x.dtype, x.tolist() if not np.isnan(x).any() else str(x)) for x in call()]
+        except Exception as error:
+            return type(error), str(error)
+
+    with ab.options(way=way, warn=False), np.errstate(all="ignore"):
+        assert outcome(lambda: ab.map(f, xs)) == outcome(lambda: [f(x) for x in xs])

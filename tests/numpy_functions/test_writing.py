@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch import MaskedBatch
 from autobatch.ops.numpy import creation
 from autobatch.testing.inspect import Tape
@@ -339,3 +340,19 @@ def test_creation_then_writes():
 
     check(f, ROWS)
     check_grads(f, ROWS)
+
+
+@pytest.mark.parametrize("values", [0.0, -0.0, 1.0])
+def test_what_is_added_at_a_place_leaves_the_zeros_of_others(values):
+    def f(i, x):
+        y = x * 1.0
+        np.add.at(y, i, values)
+        return y
+
+    ids, xs = [np.array([0, 1]), np.array([2, 2, 0])], [np.array([-0.0, 0.0, -0.0, 1.0]), np.array([-0.0, -0.0, -1.0])]
+    for way in ("lockstep", "fly"):
+        with ab.options(way=way):
+            for found, *row in zip(ab.map(f, ids, xs), ids, xs, strict=True):
+                want = f(*row)
+                np.testing.assert_array_equal(found, want)
+                np.testing.assert_array_equal(np.signbit(found), np.signbit(want))

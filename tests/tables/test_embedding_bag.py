@@ -190,6 +190,17 @@ def test_max_norm_scales_each_row_that_is_named_once(make_table):
     np.testing.assert_allclose(table[2], [3.0, 4.0], rtol=1e-6)
 
 
+@pytest.mark.parametrize("wrong", [{"padding_idx": 9}, {"padding_idx": -4}, {"input": [0, 9]}, {"offsets": [0, 5]}])
+def test_a_call_that_raises_scales_no_row_and_counts_nothing(wrong):
+    table, skipped = np.array([[3.0, 4.0], [0.3, 0.4], [6.0, 8.0]]), np.array([7])
+    before = table.copy()
+    arguments = {"input": [0, 2], "offsets": [0], "skipped": skipped, "max_norm": 1.0, **wrong}
+    with pytest.raises((IndexError, ValueError)):
+        ab.embedding_bag(weight=table, **arguments)
+    np.testing.assert_array_equal(table, before)
+    assert skipped.tolist() == [7]
+
+
 @pytest.mark.parametrize("mode", WEIGHTED)
 def test_the_gradient_is_divided_by_how_often_an_id_occurs(mode):
     table, ids, offsets = make((5, 2)), np.array([1, 4, 4, 0, 4]), [0, 2]

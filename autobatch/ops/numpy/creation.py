@@ -15,7 +15,7 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, zero_d
-from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.dispatch import Declined, implements, top_box
 from autobatch.ops.rules.sizes import Template, filled, lane_sizes, lanes_of, size_operands, width_of
 
 
@@ -119,12 +119,8 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", *, s
 
 
 def _arange(*bounds: Any, given: int, dtype: np.dtype | None) -> Any:
-    values = [_scalar(bound) for bound in bounds]
+    values = [bound.item() if isinstance(bound, np.ndarray) else bound for bound in bounds]
     return np.arange(*values, dtype=dtype)
-
-
-def _scalar(bound: Any) -> Any:
-    return bound.item() if isinstance(bound, np.ndarray) else bound
 
 
 def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -215,7 +211,12 @@ def linspace(
 
 def array(object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0) -> Any:
     """np.array of nested lists that hold arrays of ours."""
-    out = _stacked(object)
+    try:
+        out = _stacked(object)
+    except ValueError:
+        if rank_of(top_box(object)) < BATCH_RANK:
+            np.array(_of_their_shapes(object))  # NumPy's error, which is of the nested lists as a whole
+        raise
     if not is_boxed(out):
         return np.array(out, dtype=dtype, copy=copy, ndmin=ndmin)
     if dtype is not None and dtype_of(out) != np.dtype(dtype):
@@ -232,6 +233,10 @@ def _stacked(item: Any) -> Any:
         return item
     parts = [_stacked(part) for part in item]
     return np.stack(parts) if any(is_boxed(part) for part in parts) else item
+
+
+def _of_their_shapes(item: Any) -> Any:
+    return [_of_their_shapes(part) for part in item] if isinstance(item, list | tuple) else np.empty(shape_of(item))
 
 
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None) -> Any:

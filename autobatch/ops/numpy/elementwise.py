@@ -284,6 +284,7 @@ def fix(x: Any) -> Any:
 
 @implements(np.round, np.around, out=into)
 def round_(a: Any, decimals: int = 0) -> Any:
+    np.zeros(()).round(decimals)  # raises what NumPy raises
     kind = dtype_of(a).kind
     if kind == "b" and decimals:
         raise Declined("np.round of bools to other than integers")
@@ -293,7 +294,8 @@ def round_(a: Any, decimals: int = 0) -> Any:
         raise Declined("np.round of integers to tens, or of complex numbers")
     if decimals == 0:
         return np.rint(a)
-    factor = np.asarray(10.0 ** abs(decimals), np.result_type(dtype_of(a)))
+    with np.errstate(over="ignore"):
+        factor = (np.float64(10.0) ** abs(decimals)).astype(dtype_of(a))
     return np.rint(a * factor) / factor if decimals > 0 else np.rint(a / factor) * factor
 
 

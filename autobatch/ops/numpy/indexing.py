@@ -31,7 +31,7 @@ from autobatch.ops.rules.index_rule import (
     scatter_rule,
 )
 from autobatch.ops.rules.padding import to_width, to_widths, unbroadcast
-from autobatch.ops.rules.row_gather import Scatter, last_writes, put_rows_p, rows_p, scatter_rows_p
+from autobatch.ops.rules.row_gather import Scatter, last_writes, put_rows_p, rows_p
 from autobatch.ops.rules.sizes import as_batched, broadcast_sizes, check_mask_sizes, lanes_of, size_per_lane
 
 
@@ -212,11 +212,10 @@ def _add_at_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     src, sizes = flat_positions(x, params["spec"], index)
     data = _value_for(values, sizes, src.shape)
     data = cast(data, dtype_of(x.data))
-    data = np.broadcast_to(data, src.shape)
-    if is_boxed(data):  # what is at padding is not added, and gets no cotangent
-        data = np.where(src >= 0, data, np.zeros((), dtype_of(data)))
-    shape = tuple(shape_of(x.data))
-    return Batched(x.data + scatter_rows_p(data, src, rows=int(np.prod(shape))).reshape(shape), x.sizes)
+    inside = np.flatnonzero(src >= 0)
+    flat, values = x.data.reshape(-1), np.broadcast_to(data, src.shape).reshape(-1)[inside]
+    spec, places = parse(flat, src.reshape(-1)[inside])
+    return Batched(op(flat, values, *places, spec=spec).reshape(shape_of(x.data)), x.sizes)
 
 
 add_at_p = Op("add_at", _add_at, rule=_add_at_rule, vjp=_add_at_vjp, kind="index")

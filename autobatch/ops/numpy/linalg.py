@@ -212,7 +212,8 @@ def _solve_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batc
     if a.rank != 2 or b.rank != 2:
         if a.is_ragged or b.is_ragged:
             raise ShapeError("stacks of linear systems of sizes that differ between examples")
-        out = op(*(_lifted(x, max(a.rank, b.rank)) for x in (a, b)))
+        rank = max(a.rank, b.rank)
+        out = op(*(x.data[(slice(None), *[None] * (rank - x.rank))] for x in (a, b)))
         return Batched(out, shape_of(out)[1:])
     if not same_size(a.sizes[0], b.sizes[0]):
         raise ValueError("solve: Input operand 1 has a mismatch in its core dimension 0")
@@ -220,11 +221,6 @@ def _solve_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batc
     data = to_width(fill(b, 0) if b.is_ragged else b.data, 1, shape_of(matrix)[1])
     sizes = (a.sizes[0], b.sizes[1])
     return Batched(closed(op(matrix, data), sizes), sizes)
-
-
-def _lifted(x: Batched, rank: int) -> Any:
-    """The data of examples as of that rank."""
-    return x.data[(slice(None), *[None] * (rank - x.rank))]
 
 
 solve_p = Op("solve", np.linalg.solve, rule=_solve_rule, vjp=_solve_vjp, kind="linalg")

@@ -184,7 +184,9 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
     if order not in ("C", "A", "K"):
         raise Declined(f"reshape with order={order!r}")
     template, operands = size_operands(shape)
-    template = tuple([-1 if type(size) is int and size < 0 else size for size in template])  # as NumPy takes them
+    if any(type(size) is int and size < -1 for size in template):  # as NumPy takes them, which has a least one
+        np.empty(0).reshape([size for size in template if type(size) is int and size < 0])
+        template = tuple([-1 if type(size) is int and size < 0 else size for size in template])
     out = reshape_p(a, *operands, shape=template)
     if is_scalar(a) and not ndim_of(out):
         return a
