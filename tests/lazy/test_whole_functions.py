@@ -405,3 +405,74 @@ def test_a_spent_memory_budget_costs_no_example_its_recorder():
     assert_same(found, [f(x, p=p) for x in xs], precision=4)
     assert stats.rounds > 4
     assert stats.recorded == len(xs)
+
+
+def _kept_by_key(x):
+    d = {}
+    d[0] = 1
+    return d[len(x) % 3]
+
+
+def _taken_off(x):
+    s, n = [0, 0, 0], 0
+    while s:
+        s.pop()
+        n += 1
+    return n, s
+
+
+def _taken_off_while_there(x):
+    s, out = [7, 7, 7], []
+    while len(s) > 1:
+        out.append(s.pop())
+    return out, s
+
+
+def _read_for_nothing(x):
+    d = {0: 1}
+    d[len(x) % 3]
+    return x.sum()
+
+
+def _grown(x):
+    s = []
+    for _ in x:
+        s.append(1)
+    return s[2]
+
+
+def _until_the_end(x):
+    s, i = [1] * (len(x) + 1), 0
+    while s[i] == 1 and i < 3:
+        i += 1
+    return i
+
+
+ITEMS_OF_ONE_CONSTANT = {
+    "of a dict": lambda x: {0: 1}[len(x) % 3],
+    "of a list": lambda x: [1, 1][len(x) % 3],
+    "None": lambda x: [None][len(x) % 3],
+    "of a comprehension": lambda x: [1 for _ in range(1)][len(x) % 3],
+    "taken": lambda x: [1].pop(len(x) % 3),
+    "a function": lambda x: [np.tanh][len(x) % 3](x).sum(),
+    "a lambda": lambda x: [lambda v: v + 1][len(x) % 3](2),
+    "within": lambda x: [[1]][0][len(x) % 3],
+    "of several": lambda x: [[1][i] for i in range(len(x) % 3)],
+    "by key, set before": _kept_by_key,
+    "taken off": _taken_off,
+    "taken off while there": _taken_off_while_there,
+    "read for nothing": _read_for_nothing,
+    "of a list that grew": _grown,
+    "until the end": _until_the_end,
+}
+
+
+@pytest.mark.parametrize("name", ITEMS_OF_ONE_CONSTANT)
+def test_an_item_that_is_known_is_read_all_the_same(name):
+    """A list whose items are all the same number has no item past its end either."""
+    f = ITEMS_OF_ONE_CONSTANT[name]
+    for lengths in ((3, 0, 3), (3, 0, 5, 1), (5,)):
+        xs = [np.ones(n) for n in lengths]
+        want = outcome(lambda: [f(x) for x in xs])  # noqa: B023
+        found = outcome(lambda: ab.map(f, xs))  # noqa: B023
+        assert (type(found), repr(found)) == (type(want), repr(want))

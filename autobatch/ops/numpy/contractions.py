@@ -18,14 +18,22 @@ from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_si
 from autobatch.core.cotangent import Product
 from autobatch.core.memory import transposed
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import ShapeError
+from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.shaping import reshape_p
 from autobatch.ops.rules.aliasing import unclear_view, zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, implements, name_of, needs
 from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select, unbroadcast
-from autobatch.ops.rules.sizes import axes_of, broadcast_size, first_difference, has_lengths, lane_lengths, sizes_of
+from autobatch.ops.rules.sizes import (
+    axes_of,
+    broadcast_size,
+    differ_somewhere,
+    first_difference,
+    has_lengths,
+    lane_lengths,
+    sizes_of,
+)
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -450,6 +458,8 @@ def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, i
     for i, j in pairs:
         if isinstance(left[i], int | Lengths) and isinstance(right[j], int | Lengths):
             check_same(left[i], right[j], name)
+        elif differ_somewhere(left[i], right[j]):
+            raise NeedsLoop(f"{name}: contracted dimensions that differ in some example")
     return einsum_p(a, b, spec=spec)
 
 

@@ -32,7 +32,14 @@ from autobatch.ops.rules.index_rule import (
 )
 from autobatch.ops.rules.padding import to_width, to_widths, unbroadcast
 from autobatch.ops.rules.row_gather import Scatter, last_writes, put_rows_p, rows_p
-from autobatch.ops.rules.sizes import as_batched, broadcast_sizes, check_mask_sizes, lanes_of, size_per_lane
+from autobatch.ops.rules.sizes import (
+    as_batched,
+    broadcast_sizes,
+    check_mask_sizes,
+    differ_somewhere,
+    lanes_of,
+    size_per_lane,
+)
 
 
 def _getitem(x: Any, *operands: Any, spec: Spec) -> Any:
@@ -300,6 +307,8 @@ def _fit_rank(value: Any, spec: Spec, operands: Sequence[Any]) -> Any:
     extra = ndim_of(value) - rank
     if extra <= 0:
         return value
+    if any(differ_somewhere(size, 1) for size in shape_of(value)[:extra] if is_boxed(size)):
+        raise NeedsLoop("a value of more dimensions than the place that it is written to")
     if any(size != 1 for size in shape_of(value)[:extra] if not is_boxed(size)):
         raise ValueError(f"could not broadcast input array from shape {shape_of(value)} into {rank} dimensions")
     return value[(0,) * extra]

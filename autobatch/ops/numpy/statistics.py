@@ -17,7 +17,7 @@ from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, 
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import lanewise
 from autobatch.ops.rules.padding import fill_p, unbroadcast
-from autobatch.ops.rules.sizes import axes_of, has_lengths, normal_axes, normalise_axis
+from autobatch.ops.rules.sizes import axes_of, differ_somewhere, has_lengths, normal_axes, normalise_axis
 
 
 def _working(dtype: np.dtype, given: Any) -> np.dtype:
@@ -208,6 +208,8 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
         if is_boxed(shape_of(x)[0]):
             raise Declined("np.bincount of no numbers")
         return _count_p(x, least=minlength)
+    if ndim_of(weights) != 1 or differ_somewhere(shape_of(x)[0], shape_of(weights)[0]):
+        raise Declined("np.bincount with weights of another shape")
     total = _bins_p(x, least=minlength)
     weights = cast(weights, np.dtype(np.float64))
     hits = np.reshape(x, (1, -1)) == np.reshape(arange(total), (-1, 1))
@@ -349,7 +351,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = Fa
         raise Declined("np.average with weights of another rank along several axes")
     if len(given) != len(shape):
         weights = np.reshape(weights, (-1,) + (1,) * (len(shape) - normalise_axis(axis, len(shape)) - 1))
-    elif any(not is_boxed(n) and not is_boxed(m) and n != m for n, m in zip(shape, given, strict=True)):
+    elif any(map(differ_somewhere, shape, given)):
         raise Declined("np.average with weights of another shape")
     integer = dtype_of(a).kind in "biu"
     dtype = np.result_type(dtype_of(a), dtype_of(weights), *(["f8"] if integer else []))

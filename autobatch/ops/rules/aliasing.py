@@ -20,10 +20,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
+from autobatch.core.batched import Batched, same_size
 from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.rules.dispatch import Declined, top_box
+from autobatch.ops.rules.sizes import differ_somewhere
 
 _PRUNE = 32  # look for dead views each time their number has doubled from here
 
@@ -289,8 +291,13 @@ def cast_for_write(new: Any, box: Any, ufunc: Any = None) -> Any:
 
 
 def _same_shape(new: Any, box: Any) -> Any:
+    if isinstance(new, Batched) and isinstance(box, Batched) and all(map(same_size, new.sizes, box.sizes)):
+        return new
     for have, want in zip(shape_of(new), shape_of(box), strict=True):
-        if not is_boxed(have) and not is_boxed(want) and have != want:
+        if is_boxed(have) or is_boxed(want):
+            if differ_somewhere(have, want):
+                raise refused(box, NeedsLoop("a result of another shape than the array that it is written to"))
+        elif have != want:
             raise ValueError(
                 f"non-broadcastable output operand with shape {shape_of(box)} doesn't match "
                 f"the broadcast shape {shape_of(new)}"

@@ -168,6 +168,12 @@ def sizes_of(x: Any) -> tuple[Size, ...]:
     return x.sizes if isinstance(x, Batched) else tuple(shape_of(x))
 
 
+def differ_somewhere(a: Any, b: Any) -> bool:
+    """Whether two sizes of shapes, numbers or of each example one, differ in some example that runs now."""
+    different = a != b
+    return bool(np.any(different.data if isinstance(different, Batched) else different))
+
+
 def lane_lengths(size: Size, lanes: int) -> np.ndarray:
     """The size in each of so many lanes: (lanes,) int64."""
     return size.values if isinstance(size, Lengths) else np.full(lanes, size, np.int64)

@@ -98,9 +98,13 @@ class LineWriter:
         return f"_ab_k{self.counter}"
 
     def kept(self, value: Term) -> Term:
-        """A value by a name: it is evaluated here."""
-        if isinstance(value.kind, Const | Closure) or (value.parts is None and value.text.isidentifier()):
+        """A value by a name: it is evaluated here, also where it is known, as an item that may not be there is."""
+        if value.parts is None and value.text.isidentifier():
             return value
+        if isinstance(value.kind, Const | Closure):
+            if value.text:
+                self.emit(value.text)
+            return Term(value.kind, "", seen=value.seen)
         name = self.fresh()
         self.emit(f"{name} = {self.text(value)}")
         return Term(value.kind, name, seen=value.seen)
