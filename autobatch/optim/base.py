@@ -102,7 +102,8 @@ def _check(leaf: Leaf, by_row: bool) -> None:
     check_plain(grad, f"grads{path}")
     if not is_parameter(value):
         check_own_dtype(dtype_of(value), f"params{path}")
-        raise DTypeError(f"grads{path} is given, but params{path} is {_described(value)}; only floats are updated")
+        described = f"of dtype {value.dtype}" if hasattr(value, "dtype") else f"a {type(value).__name__}"
+        raise DTypeError(f"grads{path} is given, but params{path} is {described}; only floats are updated")
     if is_keyed(value):
         _check_keyed(leaf, by_row)
         return
@@ -170,10 +171,6 @@ def _sum(x: Any, y: Any) -> Any:
     if isinstance(x, SparseRows) and isinstance(y, SparseRows):
         return SparseRows.trusted(np.concatenate([x.ids, y.ids]), np.concatenate([x.rows, y.rows]), x.num_rows)
     return np.add(*(grad.to_dense() if isinstance(grad, SparseRows) else grad for grad in (x, y)))
-
-
-def _described(value: Any) -> str:
-    return f"of dtype {value.dtype}" if hasattr(value, "dtype") else f"a {type(value).__name__}"
 
 
 def step_of(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep | None, Callable[[], Any]]:

@@ -137,14 +137,6 @@ def _last(dtype: np.dtype) -> Any:
     return np.nan if dtype.kind == "f" else highest(dtype)
 
 
-def _sort(x: Any, *, axis: int | None, kind: Any = None) -> Any:
-    return np.sort(x, axis=axis, kind=kind)
-
-
-def _argsort(x: Any, *, axis: int | None, kind: Any = None) -> Any:
-    return np.argsort(x, axis=axis, kind=kind)
-
-
 @_along_one_axis
 def _sort_rule(op: Op, x: Batched, axis: int, down: dict[str, Any]) -> Batched:
     if not isinstance(x.sizes[axis], Lengths):
@@ -166,8 +158,8 @@ def _sort_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dic
 
 
 # Params: axis (non-negative, or None: flattened), kind.
-sort_p = Op("sort", _sort, rule=_sort_rule, vjp=_sort_vjp, kind="scan")
-argsort_p = Op("argsort", _argsort, rule=_sort_rule, kind="scan")
+sort_p = Op("sort", np.sort, rule=_sort_rule, vjp=_sort_vjp, kind="scan")
+argsort_p = Op("argsort", np.argsort, rule=_sort_rule, kind="scan")
 
 
 def _scan_axis(a: Any, axis: Any) -> int | None:

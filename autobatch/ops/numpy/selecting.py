@@ -145,17 +145,15 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
     copyto(a, values, casting="unsafe", where=mask)
 
 
-def _argwhere(x: Any) -> Any:
-    return np.argwhere(x)
-
-
 def _argwhere_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     (mask,) = operands
     places = nonzero_lanes(mask)
     return Batched(np.stack([part.data for part in places], axis=2), (*places[0].sizes, len(places)))
 
 
-argwhere_p = Op("argwhere", _argwhere, rule=_argwhere_rule, data_dependent=True, layout=lambda *_: True, kind="select")
+argwhere_p = Op(
+    "argwhere", np.argwhere, rule=_argwhere_rule, data_dependent=True, layout=lambda *_: True, kind="select"
+)
 
 
 @implements(np.argwhere)

@@ -15,22 +15,9 @@ from autobatch.ops.rules.op_kinds import lanewise, values_of
 from autobatch.ops.rules.padding import to_width
 from autobatch.ops.rules.sizes import as_batched, lanes_of, width_of
 
-
-def _first(x: np.ndarray, *, equal_nan: bool) -> Any:
-    return np.unique(x, return_index=True, equal_nan=equal_nan)[1]
-
-
-def _inverse(x: np.ndarray, *, equal_nan: bool) -> Any:
-    return np.unique(x, return_inverse=True, equal_nan=equal_nan)[1]
-
-
-def _counts(x: np.ndarray, *, equal_nan: bool) -> Any:
-    return np.unique(x, return_counts=True, equal_nan=equal_nan)[1]
-
-
-_first_p = lanewise("unique_index", _first)
-_inverse_p = lanewise("unique_inverse", _inverse, dynamic=False)
-_counts_p = lanewise("unique_counts", _counts)
+_first_p = lanewise("unique_index", lambda x, **how: np.unique(x, return_index=True, **how)[1])
+_inverse_p = lanewise("unique_inverse", lambda x, **how: np.unique(x, return_inverse=True, **how)[1], dynamic=False)
+_counts_p = lanewise("unique_counts", lambda x, **how: np.unique(x, return_counts=True, **how)[1])
 
 
 @implements(np.unique)

@@ -41,10 +41,6 @@ def _divisor(x: Batched, axes: Sequence[int], keepdims: bool, less: float = 0) -
     return n.reshape((x.batch_size,) + (1,) * (x.rank if keepdims else x.rank - len(axes)))
 
 
-def _mean(x: Any, *, axis: tuple[int, ...], keepdims: bool = False, dtype: Any = None) -> Any:
-    return np.mean(x, axis=axis, keepdims=keepdims, dtype=dtype)
-
-
 def _total(x: Batched, axes: tuple[int, ...], keepdims: bool, working: np.dtype) -> Any:
     options = {} if working == dtype_of(x.data) else {"dtype": working}
     return sum_p.rule(sum_p, [x], {"axis": axes, "keepdims": keepdims, **options}).data  # type: ignore[misc]
@@ -75,11 +71,7 @@ def _mean_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dic
 
 
 # Params: axis (sorted, non-negative), keepdims, dtype.
-mean_p = Op("mean", _mean, rule=_mean_rule, vjp=_mean_vjp, kind="reduction")
-
-
-def _var(x: Any, *, axis: tuple[int, ...], keepdims: bool = False, dtype: Any = None, ddof: float = 0) -> Any:
-    return np.var(x, axis=axis, keepdims=keepdims, dtype=dtype, ddof=ddof)
+mean_p = Op("mean", np.mean, rule=_mean_rule, vjp=_mean_vjp, kind="reduction")
 
 
 def _var_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -118,7 +110,7 @@ def _var_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict
 
 
 # Params: axis (sorted, non-negative), keepdims, dtype, ddof.
-var_p = Op("var", _var, rule=_var_rule, vjp=_var_vjp, kind="reduction")
+var_p = Op("var", np.var, rule=_var_rule, vjp=_var_vjp, kind="reduction")
 
 
 def _typed(dtype: Any) -> dict[str, Any]:
