@@ -407,6 +407,9 @@ def test_a_spent_memory_budget_costs_no_example_its_recorder():
     assert stats.recorded == len(xs)
 
 
+Pair = collections.namedtuple("Pair", "x y")
+
+
 def _kept_by_key(x):
     d = {}
     d[0] = 1
@@ -431,6 +434,11 @@ def _taken_off_while_there(x):
 def _read_for_nothing(x):
     d = {0: 1}
     d[len(x) % 3]
+    return x.sum()
+
+
+def _divided_for_nothing(x):
+    1 / (len(x) - 5)
     return x.sum()
 
 
@@ -459,9 +467,13 @@ ITEMS_OF_ONE_CONSTANT = {
     "within": lambda x: [[1]][0][len(x) % 3],
     "of several": lambda x: [[1][i] for i in range(len(x) % 3)],
     "by key, set before": _kept_by_key,
+    "beside another": lambda x: (1 / (len(x) - 5), 1)[1],
+    "beside another in a dict": lambda x: {"a": [7][len(x) % 3], "b": 1}["b"],
+    "beside another in an object": lambda x: Pair(x[2], 1).y,
     "taken off": _taken_off,
     "taken off while there": _taken_off_while_there,
     "read for nothing": _read_for_nothing,
+    "divided for nothing": _divided_for_nothing,
     "of a list that grew": _grown,
     "until the end": _until_the_end,
 }

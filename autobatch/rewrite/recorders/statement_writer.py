@@ -90,7 +90,7 @@ class StatementWriter(ExpressionWriter):
             case ast.Expr(value=ast.Constant()):
                 return True
             case ast.Expr():
-                self.expr(node.value)
+                self.kept(self.expr(node.value))  # it may raise
                 return True
             case ast.Assign(targets=targets):
                 value = self.expr(node.value)

@@ -280,11 +280,18 @@ class ValueWriter(BlockWriter):
         """One of the parts of a tuple."""
         assert isinstance(base.kind, Parts)
         if base.parts is not None:
-            return base.parts[at]
+            return self._evaluated(base).parts[at]
         part = base.kind.parts[at]
         if part is NOTHING:
             raise Dead
         return Term(part, f"{self.text(base)}[{at}]")
+
+    def _evaluated(self, value: Term) -> Any:
+        """A tuple that was not made, its parts by names: those that are not read may raise."""
+        if value.parts is None:
+            return self.kept(value)
+        value.parts = [self._evaluated(each) for each in value.parts]
+        return value
 
     def _subscript(self, node: ast.Subscript) -> Term:
         base = self.expr(node.value)
