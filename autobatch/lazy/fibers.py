@@ -23,8 +23,8 @@ _ROWS = (int, np.int64, np.ndarray)
 _PLAIN = (np.generic, *SCALARS)
 
 
-# What a map is given by keyword in a container, its examples see wrapped. An object, a closure and a global are what they
-# are: their arrays are wrapped where they are read, as operands and where rows of them are asked for.
+# What a map is given by keyword in a container, its examples see wrapped. An object, a closure and a global stay what
+# they are: their arrays are wrapped where they are read, as operands and where rows of them are asked for.
 
 
 def taken(value: Any, least: int = 1) -> Any:
