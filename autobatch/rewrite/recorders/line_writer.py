@@ -361,7 +361,7 @@ class LineWriter:
         refs = []
         for each in site.operands:
             if type(each) is tuple:
-                self.emit(f"_ab_add_source({self.text(self.literal(each[0]))})")
+                self.emit(f"_ab_add_source({self.written.named(self.written.constants.literal(each[0]))})")
                 numbers.pop()
                 refs.append(f"{len(numbers)} - _ab_len(_ab_sources)")
             else:
