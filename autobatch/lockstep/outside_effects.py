@@ -84,10 +84,10 @@ class Effects:
         Raises:
             NeedsLoop: an effect would raise, or warn.
         """
-        turns: list[list[Any]] = [[] for _ in range(size)]
-        for *effect, lanes, values in self._noted:
+        turns: list[list[tuple[str, Any, str, Any]]] = [[] for _ in range(size)]
+        for kind, target, symbol, lanes, values in self._noted:
             for lane, value in zip(lanes, values, strict=True):
-                turns[lane].append((*effect, value))
+                turns[lane].append((kind, target, symbol, value))
         now: dict[Any, Any] = {}
         try:
             with np.errstate(all="raise"):
