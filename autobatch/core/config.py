@@ -102,9 +102,8 @@ class _ConfigView:
 config = cast(Config, _ConfigView())
 
 
-def current() -> Config:
-    """The options in force, which do not change any more."""
-    return _current.get()
+current: Callable[[], Config] = _current.get
+"""The options in force, which do not change any more."""
 
 
 @contextlib.contextmanager
