@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import narrow_tree, per_narrowed_lane
+from autobatch.batches.any_batch import has_batch, narrow_tree, per_narrowed_lane
 from autobatch.core.current import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
@@ -77,7 +77,10 @@ class Effects:
 
     def _note(self, kind: str, target: Any, symbol: str, fix: Callable[..., Any], values: tuple[Any, ...]) -> None:
         region: Any = current_region()
-        fixed = per_narrowed_lane(fix, narrow_tree(list(values)), {}, region.count)
+        if has_batch(values, {}):
+            fixed = per_narrowed_lane(fix, narrow_tree(list(values)), {}, region.count)
+        else:
+            fixed = [fix(*values)] * region.count
         self._noted.append((kind, target, symbol, region.lanes().tolist(), fixed))
 
     def steps(self, size: int) -> list[Step]:
