@@ -363,7 +363,7 @@ def per_narrowed_lane(
     out = []
     for i in range(batch_size):
         try:
-            out.append(function(*lane(args, i), **lane(kwargs, i)))
+            out.append(function(*lane(args, i), **(lane(kwargs, i) if kwargs else {})))
         except Exception as error:
             name_lane(error, i)
             raise

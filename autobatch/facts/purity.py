@@ -242,11 +242,11 @@ def _is_ours(function: Any) -> bool:
 
 def _computes(function: Any) -> bool:
     """Whether it is a function of `ab.nn` that draws no random numbers."""
-    return function.__module__ in _COMPUTING
+    return function.__module__ in _COMPUTING and function.__name__ != "dropout"
 
 
 _COMPUTING = frozenset(
-    [f"autobatch.ops.nn.{each}" for each in ("activations", "dimensions", "losses", "normalisation")]
+    [f"autobatch.ops.nn.{each}" for each in ("activations", "dimensions", "losses", "masks", "normalisation")]
 )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import narrow_tree, per_narrowed_lane
+from autobatch.batches.any_batch import has_batch, narrow_tree, per_narrowed_lane
 from autobatch.core.current import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
@@ -52,7 +52,7 @@ class Effects:
 
     def __init__(self, given: tuple[Any, ...]) -> None:
         self._given = given
-        self._targets: dict[int, Any] = {}
+        self._targets: dict[int, tuple[str, Any]] = {}
         self._noted: list[tuple[str, Any, str, list[int], list[Any]]] = []
 
     def note(self, kind: str, target: Any, symbol: str, key: Any, value: Any) -> None:
@@ -61,10 +61,12 @@ class Effects:
         Args:
             kind: "append", "attribute" or "item"; symbol: of the operator.
         """
-        if id(target) not in self._targets:
-            if is_made(target) or not _suits(kind, target) or _is_known(target, self._given):
-                raise NeedsLoop(f"a {type(target).__name__} from outside the call is changed, and may be read by it")
-            self._targets[id(target)] = target
+        known = self._targets.get(id(target))
+        if known is None and (is_made(target) or not _suits(kind, target) or _is_known(target, self._given)):
+            raise NeedsLoop(f"a {type(target).__name__} from outside the call is changed, and may be read by it")
+        if known is not None and known[0] != kind:  # an index counts from the end, which an append moves
+            raise NeedsLoop(f"a {type(target).__name__} from outside the call is changed in two ways")
+        self._targets[id(target)] = kind, target
         self._note(kind, target, symbol, _fixed, (key, value))
 
     def note_print(self, args: tuple[Any, ...], **named: Any) -> None:
@@ -75,7 +77,10 @@ class Effects:
 
     def _note(self, kind: str, target: Any, symbol: str, fix: Callable[..., Any], values: tuple[Any, ...]) -> None:
         region: Any = current_region()
-        fixed = per_narrowed_lane(fix, narrow_tree(list(values)), {}, region.count)
+        if has_batch(values, {}):
+            fixed = per_narrowed_lane(fix, narrow_tree(list(values)), {}, region.count)
+        else:
+            fixed = [fix(*values)] * region.count
         self._noted.append((kind, target, symbol, region.lanes().tolist(), fixed))
 
     def steps(self, size: int) -> list[Step]:

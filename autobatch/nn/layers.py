@@ -9,9 +9,8 @@ from numpy.typing import DTypeLike, NDArray
 from autobatch.api.batch import batch
 from autobatch.errors import OptionError
 from autobatch.ops.nn.activations import sigmoid
-from autobatch.ops.nn.dropout_masks import dropout
 from autobatch.ops.nn.init import Initializer, normal, orthogonal, uniform, xavier_uniform
-from autobatch.ops.nn.losses import causal_mask
+from autobatch.ops.nn.masks import causal_mask, dropout
 from autobatch.ops.nn.normalisation import layer_norm, softmax
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.table import EmbeddingTable

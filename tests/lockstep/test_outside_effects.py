@@ -379,6 +379,17 @@ def _a_list_of_an_item():
     return f, parts
 
 
+def _the_last_of_a_list():
+    log = [7]
+
+    def f(x):
+        log.append(len(x))
+        log[-1] += 1
+        return len(x)
+
+    return f, log
+
+
 def _one_of_the_call():
     kept = []
 
@@ -397,7 +408,8 @@ def _one_of_the_call():
     [
         _by_its_name, _by_another_name, _by_an_argument, _by_a_helper, _by_a_method, _by_a_bound_method,
         _by_what_a_library_calls, _by_a_view, _by_the_dict_of_an_object, _by_a_weak_reference, _by_a_property,
-        _an_array_that_is_written_later, _a_list_of_an_item, _one_of_the_call,
+        _an_array_that_is_written_later, _a_list_of_an_item, _the_last_of_a_list,
+        _one_of_the_call,
     ],
 )  # fmt: skip
 def test_what_may_be_read_leaves_lock_step(make):

@@ -1,4 +1,4 @@
-"""cross_entropy with class ids or probabilities, one_hot and causal_mask."""
+"""cross_entropy with class ids or probabilities, and one_hot."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -122,26 +122,6 @@ def _one_hot_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
 one_hot_p = Op("one_hot", _one_hot, rule=_one_hot_rule, kind="loss")
 
 
-def _below(shape: tuple[int, ...]) -> np.ndarray:
-    return np.tri(shape[-2], shape[-1], dtype=bool)
-
-
-def _causal_mask(scores: Any, *, fill: float) -> Any:
-    return np.where(_below(np.shape(scores)), scores, fill)
-
-
-def _causal_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    return Batched(op(operands[0].data, **params), operands[0].sizes)
-
-
-def _causal_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return unbroadcast(np.where(_below(shape_of(ct)), ct, np.zeros((), dtype_of(ct))), args[0])
-
-
-# The last two dimensions are (query, key), and padding comes last in both, so the batch needs no mask of its own.
-causal_mask_p = Op("causal_mask", _causal_mask, rule=_causal_rule, vjp=_causal_vjp, kind="masking")
-
-
 def one_hot(ids: ArrayLike, num_classes: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """1 at each id, 0 elsewhere: shape ids.shape + (num_classes,).
 
@@ -195,25 +175,3 @@ def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
         )
     rows = -np.sum(label * log_softmax(logits), axis=-1)
     return np.mean(rows) if ndim_of(rows) else rows
-
-
-def causal_mask(scores: ArrayLike, fill: float = -np.inf) -> NDArray[Any]:
-    """Scores (..., query, key) with `fill` where the key comes after the query.
-
-    Args:
-        scores: (..., query, key), any real dtype.
-        fill: what stands where a key comes after its query.
-
-    Returns:
-        An array of the scores' shape and dtype.
-
-    Raises:
-        ValueError: the scores have fewer than two dimensions.
-
-    >>> causal_mask(np.zeros((2, 2)), fill=-1.0).tolist()
-    [[0.0, -1.0], [0.0, 0.0]]
-    """
-    scores = as_numbers(scores)
-    if ndim_of(scores) < 2:
-        raise ValueError(f"causal_mask: scores of shape {shape_of(scores)}; expected at least two dimensions")
-    return causal_mask_p(scores, fill=float(fill))

@@ -1,6 +1,6 @@
-"""`ab.nn.dropout`, and the random numbers of an example that it draws.
+"""`ab.nn.dropout`, with the random numbers of an example that it draws, and `ab.nn.causal_mask`.
 
-They depend on (key, place in the example) only, so a batch draws what the loop draws, bit for bit: a hash of the
+The numbers depend on (key, place in the example) only, so a batch draws what the loop draws, bit for bit: a hash of the
 example's key and of an element's C-order index within it, a counter run through the finaliser of SplitMix64 (Steele,
 Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 """
@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.config import config
 from autobatch.core.current import current_example
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 from autobatch.ops.nn.normalisation import as_floating, as_numbers
+from autobatch.ops.rules.padding import unbroadcast
 
 
 def _hash(key: Any, index: Any) -> np.ndarray:
@@ -96,3 +97,45 @@ def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, trai
     key = current_example().next_key(config.seed if seed is None else seed)
     kept = random_uniform(key, x) >= rate
     return np.where(kept, x / (1.0 - rate), np.zeros((), dtype_of(x)))
+
+
+def _below(shape: tuple[int, ...]) -> np.ndarray:
+    return np.tri(shape[-2], shape[-1], dtype=bool)
+
+
+def _causal_mask(scores: Any, *, fill: float) -> Any:
+    return np.where(_below(np.shape(scores)), scores, fill)
+
+
+def _causal_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    return Batched(op(operands[0].data, **params), operands[0].sizes)
+
+
+def _causal_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return unbroadcast(np.where(_below(shape_of(ct)), ct, np.zeros((), dtype_of(ct))), args[0])
+
+
+# The last two dimensions are (query, key), and padding comes last in both, so the batch needs no mask of its own.
+causal_mask_p = Op("causal_mask", _causal_mask, rule=_causal_rule, vjp=_causal_vjp, kind="masking")
+
+
+def causal_mask(scores: ArrayLike, fill: float = -np.inf) -> NDArray[Any]:
+    """Scores (..., query, key) with `fill` where the key comes after the query.
+
+    Args:
+        scores: (..., query, key), any real dtype.
+        fill: what stands where a key comes after its query.
+
+    Returns:
+        An array of the scores' shape and dtype.
+
+    Raises:
+        ValueError: the scores have fewer than two dimensions.
+
+    >>> causal_mask(np.zeros((2, 2)), fill=-1.0).tolist()
+    [[0.0, -1.0], [0.0, 0.0]]
+    """
+    scores = as_numbers(scores)
+    if ndim_of(scores) < 2:
+        raise ValueError(f"causal_mask: scores of shape {shape_of(scores)}; expected at least two dimensions")
+    return causal_mask_p(scores, fill=float(fill))
