@@ -115,6 +115,8 @@ class _Map:
         self._arguments = {name: wrap_shared(self.trace, value, self._copies) for name, value in self._shared.items()}
         self.state = ExampleState(self.columns, Snapshot([self._function, self._shared], bounded=True), self._copies)
         self._before = self.state.shared
+        if not self.state.may_change:
+            self.trace.reached.update(self._before.float_arrays())
 
     def shows_order(self) -> bool:
         """Whether the order in which the examples run can be seen."""
