@@ -418,16 +418,16 @@ class _MapCall:
 
     def run(self, portion: Portion, start: int) -> list[Any]:
         """The results of some of the examples."""
-        given = columns, *_ = self.packed(start, start + portion.count)
+        columns, given, arguments_of = self.packed(start, start + portion.count)
         if portion.way == COMPILED:
-            return _compiled(self.function, *given, start)
+            return _compiled(self.function, columns, given, arguments_of, start)
         if portion.way == LOOP:
             return _loop_in_order(self.function, columns, self._fixed, self._shared, start)
         if portion.way == LOCKSTEP:
             return self._in_lock_step(columns, portion, start)
         whole = portion.count == len(self._columns[0])
         joining = self._joining if whole else None  # it knows examples by their numbers
-        results, self.stats = _on_the_fly(self.function, *given, start, portion.limit, joining)
+        results, self.stats = _on_the_fly(self.function, columns, given, arguments_of, start, portion.limit, joining)
         return results
 
     def _in_lock_step(self, columns: list[Any], portion: Portion, start: int) -> list[Any]:
