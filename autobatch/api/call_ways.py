@@ -83,15 +83,11 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         results = _as_the_loop(kind, size, lambda: _looped(function, args, kwargs, batches, size))
         return in_form(stack_results(results), size, batches)
     call = _BatchCall(function, args, kwargs, batches, size)
-    if way == COMPILED:
-        reason = why_not_compiled(function, *call.packed(0, size))
-        if reason:
-            return _named(function, args, kwargs, reason)
     if way != "auto":
         if way == FLY and pauses(code_of(function)):
             way = LOOP
         try:
-            piece = call.run(Portion(way, size), 0)
+            piece = _once_compiled(call, way, size)
         except NotCompiled as refused:
             return _named(function, args, kwargs, refused.reason)
         note(way, f"way={way!r}", function, call.stats)
@@ -108,6 +104,21 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     _settle_next_way(kind)
     pieces, counts = _carry_out(kind, size, call.run, LOCKSTEP)
     return call.result(pieces, counts)
+
+
+def _once_compiled(call: "_BatchCall | _MapCall", way: str, count: int) -> Any:
+    """The results by a way that is pinned; what is being compiled is waited for.
+
+    Raises:
+        NotCompiled: it cannot be, and nothing has happened.
+    """
+    try:
+        return call.run(Portion(way, count), 0)
+    except NotCompiled as refused:
+        reason = why_not_compiled(call.function, *call.packed(0, count)) if refused.pending else refused.reason
+        if reason:
+            raise NotCompiled(reason) from None
+    return call.run(Portion(way, count), 0)
 
 
 def _as_the_loop(kind: History, count: int, loop: Callable[[], Any]) -> Any:
@@ -225,13 +236,13 @@ class _BatchCall:
     """One call on batches, whose examples may be shared out between ways.
 
     Attributes:
-        stats: what was launched on the fly.
+        function: of one example; stats: what was launched on the fly.
     """
 
-    __slots__ = ("_args", "_batches", "_columns", "_function", "_kwargs", "_size", "stats")
+    __slots__ = ("_args", "_batches", "_columns", "_kwargs", "_size", "function", "stats")
 
     def __init__(self, function: Any, args: Any, kwargs: Any, batches: Any, size: int) -> None:
-        self._function, self._args, self._kwargs = function, args, kwargs
+        self.function, self._args, self._kwargs = function, args, kwargs
         self._batches, self._size = batches, size
         self._columns: ExampleColumns | None = None
         self.stats = _NOTHING
@@ -244,25 +255,25 @@ class _BatchCall:
         if step.way == COMPILED:
             batches, shared, arguments_of = self.packed(start, stop)
             whole = step.count == self._size
-            out = _compiled(self._function, batches, shared, arguments_of, start, whole)
+            out = _compiled(self.function, batches, shared, arguments_of, start, whole)
             return out if isinstance(out, list) else _Tree(in_form(out, self._size, self._batches))
         if step.way == LOOP and step.count == self._size:
-            return _looped(self._function, self._args, self._kwargs, self._batches, self._size, self._columns)
+            return _looped(self.function, self._args, self._kwargs, self._batches, self._size, self._columns)
         if self._columns is None:
-            self._columns = ExampleColumns(self._function, self._args, self._kwargs)
+            self._columns = ExampleColumns(self.function, self._args, self._kwargs)
         columns = self._columns.values(start, None if stop == self._size else stop)
         try:
             if step.way == LOOP:
-                return _loop_over(self._function, self._columns, columns, start)
+                return _loop_over(self.function, self._columns, columns, start)
             given = columns, self._columns.shared, self._columns.arguments_of, start, step.limit
-            results, self.stats = _on_the_fly(self._function, *given)
+            results, self.stats = _on_the_fly(self.function, *given)
         finally:
             self._columns.give_back()
         return results
 
     def packed(self, start: int, stop: int) -> tuple[Any, ...]:
         """What the compiled way takes: the batches themselves, what is shared, and where each belongs."""
-        own = self._columns = self._columns or ExampleColumns(self._function, self._args, self._kwargs)
+        own = self._columns = self._columns or ExampleColumns(self.function, self._args, self._kwargs)
         whole = start == 0 and stop == self._size
         batches = own.batches if whole else [lanes_between(batch, start, stop) for batch in own.batches]
         return batches, own.shared, own.arguments_of
@@ -275,7 +286,7 @@ class _BatchCall:
                 name: map_batches(lambda batch: lanes_between(batch, start, stop), arg) for name, arg in kwargs.items()
             }
         with within(limit):
-            return _Tree(in_lock_step(self._function, args, kwargs, stop - start, _convert, is_local, start))
+            return _Tree(in_lock_step(self.function, args, kwargs, stop - start, _convert, is_local, start))
 
     def result(self, pieces: list[Any], counts: list[int]) -> Any:
         """The result of the call, from those of its parts."""
@@ -333,12 +344,11 @@ def run_map(
         if kind is not None and kind.is_settled(count) and watched.get() is None:
             return _as_the_loop(kind, count, lambda: _loop_in_order(function, columns, fixed, shared, 0)), _NOTHING
     call = _MapCall(function, columns, shared, fixed, joining)
-    reason = why_not_compiled(function, *call.packed()) if count and way == COMPILED else ""
-    if not count or reason:
-        return call.named(reason), call.stats
+    if not count:
+        return call.named(), call.stats
     if way != "auto":
         try:
-            results = call.run(Portion(way, count), 0)
+            results = _once_compiled(call, way, count)
         except NotCompiled as refused:
             return call.named(refused.reason), call.stats
         note(way, f"way={way!r}", function, call.stats)
@@ -370,15 +380,15 @@ class _MapCall:
     """One map, whose examples may be shared out between ways.
 
     Attributes:
-        stats: what was launched on the fly.
+        function: of one example; stats: what was launched on the fly.
     """
 
-    __slots__ = ("_arguments_of", "_columns", "_fixed", "_function", "_given", "_joining", "_shared", "stats")
+    __slots__ = ("_arguments_of", "_columns", "_fixed", "_given", "_joining", "_shared", "function", "stats")
 
     def __init__(
         self, function: Any, columns: Any, shared: dict[str, Any], fixed: dict[int, Any], joining: Joining | None
     ) -> None:
-        self._function, self._columns, self._shared, self._fixed = function, columns, shared, fixed
+        self.function, self._columns, self._shared, self._fixed = function, columns, shared, fixed
         self._joining = joining
         self.stats = _NOTHING
         self._given = shared | {f"{at}": value for at, value in fixed.items()} if fixed else shared  # no names
@@ -391,33 +401,33 @@ class _MapCall:
         positional = [given[f"{at}"] if at in self._fixed else next(own) for at in range(count)]
         return positional, {name: given[name] for name in self._shared}
 
-    def packed(self) -> tuple[Any, ...]:
+    def packed(self, start: int, stop: int) -> tuple[Any, ...]:
         """What the compiled way takes."""
-        return self._columns, self._given, self._arguments_of
+        columns: list[Any] = self._columns
+        if start or stop < len(columns[0]):
+            columns = [column[start:stop] for column in columns]
+        return columns, self._given, self._arguments_of
 
     def named(self, why: str = "") -> list[Any]:
         """The results on the fly."""
         given = self._columns, self._given, self._arguments_of, 0, None, self._joining
-        results, self.stats = _on_the_fly(self._function, *given)
+        results, self.stats = _on_the_fly(self.function, *given)
         looped = self.stats.looped
-        note(FLY if looped is None else LOOP, looped or why or "the call names it", self._function, self.stats)
+        note(FLY if looped is None else LOOP, looped or why or "the call names it", self.function, self.stats)
         return results
 
     def run(self, portion: Portion, start: int) -> list[Any]:
         """The results of some of the examples."""
-        columns: list[Any] = self._columns
-        if portion.count < len(columns[0]):
-            columns = [column[start : start + portion.count] for column in columns]
+        columns, given, arguments_of = self.packed(start, start + portion.count)
         if portion.way == COMPILED:
-            return _compiled(self._function, columns, self._given, self._arguments_of, start)
+            return _compiled(self.function, columns, given, arguments_of, start)
         if portion.way == LOOP:
-            return _loop_in_order(self._function, columns, self._fixed, self._shared, start)
+            return _loop_in_order(self.function, columns, self._fixed, self._shared, start)
         if portion.way == LOCKSTEP:
             return self._in_lock_step(columns, portion, start)
         whole = portion.count == len(self._columns[0])
         joining = self._joining if whole else None  # it knows examples by their numbers
-        given = columns, self._given, self._arguments_of, start, portion.limit, joining
-        results, self.stats = _on_the_fly(self._function, *given)
+        results, self.stats = _on_the_fly(self.function, columns, given, arguments_of, start, portion.limit, joining)
         return results
 
     def _in_lock_step(self, columns: list[Any], portion: Portion, start: int) -> list[Any]:
@@ -427,7 +437,7 @@ class _MapCall:
             NoLockStep: it does more, the examples make no batch, or they give back what they were given: nobody may
                 write into that and find it in a copy.
         """
-        function, code = self._function, code_of(self._function)
+        function, code = self.function, code_of(self.function)
         where = (code.co_filename, code.co_firstlineno) if isinstance(code, CodeType) else ("<unknown>", 0)
         kinds = [set(map(type, column)) for column in columns]
         if not (is_local(function) and all(len(each) == 1 and not each.isdisjoint(_STACKED) for each in kinds)):

@@ -242,7 +242,7 @@ def seed(adjoints, seen, places, first, last, cts, at):
 @jit
 def sign_of(x):
     """`np.sign`."""
-    return x if x != x else float(x > 0) - float(x < 0)
+    return x if x != x else 1.0 if x > 0 else -1.0 if x < 0 else 0.0  # Numba makes no float of a bool
 
 
 @jit

@@ -14,12 +14,18 @@ import pytest
 import autobatch as ab
 from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
+from autobatch.kernels.taped import sign_of
 from autobatch.testing.inspect import ran_ways
 from tests.compiled.gradient_programs import GRADIENTS
 from tests.compiled.interpreted import interpreted
 
 FEW = {"soft_dtw", "of_the_second_only"}
 NAMES = [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in GRADIENTS]
+
+
+@pytest.mark.parametrize("x", [2.5, -3.0, 0.0, -0.0, math.inf, math.nan])
+def test_the_sign_that_a_tape_takes_is_numpys_where_it_is_compiled(x):
+    assert repr(sign_of(x)) == repr(float(np.sign(x)))
 
 
 def _columns(name, count=5):
