@@ -111,7 +111,7 @@ class _Worker:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
         with pinned(cores):
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.worker", workload.name, way.name],
+                [way.interpreter, "-m", "benchmarks.worker", workload.name, way.name],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.errors,
@@ -211,8 +211,8 @@ def _row(team: _Team, case: Case, ways: Sequence[Way], plan: Plan, report: Calla
     for way in sorted(ways, key=lambda way: way != reference):  # what all are compared with comes first
         report(f"{where}: {way.name}")
         timing = row.timings[way.name]
-        if not way.installed:
-            timing.status = f"{way.needs} is not installed"
+        if missing := way.missing:
+            timing.status = missing
             continue
         try:
             worker = team.worker(way)
