@@ -6,7 +6,6 @@ import math
 import pickle
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
