@@ -69,7 +69,7 @@ def test_bfloat16(name):
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max", "min", "sqrtn", ("sum", "max")])
-@pytest.mark.parametrize(("dim", "of_id"), [(3, "i8"), (16, "i4"), (50, "i8"), (100, "i4"), (130, "i8")])
+@pytest.mark.parametrize(("dim", "of_id"), [(3, "i4"), (130, "i8")])  # less than a register, more than one tile
 def test_s1_04_bags_of_bfloat16_are_added_up_in_float32(mode, dim, of_id):
     """As those of the same numbers in float32, rounded once, whatever the table and with weights and padding."""
     dtype, random = pytest.importorskip("ml_dtypes").bfloat16, np.random.default_rng(dim)
