@@ -9,7 +9,10 @@ import dataclasses
 import importlib
 import importlib.util
 import operator
+import os
 import pkgutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -57,6 +60,8 @@ class Way:
         needs: the package that has to be installed for it.
         settings: options of the library that hold for a whole process, given to the module's `configure`.
         serves: the cases that it can do.
+        python: the variable of the environment that names a Python to run it, for packages that do not go with this
+            one's. It needs NumPy besides.
     """
 
     name: str
@@ -64,10 +69,28 @@ class Way:
     needs: str | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     serves: Callable[[Case], bool] = lambda case: True
+    python: str | None = None
 
     @property
-    def installed(self) -> bool:
-        return self.needs is None or importlib.util.find_spec(self.needs) is not None
+    def interpreter(self) -> str:
+        """The Python that runs it."""
+        return os.environ.get(self.python or "") or sys.executable
+
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot run; None where it can."""
+        if self.needs is None:
+            return None
+        if self.interpreter == sys.executable:
+            found = importlib.util.find_spec(self.needs) is not None
+        else:
+            ask = f"import importlib.util as u; raise SystemExit(u.find_spec({self.needs!r}) is None)"
+            try:
+                found = subprocess.run([self.interpreter, "-c", ask], check=False).returncode == 0
+            except OSError as error:
+                return f"{self.python}: {error}"
+        where = f", nor does {self.python} name a Python that has it" if self.python else ""
+        return None if found else f"{self.needs} is not installed{where}"
 
     def prepare(self) -> Callable[[Case], Runner]:
         """Import what the way needs, and its function."""

@@ -6,7 +6,6 @@ import math
 import pickle
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -111,7 +110,7 @@ class _Worker:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
         with pinned(cores):
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.worker", workload.name, way.name],
+                [way.interpreter, "-m", "benchmarks.worker", workload.name, way.name],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.errors,
@@ -211,8 +210,8 @@ def _row(team: _Team, case: Case, ways: Sequence[Way], plan: Plan, report: Calla
     for way in sorted(ways, key=lambda way: way != reference):  # what all are compared with comes first
         report(f"{where}: {way.name}")
         timing = row.timings[way.name]
-        if not way.installed:
-            timing.status = f"{way.needs} is not installed"
+        if missing := way.missing:
+            timing.status = missing
             continue
         try:
             worker = team.worker(way)

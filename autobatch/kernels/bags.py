@@ -132,8 +132,8 @@ def _with_row(found, table, row, i, weights, column, dim, lanes):
 
 
 @jit
-def pool_max(table, ids, offsets, out, bags, dim, ahead, lanes):
-    """The greatest of each column; NaN if there is one."""
+def pool_extremum(table, ids, offsets, out, bags, dim, ahead, lanes, least):
+    """The greatest of each column, or with anything but None for `least` that; NaN if there is one."""
     base, stride = table
     final = uint64(0) if ids is None else uint64(max(ids.shape[0] - 1, 0))
     for b in range(bags[0], bags[1]):
@@ -145,26 +145,13 @@ def pool_max(table, ids, offsets, out, bags, dim, ahead, lanes):
             for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
                 if ahead is not None:
                     prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
-                best = greater(best, load(lanes, base + stride * _row(ids, i), column, dim))
+                best = _further(best, load(lanes, base + stride * _row(ids, i), column, dim), least)
             store(out, b, column, best)
 
 
 @jit
-def pool_min(table, ids, offsets, out, bags, dim, ahead, lanes):
-    """The least of each column; NaN if there is one."""
-    base, stride = table
-    final = uint64(0) if ids is None else uint64(max(ids.shape[0] - 1, 0))
-    for b in range(bags[0], bags[1]):
-        for start in range(0, dim, width(lanes)):
-            column = min(start, dim - width(lanes))
-            best = zeros(lanes)
-            if offsets[b] < offsets[b + 1]:
-                best = load(lanes, base + stride * _row(ids, uint64(offsets[b])), column, dim)
-            for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
-                if ahead is not None:
-                    prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
-                best = lesser(best, load(lanes, base + stride * _row(ids, i), column, dim))
-            store(out, b, column, best)
+def _further(best, x, least):
+    return greater(best, x) if least is None else lesser(best, x)
 
 
 @jit

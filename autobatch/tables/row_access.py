@@ -222,8 +222,8 @@ def pool(
         elif wanted[0] == "sum":
             kernels.pool_sum(found.table, found.ids, offsets, weights, norm, outs[0], bags, *place)
         else:
-            kernel = kernels.pool_max if wanted[0] == "max" else kernels.pool_min
-            kernel(found.table, found.ids, offsets, outs[0], bags, *place)
+            of_least = True if wanted[0] == "min" else None
+            kernels.pool_extremum(found.table, found.ids, offsets, outs[0], bags, *place, of_least)
 
     run_parts(work, _by_ids(offsets, found))
 

@@ -2,12 +2,14 @@
 
 The reference is binary search in NumPy; a dense table is told the places of the keys, which is what it cannot do. All
 of 10,000,000 rows of 16 take some 1.2 GB in each process: name one peer at a time with `--peers`.
+
+TensorFlow and its recommenders add-ons may be in environments of their own:
+`TENSORFLOW_PYTHON=.../bin/python TFRA_PYTHON=.../bin/python python -m benchmarks variable --peers T`.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
 import autobatch as ab
@@ -22,7 +24,7 @@ class Stream:
 
     Attributes:
         keys: (rows,) distinct keys; weights: (rows, dim), theirs.
-        places: (N,) which of them the batch names, evenly or by Zipf's law; asked: (N,) those keys.
+        places: (N,) which of them the batch names, evenly or by Zipf's law, 1.2; asked: (N,) those keys.
         gradients: (N, dim) of a step, or rows that are written; touched: the places, ascending, each once.
         written: (touched,) where the row of each of these is among the gradients.
     """
@@ -36,7 +38,8 @@ class Stream:
         if case["spread"] == "random":
             self.places = rng.integers(0, rows, count)
         else:
-            self.places = (rng.zipf(1.2, count) - 1) % rows
+            ranks = np.minimum((1 - rng.random(count)) ** -5.0, 2.0**62)  # P(rank >= k) is about k ** -0.2
+            self.places = (ranks.astype(np.int64) - 1) % rows  # not `rng.zipf`, which differs between versions
         self.asked = self.keys[self.places]
         self.offsets = np.arange(0, count + 1, 20)
         self.gradients = rng.random((count, case["dim"]), np.float32) + np.float32(0.1)
@@ -86,7 +89,7 @@ def ours(case: Case) -> Runner:
     return _runner(case, users, s.asked, None, s.keys[s.touched])
 
 
-def _filled(s: Stream) -> ab.EmbeddingVariable:
+def _filled(s: Stream) -> "ab.EmbeddingVariable":
     users = ab.EmbeddingVariable(s.weights.shape[1])
     users.assign(s.keys, s.weights)
     return users
@@ -142,25 +145,8 @@ def by_search(case: Case) -> Runner:
     return looked_up(case, find)
 
 
-def by_typed_dict(case: Case) -> Runner:
-    @numba.njit
-    def fill(keys, known):
-        for i in range(len(keys)):
-            known[keys[i]] = i
-
-    @numba.njit
-    def places(keys, known):
-        out = np.empty(len(keys), np.int64)
-        for i in range(len(keys)):
-            out[i] = known[keys[i]]
-        return out
-
-    def find(keys: np.ndarray) -> Any:
-        known = numba.typed.Dict.empty(numba.int64, numba.int64)
-        fill(keys, known)
-        return lambda asked: places(asked, known)
-
-    return looked_up(case, find)
+def _rows_only(case: Case) -> bool:
+    return case["what"] in ("look-up", "write", "fill")
 
 
 def _is(*what: str) -> Callable[[Case], bool]:
@@ -175,7 +161,7 @@ WORKLOAD = Workload(
         Way(OURS, "benchmarks.workloads.variable:ours"),
         Way("NumPy search", "benchmarks.workloads.variable:by_search"),
         Way(DENSE, "benchmarks.workloads.variable:dense", serves=lambda case: case["what"] not in ("find", "fill")),
-        Way("typed.Dict", "benchmarks.workloads.variable:by_typed_dict"),
+        Way("typed.Dict", "benchmarks.peers.typed_dict:by_typed_dict"),
         Way(
             "pandas",
             "benchmarks.peers.pandas_index:by_pandas",
@@ -186,13 +172,21 @@ WORKLOAD = Workload(
             "TensorFlow",
             "benchmarks.peers.hash_table_tensorflow:by_hash_table",
             needs="tensorflow",
-            serves=lambda case: case["what"] in ("look-up", "write", "fill"),
+            serves=_rows_only,
+            python="TENSORFLOW_PYTHON",
+        ),
+        Way(
+            "TFRA",
+            "benchmarks.peers.hash_table_tensorflow:by_cuckoo_table",
+            needs="tensorflow_recommenders_addons",
+            serves=_rows_only,
+            python="TFRA_PYTHON",
         ),
     ],
     bars=[
         Bar((DENSE,), 0.7, holds=_is("look-up", "write", "SGD")),
         Bar((DENSE,), 0.6, holds=_is("bag", "Adagrad")),
         Bar(("typed.Dict", "pandas"), 4.0, holds=_is("look-up", "write", "find")),
-        Bar(("TensorFlow",), 3.0, holds=_is("look-up", "write", "fill")),
+        Bar(("TensorFlow", "TFRA"), 3.0, holds=_is("look-up", "write", "fill")),
     ],
 )

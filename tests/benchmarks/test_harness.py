@@ -1,12 +1,13 @@
 """The harness: it times only what gave equal results, says why a way has no figure, and writes valid JSON."""
 
 import json
+import sys
 
 import pytest
 
 from benchmarks import harness, results
 from benchmarks.__main__ import main
-from benchmarks.declare import LOOP, OURS
+from benchmarks.declare import LOOP, OURS, Way
 from tests.benchmarks.planted import WORKLOAD
 
 PLAN = harness.Plan(size="small", seconds=0.05)
@@ -100,3 +101,20 @@ def test_an_unknown_workload_is_refused(capsys):
     assert "no_such_workload" in capsys.readouterr().out
     assert main(["attention", "--quick", "--case", "no such case"]) == 2
     assert "no such case" in capsys.readouterr().out
+
+
+def test_a_peer_may_have_a_python_of_its_own(monkeypatch, tmp_path):
+    way, absent = (
+        Way("peer", "module:name", needs=needs, python="PEER_PYTHON") for needs in ("json", "no_such_package")
+    )
+    monkeypatch.delenv("PEER_PYTHON", raising=False)
+    assert way.missing is None
+    assert way.interpreter == sys.executable
+    assert absent.missing == "no_such_package is not installed, nor does PEER_PYTHON name a Python that has it"
+    own = tmp_path / "python"
+    monkeypatch.setenv("PEER_PYTHON", str(own))
+    assert way.missing.startswith("PEER_PYTHON: ")
+    own.symlink_to(sys.executable)
+    assert way.missing is None
+    assert way.interpreter == str(own)
+    assert absent.missing.startswith("no_such_package is not installed")

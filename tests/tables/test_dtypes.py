@@ -69,12 +69,12 @@ def test_bfloat16(name):
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max", "min", "sqrtn", ("sum", "max")])
-@pytest.mark.parametrize("dim", [3, 130])  # less than a register and more than one tile: each compiles kernels
-def test_bags_of_bfloat16_are_added_up_in_float32(mode, dim):
+@pytest.mark.parametrize(("dim", "of_id"), [(3, "i4"), (130, "i8")])  # less than a register, more than one tile
+def test_s1_04_bags_of_bfloat16_are_added_up_in_float32(mode, dim, of_id):
     """As those of the same numbers in float32, rounded once, whatever the table and with weights and padding."""
     dtype, random = pytest.importorskip("ml_dtypes").bfloat16, np.random.default_rng(dim)
     weights = random.standard_normal((50, dim)).astype(dtype)
-    ids, offsets, of_ids = random.integers(0, 50, 60), [0, 0, 7, 30], random.random(60, np.float32)
+    ids, offsets, of_ids = random.integers(0, 50, 60).astype(of_id), [0, 0, 7, 30], random.random(60, np.float32)
     more = {"per_sample_weights": of_ids, "padding_idx": 3} if mode == "sum" else {}
     known = ab.embedding_bag(ids, weights.astype(np.float32), offsets, mode=mode, **more)
     for table in (weights, ab.EmbeddingTable(weights), ab.SplitTable([weights[:30], weights[30:]])):
