@@ -10,6 +10,9 @@ from autobatch.api.batch import batch
 from autobatch.api.transforms import grad, jvp, lazy, map, shared, value_and_grad
 from autobatch.autodiff.grad import stop_gradient
 from autobatch.batches.batch_reductions import count, max, mean, min, sum
+from autobatch.batches.data.collate import collate
+from autobatch.batches.data.concat import concat
+from autobatch.batches.data.example_sequence import Examples
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
@@ -28,9 +31,6 @@ if TYPE_CHECKING:
     import autobatch.optim as optim
     import autobatch.ray as ray
     import autobatch.testing as testing
-    from autobatch.batches.data.collate import collate
-    from autobatch.batches.data.concat import concat
-    from autobatch.batches.data.example_sequence import Examples
     from autobatch.batches.data.minibatches import minibatches
     from autobatch.bridges.jax_functions import jax_function
     from autobatch.bridges.torch_functions import torch_function
@@ -50,11 +50,8 @@ _LATER = {
     "Batcher": ("autobatch.serving.batcher", "Batcher"),
     "Checkpoints": ("autobatch.checkpoint.checkpoints", "Checkpoints"),
     "EmbeddingVariable": ("autobatch.tables.keyed.variable", "EmbeddingVariable"),
-    "Examples": ("autobatch.batches.data.example_sequence", "Examples"),
     "Vocabulary": ("autobatch.tables.keyed.features", "Vocabulary"),
     "admission": ("autobatch.tables.keyed.admission", None),
-    "collate": ("autobatch.batches.data.collate", "collate"),
-    "concat": ("autobatch.batches.data.concat", "concat"),
     "embedding_bag": ("autobatch.tables.embedding_bag", "embedding_bag"),
     "explain": ("autobatch.report.explain", "explain"),
     "hash_keys": ("autobatch.tables.keyed.features", "hash_keys"),
