@@ -3,9 +3,9 @@
     python -m benchmarks.layers [WAY ...]
 
 Each model looks words up, runs one layer over their rows, and multiplies the sum of what that gives by a matrix: 64
-sentences of 3 to 30 words, 32 wide. Ways: `batch`, a call on a batch; `map`, on the fly; `choice`, a map by whichever way the library
-takes. Printed are milliseconds of processor time of the layer's model, and over those of the lines by hand, forward and
-with the gradient of all parameters. The results are compared first.
+sentences of 3 to 30 words, 32 wide. Ways: `batch`, a call on a batch; `map`, on the fly; `choice`, a map by whichever
+way the library takes. Printed are milliseconds of processor time of the layer's model, and over those of the lines by
+hand, forward and with the gradient of all parameters. The results are compared first.
 """
 
 import sys
@@ -148,9 +148,11 @@ def main() -> None:
         f = of_embedding if model.layer is None else of_recurrent_layer if name in ("LSTM", "GRU") else of_layer
         parts = vars(model.layer) if model.layer else {}
         arrays = {
-            "words": model.words.weight, "layer": {key: each for key, each in parts.items() if isinstance(each, np.ndarray)},
-            "out": model.out.weight, "bias": model.out.bias,
-        }  # fmt: skip
+            "words": model.words.weight,
+            "layer": {key: each for key, each in parts.items() if isinstance(each, np.ndarray)},
+            "out": model.out.weight,
+            "bias": model.out.bias,
+        }
         row = [f"{name:20}"]
         for way in sys.argv[1:] or _WAYS:
             ours, hand = calls(f, sentences, model, way), calls(by_hand(lines), sentences, arrays, way)
