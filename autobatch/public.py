@@ -13,14 +13,12 @@ from autobatch.batches.batch_reductions import count, max, mean, min, sum
 from autobatch.batches.data.collate import collate
 from autobatch.batches.data.concat import concat
 from autobatch.batches.data.example_sequence import Examples
-from autobatch.batches.data.minibatches import minibatches
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
 from autobatch.core.config import config, options
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables import representations, segments
-from autobatch.tables.embedding_bag import embedding_bag
 from autobatch.tables.lookup import lookup, maplookup
 from autobatch.tables.protocol import Context, Table
 from autobatch.tables.representations import *  # noqa: F403
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     import autobatch.optim as optim
     import autobatch.ray as ray
     import autobatch.testing as testing
+    from autobatch.batches.data.minibatches import minibatches
     from autobatch.bridges.jax_functions import jax_function
     from autobatch.bridges.torch_functions import torch_function
     from autobatch.checkpoint.checkpoints import Checkpoints
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from autobatch.report.marked_source import source
     from autobatch.serving.app import serve
     from autobatch.serving.batcher import Batcher
+    from autobatch.tables.embedding_bag import embedding_bag
     from autobatch.tables.keyed import admission
     from autobatch.tables.keyed.features import Vocabulary, hash_keys, multi_hash
     from autobatch.tables.keyed.variable import EmbeddingVariable
@@ -52,10 +52,12 @@ _LATER = {
     "EmbeddingVariable": ("autobatch.tables.keyed.variable", "EmbeddingVariable"),
     "Vocabulary": ("autobatch.tables.keyed.features", "Vocabulary"),
     "admission": ("autobatch.tables.keyed.admission", None),
+    "embedding_bag": ("autobatch.tables.embedding_bag", "embedding_bag"),
     "explain": ("autobatch.report.explain", "explain"),
     "hash_keys": ("autobatch.tables.keyed.features", "hash_keys"),
     "jax_function": ("autobatch.bridges.jax_functions", "jax_function"),
     "load": ("autobatch.checkpoint.single_file", "load"),
+    "minibatches": ("autobatch.batches.data.minibatches", "minibatches"),
     "multi_hash": ("autobatch.tables.keyed.features", "multi_hash"),
     "optim": ("autobatch.optim", None),
     "ray": ("autobatch.ray", None),

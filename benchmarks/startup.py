@@ -2,8 +2,8 @@
 
 Run as a program it is that process: it imports the library, runs the Tree-LSTM's forward pass again and again, and
 prints how long after the import the first run began that took no longer than the later ones do; what the first one
-compiled is on disk. With `--import` it prints the first part alone, with `--proof` what the first proof of a small
-model takes where nothing compiled is on disk.
+compiled is on disk. With `--import` it prints the first part alone, with `--proof` what the first proofs of small
+models take where nothing compiled is on disk.
 """
 
 import json
@@ -60,38 +60,71 @@ def full_speed(starts: list[float], durations: list[float]) -> float:
     return next(start for start, took in zip(starts, durations, strict=True) if took <= _SLACK * usual)
 
 
-_PROOF = """
+_SET_UP = """
+import sys
 import time
 import numpy as np
 import autobatch as ab
-def sentiment(words, params):
+rng = np.random.default_rng(0)
+def arrays(**shapes):
+    return {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+def recurrent(words, params):
     h = np.zeros(params["u"].shape[0], np.float32)
     for x in params["emb"][words]:
         h = np.tanh(x @ params["w"] + h @ params["u"])
     return h @ params["out"]
-rng = np.random.default_rng(0)
-shapes = {"emb": (100, 8), "w": (8, 16), "u": (16, 16), "out": (16, 2)}
-params = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+def tree(node, params):
+    if isinstance(node, int):
+        return np.tanh(params["emb"][node])
+    h = np.concatenate([tree(node[0], params), tree(node[1], params)])
+    gate = ab.nn.sigmoid(h @ params["u"])
+    return gate * np.tanh(h @ params["w"])
+class Tagger:
+    def __init__(self):
+        self.emb, self.norm = ab.nn.Embedding(100, 8, seed=1), ab.nn.LayerNorm(8)
+        self.attend, self.out = ab.nn.MultiHeadAttention(8, 2, seed=2), ab.nn.Linear(8, 3, seed=3)
+    def __call__(self, words):
+        x = self.emb(words)
+        return self.out(self.norm(x + self.attend(x)))
+def layers(words, model):
+    return model(words)
+words = [rng.integers(0, 100, n) for n in (5, 2, 1, 9)]
+trees = [3, (1, 2), ((4, 5), (6, (7, 8))), (9, (1, 1))]
+cases = {
+    "recurrent": lambda: (recurrent, words, {"params": arrays(emb=(100, 8), w=(8, 16), u=(16, 16), out=(16, 2))}),
+    "tree": lambda: (tree, trees, {"params": arrays(emb=(100, 8), w=(16, 8), u=(16, 8))}),
+    "layers": lambda: (layers, words, {"model": Tagger()}),
+}
+f, examples, shared = cases[sys.argv[1]]()
 begin = time.perf_counter()
-ab.testing.assert_equivalent(sentiment, [rng.integers(0, 100, n) for n in (5, 2, 0, 9)], params=params)
+ab.testing.assert_equivalent(f, examples, **shared)
 print(time.perf_counter() - begin)
 """
+PROVED = ("recurrent", "tree", "layers")
 
 
-def first_proof() -> dict[str, float]:
-    """Seconds of the first proof of the README's model, gradients included, in a process that finds no kernels."""
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "proof.py"  # a function without a file has no source
-        script.write_text(_PROOF, encoding="utf-8")
-        environment = {**os.environ, "AUTOBATCH_CACHE_DIR": str(Path(folder) / "kernels"), "PYTHONPATH": str(_ROOT)}
-        command = [sys.executable, str(script)]
-        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return {"first_proof": float(run.stdout), "wanted": BAR_OF_PROOF}
+def first_proofs() -> dict[str, float]:
+    """Seconds of the first proof of small models, gradients included, each in a process that finds no kernels.
+
+    The models: that of the README, a recursion over trees, layers of `ab.nn` in an object. What is compiled is another
+    process's work, and not there yet: the report says so, and names the compiled way as not compared.
+    """
+    found = {}
+    for model in PROVED:
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "proof.py"  # a function without a file has no source
+            script.write_text(_SET_UP, encoding="utf-8")
+            environment = {**os.environ, "AUTOBATCH_CACHE_DIR": str(Path(folder) / "kernels"), "PYTHONPATH": str(_ROOT)}
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)
+            command = [sys.executable, str(script), model]
+            run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            found[model] = float(run.stdout)
+    return {**found, "wanted": BAR_OF_PROOF}
 
 
 def main() -> None:
     if "--proof" in sys.argv:
-        print(json.dumps(first_proof()))
+        print(json.dumps(first_proofs()))
         return
     if "--import" in sys.argv:
         print(json.dumps({**import_costs(), "wanted": BAR_OF_NUMBA}))

@@ -11,7 +11,6 @@ import numpy as np
 from autobatch.core.threads import fits_one_thread
 from autobatch.kernels.bags import SUM, checked_sum
 from autobatch.kernels.segment_reductions import are_bounds, run_bounds, sum_rows, sum_runs
-from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.modes import MODES
 from autobatch.tables.row_access import ahead_of, lanes_of, lanes_of_runs, work_of
 from autobatch.tables.table import EmbeddingTable
@@ -33,7 +32,7 @@ def direct_bags(
     if offsets is None and weights is None and type(ids) is np.ndarray and ids.ndim == 2 and ids.dtype is _INT64:
         offsets, closed = np.arange(ids.shape[0] + 1) * ids.shape[1], True
         ids = ids.reshape(-1)
-    of_keys = type(table) is EmbeddingVariable
+    of_keys = "_ab_in_one" in vars(type(table))
     if not (type(ids) is type(offsets) is np.ndarray and (of_keys or type(table) is np.ndarray) and type(mode) is str):
         return None
     norm, format, dtype = _NORMS.get(mode), _FORMATS.get(table.dtype), ids.dtype

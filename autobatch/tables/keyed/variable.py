@@ -165,6 +165,7 @@ class EmbeddingVariable(KeyedTable):
         "_admission", "_found", "_looked", "_store", "capacity", "dim", "dtype", "eviction", "initializer",
         "insert_on", "key_dtype", "name", "seed", "step", "steps_to_live", "storage", "trainable",
     )  # fmt: skip
+    _ab_in_one = True  # where `tables.fast_paths` need not import this to know it
 
     def __init__(
         self,
