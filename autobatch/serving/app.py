@@ -237,8 +237,10 @@ class App:
             text = f"no answer within {self._timeout} seconds"
             raise _OtherReply(_error(503, "Timeout", text, _LATER)) from None
         finally:
-            for each in (ending, looking, *leaving):
-                each.cancel()
+            ending.cancel()
+            looking.cancel()
+            for task in leaving:
+                task.cancel()
         if request.error is not None:
             raise _OtherReply(_failure(request.error))
         assert request.answer is not None
