@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
+from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.core.config import WayName
 from benchmarks.declare import Case, Runner
 
 BATCH = 64
 _LINE = 64  # bytes
+_SETTLING = 40  # calls after which the way is chosen
+WAYS: tuple[WayName, ...] = ("compiled", "fly")  # which compile something
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +52,29 @@ class Model:
     loss: Callable[..., Any]
     data: Callable[[Case], Data]
 
-    def on_the_fly(self, case: Case) -> Runner:
-        """`ab.map` over the examples: the results, or the mean loss and its gradient."""
+    def _mapped(self, case: Case) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+        """`ab.map` over the examples, and the form of what it gives: the results, or the mean loss and its gradient."""
         data = self.data(case)
         params = data.with_tables()
         if not case.train:
-            return Runner(pinned("fly", lambda: ab.map(self.forward, *data.columns, params=params)), list)
+            return lambda: ab.map(self.forward, *data.columns, params=params), list
         step = ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(self.loss, *data.columns, params=p))))
-        return Runner(pinned("fly", lambda: step(params)), training)
+        return lambda: step(params), training
+
+    def on_the_fly(self, case: Case) -> Runner:
+        """`ab.map` over the examples, on the fly."""
+        run, form = self._mapped(case)
+        return Runner(pinned("fly", run), form)
+
+    def by_choice(self, case: Case) -> Runner:
+        """`ab.map` over the examples as it stands, once what is compiled for it is there and the ways were tried."""
+        run, form = self._mapped(case)
+        for way in WAYS:
+            pinned(way, run)()
+        wait_for_kernels()
+        for _ in range(_SETTLING):
+            run()
+        return Runner(run, form)
 
     def lock_step(self, case: Case) -> Runner:
         """A call of the `ab.batch` functions on padded batches, which are made of the examples each time."""

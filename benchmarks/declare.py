@@ -83,6 +83,12 @@ def on_the_fly(workload: str) -> list[Way]:
     return [Way(OURS, f"{model}.on_the_fly"), Way(LOOP, f"{model}.loop")]
 
 
+def by_choice(workload: str) -> list[Way]:
+    """The ways of a workload's `MODEL` whose own is `ab.map` by whichever way costs least, the loop, and on the fly."""
+    model = f"{workloads.__name__}.{workload}:MODEL"
+    return [Way(OURS, f"{model}.by_choice"), Way(LOOP, f"{model}.loop"), Way("on the fly", f"{model}.on_the_fly")]
+
+
 def lock_step(workload: str) -> list[Way]:
     """The ways of a workload's `MODEL` whose own is lock-step on padded batches, the loop, and `ab.map`."""
     model = f"{workloads.__name__}.{workload}:MODEL"

@@ -62,6 +62,10 @@ def cases(size: str) -> list[Case]:
     ]
 
 
+def by_choice(case: Case) -> Runner:
+    return Runner(_MODELS[case["how"]].by_choice(case).run, _arrays)
+
+
 def on_the_fly(case: Case) -> Runner:
     return Runner(_MODELS[case["how"]].on_the_fly(case).run, _arrays)
 
@@ -78,6 +82,10 @@ WORKLOAD = Workload(
     "decoding",
     "greedy and beam decoding, each word read before the next, batch 64",
     cases,
-    ways=[Way(OURS, "benchmarks.workloads.decoding:on_the_fly"), Way(LOOP, "benchmarks.workloads.decoding:loop")],
+    ways=[
+        Way(OURS, f"{__name__}:by_choice"),
+        Way(LOOP, f"{__name__}:loop"),
+        Way("on the fly", f"{__name__}:on_the_fly"),
+    ],
     bars=[Bar((LOOP,), 2.0, holds=lambda case: case["hidden"] >= 64)],
 )

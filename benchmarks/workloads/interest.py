@@ -7,7 +7,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, Bar, Case, Way, Workload, on_the_fly
+from benchmarks.declare import LOOP, Bar, Case, Way, Workload, by_choice
 from benchmarks.trees import VOCABULARY
 
 
@@ -55,7 +55,7 @@ WORKLOAD = Workload(
     "attention of a candidate over histories of 5-50 items, batch 64",
     common.sizes(small=(8,), full=(32, 128)),
     ways=[
-        *on_the_fly("interest"),
+        *by_choice("interest"),
         Way("torch padded", "benchmarks.peers.interest_torch:prepare", needs="torch"),
     ],
     bars=[Bar((LOOP,), 1.0, holds=lambda case: case["hidden"] >= 32)],

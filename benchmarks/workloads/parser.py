@@ -6,7 +6,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import Bar, Case, Way, Workload, dynet, on_the_fly
+from benchmarks.declare import LOOP, Bar, Case, Way, Workload, by_choice, dynet
 from benchmarks.trees import VOCABULARY
 
 
@@ -55,9 +55,12 @@ WORKLOAD = Workload(
     "shift-reduce parser over 5-30 words, moves from the model, batches of 64, 16 and 256",
     common.with_batches(common.sizes(small=(8,), full=(64, 256)), 16, 256),
     ways=[
-        *on_the_fly("parser"),
+        *by_choice("parser"),
         Way("torch loop", "benchmarks.peers.parser_torch:loop", needs="torch"),
         *dynet("parser_dynet:prepare", "agenda", "depth", "unbatched"),
     ],
-    bars=[Bar(("DyNet agenda", "DyNet depth"), 5.0, holds=lambda case: case["hidden"] >= 64)],
+    bars=[
+        Bar(("DyNet", LOOP), 2.0, holds=lambda case: not case["train"]),
+        Bar(("DyNet",), 1.5, holds=lambda case: case["train"]),
+    ],
 )

@@ -65,7 +65,7 @@ class BlockWriter(LineWriter):
         if call is None:
             return self.literal(None)
         site, (tail, refs), key = call
-        return self._recorded(site, tail, refs, key) if tail else self._shared(site)
+        return self.recorded(site, tail, refs, key) if tail else self._shared(site)
 
     def _shared(self, site: BlockSite) -> Term:
         found = self.written.shared_block(site)
@@ -284,7 +284,7 @@ class BlockWriter(LineWriter):
         tail = f"_ab_t{len(self.written.sites)}"
         site = RowSite(table.number, out)
         self.written.sites.append((site, False))
-        return self._recorded(site, tail, [f"_ab_d{table.number}", "-_ab_len(_ab_sources)"])
+        return self.recorded(site, tail, [f"_ab_d{table.number}", "-_ab_len(_ab_sources)"])
 
     def _check_id(self, value: Term, table: Const) -> None:
         """See that a number names a row of a table."""
@@ -323,26 +323,7 @@ class BlockWriter(LineWriter):
         self.emit(f"{name} = _ab_ids({index.text}, {table.value.aval.shape[0]})")
         tail = f"_ab_t{len(self.written.sites)}"
         self.written.sites.append((site, False))
-        return self._recorded(site, tail, [f"_ab_d{table.number}", name])
-
-    def _recorded(
-        self, site: BlockSite | RowSite | RowsSite, tail: str, refs: Sequence[str], key: Sequence[Any] = ()
-    ) -> Term:
-        self.counter += 1
-        node = f"_ab_n{self.counter}"
-        if len(refs) == 1 and "," not in refs[0] and not refs[0].startswith("*"):
-            self.emit(f"_ab_add_ref({refs[0]})")
-        elif len(refs) == 1 and refs[0][1:].isidentifier():
-            self.emit(f"_ab_add_refs({refs[0][1:]})")
-        else:
-            self.emit(f"_ab_add_refs(({', '.join(refs)},))")
-        self.emit(f"{node} = _ab_len(_ab_sigs)")
-        self.emit(f"_ab_add_sigs({tail})")
-        self.emit(f"if {node} > _ab_most: raise _ab_full")
-        outs = [Term(kind, f"({node} + {i})" if i else node) for i, kind in enumerate(site.out_kinds(key))]
-        if len(outs) == 1:
-            return outs[0]
-        return Term(Parts(tuple(each.kind for each in outs)), "", outs)
+        return self.recorded(site, tail, [f"_ab_d{table.number}", name])
 
 
 def is_ids(seen: Any) -> bool:

@@ -43,7 +43,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     without_values,
 )
 from autobatch.rewrite.recorders.statement_writer import write_version
-from autobatch.rewrite.recorders.versions import BlockSite, Definition, Misfit, RowSite, RowsSite, Wait, Written
+from autobatch.rewrite.recorders.versions import Definition, Misfit, Site, Wait, Written
 from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded
 from autobatch.syntax.source import PARSING
 
@@ -213,7 +213,7 @@ class _GeneratedForm:
     constants: Constants
     used: list[int]
     operands: dict[int, Aval]
-    sites: list[tuple[BlockSite | RowSite | RowsSite, bool]]
+    sites: list[tuple[Site, bool]]
     recipes: list[Any]
     waits: list[Wait]
     attributes: list[str]
@@ -434,6 +434,8 @@ class _BoundForm:
         operands = []
         for number, expected in form.operands.items():
             value = values[number]
+            if id(value) in trace.reached:
+                value = trace.shared(value)
             if type(value) is LazyArray:
                 aval, ref = value.aval.key, segment.external(value.source)
             else:
@@ -653,7 +655,7 @@ def _is_one(a: Any, b: Any) -> bool:
 class _Tails(dict[Any, Any]):
     """What calls of a block append, by the part of them that only a call knows."""
 
-    def __init__(self, site: BlockSite | RowSite | RowsSite, trace: Trace, values: Sequence[Any]) -> None:
+    def __init__(self, site: Site, trace: Trace, values: Sequence[Any]) -> None:
         super().__init__()
         self._site, self._trace, self._values = site, trace, values
         self._single = sum(_keys_of(spec) for spec in site.specs) == 1

@@ -32,7 +32,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     is_empty,
     join,
 )
-from autobatch.rewrite.recorders.versions import Misfit, Recipe, Version, Written
+from autobatch.rewrite.recorders.versions import Misfit, OpSite, Recipe, Site, Version, Written, refuse_to_wait
 
 _NUMBERS = "?bhilqBHILQefd"  # dtypes of which `tolist` gives the very numbers
 _SHORT = 1 << 10
@@ -56,15 +56,6 @@ class Env:
 def is_temporary(name: str) -> bool:
     """Whether a name is bound once, by the rewriting of blocks, and read right after."""
     return name.startswith("_ab_") and name[4:].isdigit()
-
-
-def refuse_to_wait(urgent: bool) -> None:
-    """What a recorder does where a value is needed.
-
-    Raises:
-        Misfit: always.
-    """
-    raise Misfit
 
 
 def _called(function: Callable[..., Any], count: int, names: tuple[str, ...], *args: Any) -> Any:
@@ -322,6 +313,15 @@ class LineWriter:
                 *[each.number for each in constant],
             )
         trace, constants = self.written.trace, self.written.constants
+        if all(
+            isinstance(each.kind, RecordedNode) or (isinstance(each.kind, Const) and each.kind.is_scalar)
+            for each in values
+        ):
+            function_of_all = functools.partial(_called, function, len(args), tuple(named))
+            with contextlib.suppress(NotCovered, Misfit, TypeError, IndexError, ValueError):
+                return self._node(
+                    OpSite(function_of_all, [each.kind for each in values], trace, constants.values), values
+                )
         segment = trace.segment
         lengths = itertools.repeat(2)
         nodes, refs = len(segment.sigs), len(segment.refs)
@@ -352,6 +352,39 @@ class LineWriter:
         texts += [f"{name}={self.boxed(each)}" for name, each in named.items()]
         at = len(self.written.recipes) - 1
         return self.kept(Term(kind, f"_ab_unbox{at}(_ab_apply{at}({', '.join(texts)}))"))
+
+    def _node(self, site: OpSite, values: Sequence[Term]) -> Term:
+        """The call of an operation that is one node."""
+        tail = f"_ab_t{len(self.written.sites)}"
+        self.written.sites.append((site, False))
+        numbers = [each for each in site.operands if type(each) is tuple]
+        refs = []
+        for each in site.operands:
+            if type(each) is tuple:
+                self.emit(f"_ab_add_source({self.written.named(self.written.constants.literal(each[0]))})")
+                numbers.pop()
+                refs.append(f"{len(numbers)} - _ab_len(_ab_sources)")
+            else:
+                refs.append(self.text(values[each]))
+        return self.recorded(site, tail, refs)
+
+    def recorded(self, site: Site, tail: str, refs: Sequence[str], key: Sequence[Any] = ()) -> Term:
+        """Record a call, given the source of what it adds to the signatures and of its operands."""
+        self.counter += 1
+        node = f"_ab_n{self.counter}"
+        if len(refs) == 1 and "," not in refs[0] and not refs[0].startswith("*"):
+            self.emit(f"_ab_add_ref({refs[0]})")
+        elif len(refs) == 1 and refs[0][1:].isidentifier():
+            self.emit(f"_ab_add_refs({refs[0][1:]})")
+        else:
+            self.emit(f"_ab_add_refs(({', '.join(refs)},))")
+        self.emit(f"{node} = _ab_len(_ab_sigs)")
+        self.emit(f"_ab_add_sigs({tail})")
+        self.emit(f"if {node} > _ab_most: raise _ab_full")
+        outs = [Term(kind, f"({node} + {i})" if i else node) for i, kind in enumerate(site.out_kinds(key))]
+        if len(outs) == 1:
+            return outs[0]
+        return Term(Parts(tuple(each.kind for each in outs)), "", outs)
 
     def _kind_of(self, found: Any) -> RecorderKind:
         """The kind of what an operation gave."""

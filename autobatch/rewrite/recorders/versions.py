@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.core.abstract_eval import Aval
+from autobatch.core.abstract_eval import WEAK, Aval
+from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block, Row
 from autobatch.lazy.deferred_lookups import rows_signature
 from autobatch.lazy.grouping.any_length import SAMPLES, AnyLength, of_any_length
@@ -248,6 +249,83 @@ class RowSite:
         return [RecordedNode(self.outs[0])]
 
 
+class OpSite:
+    """The call of an operation that is no block and is one node.
+
+    Args:
+        function: it, of its operands one after the other; kinds: of these: recorded arrays, and scalars that are
+            constants.
+
+    Attributes:
+        operands: what the node's operands are: the places of arrays among those of the operation, or (number,).
+    """
+
+    __slots__ = ("_function", "operands", "outs", "specs")
+
+    def __init__(self, function: Callable[..., Any], kinds: Sequence[RecorderKind], trace: Any, values: Any) -> None:
+        self._function = function
+        self.specs: tuple[tuple[Any, ...], ...] = tuple([("built", kind) for kind in kinds])
+        sig, self.operands = self._called(trace, values)
+        self.outs = (sig.out,)
+
+    def _called(self, trace: Any, values: Sequence[Any]) -> tuple[Signature, list[Any]]:
+        """The signature of a call and the operands of its node.
+
+        Raises:
+            Misfit: it is not one node, or not of these operands.
+        """
+        segment = trace.segment
+        nodes, refs = len(segment.sigs), len(segment.refs)
+        given = [built(kind, trace, values, iter(())) for _, kind in self.specs]
+        for place, each in enumerate(given):
+            if type(each) is LazyArray:  # made for this call: constants are scalars
+                each.ref = place
+        park, trace.park = trace.park, refuse_to_wait
+        try:
+            out = self._function(*given)
+            if (
+                type(out) is not LazyArray
+                or out.segment is not segment
+                or (out.ref, len(segment.sigs) - 1) != (nodes, nodes)
+            ):
+                raise Misfit
+            operands = [ref if ref >= 0 else (segment.sources[~ref],) for ref in segment.refs[refs:]]
+            if any(type(each) is tuple and type(each[0]) not in _NUMBERS for each in operands):
+                raise Misfit
+            return trace.in_force(trace.signature_of(out)), operands
+        finally:
+            trace.park = park
+            del segment.sigs[nodes:]
+            del segment.refs[refs:]
+
+    def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
+        """The signature of a call that is like the first.
+
+        Raises:
+            Misfit: there is none.
+        """
+        sig, operands = self._called(trace, values)
+        if sig.out is not self.outs[0] or operands != self.operands:
+            raise Misfit
+        return sig
+
+    def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
+        """The kind of its result."""
+        return [RecordedNode(self.outs[0])]
+
+
+_NUMBERS = frozenset((*WEAK, np.int64))
+
+
+def refuse_to_wait(urgent: bool) -> None:
+    """What a recorder does where a value is needed.
+
+    Raises:
+        Misfit: always.
+    """
+    raise Misfit
+
+
 class Wait(NamedTuple):
     """A place where a recorder needs a value.
 
@@ -272,6 +350,9 @@ class Recipe:
     def __init__(self, function: Callable[..., Any], kind: RecorderKind) -> None:
         self.function = function
         self.kind = kind
+
+
+Site = BlockSite | RowSite | RowsSite | OpSite
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -349,7 +430,7 @@ class Written:
         self.changed = False
         self.lengths: dict[Any, int] = {}
         self.versions: dict[Any, Version] = {}
-        self.sites: list[tuple[BlockSite | RowSite | RowsSite, bool]] = []
+        self.sites: list[tuple[Site, bool]] = []
         self.recipes: list[Recipe] = []
         self.waits: list[Wait] = []
         self.used: set[int] = set()
