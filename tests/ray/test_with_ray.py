@@ -26,7 +26,6 @@ def _session():
     ab.ray.training.RayTraining(2, None)  # which starts Ray as the library does
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
     assert os.environ["RAY_AUTH_MODE"] == "token"
-    assert [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
     yield
     ray.shutdown()
 

@@ -230,12 +230,10 @@ _known: dict[Any, Mapper] = {}  # the last one of this worker's process
 
 def _in_worker(shared: list[Any], unit: Unit, folder: str, skip: bool) -> UnitDone:
     """Map a unit, in a process of Ray's: kernels stay warm in it, also for the next map."""
-    import ray  # noqa: PLC0415
-
     (reference,) = shared
     if reference not in _known:
         _known.clear()
-        _known[reference] = ray.get(reference)
+        _known[reference] = ray_session().get(reference)
     return _attempt(_known[reference], unit, folder, skip)
 
 
