@@ -55,7 +55,7 @@ def loss(params: Any, batch: Any) -> Any:
 
 
 class Model:
-    """The DLRM of Naumov et al. (2019) for Criteo's data: 13 numbers and 26 keys an example, rows of 16, their layers."""
+    """DLRM as of Naumov et al. (2019) for Criteo: 13 numbers and 26 keys an example, rows of 16, their layers."""
 
     def __init__(self, batch: int) -> None:
         self.batch, self.features, self.dim, self.keys = batch, 26, 16, 10**6

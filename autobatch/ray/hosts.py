@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.ray.local_communicator import LocalCommunicator
@@ -37,31 +37,6 @@ class Start:
     saved_in: int = 0
 
 
-class Training(Protocol):
-    """The workers and shards of a training."""
-
-    workers: int
-    shards: int
-
-    def start(self, plan: TrainingPlan, start: Start) -> None:
-        """Make workers and shards, or have those that there are begin anew."""
-
-    def run(self, first: int, last: int) -> list[float]:
-        """Have the workers take steps; the losses. Raises `Lost`."""
-
-    def save(self, folder: str, committed: Sequence[int], keep: int) -> None:
-        """Let every shard save its part. Raises `Lost`."""
-
-    def dense(self) -> tuple[list[Any], Any]:
-        """The leaves that are no variables, and their state, equal on every worker. Raises `Lost`."""
-
-    def variables(self) -> tuple[dict[str, list[Any]], Any]:
-        """The shards' parts of each variable, and the state of one of them. Raises `Lost`."""
-
-    def stop(self) -> None:
-        """End all of it."""
-
-
 def shard_of(plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any = None) -> Shard:
     """A shard as a training starts it.
 
@@ -77,7 +52,7 @@ def shard_of(plan: TrainingPlan, start: Start, index: int, shards: int, workers:
 
 
 class LocalTraining:
-    """A training in this process.
+    """The workers and shards of a training, in this process.
 
     Args:
         group: what its messages go through.

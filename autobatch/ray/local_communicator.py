@@ -48,7 +48,7 @@ class _LocalMember(Communicator):
 @dataclasses.dataclass(slots=True)
 class _Thread:
     member: _LocalMember
-    thread: threading.Thread
+    thread: threading.Thread = dataclasses.field(init=False)
     result: Any = None
     error: BaseException | None = None
     ended: bool = False
@@ -122,7 +122,7 @@ class LocalCommunicator:
         """
         threads = []
         for member in self._members:
-            own = _Thread(member, threading.Thread(name=f"worker {member.rank}"))
+            own = _Thread(member)
             own.thread = threading.Thread(
                 target=contextvars.copy_context().run, args=(self._work, own, work), name=f"worker {member.rank}"
             )

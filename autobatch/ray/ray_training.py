@@ -114,10 +114,6 @@ class WorkerActor:
         """The leaves that are no variables, and their state."""
         return self._worker.dense, self._worker.state
 
-    def traffic(self) -> dict[str, int]:
-        """The bytes of arrays that were sent and received."""
-        return dict(self._worker.communicator.traffic)
-
 
 class RayTraining:
     """A training of Ray's actors.
@@ -214,10 +210,6 @@ class RayTraining:
         """The shards' parts of each variable, and the state of one of them."""
         found = self._get([shard.variables.remote() for shard in self._shards])
         return {name: [tables[name] for tables, _ in found] for name in found[0][0]}, found[0][1]
-
-    def traffic(self) -> list[dict[str, int]]:
-        """Messages and bytes that each worker has sent and received."""
-        return self._get([worker.traffic.remote() for worker in self._workers])
 
     def stop(self) -> None:
         """End the actors, at once."""

@@ -15,7 +15,7 @@ import numpy as np
 from autobatch.errors import OptionError
 from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, ShardRequest, Sum
 from autobatch.ray.tree_sums import Block, TreeSum, Values
-from autobatch.tables.sparse import SparseRows, first_seen
+from autobatch.tables.sparse import first_seen
 
 
 @dataclasses.dataclass(slots=True)
@@ -157,11 +157,7 @@ class Shard:
         found = [keys for step in range(self.step, version) for keys in self._read.get(step, {}).get(name, ())]
         count, known = self._sorted.get((name, version), (-1, np.empty(0, np.int64)))
         if count != len(found):
-            known = (
-                np.sort(np.concatenate([np.ascontiguousarray(each).view(np.int64) for each in found]))
-                if found
-                else known[:0]
-            )
+            known = np.sort(np.concatenate([_bits(each) for each in found])) if found else known[:0]
             self._sorted[name, version] = len(found), known
         return known
 
@@ -180,10 +176,12 @@ class Shard:
         self._read.pop(self.step, None)
         self._sorted.clear()
         self.step += 1
+        updated = {
+            name: np.sort(_bits(grad.ids)) for name, grad in zip(self.tables, grads, strict=True) if grad is not None
+        }
         for early in self._early:
-            grad: SparseRows | None = grads[list(self.tables).index(early.name)]
-            if grad is not None:
-                early.fresh &= ~is_among(early.keys, [grad.ids])
+            if early.name in updated:
+                early.fresh &= ~_is_in(updated[early.name], early.keys)
 
     def _late(self, senders: Iterable[int]) -> dict[int, dict[int, Any]]:
         """For each worker the rows that it pulled too early."""
@@ -210,10 +208,14 @@ class Shard:
 
 def _is_in(known: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """Whether each key is among sorted ones of the same bits as int64."""
-    keys = np.ascontiguousarray(keys).view(np.int64)
     if not len(known):
         return np.zeros(len(keys), bool)
-    return known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] == keys
+    return known[np.minimum(np.searchsorted(known, _bits(keys)), len(known) - 1)] == _bits(keys)
+
+
+def _bits(keys: np.ndarray) -> np.ndarray:
+    """The same bits as int64: uint64 beside int64 would be float64."""
+    return np.ascontiguousarray(keys).view(np.int64)
 
 
 def is_among(keys: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
@@ -222,7 +224,6 @@ def is_among(keys: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
     >>> is_among(np.array([4, 8, 5]), [np.array([5, 4]), np.array([9])])
     array([ True, False,  True])
     """
-    found = [np.ascontiguousarray(each).view(np.int64) for each in (*others, keys)]  # uint64 beside int64 is float64
-    places = first_seen(np.concatenate(found))[1]
+    places = first_seen(np.concatenate([_bits(each) for each in (*others, keys)]))[1]
     known = len(places) - len(keys)
     return places[known:] <= places[:known].max(initial=-1)

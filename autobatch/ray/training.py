@@ -15,7 +15,7 @@ from autobatch.core.config import current
 from autobatch.errors import CheckpointError, OptionError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.optim.base import Optimizer
-from autobatch.ray.hosts import LocalTraining, Lost, Start, Training
+from autobatch.ray.hosts import LocalTraining, Lost, Start
 from autobatch.ray.key_columns import place_name
 from autobatch.ray.local_communicator import LocalCommunicator
 from autobatch.ray.ray_training import RayTraining
@@ -125,7 +125,7 @@ def train(
 
 
 def _lead(
-    host: Training,
+    host: LocalTraining | RayTraining,
     plan: TrainingPlan,
     whole: "_Whole",
     saver: ShardedCheckpoints,

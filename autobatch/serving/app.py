@@ -27,6 +27,7 @@ _KINDS = {
     "application/x-safetensors": SAFETENSORS,
 }  # fmt: skip
 _ANY = ("*/*", "application/*", "")
+_LOOK = 0.05  # seconds after which it is looked whether the client is still there
 _log = logging.getLogger("autobatch.serving")
 
 
@@ -218,13 +219,18 @@ class App:
         except ClosedError as error:
             raise _OtherReply(_error(503, "ClosedError", str(error), _LATER)) from None
         ending = loop.call_later(seconds, request.future.cancel)
-        leaving = loop.create_task(_left(receive))
-        leaving.add_done_callback(lambda _: request.future.cancel())
+        leaving: list[asyncio.Task[None]] = []
+
+        def look() -> None:
+            leaving.append(loop.create_task(_left(receive)))
+            leaving[0].add_done_callback(lambda _: request.future.cancel())
+
+        looking = loop.call_later(_LOOK, look)
         try:
             await request.future
         except asyncio.CancelledError:
             self.batcher._leave(request)
-            if leaving.done():
+            if any(each.done() for each in leaving):
                 raise _Disconnected from None
             if loop.time() < ending.when():  # the server ends the connection
                 raise
@@ -232,7 +238,9 @@ class App:
             raise _OtherReply(_error(503, "Timeout", text, _LATER)) from None
         finally:
             ending.cancel()
-            leaving.cancel()
+            looking.cancel()
+            for task in leaving:
+                task.cancel()
         if request.error is not None:
             raise _OtherReply(_failure(request.error))
         assert request.answer is not None

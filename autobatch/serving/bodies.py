@@ -47,7 +47,7 @@ def decode(kind: str, body: bytes) -> Any:
 
 def _json(body: bytes) -> Any:
     try:
-        return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_object)
+        return _DECODER.decode(body.decode("utf-8"))
     except BadValueError:
         raise
     except RecursionError:
@@ -103,6 +103,8 @@ def _safetensors(body: bytes) -> dict[str, np.ndarray]:
         raise BadValueError((), "a safetensors file", _first_line(error)) from None
 
 
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_object)
+_ENCODER = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":"))
 _DECODERS: dict[str, Callable[[bytes], Any]] = {JSON: _json, NPY: _npy, SAFETENSORS: _safetensors}
 
 
@@ -126,7 +128,11 @@ def encode(kind: str, value: Any) -> bytes:
     """
     if kind == JSON:
         try:
-            return json.dumps(_plain(value, ()), allow_nan=False, separators=(",", ":")).encode()
+            plain = _plain(value, ())
+            try:
+                return _ENCODER.encode(plain).encode()
+            except ValueError:  # a number that JSON does not have
+                return _ENCODER.encode(_named(plain)).encode()
         except RecursionError:
             raise UnsuitedResultError("the result has more levels than Python has room for, or holds itself") from None
         except ValueError as error:  # an integer of more digits than Python writes
@@ -167,15 +173,13 @@ def _plain(value: Any, path: tuple[Any, ...]) -> Any:
     """A result as what JSON has."""
     if value is None or isinstance(value, bool | int | str):
         return value
-    if isinstance(value, float):
-        return _number(float(value))
     if isinstance(value, np.ndarray | np.generic):
-        if value.dtype.kind not in "biufUS" or value.dtype.kind == "S":
+        if value.dtype.kind not in "biufU" or value.dtype.char == "g":
             said = f"an array of {value.dtype}"
             raise UnsuitedResultError(f"the result at {json_path(path)} is {said}; ask for it with Accept: {NPY}")
-        if value.dtype.kind == "f" and not np.isfinite(value).all():
-            return _numbers(value.tolist())
         return value.tolist()
+    if isinstance(value, float):
+        return value
     if isinstance(value, dict):
         wrong = next((key for key in value if not isinstance(key, str)), None)
         if wrong is not None:
@@ -191,14 +195,15 @@ def _plain(value: Any, path: tuple[Any, ...]) -> Any:
     raise UnsuitedResultError(f"the result at {json_path(path)} is a {type(value).__name__}, which JSON does not have")
 
 
-def _number(value: float) -> Any:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _numbers(value: Any) -> Any:
-    return [_numbers(each) for each in value] if isinstance(value, list) else _number(value)
+def _named(plain: Any) -> Any:
+    """The same with names in place of numbers that are not finite."""
+    if isinstance(plain, list):
+        return [_named(each) for each in plain]
+    if isinstance(plain, dict):
+        return {key: _named(each) for key, each in plain.items()}
+    if not isinstance(plain, float) or math.isfinite(plain):
+        return plain
+    return "NaN" if math.isnan(plain) else "Infinity" if plain > 0 else "-Infinity"
 
 
 class _MemoryFile(Files):

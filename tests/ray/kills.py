@@ -31,7 +31,7 @@ from tests.ray import clicks
 STEPS = 120
 LONGEST = 1.0  # seconds from a checkpoint, or from when all processes are there, to a kill
 EARLY = 0.2  # the share of kills that do not wait for a checkpoint after the one before
-PATIENCE = 400.0  # seconds without a new checkpoint that are a failure
+PATIENCE = 400.0  # seconds without a new checkpoint or a kill that are a failure
 KINDS = {"worker": "ray::WorkerActor", "shard": "ray::ShardActor", "raylet": "/raylet/raylet "}
 WEIGHTS = {"worker": 3, "shard": 3, "leader": 2, "raylet": 1}  # what is dear to start again is killed less often
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -168,6 +168,7 @@ class Killer:
                     time.sleep(self.choose.random() * LONGEST)
                     self._kill(leader)
                     before, early = ab.Checkpoints(pathlib.Path(folder, "run")).steps(), self.choose.random() < EARLY
+                    moved = time.monotonic()
                 else:
                     time.sleep(0.1)
             assert said.read_text() == expected, f"{self.killed}: the training ended with other parameters"

@@ -189,6 +189,18 @@ def test_damaged_pages(files):
     assert [row["key"] for row in read(files)] == [*range(4), *range(8, 17)]
 
 
+def test_changed_numbers(tmp_path):
+    """Pages with checksums (`write_page_checksum=True`) are checked: without, a changed number is a number."""
+    path = tmp_path / "in.parquet"
+    numbers = pa.table({"x": np.arange(12.0)})
+    pq.write_table(numbers, path, 4, use_dictionary=False, compression="none", write_page_checksum=True)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(np.float64(6).tobytes(), np.float64(7).tobytes(), 1))
+    done = ab.ray.map(lambda x: 2 * x, path, columns="x", out=tmp_path / "out", workers=0, on_error="skip")
+    assert [(each.group, each.row) for each in done.skipped] == [(1, None)]
+    assert pq.read_table(tmp_path / "out")["result"].to_pylist() == [0, 2, 4, 6, 16, 18, 20, 22]
+
+
 def test_memory_is_bounded_by_chunks(files, monkeypatch):
     """A row group is mapped in pieces of a size, whatever its own."""
     pq.write_table(table(1000), files / "in-9.parquet")

@@ -25,6 +25,7 @@ pytestmark = [
 def _session():
     ab.ray.training.RayTraining(2, None)  # which starts Ray as the library does
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert os.environ["RAY_AUTH_MODE"] == "token"
     yield
     ray.shutdown()
 

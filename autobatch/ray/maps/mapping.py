@@ -15,7 +15,17 @@ from autobatch.checkpoint.files import Lock
 from autobatch.errors import OptionError
 from autobatch.ray.hosts import Lost
 from autobatch.ray.maps.mapper import Mapper
-from autobatch.ray.maps.row_groups import Skipped, Unit, UnitDone, commit_unit, committed, files_of, run_unit, units_of
+from autobatch.ray.maps.row_groups import (
+    Skipped,
+    Unit,
+    UnitDone,
+    commit_unit,
+    committed,
+    files_of,
+    run_unit,
+    units_of,
+    write_json,
+)
 from autobatch.ray.ray_session import losses_of_processes, ray_session
 
 
@@ -166,9 +176,7 @@ def _check_job(folder: str, job: dict[str, Any], units: Sequence[Unit], resume: 
                 f"{folder} has results of other {' and '.join(wrong)}; give an empty folder, or the input of before"
             )
         return
-    temporary = path.with_name("._job.part")
-    temporary.write_text(json.dumps(job), encoding="utf-8")
-    os.replace(temporary, path)
+    write_json(os.fspath(path), job)
 
 
 @contextlib.contextmanager
@@ -222,12 +230,10 @@ _known: dict[Any, Mapper] = {}  # the last one of this worker's process
 
 def _in_worker(shared: list[Any], unit: Unit, folder: str, skip: bool) -> UnitDone:
     """Map a unit, in a process of Ray's: kernels stay warm in it, also for the next map."""
-    import ray  # noqa: PLC0415
-
     (reference,) = shared
     if reference not in _known:
         _known.clear()
-        _known[reference] = ray.get(reference)
+        _known[reference] = ray_session().get(reference)
     return _attempt(_known[reference], unit, folder, skip)
 
 

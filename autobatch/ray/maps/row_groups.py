@@ -133,6 +133,8 @@ def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
         what the function raises for the first row that fails, unless rows may be skipped, with a note that names it;
         what pyarrow raises of a file that is damaged.
     """
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
     done = committed(out, unit)
     if done is not None:
         return done
@@ -143,7 +145,7 @@ def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
     try:
         for table in _results(mapper, unit, skip, skipped):
             if writer is None:
-                writer = _writer(temporary, table.schema)
+                writer = pq.ParquetWriter(temporary, table.schema)
             if table.schema != writer.schema:
                 table = _cast(table, writer.schema, unit)
             writer.write_table(table)
@@ -165,11 +167,19 @@ def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
 
 def commit_unit(out: str, unit: Unit, done: UnitDone) -> None:
     """Mark a unit as done, in a file whose name begins with an underscore, which readers of Parquet skip."""
-    temporary = os.path.join(out, f".{unit.name}.{uuid.uuid4().hex}.part")
+    write_json(
+        os.path.join(out, f"_{unit.name}.json"),
+        {"rows": done.rows, "skipped": [dataclasses.asdict(each) for each in done.skipped]},
+    )
+
+
+def write_json(path: str, value: Any) -> None:
+    """Write a file that is there as a whole or not at all."""
+    temporary = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}.part")
     with open(temporary, "w", encoding="utf-8") as file:
-        json.dump({"rows": done.rows, "skipped": [dataclasses.asdict(each) for each in done.skipped]}, file)
+        json.dump(value, file)
     _flush(temporary)
-    os.replace(temporary, os.path.join(out, f"_{unit.name}.json"))
+    os.replace(temporary, path)
 
 
 def _flush(path: str) -> None:
@@ -178,12 +188,6 @@ def _flush(path: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _writer(path: str, schema: Any) -> Any:
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    return pq.ParquetWriter(path, schema)
 
 
 def _cast(table: Any, schema: Any, unit: Unit) -> Any:
@@ -203,7 +207,7 @@ def _results(mapper: Mapper, unit: Unit, skip: bool, skipped: list[Skipped]) -> 
 
     rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(1, unit.nbytes // max(1, unit.rows))))
     names = list(dict.fromkeys((*mapper.columns, *mapper.keep)))
-    with pq.ParquetFile(unit.path, buffer_size=1 << 20, pre_buffer=False) as file:
+    with pq.ParquetFile(unit.path, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True) as file:
         first = 0
         for chunk in file.iter_batches(rows, row_groups=[unit.group], columns=names):
             table = pa.Table.from_batches([chunk])
