@@ -60,7 +60,7 @@ WORKLOAD = Workload(
         *dynet("parser_dynet:prepare", "agenda", "depth", "unbatched"),
     ],
     bars=[
-        Bar(("DyNet", LOOP), 2.0, holds=lambda case: not case["train"]),
-        Bar(("DyNet",), 1.5, holds=lambda case: case["train"]),
+        Bar(("DyNet", LOOP), 2.0, holds=lambda case: case["hidden"] >= 64 and not case["train"]),
+        Bar(("DyNet",), 1.5, holds=lambda case: case["hidden"] >= 64 and case["train"]),
     ],
 )
