@@ -46,12 +46,18 @@ def still_works():
     yield
     assert current_region() is None
     assert (current_example().index, current_example().calls) == (0, 0)
-    assert live_fibers() == []
     w = np.float32(2)
     expected = [total.__wrapped__(x, w) for x in EXAMPLES]
     lockstep = ab.examples(total(ab.MaskedBatch.from_examples(EXAMPLES), w))
     np.testing.assert_array_equal(lockstep, expected)
     np.testing.assert_array_equal(ab.map(forcing, EXAMPLES, w=w), [forcing(x, w) for x in EXAMPLES])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_fiber_is_left():
+    """Once for all tests of this file: it looks at each object that there is, which takes a second after many tests."""
+    yield
+    assert live_fibers() == []
 
 
 def notes(caught):

@@ -77,6 +77,11 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         raise of_different_sizes(function, args, kwargs)
     if not size:
         return _named(function, args, kwargs)
+    kind = costs_of(function, tuple(key), WAYS) if way == "auto" else None
+    looked_at = watched.get() is not None
+    if kind is not None and not looked_at and kind.is_settled(size):
+        results = _as_the_loop(kind, size, lambda: _looped(function, args, kwargs, batches, size))
+        return in_form(stack_results(results), size, batches)
     call = _BatchCall(function, args, kwargs, batches, size)
     if way == COMPILED:
         reason = why_not_compiled(function, *call.packed(0, size))
@@ -91,29 +96,30 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
             return _named(function, args, kwargs, refused.reason)
         note(way, f"way={way!r}", function, call.stats)
         return call.result([piece], [size])
-    kind = costs_of(function, tuple(key), WAYS)
     if kind is None:
         return _named(function, args, kwargs)
-    if watched.get() is not None:
+    if looked_at:
         _settle_next_way(kind)
 
         def by(way: str) -> Any:
             return call.result([call.run(Portion(way, size), 0)], [size])
 
         return _looked_at(kind, LOCKSTEP, by, lambda: _named(function, args, kwargs), call, function)
-    if kind.usual(size) is not None:
-        return call.result([_as_the_loop(kind, size, call.loop)], [size])
     _settle_next_way(kind)
     pieces, counts = _carry_out(kind, size, call.run, LOCKSTEP)
     return call.result(pieces, counts)
 
 
 def _as_the_loop(kind: History, count: int, loop: Callable[[], Any]) -> Any:
-    """The result of a call that is to run as the loop, with nothing thought of."""
+    """The result of a settled call."""
     tape = active_tape()
+    if kind.untimed > 0 and tape is None:  # threads may share it
+        out = loop()
+        kind.passed(count)
+        return out
     first, begun = 0 if tape is None else len(tape.nodes), clock()
     out = loop()
-    kind.took(LOOP, count, clock() - begun)
+    kind.took(count, clock() - begun)
     if tape is not None:
         _time_the_walk_back(tape, first, kind, LOOP, count)
     return out
@@ -170,7 +176,7 @@ def _compiled(
         if active_tape() is not None:
             form = per_example_form(function)
             return compiled_map_on_tape(function, form, columns, shared, arguments_of, start, stacked)
-        return compiled_map(function, columns, shared, arguments_of, start)
+        return compiled_map(function, columns, shared, arguments_of, start, stacked)
     except Exception as error:
         if isinstance(error, NotCompiled) or is_noted(error):
             raise
@@ -191,6 +197,28 @@ def _named(function: Any, args: Any, kwargs: Any, why: str = "the call names it"
     way, stats = ran[-1] if ran else (LOCKSTEP, Stats())
     note(way, why if way == LOCKSTEP else "lock-step has no form for it", function, stats)
     return out
+
+
+def _looped(
+    function: Any, args: Any, kwargs: Any, batches: list[Any], size: int, own: ExampleColumns | None = None
+) -> list[Any]:
+    """The results of all examples, one after the other: small calls end here, so by the shortest path there is."""
+    columns = columns_of_views(args, batches, size)
+    if columns is not None:
+        return run_loop(per_example_form(function), columns, kwargs)
+    own = own or ExampleColumns(function, args, kwargs)
+    try:
+        return _loop_over(function, own, own.values(), 0)
+    finally:
+        own.give_back()
+
+
+def _loop_over(function: Any, own: ExampleColumns, columns: list[list[Any]], start: int) -> list[Any]:
+    """The results of some of the examples, the first of which is at `start`, from the values of the batches."""
+    f, in_order = per_example_form(function), own.in_order(columns)
+    if in_order is None:
+        return run_loop(f, columns, own.shared, own.arguments_of, start)
+    return run_loop(f, *in_order, None, start)
 
 
 class _BatchCall:
@@ -217,31 +245,20 @@ class _BatchCall:
             batches, shared, arguments_of = self.packed(start, stop)
             whole = step.count == self._size
             out = _compiled(self._function, batches, shared, arguments_of, start, whole)
-            return out if isinstance(out, list) else _Tree(out)
+            return out if isinstance(out, list) else _Tree(in_form(out, self._size, self._batches))
         if step.way == LOOP and step.count == self._size:
-            return self.loop()
+            return _looped(self._function, self._args, self._kwargs, self._batches, self._size, self._columns)
         if self._columns is None:
             self._columns = ExampleColumns(self._function, self._args, self._kwargs)
         columns = self._columns.values(start, None if stop == self._size else stop)
         try:
             if step.way == LOOP:
-                return self._loop(self._columns, columns, start)
+                return _loop_over(self._function, self._columns, columns, start)
             given = columns, self._columns.shared, self._columns.arguments_of, start, step.limit
             results, self.stats = _on_the_fly(self._function, *given)
         finally:
             self._columns.give_back()
         return results
-
-    def loop(self) -> list[Any]:
-        """The results of all examples, one after the other: small calls end here, so by the shortest path there is."""
-        columns = columns_of_views(self._args, self._batches, self._size)
-        if columns is not None:
-            return run_loop(per_example_form(self._function), columns, self._kwargs)
-        self._columns = own = self._columns or ExampleColumns(self._function, self._args, self._kwargs)
-        try:
-            return self._loop(own, own.values(), 0)
-        finally:
-            own.give_back()
 
     def packed(self, start: int, stop: int) -> tuple[Any, ...]:
         """What the compiled way takes: the batches themselves, what is shared, and where each belongs."""
@@ -249,12 +266,6 @@ class _BatchCall:
         whole = start == 0 and stop == self._size
         batches = own.batches if whole else [lanes_between(batch, start, stop) for batch in own.batches]
         return batches, own.shared, own.arguments_of
-
-    def _loop(self, own: ExampleColumns, columns: list[list[Any]], start: int) -> list[Any]:
-        f, in_order = per_example_form(self._function), own.in_order(columns)
-        if in_order is None:
-            return run_loop(f, columns, own.shared, own.arguments_of, start)
-        return run_loop(f, *in_order, None, start)
 
     def _in_lock_step(self, start: int, stop: int, limit: float | None) -> Any:
         args, kwargs = self._args, self._kwargs
@@ -307,55 +318,68 @@ def run_map(
     """
     options = current()
     way: str = options.way
-    call = _MapCall(function, shared, fixed or {}, joining)
+    fixed = fixed or {}
     inner = current_region() is not None or active_trace() is not None
     if way not in ("auto", LOOP) and not inner and pauses(code_of(function)):
         way = LOOP
     if way in (LOCKSTEP, FLY) or options.strict or inner:
-        return call.named(sequences), call.stats
-    columns = call.columns = [examples_in(each) for each in sequences]
+        call = _MapCall(function, sequences, shared, fixed, joining)
+        return call.named(), call.stats
+    columns = [examples_in(each) for each in sequences]
     count = common_length(columns)
-    reason = why_not_compiled(function, *call.packed(columns)) if count and way == COMPILED else ""
+    kind: History | None = None
+    if way == "auto" and count:
+        kind = costs_of(function, map_key(columns, count, (*shared.values(), *fixed.values())), WAYS)
+        if kind is not None and kind.is_settled(count) and watched.get() is None:
+            return _as_the_loop(kind, count, lambda: _loop_in_order(function, columns, fixed, shared, 0)), _NOTHING
+    call = _MapCall(function, columns, shared, fixed, joining)
+    reason = why_not_compiled(function, *call.packed()) if count and way == COMPILED else ""
     if not count or reason:
-        return call.named(columns, reason), call.stats
+        return call.named(reason), call.stats
     if way != "auto":
         try:
             results = call.run(Portion(way, count), 0)
         except NotCompiled as refused:
-            return call.named(columns, refused.reason), call.stats
+            return call.named(refused.reason), call.stats
         note(way, f"way={way!r}", function, call.stats)
         return results, call.stats
-    kind = costs_of(function, map_key(columns, count, (*shared.values(), *call.fixed.values())), WAYS)
     if kind is None:
         return call.run(Portion(LOOP, count), 0), call.stats
     if watched.get() is not None:
         return _looked_at(
-            kind, FLY, lambda way: call.run(Portion(way, count), 0), lambda: call.named(columns), call, function
+            kind, FLY, lambda way: call.run(Portion(way, count), 0), call.named, call, function
         ), call.stats
-    if kind.usual(count) is not None:
-        return _as_the_loop(kind, count, functools.partial(call.in_a_loop, columns, count, 0)), call.stats
     pieces, _ = _carry_out(kind, count, call.run, FLY)
     if call.stats.looped is not None:
         kind.costs[FLY].refused = call.stats.looped
     return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], call.stats
 
 
+def _loop_in_order(
+    function: Any, columns: Sequence[Any], fixed: dict[int, Any], shared: dict[str, Any], start: int
+) -> list[Any]:
+    """The results of these examples, the first of which is at `start`, one after the other."""
+    if fixed:
+        columns, count = [*columns], len(columns[0])
+        for at in sorted(fixed):
+            columns.insert(at, itertools.repeat(fixed[at], count))
+    return run_loop(per_example_form(function), columns, shared, None, start)
+
+
 class _MapCall:
     """One map, whose examples may be shared out between ways.
 
     Attributes:
-        columns: the examples, one list for each argument that differs; fixed: the other arguments, by position.
         stats: what was launched on the fly.
     """
 
-    __slots__ = ("_arguments_of", "_function", "_given", "_joining", "_shared", "columns", "fixed", "stats")
+    __slots__ = ("_arguments_of", "_columns", "_fixed", "_function", "_given", "_joining", "_shared", "stats")
 
     def __init__(
-        self, function: Any, shared: dict[str, Any], fixed: dict[int, Any], joining: Joining | None = None
+        self, function: Any, columns: Any, shared: dict[str, Any], fixed: dict[int, Any], joining: Joining | None
     ) -> None:
-        self._function, self._shared, self.fixed = function, shared, fixed
+        self._function, self._columns, self._shared, self._fixed = function, columns, shared, fixed
         self._joining = joining
-        self.columns: list[list[Any]] = []
         self.stats = _NOTHING
         self._given = shared | {f"{at}": value for at, value in fixed.items()} if fixed else shared  # no names
         self._arguments_of = self._placed if fixed else None
@@ -363,17 +387,17 @@ class _MapCall:
     def _placed(self, values: Sequence[Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of an example, from its values and what all share, in whatever form that is given."""
         own = iter(values)
-        count = len(values) + len(self.fixed)
-        positional = [given[f"{at}"] if at in self.fixed else next(own) for at in range(count)]
+        count = len(values) + len(self._fixed)
+        positional = [given[f"{at}"] if at in self._fixed else next(own) for at in range(count)]
         return positional, {name: given[name] for name in self._shared}
 
-    def packed(self, columns: Sequence[Any]) -> tuple[Any, ...]:
+    def packed(self) -> tuple[Any, ...]:
         """What the compiled way takes."""
-        return columns, self._given, self._arguments_of
+        return self._columns, self._given, self._arguments_of
 
-    def named(self, sequences: Sequence[Any], why: str = "") -> list[Any]:
+    def named(self, why: str = "") -> list[Any]:
         """The results on the fly."""
-        given = sequences, self._given, self._arguments_of, 0, None, self._joining
+        given = self._columns, self._given, self._arguments_of, 0, None, self._joining
         results, self.stats = _on_the_fly(self._function, *given)
         looped = self.stats.looped
         note(FLY if looped is None else LOOP, looped or why or "the call names it", self._function, self.stats)
@@ -381,16 +405,17 @@ class _MapCall:
 
     def run(self, portion: Portion, start: int) -> list[Any]:
         """The results of some of the examples."""
-        columns: list[Any] = self.columns
+        columns: list[Any] = self._columns
         if portion.count < len(columns[0]):
             columns = [column[start : start + portion.count] for column in columns]
         if portion.way == COMPILED:
             return _compiled(self._function, columns, self._given, self._arguments_of, start)
         if portion.way == LOOP:
-            return self.in_a_loop(columns, portion.count, start)
+            return _loop_in_order(self._function, columns, self._fixed, self._shared, start)
         if portion.way == LOCKSTEP:
             return self._in_lock_step(columns, portion, start)
-        joining = self._joining if portion.count == len(self.columns[0]) else None  # it knows examples by their numbers
+        whole = portion.count == len(self._columns[0])
+        joining = self._joining if whole else None  # it knows examples by their numbers
         given = columns, self._given, self._arguments_of, start, portion.limit, joining
         results, self.stats = _on_the_fly(self._function, *given)
         return results
@@ -410,21 +435,13 @@ class _MapCall:
         stacked = [stack_results(column) for column in columns]
         if not all(type(each) is MaskedBatch for each in stacked):
             raise NoLockStep("a map of what makes no batch", where, False)
-        args, kwargs = self._placed(stacked, self._given) if self.fixed else (stacked, self._shared)
+        args, kwargs = self._placed(stacked, self._given) if self._fixed else (stacked, self._shared)
         with within(portion.limit):
             out = in_lock_step(function, tuple(args), kwargs, portion.count, _convert, is_local, start)
         arrays = [leaf.data if type(leaf) is MaskedBatch else leaf for leaf in leaves(out)]
         if any(_share_memory(each, batch.unguarded()) for each in arrays for batch in stacked):
             raise NoLockStep("an example gives back what it was given", where, False)
         return lanes_of(out, portion.count)
-
-    def in_a_loop(self, columns: list[Any], count: int, start: int) -> list[Any]:
-        """The results of these examples, the first of which is at `start`, one after the other."""
-        if self.fixed:
-            own = iter(columns)
-            places = range(len(columns) + len(self.fixed))
-            columns = [itertools.repeat(self.fixed[at], count) if at in self.fixed else next(own) for at in places]
-        return run_loop(per_example_form(self._function), columns, self._shared, None, start)
 
 
 def _convert(function: Any) -> Any:
@@ -490,7 +507,7 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     kind = costs_of(gradient, tuple(key), (COMPILED,))
     if kind is None:
         return gradient(*args, **kwargs)
-    if kind.usual(1) is not None:
+    if kind.is_settled(1):
         return _as_the_loop(kind, 1, lambda: gradient(*args, **kwargs))
     (out,), _ = _carry_out(kind, 1, run, LOOP)
     if kind.costs[COMPILED].refused:

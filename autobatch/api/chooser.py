@@ -49,6 +49,7 @@ _LEAST = 5e-4  # seconds: a try that may take no longer is not worth its beginni
 _SOONEST = 3e-3  # seconds of the loop, before which nothing can be worth being set up
 _PAUSE = 5e-3  # the same, between one thought of other ways and the next: to think takes time too
 _ASKING = 50.0  # times what it takes to ask whether a way is ready: so much work lies between two questions
+_SHORT, _MOST_UNTIMED = 1e-3, 15  # seconds of a call that need not be timed, and how many follow each other
 _TOGETHER = 4  # examples of the first call of all that the loop runs at once; of more it runs one
 _SHARE = 16  # examples of a call that a way is tried on first whose cost grows with their number
 
@@ -136,16 +137,20 @@ class History:
         looks: the number of the call in which other ways are thought of again; sleeps: the work up to which none of
             them can be affordable.
         last: the way of the last call's last examples.
+        untimed: how many of the calls that are the loop anyway need not be timed, one after the other.
     """
 
     __slots__ = (
-        "_expected", "_later_lost", "_later_work", "calls", "costs", "last", "looks", "lost", "sleeps", "work",
+        "_expected", "_gap", "_later_lost", "_later_work", "_typical", "calls", "costs", "last", "looks", "lost",
+        "sleeps", "untimed", "work",
     )  # fmt: skip
 
     def __init__(self, ways: Sequence[str], expected: Callable[[str], Expectation]) -> None:
         self.calls = self.looks = 0
         self.costs = {way: Cost() for way in (LOOP, *ways)}
         self.work = self.lost = self.sleeps = self._later_work = self._later_lost = 0.0
+        self._typical = 0.0  # seconds that the loop takes for an example
+        self._gap = self.untimed = 0
         self.last = LOOP
         self._expected = expected
 
@@ -154,16 +159,16 @@ class History:
         self.calls += 1
         return Turn(self, count)
 
-    def usual(self, count: int) -> str | None:
-        """The loop, where a call of so many examples is to run so and nothing is thought of; None: `turn` decides."""
+    def is_settled(self, count: int) -> bool:
+        """Whether a call of so many examples is to run as the loop, with nothing thought of; else `turn` decides."""
         if self.last != LOOP:
-            return None
+            return False
         calls, work = self.calls, self.work
         if work < self.sleeps or calls < self.looks:
-            return LOOP
+            return True
         if not calls:
-            return LOOP if count <= _TOGETHER else None
-        return LOOP if work * (calls + 1) < _SOONEST * calls else None  # with a call like those there were
+            return count <= _TOGETHER
+        return work * (calls + 1) < _SOONEST * calls  # with a call like those there were
 
     def sleep(self, needs: float) -> None:
         """Nothing is to be tried that may lose less than so much; half of it, since inputs of one kind differ."""
@@ -171,13 +176,22 @@ class History:
         until = 0.0 if needs == math.inf else (0.5 * max(needs, _LEAST) + self.lost) / part
         self.sleeps = max(until, self.work + _PAUSE)
 
-    def took(self, way: str, count: int, seconds: float) -> None:
-        """A call ran by the way that `usual` said."""
+    def took(self, count: int, seconds: float) -> None:
+        """A settled call ran. As long as short calls take what they did, fewer and fewer are timed."""
         self.calls += 1
-        cost = self.costs[way]
-        cost.recent.append(seconds / count)
+        cost, each = self.costs[LOOP], seconds / count
+        cost.recent.append(each)
         cost.runs += 1
+        alike = seconds < _SHORT and 0.5 * each <= self._typical <= 2.0 * each
+        self._gap = self.untimed = min(2 * self._gap + 1, _MOST_UNTIMED) if alike else 0
+        self._typical = cost.seconds or each
         self.did(seconds)
+
+    def passed(self, count: int) -> None:
+        """A settled call ran that nobody has timed."""
+        self.untimed -= 1
+        self.calls += 1
+        self.did(count * self._typical)
 
     def later(self, way: str, run: int, count: int, seconds: float) -> None:
         """What a run set going took so much longer: the walk back of a gradient.

@@ -138,7 +138,7 @@ def shared(x: Any) -> Any:
 
 def without_marks(arguments: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments, of which those that `shared` has marked, and which are shared anyway, as they were."""
-    if Shared not in [type(each) for each in arguments.values()]:
+    if not arguments or not any(type(each) is Shared for each in arguments.values()):
         return arguments
     return {name: each.value if type(each) is Shared else each for name, each in arguments.items()}
 

@@ -115,7 +115,7 @@ class MaskedBatch(Batched, ArrayBatch):
         self = object.__new__(cls)
         self.data, self.sizes, self.scalar, self.region = data, sizes, scalar, region
         self._view = self._views = None  # set, so that looking for them never reaches __getattr__
-        if region is None:
+        if region is None and sizes:
             self.guard_data()
         return self
 
@@ -194,6 +194,10 @@ class MaskedBatch(Batched, ArrayBatch):
             return varying[0]
         return np.stack(varying, axis=1) if varying else np.zeros((self.batch_size, 0), np.int64)
 
+    @property
+    def batch_size(self) -> int:
+        return len(self.unguarded())
+
     def unguarded(self) -> Any:
         """The data, read by who knows what is padding: where it is set, else what stands for it outside."""
         try:
@@ -213,7 +217,7 @@ class MaskedBatch(Batched, ArrayBatch):
         if len(self.sizes) == 1 and type(data) is np.ndarray:
             size = self.sizes[0]
             if type(size) is Lengths:
-                return [row[:length] for row, length in zip(data, size.values.tolist(), strict=True)]
+                return [data[i, :length] for i, length in enumerate(size.values.tolist())]
             return list(data)
         if is_boxed(self.data) or any(self.dims[1:]) or not (self.sizes or is_scalar(self)):
             return super().examples()

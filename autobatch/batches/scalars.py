@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import BINARY_OPERATORS, Batch, agreed_size, narrowed
+from autobatch.batches.any_batch import BINARY_OPERATORS, FORMS, Batch, agreed_size, narrowed
 from autobatch.batches.examples import map_lanes, weak_lanes
 from autobatch.batches.objects import ObjectBatch
-from autobatch.core.batched import Lengths
+from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import is_boxed
 from autobatch.ops.numpy.math_functions import OF_NUMBERS, of_number
 
@@ -75,6 +75,11 @@ def _is_exact(x: Any) -> bool:
     return bool((np.abs(x) <= _EXACT).all()) if isinstance(x, np.ndarray) else -_EXACT <= x <= _EXACT
 
 
+def _whole(ufunc: Any) -> Callable[..., Any]:
+    """Ufuncs that divide ints as Python does, but by zero, and the smallest one."""
+    return lambda x, y: None if _has_zero(y) or np.any(np.equal(x, _INT64.min)) else ufunc(x, y)
+
+
 def _float_div(x: Any, y: Any) -> Any:
     return None if _has_zero(y) else np.true_divide(x, y)
 
@@ -96,8 +101,11 @@ _FAST: dict[str, tuple[Any, Any]] = {
     "sub": (_sub, np.subtract),
     "mul": (_mul, np.multiply),
     "truediv": (_truediv, _float_div),
-    "floordiv": (None, _finite(np.floor_divide)),
-    "mod": (None, _finite(np.remainder)),
+    "floordiv": (_whole(np.floor_divide), _finite(np.floor_divide)),
+    "mod": (_whole(np.remainder), _finite(np.remainder)),
+    "and": (np.bitwise_and, None),
+    "or": (np.bitwise_or, None),
+    "xor": (np.bitwise_xor, None),
     "lt": (np.less, np.less),
     "le": (np.less_equal, np.less_equal),
     "gt": (np.greater, np.greater),
@@ -124,6 +132,8 @@ def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any
                 out = on_floats(_data(a), _data(b))
         if out is None:
             return map_lanes(function, a, b)
+        if name in ("and", "or", "xor") and kind_a is kind_b is bool:
+            out = out.astype(np.bool_)
         return weak_lanes(out, {"b": bool, "f": float}.get(out.dtype.kind, int))
 
     return call
@@ -292,7 +302,30 @@ def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], ar
             wins = better(arg, best)
             best = _choose(wins, arg, best)
         return best
+    if len(args) > 1 and not kwargs and all(_scalar_kind(arg) in (float, np.float64) for arg in args):
+        return _extreme_of_both(better, args)
     return map_lanes(function, *args, **kwargs)
+
+
+def _extreme_of_both(better: Callable[[Any, Any], Any], args: Any) -> Any:
+    """The extreme of Python's floats and NumPy's: each lane has the type of the one that wins."""
+    datas: list[Any] = [getattr(arg, "data", arg) if isinstance(arg, Batch) else float(arg) for arg in args]
+    if any(map(is_boxed, datas)):
+        return map_lanes(min if better is operator.lt else max, *args)
+    best, kinds = datas[0], [_scalar_kind(arg) is float for arg in args]
+    python: Any = kinds[0]
+    for kind, data in zip(kinds[1:], datas[1:], strict=True):
+        wins: Any = better(data, best)
+        best, python = np.where(wins, data, best), np.where(wins, kind, python)
+    size = agreed_size(arg for arg in args if isinstance(arg, Batch))
+    best, python = np.broadcast_to(best, size).copy(), np.broadcast_to(python, size)
+    if python.all():
+        return weak_lanes(best, float)
+    if not python.any():
+        return FORMS["masked"].of(Batched(best, ()))
+    return ObjectBatch(
+        [one if is_python else other for one, other, is_python in zip(best.tolist(), best, python, strict=True)]
+    )
 
 
 def _same_kind(args: tuple[Any, ...]) -> bool:

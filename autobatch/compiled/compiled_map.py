@@ -37,7 +37,7 @@ from autobatch.compiled.reading.exact_types import Mismatch, Type
 from autobatch.compiled.reading.source_program import SourceProgram, Unreadable
 from autobatch.compiled.syntax_check import first_refusal
 from autobatch.compiled.ufunc_loops import table_of
-from autobatch.compiled.value_layout import unpack, words_of
+from autobatch.compiled.value_layout import batch_of, unpack, words_of
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.threads import run_together, thread_count
 from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded
@@ -144,7 +144,8 @@ def compiled_map(
     shared: dict[str, Any],
     arguments_of: Arguments | None = None,
     first: int = 0,
-) -> list[Any]:
+    stacked: bool = False,
+) -> Any:
     """`[function(*values, **shared) for values in zip(*columns)]`, compiled.
 
     Args:
@@ -153,6 +154,7 @@ def compiled_map(
         arguments_of: from the values of an example and what is shared to the arguments of its call, where it places
             them; by default the values by position, what is shared by keyword.
         first: the place of the first example in its batch.
+        stacked: results may be given as a batch, or a tuple of batches, where they can be without making them.
 
     Returns:
         B results: those of the loop, to their types.
@@ -166,7 +168,9 @@ def compiled_map(
         return []
     assert form is not None
     form.demand()
-    done = run_kernel(call, form)
+    done = run_kernel(call, form, stacked)
+    if done.tree is not None:
+        return done.tree
     done.finish(call.in_python)
     return done.results
 
@@ -283,11 +287,13 @@ class Run:
     Attributes:
         results: of each example; failed: the examples without one, which Python has to run.
         put: writes what the examples from one to before another have changed in their arguments.
+        tree: all results as a batch, in place of `results`.
     """
 
     results: list[Any]
     failed: list[int]
     put: Callable[[int, int], None]
+    tree: Any = None
 
     def finish(self, in_python: Callable[[int], Any]) -> None:
         """Run in Python what has failed; what the loop would have changed by then has been."""
@@ -299,8 +305,8 @@ class Run:
         self.put(done, len(self.results))
 
 
-def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
-    """The results of a form that is compiled.
+def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) -> Run:
+    """The results of a form that is compiled; `stacked`: as a batch, where they need not be looked at one by one.
 
     Raises:
         NotCompiled: values that it does not take, or what it gives is not what Python gives.
@@ -315,10 +321,10 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
         demand_separate(call, program, kinds)
     captured = [np.ascontiguousarray(each.read()) for each in program.captured.values()]
     depth = max(0, sys.getrecursionlimit() - open_calls() - 60)
-    failed: list[int] = []
     packed: list[tuple[int, int, list[np.ndarray]]] = []
 
-    def part(first: int, last: int) -> list[Any]:
+    def part(first: int, last: int) -> tuple[Any, np.ndarray]:
+        """What the kernel kept of some of the examples, and which of them Python has to run."""
         status = np.zeros(last - first + 1, np.uint8)
         start = time.thread_time()
         for careful in (0, 1)[form.careful :]:  # at first one look at the flags at the end; then one after each example
@@ -328,27 +334,13 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
             try:
                 outs = entry(last - first, careful, form.table, depth, status, *arrays, *steps, *captured)
             except Exception:  # there is no memory for an array, say: Python says it as it says it
-                failed.extend(range(first, last))
-                return [None] * (last - first)
+                return None, np.ones(last - first, np.uint8)
             if not status[-1]:
                 break
             form.careful = 1
         form.seconds = (time.thread_time() - start) / (last - first)
         packed.append((first, last, arrays))
-        status = status[:-1]
-        bad = int(np.count_nonzero(status))
-        made = unpack(module.kept, outs if isinstance(outs, tuple) else (), last - first - bad)
-        if not bad:
-            return made
-        out: list[Any] = []
-        good = iter(made)
-        for index, is_bad in enumerate(status.tolist(), first):
-            if is_bad:
-                failed.append(index)
-                out.append(None)
-            else:
-                out.append(next(good))
-        return out
+        return outs if isinstance(outs, tuple) else (), status[:-1]
 
     try:
         count = call.count
@@ -356,11 +348,24 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
         bounds = [count * i // threads for i in range(threads + 1)]
         calls = [functools.partial(part, a, b) for a, b in itertools.pairwise(bounds)]
         parts = run_together(calls)
-        results = parts[0] if threads == 1 else list(itertools.chain.from_iterable(parts))
     except OverflowError:
         raise NotCompiled("an int of more than 64 bits") from None
     except Mismatch as error:
         raise NotCompiled(f"{call.function.__qualname__} is given {error}") from None
+    statuses = np.concatenate([status for _, status in parts])
+    failed = np.flatnonzero(statuses).tolist()
+    if stacked and form.checked and not (failed or module.changes or program.writes):
+        tree = batch_of(module.kept, [np.concatenate(each) for each in zip(*(outs for outs, _ in parts), strict=True)])
+        if tree is not None:
+            form.runs += count
+            return Run([], [], lambda first, last: None, tree)
+    results: list[Any] = []
+    for outs, status in parts:
+        made = unpack(module.kept, outs, len(status) - int(np.count_nonzero(status))) if outs is not None else []
+        if len(made) < len(status):
+            good = iter(made)
+            made = [None if is_bad else next(good) for is_bad in status.tolist()]
+        results += made
     contents: list[Any] = []
     if module.changes:
         results, contents = _with_arguments(call, module, results)
@@ -383,7 +388,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm) -> Run:
                     value.clear()
                     value.update(content)
 
-    run = Run(results, sorted(failed), put)
+    run = Run(results, failed, put)
     if not form.checked:
         check(call, form, run, call.function.__qualname__, program.approximate, bool(program.writes))
     form.runs += count

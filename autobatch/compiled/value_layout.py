@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.batches.masked import MaskedBatch
 from autobatch.compiled.plain_classes import is_plain
 from autobatch.compiled.reading.exact_types import (
     BOOL,
@@ -42,7 +43,9 @@ from autobatch.compiled.reading.exact_types import (
 )
 from autobatch.compiled.reading.source_program import Lines, SourceProgram
 from autobatch.compiled.reading.typed_text import rep
+from autobatch.core.batched import Lengths
 from autobatch.core.memory import collector_paused
+from autobatch.ops.rules.ragged_checks import pad_rows
 
 _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 _KINDS = {tag: kind for kind, tag in TAGS.items()}
@@ -505,6 +508,27 @@ def unpack(kind: Type, arrays: Sequence[np.ndarray], count: int) -> list[Any]:
         out, rest = _unpack(kind, list(arrays), count)
     assert not rest
     return out
+
+
+def batch_of(kind: Type, arrays: list[np.ndarray]) -> Any:
+    """The results that a `Keeper` appended as a batch, or a tuple of batches; None where that takes more than a look.
+
+    An example's arrays have to be of one shape, or of one dimension.
+    """
+    match kind:
+        case Scalar() if kind.name != "none":
+            scalar = {"b": bool, "f": float, "c": complex}.get(kind.kind, int) if kind.python else None
+            return MaskedBatch.of_data(arrays.pop(0), (), None, scalar)
+        case Array(ndim=1):
+            lengths, values = arrays.pop(0), arrays.pop(0)
+            if (lengths == lengths[0]).all():
+                return MaskedBatch.of_data(values.reshape(len(lengths), -1), (int(lengths[0]),), None)
+            size = Lengths(lengths)
+            return MaskedBatch.of_data(pad_rows(values, size), (size,), None)
+        case Tuple():
+            parts = [batch_of(item, arrays) for item in kind.items]
+            return tuple(parts) if parts and all(part is not None for part in parts) else None
+    return None
 
 
 def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any], list[np.ndarray]]:

@@ -8,7 +8,7 @@ import contextvars
 import dataclasses
 import numbers
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
 from autobatch.errors import UnsupportedError
@@ -101,9 +101,8 @@ class _ConfigView:
 config = cast(Config, _ConfigView())
 
 
-def current() -> Config:
-    """The options in force, which do not change any more."""
-    return _current.get()
+current: Callable[[], Config] = _current.get
+"""The options in force, which do not change any more."""
 
 
 @contextlib.contextmanager

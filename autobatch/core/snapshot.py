@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autobatch.core.models import is_array_like
 from autobatch.core.recorded import is_recorded
 
 _MOST = 20_000  # entries
 _SMALL, _LARGE = 1 << 12, 1 << 20  # bytes of an array
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), ModuleType})
 _MISSING = object()
+_OF_THE_CLASS = {"__init__", "__new__", "__post_init__", "__call__"}  # what an object at hand does not run of itself
 _CODE = (FunctionType, MethodType)
 
 
@@ -119,6 +121,7 @@ class Snapshot:
         complete: everything reached was kept, which `bounded` may have prevented.
         places: the ids of what was reached; of an array that of the one that owns the memory.
         functions, classes: the users' functions and classes among it.
+        held: what can be called, by the name of the attribute that holds it; all of it by "".
         named: the names that its functions use; methods: those of its classes with such a name, or that Python calls.
 
     >>> log = []
@@ -138,6 +141,8 @@ class Snapshot:
         self.classes: list[type] = []
         self.methods: list[FunctionType] = []
         self.named: set[str] = set()
+        self.held: dict[str, list[Any]] = {"": []}
+        self._makes_like = False  # there may be a `type(self)(...)`
         self._inside = inside
         self._bounded = bounded
         self._room = _MOST
@@ -145,8 +150,10 @@ class Snapshot:
         self._kept: list[tuple[int, Kept]] = []
         self._waiting: list[tuple[Any, bool]] = [(root, raw) for root in self.roots[::-1]]
         self.complete = True
-        while self._waiting and (self._room > 0 or not bounded):
-            self._visit(*self._waiting.pop())
+        self._visit_waiting()
+        if self._makes_like:
+            self._visit_methods(self.classes, _OF_THE_CLASS)
+            self._visit_waiting()
         self.complete = self.complete and not self._waiting
 
     def changed(self, places: Any = None, entries: bool = False) -> bool:
@@ -177,6 +184,14 @@ class Snapshot:
                 if not all(map(_is, now, kept.was)):
                     kept.write(now)
 
+    def float_arrays(self) -> dict[int, Any]:
+        """The float arrays and tables among what was reached, by their ids."""
+        return {key: value for key, value in self._seen.items() if is_array_like(value) and is_recorded(value)}
+
+    def _visit_waiting(self) -> None:
+        while self._waiting and (self._room > 0 or not self._bounded):
+            self._visit(*self._waiting.pop())
+
     def _visit(self, value: Any, held: bool) -> None:
         """Keep one value, and visit its parts; where an object holds it, its arrays are not wrapped."""
         kind = type(value)
@@ -185,11 +200,14 @@ class Snapshot:
         self._seen[id(value)] = value
         if kind is not np.ndarray:
             self.places[id(value)] = value
+            if callable(value):
+                self.held[""].append(value)
         if self._inside and (isinstance(value, type) or kind in _CODE or hasattr(kind, "_ab_batch")):
             return
         if isinstance(value, type):
             if _is_users(value):
                 self._visit_class(value)
+                self._visit_methods(value.__mro__, _OF_THE_CLASS)
         elif kind is np.ndarray:
             self._visit_array(value, held)
         elif kind is np.random.Generator or kind is np.random.RandomState or isinstance(value, random.Random):
@@ -220,9 +238,13 @@ class Snapshot:
             self._keep(value)
             self._wait((*value.args, *vars(value).values()), held)
         elif _is_users(kind):
-            self._wait((kind, getattr(kind, "__call__", None)), held)  # noqa: B004  (not whether: which)
+            self._visit_class(kind)
+            self._wait((getattr(kind, "__call__", None),), held)  # noqa: B004  (not whether: which)
             for kept in self._keep(value):
                 self._wait(_values(kept.was), held=True)
+            for name in {*getattr(value, "__dict__", ()), *copyreg._slotnames(kind)}:  # type: ignore[attr-defined]
+                if callable(each := getattr(value, name, None)):
+                    self.held.setdefault(name, []).append(each)
 
     def _wait(self, values: Iterable[Any], held: bool) -> None:
         self._waiting += [(value, held) for value in values if type(value) not in _ATOMS]
@@ -242,11 +264,17 @@ class Snapshot:
             self._wait(value.ravel().tolist(), held=True)
 
     def _visit_class(self, kind: type) -> None:
+        """Visit a class and its bases, but for what makes and calls objects of it."""
+        if self._inside or kind in self.classes or not _is_users(kind):
+            return
+        self.places[id(kind)] = kind
         self.classes.append(kind)
         self._keep(kind)
         if kind.__module__.partition(".")[0] not in sys.stdlib_module_names:
-            self._wait(kind.__bases__, held=True)
-            self._visit_methods([kind], self.named | {name for name in vars(kind) if name.startswith("__")})
+            for base in kind.__bases__:
+                self._visit_class(base)
+            called = {name for name in vars(kind) if name.startswith("__")} - _OF_THE_CLASS
+            self._visit_methods([kind], self.named | called)
 
     def _visit_methods(self, kinds: Iterable[type], names: set[str]) -> None:
         for kind in kinds:
@@ -275,6 +303,8 @@ class Snapshot:
                 (kept,) = self._keep(cell)
                 self._wait((each for each in kept.was if each is not _MISSING), held=True)
         names, used = function.__globals__, _names(function.__code__)
+        if function.__code__.co_filename != "<string>":  # as the methods of a dataclass are
+            self._makes_like = self._makes_like or not used.isdisjoint(("type", "__class__"))
         new = used - self.named
         self.named |= new
         self._visit_methods(self.classes, new)
@@ -336,8 +366,10 @@ def _all_are(now: Any, was: Any) -> bool:
 
 def _is_users(made: Any) -> bool:
     """Whether a class or a function is not one of the libraries that examples compute with."""
-    module = made.__globals__.get("__name__") if isinstance(made, FunctionType) else made.__module__
-    return (module or "").partition(".")[0] not in ("autobatch", "numpy", "numba", "builtins")
+    module = (made.__globals__.get("__name__") if isinstance(made, FunctionType) else made.__module__) or ""
+    if module.partition(".")[0] == "autobatch":  # a layer is as a class of the user's
+        return module.startswith("autobatch.nn.")
+    return module.partition(".")[0] not in ("numpy", "numba", "builtins")
 
 
 def _attributes(kind: type) -> list[tuple[str, Any]]:

@@ -12,13 +12,14 @@ import dataclasses
 import inspect
 import operator
 import weakref
-from collections.abc import Callable, Iterable
-from types import FunctionType, MethodType, ModuleType
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 from autobatch.facts.call_effects import Effect, effect_of
 from autobatch.facts.reader import UNKNOWN, Reader, unpacks
-from autobatch.syntax.scopes import parameters
+from autobatch.syntax.scopes import parameters, path_of, target_names
 from autobatch.syntax.source import NoSourceError, find, is_library
 
 _REFUSED = (
@@ -45,6 +46,7 @@ class _Summary:
     means: tuple[tuple[str, Any], ...] = ()
 
 
+_GOES_THROUGH = ("enumerate", "zip", "reversed")
 _UNREADABLE = _Summary(True, True)
 _summaries: weakref.WeakKeyDictionary[FunctionType, dict[bool, _Summary]] = weakref.WeakKeyDictionary()
 
@@ -62,15 +64,29 @@ def is_local(function: Any) -> bool:
     return isinstance(function, FunctionType) and not _any_changes([function], [], True)
 
 
-def may_change(functions: Iterable[Any], classes: Iterable[type]) -> bool:
+ANY = ""
+"""What stands for each part of a container that is called: `for layer in self.layers: x = layer(x)`."""
+
+
+def may_change(
+    functions: Iterable[Any], classes: Iterable[type], held: Mapping[str, Sequence[Any]] = MappingProxyType({})
+) -> bool:
     """Whether functions may change what they have not made; methods are looked for in these classes.
 
     Random numbers that they draw and what they print do not count.
+
+    Args:
+        held: what objects hold in an attribute and can be called, by its name; and all that can be, by `ANY`.
     """
-    return _any_changes(functions, list(classes), False)
+    return _any_changes(functions, list(classes), False, held)
 
 
-def _any_changes(functions: Iterable[Any], classes: list[type], acting: bool) -> bool:
+def _any_changes(
+    functions: Iterable[Any],
+    classes: list[type],
+    acting: bool,
+    held: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+) -> bool:
     waiting, seen = [(each, False) for each in functions], set()
     while waiting:
         function, of_new = waiting.pop()
@@ -88,10 +104,22 @@ def _any_changes(functions: Iterable[Any], classes: list[type], acting: bool) ->
         waiting += [(each, False) for each in summary.calls]
         for name in summary.methods:
             found = [method for kind in classes if (method := _method(kind, name)) is not None]
+            found += [_called_of(each) for each in held.get(name, ())]
             if not found:
                 return True
             waiting += [(each, False) for each in found]
     return False
+
+
+def _called_of(value: Any) -> Any:
+    """The function, or the class, that runs where this is called; itself if that is not written in Python."""
+    if isinstance(value, partial):
+        return _called_of(value.func)
+    function = getattr(value, "__func__", value)
+    function = function.__wrapped__ if _is_decorated(function) else function
+    if isinstance(function, FunctionType | type):
+        return function
+    return _method(type(function), "__call__") or function
 
 
 def _method(kind: type, name: str) -> FunctionType | None:
@@ -150,6 +178,7 @@ def _meaning(function: FunctionType, name: str) -> Any:
 
 def _read(body: list[Any], given: Iterable[str], meaning: Callable[[str], Any]) -> _Summary:
     reader = Reader(body, given, meaning)
+    parts = _parts_of_containers(reader) - set(given)
     acts = any(isinstance(node, _REFUSED) for node in reader.nodes)
     calls: list[Any] = []
     methods: set[str] = set()
@@ -161,13 +190,37 @@ def _read(body: list[Any], given: Iterable[str], meaning: Callable[[str], Any]) 
         effects = [effect for effect, _ in reader.effects(node)]
         function = reader.value_of(node.func)
         acts = acts or (_is_ours(function) and not _computes(function))
-        if not effects and not _is_known(node, function, reader, calls, methods):
+        if isinstance(node.func, ast.Name) and node.func.id in parts:
+            methods.add(ANY)
+            acts = True
+        elif not effects and not _is_known(node, function, reader, calls, methods):
             return _Summary(True, True, means=tuple(reader.meanings.items()))
         acts = acts or not all(effect.changes_nothing_outside for effect in effects)
         for effect in effects:
             if not all(_is_known_function(each, reader, calls) for each in _called(effect, node)):
                 return _Summary(True, True, means=tuple(reader.meanings.items()))
     return _Summary(False, acts, tuple(calls), frozenset(methods), tuple(reader.meanings.items()))
+
+
+def _parts_of_containers(reader: Reader) -> set[str]:
+    """The names that only stand for parts of containers that a path leads to: `for layer in self.layers`."""
+    found: set[str] = set()
+    others: set[str] = set()
+    bound = [node for node in reader.nodes if isinstance(node, ast.For | ast.comprehension)]
+    for node in bound:
+        over = node.iter
+        if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id in _GOES_THROUGH:
+            paths = [path_of(arg) for arg in over.args]
+        else:
+            paths = [path_of(over)]
+        (found if all(path is not None and path[1] for path in paths) else others).update(target_names(node.target))
+    inside = {id(name) for node in bound for name in ast.walk(node.target)}
+    others |= {
+        node.id
+        for node in reader.nodes
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in inside
+    }
+    return found - others
 
 
 def _is_known(node: ast.Call, function: Any, reader: Reader, calls: list[Any], methods: set[str]) -> bool:
@@ -221,6 +274,10 @@ def _is_known_function(node: ast.expr, reader: Reader, calls: list[Any]) -> bool
         function = function.__wrapped__
     if isinstance(function, FunctionType) or (isinstance(function, type) and not effect_of(function)):
         calls.append(function)
+        return True
+    called = _method(type(function), "__call__")
+    if called is not None:  # an object of the user's
+        calls.append(called)
         return True
     effect = effect_of(function) if not isinstance(function, ModuleType | MethodType) else None
     return effect is not None and not effect.writes and effect.changes_nothing_outside

@@ -31,7 +31,7 @@ DEAD = uint32(2**32 - 1)
 _MOST = uint32(2**32 - 2)
 _CODE = uint64(0xB5297A4D3F84D5B5)
 EMPTY_KEY = -(2**64 - 0xB5297A4D3F84D5B5)  # the key whose code is 0, as int64
-_AHEAD = 32  # keys
+_AHEAD = 64  # keys
 
 
 @jit

@@ -31,11 +31,14 @@ LINE = 64  # bytes of the cache
 
 
 def ask_for(builder: Any, address: Any, to_write: bool) -> None:
-    """Emit a prefetch of the cache line at an integer address; it never faults."""
+    """Emit a prefetch of the cache line at an integer address; it never faults.
+
+    A line that is to be read goes to the second cache, which waits for many more lines at once than the first does.
+    """
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    builder.call(function, [builder.inttoptr(address, byte), word(int(to_write)), word(3), word(1)])
+    builder.call(function, [builder.inttoptr(address, byte), word(int(to_write)), word(3 if to_write else 2), word(1)])
 
 
 @intrinsic

@@ -21,6 +21,7 @@ from autobatch.core.diagnostics import handling
 from autobatch.core.op import Op
 from autobatch.facts.types import SCALARS, stored_in
 from autobatch.lazy.array import LazyArray, link_views
+from autobatch.lazy.fibers import taken
 from autobatch.lazy.launching import BlockCall, Signature
 from autobatch.lazy.trace import Trace
 
@@ -197,6 +198,7 @@ class _Source:
         self.objects: dict[str, Any] = {
             "_lazy": LazyArray,
             "_constant": Trace.constant,
+            "_taken": taken,
             "_handling": handling,
             "_new": object.__new__,
             "_type": type,
@@ -209,6 +211,7 @@ class _Source:
             "_faults": FAULTS,
         }
         self._known: dict[Any, str] = {}
+        self.handles: dict[str, str] = {}  # and what they are the handles of
         self.slots: list[tuple[str, ...]] = []
 
     def refer(self, value: Any) -> str:
@@ -230,6 +233,12 @@ class _Source:
         line = f"if _type({name}) is not _lazy: {self.slow}"
         if line not in self.types:
             self.types.append(line)
+
+    def taken(self, name: str) -> str:
+        """The variable that holds the handle of an array that is reached; it is looked for once for all calls alike."""
+        handle = f"_k{name}"
+        self.handles[handle] = name
+        return handle
 
     def guards(self) -> None:
         """Global names must mean what they meant, each part of a dotted one."""
@@ -288,6 +297,8 @@ class _Source:
             name, base = self.follow(slot.root, slot.steps)
             if kind == "constant" and type(value) is not np.ndarray:
                 raise _Unsuited
+            if kind in ("row", "shared") and type(base) is not LazyArray and (kind == "row" or slot.index is None):
+                name = self.taken(name)
             if slot.index is not None:
                 index, at = self.index(slot.index)
                 self.check(f"_type({index}) is not {self.refer(type(at))}")
@@ -346,6 +357,7 @@ class _Source:
         each_array = list(dict.fromkeys(arrays))
         ranges = {f"_h{name}": name for (name, *index) in self.slots if index}
         look = [
+            *[f"{handle} = _taken({name})" for handle, name in self.handles.items()],
             *self.types,
             f"_trace = {owner}.trace",
             "_segment = _trace.segment",
@@ -362,7 +374,7 @@ class _Source:
             *[f"{height} = {name}.aval.shape[0]" for height, name in ranges.items()],
         ]
         same = self._same(values, kinds)
-        if same is None:
+        if same is None or (self.handles and not each_array):  # the same array is reached in other traces too
             self.rest += look
         else:
             tests, seen = same
@@ -412,7 +424,7 @@ class _Source:
                 continue
             if kind in ("constant", "tree") or (kind == "static" and type(value) not in _IMMUTABLE):
                 return None
-            text = f"{name}.aval" if kind == "array" else name
+            text = f"{name}.aval" if kind == "array" else self.handles.get(name, name)
             if text not in seen:
                 tests.append(f"{text} is not _s{len(seen)}")
                 seen.append(text)

@@ -115,6 +115,8 @@ class _Map:
         self._arguments = {name: wrap_shared(self.trace, value, self._copies) for name, value in self._shared.items()}
         self.state = ExampleState(self.columns, Snapshot([self._function, self._shared], bounded=True), self._copies)
         self._before = self.state.shared
+        if not self.state.may_change:
+            self.trace.reached.update(self._before.float_arrays())
 
     def shows_order(self) -> bool:
         """Whether the order in which the examples run can be seen."""
@@ -313,8 +315,16 @@ def run_loop(
                 results.append(function(*positional, **named))
         else:  # no `map`: a StopIteration of the function's would end it
             call = functools.partial(function, **shared) if shared else function
-            for values in zip(*columns, strict=False):
-                results.append(call(*values))
+            match columns:  # a call with as many arguments as are written there takes less time
+                case [first_column]:
+                    for value in first_column:
+                        results.append(call(value))
+                case [first_column, second_column]:
+                    for value, other in zip(first_column, second_column, strict=False):
+                        results.append(call(value, other))
+                case _:
+                    for values in zip(*columns, strict=False):
+                        results.append(call(*values))
     except Exception as error:
         raise note_example(error, first + len(results))  # noqa: B904 - the same error, with its note
     finally:

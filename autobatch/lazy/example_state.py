@@ -19,6 +19,7 @@ write is refused by NumPy, and the loop decides.
 
 import collections
 import contextlib
+import copyreg
 import dataclasses
 import dis
 import functools
@@ -34,12 +35,13 @@ from autobatch.batches.any_batch import Batch
 from autobatch.core.pytree import attributes, leaves, replace_leaves
 from autobatch.core.recorded import is_recorded
 from autobatch.core.snapshot import Snapshot
-from autobatch.facts.purity import may_change
+from autobatch.facts.purity import ANY, may_change
 from autobatch.facts.python_functions import ACTING_MODULES, PAUSES
 from autobatch.facts.types import GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
 from autobatch.syntax.source import is_library
 
+_MOST_LOOKED_AT = 20_000  # objects in examples
 _Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it
 
 
@@ -70,7 +72,12 @@ class ExampleState:
         functions = shared.functions or shared.roots[:1]
         self.kinds = set(map(type, examples))
         draws = not self.kinds.isdisjoint(GENERATORS)
-        if not columns or not (draws or may_change(functions, [*shared.classes, *self.kinds])):
+        classes = [*shared.classes, *self.kinds]
+        if not columns or not (draws or may_change(functions, classes)):
+            return
+        methods = [each for each in shared.methods if each.__name__ in shared.named]
+        held = {**shared.held, ANY: [*shared.held[ANY], *methods]}
+        if not (draws or may_change(functions, classes, held) or _hold_callables(examples, held)):
             return
         if not shared.complete:
             self.shared = shared = Snapshot(shared.roots)
@@ -140,6 +147,28 @@ class ExampleState:
     @property
     def _containers(self) -> list[Any]:
         return [*(self._shared_copies or ()), *(self.copies or ())]
+
+
+def _hold_callables(values: Iterable[Any], names: Collection[str]) -> bool:
+    """Whether there is anything in some examples that can be called, or an attribute with one of these names."""
+    seen: set[int] = set()
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        if kind in SCALARS or kind is np.ndarray or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if len(seen) > _MOST_LOOKED_AT or callable(value):
+            return True
+        if isinstance(value, dict | list | tuple | set | frozenset | collections.deque):
+            waiting += value.values() if isinstance(value, dict) else value
+        parts = {name: getattr(value, name, None) for name in copyreg._slotnames(kind)}  # type: ignore[attr-defined]
+        parts |= getattr(value, "__dict__", {})
+        if not parts.keys().isdisjoint(names):
+            return True
+        waiting += parts.values()
+    return False
 
 
 def _given(own: dict[int, Any], finished: Callable[[Any], Any], value: Any) -> Any:

@@ -19,7 +19,25 @@ _active: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("autobatc
 active_trace = _active.get
 
 _PARK, _URGENT = object(), object()
+_ROWS = (int, np.int64, np.ndarray)
 _PLAIN = (np.generic, *SCALARS)
+
+
+# What a map is given by keyword in a container, its examples see wrapped. An object, a closure and a global stay what
+# they are: their arrays are wrapped where they are read, as operands and where rows of them are asked for.
+
+
+def taken(value: Any, least: int = 1) -> Any:
+    """The handle of an array that all examples reach, if it has at least so many dimensions; anything else as it is."""
+    trace = active_trace()
+    if trace is None or id(value) not in trace.reached or value.ndim < least:
+        return value
+    return trace.shared(value)
+
+
+def item(base: Any, index: Any) -> Any:
+    """`base[index]`; rows of an array that all examples reach are recorded."""
+    return (taken(base, 2) if type(index) in _ROWS else base)[index]
 
 
 class LaunchError(Exception):

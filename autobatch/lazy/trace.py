@@ -71,11 +71,12 @@ class Trace:
         stats: what happened so far.
         errors: NumPy's handling of floating-point errors around the whole run.
         inputs: the arguments of the examples, and what was written to them.
+        reached: by their ids, the float arrays and tables that all examples share and that none changes.
     """
 
     __slots__ = (
         "_budget", "_filters", "_handling", "_room", "_shared", "consts", "errors", "example", "failed", "fast",
-        "forget", "inputs", "interned", "level", "memo", "park", "plans", "segment", "stats", "table",
+        "forget", "inputs", "interned", "level", "memo", "park", "plans", "reached", "segment", "stats", "table",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -86,6 +87,7 @@ class Trace:
         self.stats = Stats()
         self.errors = np.geterr()
         self.inputs = Inputs()
+        self.reached: dict[int, Any] = {}
         self._handling = handling()
         self._filters = users_filters()
         self.interned: dict[tuple[Any, ...], Signature | None] = {}
@@ -262,6 +264,8 @@ class Trace:
         compared with its copy at the launch; of a value of another interpreter the state at the call is kept.
         """
         segment = self.segment
+        if id(arg) in self.reached:
+            return self._shared_operand(arg)
         known = self.consts.get(id(arg))
         if known is not None:
             large = segment.large[known]
@@ -281,8 +285,11 @@ class Trace:
         elif isinstance(arg, list | tuple | np.ndarray):
             check_plain(arg, "an operand")
             return self.constant(np.asarray(arg))
+        return self._shared_operand(arg)
+
+    def _shared_operand(self, arg: Any) -> tuple[Aval, int]:
         handle = self.shared(arg)
-        return handle.aval, handle.ref if handle.segment is segment else self.external(handle)
+        return handle.aval, handle.ref if handle.segment is self.segment else self.external(handle)
 
     def _constant_array(self, arg: np.ndarray) -> tuple[Aval | None, int]:
         if arg.dtype.kind not in "biufc":
@@ -477,6 +484,7 @@ class Trace:
         entered = self.segment.entered
         for held in (
             entered,
+            self.reached,
             self._shared,
             self.memo,
             self.interned,

@@ -29,6 +29,7 @@ from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, Unsupported
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.calls.functions import captures_lanes
 from autobatch.lockstep.example_columns import ExampleColumns, map_batches
+from autobatch.lockstep.outside_effects import Effects, Step, make
 from autobatch.lockstep.regions.region import LaneExample, Root, is_changeable
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.sequences import LaneSequence
@@ -122,7 +123,7 @@ def in_lock_step(
     keep_freed_memory()
 
     try:
-        return _apart(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_local), first)
+        out, steps = _apart(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_local), first)
     except NeedsLoop as error:
         raise NoLockStep(str(error), _line_of(error, function), False) from None
     except FallbackWarning:  # under `-W error` that is what was asked for
@@ -132,6 +133,8 @@ def in_lock_step(
             raise
         reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
         raise NoLockStep(reason, _line_of(error, function), True) from None
+    make(steps, first)
+    return out
 
 
 def instead(
@@ -222,7 +225,8 @@ def of_different_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, A
     return ShapeError(f"arguments of different batch sizes: {given} examples; every batch needs the same examples")
 
 
-def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int) -> Any:
+def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int) -> tuple[Any, list[Step]]:
+    root.effects = Effects((function, args, kwargs))
     size = root.batch_size
     ours = root.convert(function)
     if ours is None:  # not the user's: it is called as it is
@@ -238,10 +242,13 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
         )
         out = _left(out, root)
         writes = argument_writes(entered.values(), (args, kwargs))
+        steps = root.effects.steps(size)
         if writes:
+            if steps:
+                raise NeedsLoop("what is written to an argument, and what is changed outside, may be one thing")
             out = apart_from(writes, out)
         write_all(iter(writes))
-    return in_form(out, size, given)
+    return in_form(out, size, given), steps
 
 
 def _entered(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]]) -> Any:

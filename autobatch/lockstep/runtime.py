@@ -17,6 +17,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
 from autobatch.lockstep.calls.call import call, create
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
+from autobatch.lockstep.outside_effects import change, lane_print
 from autobatch.lockstep.regions import branches, loops
 from autobatch.lockstep.regions.loops import each, loop
 from autobatch.lockstep.regions.region import is_changeable
@@ -145,6 +146,7 @@ def spread(iterable: Any) -> Any:
     return iterable
 
 
+HANDLERS[print] = lane_print
 _OPERATORS = {each.word: each.symbol for each in operators.BINARY if each.symbol != "%"}  # which also formats text
 NAMES: dict[str, Any] = {
     **{f"_ab_{name}": BINARY[symbol] for name, symbol in _OPERATORS.items()},
@@ -157,6 +159,7 @@ NAMES: dict[str, Any] = {
     "_ab_any": any_of,
     "_ab_call": call,
     "_ab_chain": branches.chain,
+    "_ab_change": change,
     "_ab_check": branches.check,
     "_ab_choose": branches.choose,
     "_ab_comprehension": comprehension,

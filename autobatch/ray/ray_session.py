@@ -10,6 +10,8 @@ from typing import Any
 from autobatch.errors import UnsupportedError
 from autobatch.ray.hosts import Lost
 
+# Messages of a training go as they are: in the store of objects they would cost both sides twice as much.
+_SYSTEM = {"max_direct_call_object_size": 16 << 20, "task_rpc_inlined_bytes_limit": 64 << 20}
 _DEFAULTS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 
 
@@ -48,6 +50,7 @@ def ray_session(workers: int | None = None) -> Any:
         _node_ip_address="127.0.0.1",
         log_to_driver=False,
         logging_level=logging.ERROR,
+        _system_config=_SYSTEM,
     )
     return ray
 
@@ -64,7 +67,7 @@ def losses_of_processes() -> Iterator[None]:
     gone = (
         exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.ObjectLostError,
         exceptions.NodeDiedError, exceptions.OwnerDiedError, exceptions.LocalRayletDiedError,
-        exceptions.RaySystemError,
+        exceptions.RaySystemError, exceptions.OutOfMemoryError,
     )  # fmt: skip
     try:
         yield

@@ -30,18 +30,20 @@ from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.python_functions import PAUSES
 from autobatch.facts.types import forget_classes
 from autobatch.lazy.block_nodes import Block
+from autobatch.lazy.fibers import item
 from autobatch.lazy.trace import plain_parts
 from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, helper, through_form
 from autobatch.rewrite.lockstep_forms import compiled
 from autobatch.rewrite.taped_forms import CELLS, mark
 from autobatch.syntax.liveness import annotate
-from autobatch.syntax.quote import placed, statements, substituted
+from autobatch.syntax.quote import expression, placed, statements, substituted
 from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded, OfCodes
-from autobatch.syntax.scopes import parameters, target_names
+from autobatch.syntax.scopes import parameters, path_of, target_names
 from autobatch.syntax.source import NoSourceError, as_function, find, inner_codes, is_library, own_tree, remember
 
 _GENERATOR = 0x20
 _BATCHED = "_ab_batched"
+_ITEM = "_ab_item"
 _CONTAINERS = (dict, list, tuple)
 _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 
@@ -63,6 +65,7 @@ class _Made:
             FORM: CellType(block_form),
             KNOWN: CellType(block_form.known),
             ID: CellType(id),
+            _ITEM: CellType(item),
             **CELLS,
         }
 
@@ -193,12 +196,13 @@ def _make(function: FunctionType) -> _Made:
             if isinstance(part, ast.FunctionDef):
                 annotate(part, anywhere=True)
         Blocks(scope, functools.partial(_block, made, code.co_filename)).function(tree)
-        if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(tree)):
+        run = _taking_rows(tree)
+        if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(run)):
             return made
-        new = compiled(tree, code, made.cells)
+        new = compiled(run, code, made.cells)
         checking = None
         if not code.co_flags & _GENERATOR:
-            checking = compiled(_checking(tree), code, [*made.cells, *_CHECKS, _BATCHED])
+            checking = compiled(_checking(run), code, [*made.cells, *_CHECKS, _BATCHED])
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError):
         return made
     for ours in [new] if checking is None else [new, checking]:
@@ -207,6 +211,29 @@ def _make(function: FunctionType) -> _Made:
             _ours.put(each)
     made.code, made.checking, made.tree = new, checking, tree
     return made
+
+
+def _taking_rows(node: Any) -> Any:
+    """The same syntax, in which `model.table[ids]` asks whether that is an array that all examples share."""
+    changed: dict[str, Any] = {}
+    for name, value in ast.iter_fields(node):
+        if isinstance(value, ast.AST):
+            new: Any = _taking_rows(value)
+            if new is not value:
+                changed[name] = new
+        elif isinstance(value, list):
+            new = [_taking_rows(each) if isinstance(each, ast.AST) else each for each in value]
+            if any(a is not b for a, b in zip(new, value, strict=True)):
+                changed[name] = new
+    if changed:
+        node = copy.copy(node)
+        for name, new in changed.items():
+            setattr(node, name, new)
+    if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load) or path_of(node.value) is None:
+        return node
+    if isinstance(node.slice, ast.Constant | ast.UnaryOp | ast.Slice | ast.Tuple):
+        return node
+    return expression(f"{_ITEM}(B, I)", node, B=node.value, I=node.slice)
 
 
 def _checking(tree: ast.FunctionDef) -> ast.FunctionDef:

@@ -21,7 +21,7 @@ from autobatch.rewrite.block_sites import BlockSites
 from autobatch.rewrite.callees import helper
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.expressions import Calls, Choices, Comprehensions, Displays, Guards, Operators, Reads, is_pause
-from autobatch.rewrite.stores import Ownership, Stores
+from autobatch.rewrite.stores import OutsideChanges, Ownership, Stores
 from autobatch.syntax.quote import located
 from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded, OfCodes
 from autobatch.syntax.scopes import bound_names, parameters
@@ -166,6 +166,7 @@ def _convert(function: FunctionType) -> _Converted:
         _check(tree)
         if owner is not None:
             Mangle(owner).visit(tree)
+        OutsideChanges(tree).visit(tree)
         functions = [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
         own = Names(code.co_freevars).union(*[parameters(part) | bound_names(part.body) for part in functions])
         scope = Scope(function.__globals__, own, own, own, _helper)

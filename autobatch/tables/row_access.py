@@ -19,8 +19,8 @@ from autobatch.kernels import bags as kernels
 from autobatch.kernels.segment_reductions import sum_rows
 from autobatch.kernels.vectors import FORMATS, REGISTER, VectorLayout, computed_dtype
 
-_AHEAD = (8, 24)  # the least and the most ids between the row that is read and the one that is asked for
-_ASKED = 6 << 10  # bytes of rows asked for that leave the first cache to the rest
+_AHEAD = (16, 96)  # the least and the most ids between the row that is read and the one that is asked for
+_ASKED = 16 << 10  # bytes of rows asked for that leave the first cache to the rest
 _CACHED = 1 << 18  # bytes of a table whose rows need not be asked for ahead
 _WIDEST = 512  # bytes that the registers hold well
 _WIDEST_RUN = 1024  # bytes of rows that follow each other, which are fetched twice as fast whole as in halves
@@ -65,7 +65,7 @@ def ahead_of(total_bytes: int, row_bytes: int) -> int | None:
     """The number of ids by which rows of a table of so many bytes are prefetched; None: not at all.
 
     >>> [ahead_of(1 << 20, row_bytes) for row_bytes in (32, 512, 4096)], ahead_of(1 << 10, 32)
-    ([24, 12, 8], None)
+    ([96, 32, 16], None)
     """
     if total_bytes <= _CACHED:
         return None
@@ -180,10 +180,10 @@ def lanes_for(
         and format[1:] == str(size)
     ):
         lead = -past % _LINE // size
-    row, between = dim * size, math.gcd(step, _LINE)  # rows start at all multiples of it past some place in a line
-    last = past % between + _LINE - between + row
-    across = n == dim and row <= 2 * _LINE and format[1:] == str(size) and last > -(-row // _LINE) * _LINE
-    halves = row <= 2 * _LINE and (far or row > _LINE)
+    span, between = n * size, math.gcd(step, _LINE)  # rows start at all multiples of it past some place in a line
+    last = past % between + _LINE - between + span
+    across = format[1:] == str(size) and last > -(-span // _LINE) * _LINE
+    halves = format != "u1" and dim * size <= 2 * _LINE and (far or dim * size > _LINE)
     return VectorLayout(format, n, lead, across, REGISTER // 2 if halves else REGISTER)
 
 
@@ -248,7 +248,8 @@ def read_rows(found: Located, out: np.ndarray) -> None:
         lanes, target = lanes_for(found.format, dim, found.static), out
     else:
         dim, target = found.row_bytes, out.view(np.uint8)
-        lanes = lanes_for("u1", dim, False)
+        (address, stride), far = table, found.total_bytes > _NEAR
+        lanes = lanes_for("u1", dim, False, address % _LINE, stride % _LINE) if far else lanes_for("u1", dim, False)
 
     def work(part: tuple[int, int]) -> None:
         kernels.unpack_rows(table, found.ids, target, part, dim, found.ahead, lanes)

@@ -9,7 +9,6 @@ import numba
 import numpy as np
 
 import autobatch as ab
-from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
 from benchmarks.declare import LOOP, OURS, Case, Runner, Way, Workload
 from tests.compiled.language_programs import PROGRAMS
 
@@ -75,6 +74,10 @@ def cases(size: str) -> list[Case]:
     return [Case(f"{name} {count}", {"name": name, "count": count}) for name in _PROGRAMS for count in counts]
 
 
+def _of(case: Case) -> tuple[str, int]:
+    return case["name"], case["count"]
+
+
 def _plain(results: Sequence[Any]) -> list[Any]:
     """Results as arrays, in the form that all ways share."""
     out: list[Any] = []
@@ -91,15 +94,21 @@ def _examples(column: Any) -> list[Any]:
 def ours(case: Case) -> Runner:
     """The compiled way."""
     function, _, shared = PROGRAMS[case["name"]]
-    columns = columns_of(case["name"], case["count"])
-    wait_until_compiled(function, columns, shared)
-    return Runner(lambda: compiled_map(function, columns, shared), _plain)
+    batches = [ab.collate(column) if isinstance(column, list) else column for column in columns_of(*_of(case))]
+    decorated = ab.batch(function)
+
+    def run() -> Any:
+        with ab.options(way="compiled"):
+            return decorated(*batches, **shared)
+
+    run()
+    return Runner(run, lambda out: _plain(ab.examples(out)))
 
 
 def loop(case: Case) -> Runner:
     """The function itself, called for each example."""
     function, _, shared = PROGRAMS[case["name"]]
-    columns = [_examples(column) for column in columns_of(case["name"], case["count"])]
+    columns = [_examples(column) for column in columns_of(*_of(case))]
     return Runner(lambda: [function(*values, **shared) for values in zip(*columns, strict=True)], _plain)
 
 
@@ -116,13 +125,15 @@ def _as_numba_takes_it(name: str, function: Callable[..., Any]) -> Callable[...,
     return scope[name]
 
 
+_NUMBERS = ("levenshtein", "levenshtein_table", "dtw", "longest_run", "longest_increasing", "decision_tree")
+"""What gives a number, which goes into an array, as our batch of results is one."""
 _NOT_BY_HAND = ("gillespie",)  # Numba makes no generators
 
 
 def hand_written(case: Case) -> Runner:
     """What a person writes with Numba: the function under `@njit`, and an `@njit` loop over packed data."""
     function, _, shared = PROGRAMS[case["name"]]
-    columns = columns_of(case["name"], case["count"])
+    columns = columns_of(*_of(case))
     names, texts, data = [], [], []
     for number, column in enumerate(columns):
         if isinstance(column, ab.PackedBatch):
@@ -135,8 +146,12 @@ def hand_written(case: Case) -> Runner:
             data.append(np.array(column) if isinstance(column, list) else column.data)
     given = [f"s{number}" for number in range(len(shared))]
     text = f"def run(n, {', '.join([*names, *given])}):\n"
-    text += f"    return [f({', '.join([*texts, *given])}) for i in range(n)]\n"
-    scope: dict[str, Any] = {"f": numba.njit(_as_numba_takes_it(case["name"], function), nogil=True)}
+    call = f"f({', '.join([*texts, *given])})"
+    if case["name"] in _NUMBERS:
+        text += f"    out = np.empty(n)\n    for i in range(n):\n        out[i] = {call}\n    return out\n"
+    else:
+        text += f"    return [{call} for i in range(n)]\n"
+    scope: dict[str, Any] = {"np": np, "f": numba.njit(_as_numba_takes_it(case["name"], function), nogil=True)}
     exec(text, scope)
     run = numba.njit(scope["run"], nogil=True)
     arguments = (case["count"], *data, *shared.values())

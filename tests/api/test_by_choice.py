@@ -55,7 +55,7 @@ def taken(monkeypatch):
         chooser.Turn.ran(rounds, way, count, 0.01 * count)
 
     monkeypatch.setattr(chooser.History, "turn", turn)
-    monkeypatch.setattr(chooser.History, "usual", lambda history, count: None)
+    monkeypatch.setattr(chooser.History, "is_settled", lambda history, count: False)
     monkeypatch.setattr(Rounds, "ran", ran)
     measured_costs.forget_costs()
     return ways

@@ -29,11 +29,13 @@ class Costs:
         self.ways = []
 
     def call(self, count):
-        usual = self.kind.usual(count)
-        if usual is not None:
-            self.kind.took(usual, count, count * self.loop)
+        if self.kind.is_settled(count):
+            if self.kind.untimed > 0:
+                self.kind.passed(count)
+            else:
+                self.kind.took(count, count * self.loop)
             self.spent.append(count * self.loop)
-            self.ways.append([usual])
+            self.ways.append([LOOP])
             return
         turn = self.kind.turn(count)
         spent, used = 0.0, []
@@ -205,8 +207,8 @@ def test_what_a_way_cost_without_its_kernels_is_forgotten(cold):
     for call in range(60):
         if call == 10:
             kind.warmed()
-        if kind.usual(64) is not None:
-            kind.took(LOOP, 64, 64.0)
+        if kind.is_settled(64):
+            kind.took(64, 64.0)
             continue
         turn = kind.turn(64)
         while turn.left:
@@ -217,6 +219,28 @@ def test_what_a_way_cost_without_its_kernels_is_forgotten(cold):
     assert min(ran) < 3
     assert (10 <= min(call for call in ran if call >= 10) <= 20) == cold
     assert ran[-1] == 59
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(1e-5, 14), (1e-2, 120)])
+def test_fewer_and_fewer_short_calls_are_timed_and_a_change_is_noticed(seconds, most):
+    kind = History((), lambda way: Expectation())
+
+    def timed(calls, seconds):
+        count = 0
+        for _ in range(calls):
+            if kind.untimed > 0:
+                kind.passed(4)
+            else:
+                kind.took(4, seconds)
+                count += 1
+        return count
+
+    assert 5 < timed(120, seconds) <= most
+    assert kind.calls == 120
+    assert kind.work == pytest.approx(120 * seconds)
+    timed(24, 50.0 * seconds)
+    assert kind.costs[LOOP].seconds == pytest.approx(12.5 * seconds)
+    assert kind.work >= 120 * seconds + 8 * 50.0 * seconds
 
 
 def test_a_refusal_is_for_good():
@@ -281,13 +305,13 @@ def test_what_is_expected_to_gain_is_tried_in_the_first_calls(price, first):
 
 def test_what_comes_later_is_part_of_what_a_run_cost():
     kind = History(("way",), lambda way: Expectation())
-    kind.took(LOOP, 10, 1.0)
-    kind.took(LOOP, 10, 1.0)
+    kind.took(10, 1.0)
+    kind.took(10, 1.0)
     kind.later(LOOP, 2, 10, 3.0)  # the walks back come in the opposite order
     kind.later(LOOP, 1, 10, 5.0)
     assert list(kind.costs[LOOP].recent) == [0.6, 0.4]
     assert kind.work == 10.0
     for _ in range(10):
-        kind.took(LOOP, 10, 1.0)
+        kind.took(10, 1.0)
     kind.later(LOOP, 1, 10, 50.0)  # of a run that is forgotten
     assert set(kind.costs[LOOP].recent) == {0.1}

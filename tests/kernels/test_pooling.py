@@ -41,9 +41,8 @@ def guarded_block(bags, dim, dtype):
     return whole[16:-16].reshape(bags, dim), (whole[:16], whole[-16:])
 
 
-@pytest.mark.parametrize("ids_dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(("ids_dtype", "ahead"), [(np.int32, None), (np.int64, 4)])
 @pytest.mark.parametrize("lengths", [[], [0], [3], [0, 2, 0, 5, 1, 0]])
-@pytest.mark.parametrize("ahead", [None, 4])
 def test_s1_02_s1_13_bags_of_any_lengths(lengths, ids_dtype, ahead):
     table, offsets = matrix("f4", 6, 9), np.cumsum([0, *lengths]).astype(ids_dtype)
     ids = RANDOM.integers(0, 6, offsets[-1]).astype(ids_dtype)

@@ -193,8 +193,7 @@ def test_prints_come_example_by_example(capsys):
     for x in XS:
         f(x, "v")
     want = capsys.readouterr().out
-    with pytest.warns(FallbackWarning, match="a call of print"):
-        batch(f)(batch_of(XS), "v")
+    batch(f, strict=True)(batch_of(XS), "v")
     assert capsys.readouterr().out == want
 
 

@@ -5,6 +5,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import FallbackWarning, UnsupportedError
+from autobatch.testing import inspect
 from tests import law
 
 LENGTHS = [5, 3, 8, 3, 4]
@@ -171,6 +172,56 @@ LINES = {
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
 def test_runs_in_lock_step_and_equals_the_loop(line):
     law.equals_loop(ab.batch(line, strict=True), EXAMPLES)
+
+
+BY_EXAMPLE = {
+    "default_rng": "each example has a stream of its own",
+    "default_rng and its draws": "the same",
+    "a list that is sorted": "lists of Python's numbers",
+    "lists that differ in length, sorted": "the same",
+    "histogram of its own range": "the edges are each example's own",
+}
+"""Lines that take some Python for each example, and why."""
+
+
+@pytest.mark.parametrize("name", [name for name in LINES if name not in BY_EXAMPLE])
+def test_takes_no_more_python_for_more_examples(name):
+    f = ab.batch(LINES[name], strict=True)
+    few, many = (ab.MaskedBatch.from_examples(EXAMPLES * times) for times in (2, 16))
+    with ab.options(kernels=False):
+        for batch in (few, many, few, many):
+            f(batch)
+        first, second = (inspect.python_calls(lambda batch=batch: f(batch)) for batch in (few, many))
+    assert second <= 1.5 * first  # of eight times as many
+
+
+@pytest.mark.parametrize("best", [max, min])
+def test_the_extreme_of_pythons_and_numpys_numbers_is_the_first_of_equals(best):
+    def of_both(x):
+        literal = [best(0.0, v, 1.5) for v in x]
+        return literal, best(x[0], -0.0), best(0.5, x[1], x[2]), best(x[2], 0.5)
+
+    rows = [[0.0, 1.5, -1.0], [-0.0, np.nan, 2.0], [3.0, 0.5, np.nan], [0.25, 0.5, 0.5]]
+    law.equals_loop(ab.batch(of_both), [np.array(row) for row in rows])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32], ids=lambda t: t.__name__)
+def test_a_histogram_counts_what_numpy_counts(dtype):
+    rows = [[0.0, 1.0, 2.0, 2.0, -1.0], [0.5], [], [3.0, 1.5, 2.0, 1.0]]
+    examples = [np.array(row).astype(dtype) for row in rows]
+    if np.dtype(dtype).kind == "f":
+        examples.append(np.array([np.nan, np.inf, 1.0], dtype))
+    for edges in ([0.0, 1.0, 2.0], [0, 1, 1, 2], np.linspace(0, 2, 7)):
+        law.equals_loop(ab.batch(lambda x, edges=edges: np.histogram(x, edges)[0]), examples)
+
+
+@pytest.mark.parametrize(("start", "step"), [(0, 1), (9, -2), (1, 3)])
+def test_ranges_of_each_example(start, step):
+    def places(n, m):
+        return [i * 2 for i in range(n, m, step)], [i + 1 for i in range(m)], [-i for i in range(start, n, step)]
+
+    law.equals_loop(ab.batch(lambda x: places(len(x), start)), EXAMPLES)
+    law.equals_loop(ab.batch(lambda x: (len(x) // 3 | 1, (len(x) > 3) ^ (len(x) < 5), -7 % len(x))), EXAMPLES)
 
 
 def test_lanes_that_draw_apart_keep_their_own_streams():

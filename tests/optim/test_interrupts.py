@@ -44,8 +44,13 @@ def seen(params, state):
     return state["step"], arrays, slots
 
 
+SLOW = [
+    pytest.param(each, marks=pytest.mark.slow) for each in OPTIMIZERS if not isinstance(each, Adam | RowWiseAdagrad)
+]
+
+
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda opt: type(opt).__name__)
+@pytest.mark.parametrize("optimizer", [*OPTIMIZERS[1:3], *SLOW], ids=lambda opt: type(opt).__name__)
 def test_an_exception_at_any_line(optimizer, threads):
     params, grads = make()
     state = optimizer.init(params)

@@ -23,9 +23,21 @@ def long_way(ids, table, offsets, mode, weights, closed):
 @given(st.data())
 def test_s1_06_s1_07_any_dim_alignment_and_bags(data):
     """S1.06, S1.07: dims 1-257, rows that start anywhere, empty bags, repeated ids, a table with gaps between rows."""
-    dim = data.draw(st.one_of(st.sampled_from([1, 2, 7, 17, 33, 64, 100, 128, 257]), st.integers(1, 257)))
+    compare_with_the_long_way(data, st.sampled_from([1, 2, 7, 33, 64, 130]), st.sampled_from([0, 1, 13]))
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_s1_06_s1_07_every_dim_and_alignment(data):
+    """As above; each dim, and each place in a line of the cache, compiles kernels."""
+    compare_with_the_long_way(data, st.integers(1, 257), st.integers(0, 15))
+
+
+def compare_with_the_long_way(data, dims, shifts):
+    dim = data.draw(dims)
     lengths = data.draw(st.lists(st.integers(0, 5), max_size=6))
-    shift, gap = data.draw(st.integers(0, 15)), data.draw(st.sampled_from([0, 0, 3]))
+    shift, gap = data.draw(shifts), data.draw(st.sampled_from([0, 0, 3]))
     mode = data.draw(st.sampled_from(["sum", "mean", "sqrtn"]))
     closed = data.draw(st.booleans())
     rows, width = 5, dim + gap

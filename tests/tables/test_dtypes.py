@@ -69,7 +69,7 @@ def test_bfloat16(name):
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max", "min", "sqrtn", ("sum", "max")])
-@pytest.mark.parametrize("dim", [3, 16, 50, 100, 130])
+@pytest.mark.parametrize("dim", [3, 130])  # less than a register and more than one tile: each compiles kernels
 def test_bags_of_bfloat16_are_added_up_in_float32(mode, dim):
     """As those of the same numbers in float32, rounded once, whatever the table and with weights and padding."""
     dtype, random = pytest.importorskip("ml_dtypes").bfloat16, np.random.default_rng(dim)

@@ -45,6 +45,13 @@ CASES += [
         {"lr": 0.5, "beta": 0.5, "l1": 0.3, "l2": 0.1, "weight_decay": 0.01, "initial": 0.2},
     ),
 ]
+FIRST = {type(opt): opt for opt, *_ in reversed(CASES)}
+KINDS = [  # each option in float64, each optimiser in each dtype: each compiles kernels
+    (*case, dtype)
+    for case in CASES
+    for dtype in (np.float16, np.float32, np.float64)
+    if dtype is np.float64 or FIRST[type(case[0])] is case[0]
+]
 DTYPES = {np.float16: 2e-2, np.float32: 1e-5, np.float64: 1e-12}
 Pair = collections.namedtuple("Pair", "w b")
 
@@ -65,8 +72,7 @@ def test_seed_s0_21_one_step_on_the_rows_that_were_read():
     np.testing.assert_allclose(table.weights, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("opt", "oracle", "options"), CASES)
+@pytest.mark.parametrize(("opt", "oracle", "options", "dtype"), KINDS)
 def test_dense_steps_in_place(opt, oracle, options, dtype):
     base = make((6, 8), dtype)
     params = {
@@ -89,8 +95,7 @@ def test_dense_steps_in_place(opt, oracle, options, dtype):
 
 
 @pytest.mark.parametrize("layout", ["table", "strided table", "array"])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("opt", "oracle", "options"), CASES)
+@pytest.mark.parametrize(("opt", "oracle", "options", "dtype"), KINDS)
 def test_sparse_steps_move_the_named_rows_only(opt, oracle, options, dtype, layout):
     base = make((12, 3), dtype)
     weights = base[::2] if layout == "strided table" else base[:6].copy()

@@ -174,7 +174,7 @@ def test_addresses_are_checked():
 
 def test_s0_28_static_tables_are_dynamic_ones_to_the_bit():
     ids, offsets = RANDOM.integers(0, 7, 40), [0, 3, 3, 30]
-    for dim in (3, 100, 130):
+    for dim in (3, 130):
         whole = weights(np.float32, dim=dim)
         for mode in ("sum", "mean", "max"):
             static, dynamic = (ab.embedding_bag(ids, ab.EmbeddingTable(whole, s), offsets, mode=mode) for s in (1, 0))
@@ -228,7 +228,11 @@ EVERY_MODE = ("sum", "mean", "max", "min", ("sum", "max"))
 
 @pytest.mark.parametrize(
     ("bits", "dim", "modes"),  # each mode of each width compiles kernels
-    [*((bits, dim, ("sum",)) for bits in (8, 4) for dim in (0, 1, 2, 16)), (4, 7, EVERY_MODE), (8, 33, EVERY_MODE)],
+    [
+        *((bits, dim, ("sum",)) for bits, dim in ((8, 0), (8, 1), (4, 2), (4, 16))),
+        (4, 7, EVERY_MODE),
+        (8, 33, EVERY_MODE),
+    ],
 )
 def test_s1_15_quantised_rows(bits, dim, modes):
     whole = RANDOM.standard_normal((6, dim)).astype(np.float32)

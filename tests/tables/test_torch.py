@@ -28,6 +28,7 @@ KINDS = [  # each width and each mode by each dtype of rows and of ids, not all 
         (dtype, "sum", (np.int32, np.int64)[at % 2], dim)
         for at, dim in enumerate((1, 8, 17, 64, 130))
         for dtype in DTYPES
+        if dtype is np.float32 or dim in (1, 130)
     ),
     *((dtype, mode, id_dtype, 17) for dtype in DTYPES for mode in ("mean", "max") for id_dtype in (np.int32, np.int64)),
 ]

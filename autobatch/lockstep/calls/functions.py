@@ -425,7 +425,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     abs: _abs,
     **{
         getattr(builtins, name): _refused(getattr(builtins, name))
-        for name in ("open", "input", "print", "exec", "eval", "delattr", "id", "map", "filter", "iter", "next")
+        for name in ("open", "input", "exec", "eval", "delattr", "id", "map", "filter", "iter", "next")
     },
     **{function: _refused(function) for function in (*_IN_PLACE, operator.iconcat, operator.delitem)},
     **{getattr(operator, name): BINARY[symbol] for name, symbol in _OPERATORS.items()},

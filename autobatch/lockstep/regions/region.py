@@ -38,11 +38,12 @@ class Root:
         is_local: whether a function, or source text, changes nothing but its own variables.
         made: objects that this call made, by identity, each with the region that it was made in: only those may change.
         blocks: {site: its run}, for the blocks of straight-line code that run now.
+        effects: what is printed and changed outside of the call when it ends.
         items: {id of a batch: a weak reference to the rows whose current item it is}.
     """
 
     __slots__ = (
-        "batch_size", "blocks", "call", "convert", "count", "is_local", "items", "made", "parent",
+        "batch_size", "blocks", "call", "convert", "count", "effects", "is_local", "items", "made", "parent",
         "root",
     )  # fmt: skip
 
@@ -54,6 +55,7 @@ class Root:
         self.made: dict[int, tuple[Any, Any]] = {}
         self.blocks: dict[Any, Any] = {}
         self.items: dict[int, Any] = {}
+        self.effects: Any = None
         self.root = self
         self.parent: Any = None
 

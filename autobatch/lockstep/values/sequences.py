@@ -293,8 +293,16 @@ class Ranges(LaneSequence):
 
     def __init__(self, *bounds: Any) -> None:
         super().__init__()
-        ranges = per_lane(range, bounds, {})
         self.once = False
+        whole = [narrowed(each) for each in bounds]
+        if all(type(each) is int or getattr(each, "scalar", None) is int for each in whole):
+            start, stop, step = (0, *whole, 1) if len(whole) == 1 else (*whole, 1)[:3]
+            a, b, by = (getattr(each, "data", each) for each in (start, stop, step))
+            if np.all(by != 0) and all(np.all(np.abs(each) < 1 << 61) for each in (a, b, by)):
+                self.start, self.step = (_shared_or_lanes(np.ravel(each).tolist()) for each in (a, by))
+                self.counts = np.maximum(0, -((a - b) // by))
+                return
+        ranges = per_lane(range, bounds, {})
         self.counts = np.array([len(each) for each in ranges], np.int64)
         self.start = _shared_or_lanes([each.start for each in ranges])
         self.step = _shared_or_lanes([each.step for each in ranges])

@@ -15,7 +15,7 @@ from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifte
 from autobatch.ops.numpy.sets import searchsorted
 from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, implements, needs
 from autobatch.ops.rules.index_rule import on_axis
-from autobatch.ops.rules.op_kinds import lanewise
+from autobatch.ops.rules.op_kinds import lane_by_lane, lanewise, values_of
 from autobatch.ops.rules.padding import fill_p, unbroadcast
 from autobatch.ops.rules.sizes import axes_of, has_lengths, normal_axes, normalise_axis
 
@@ -249,7 +249,23 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None) ->
     return counts / np.diff(edges).astype(float) / counts.sum() if density else counts, edges
 
 
-_histogram_p = lanewise("histogram", lambda a, *, edges: np.histogram(a, np.array(edges))[0], dynamic=False)
+def _histogram_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """All examples at once: between which edges each element is, and how many of each example are there."""
+    x, edges = operands[0], np.array(params["edges"])
+    data, bins = values_of(x.data), len(edges) - 1
+    if data.dtype.kind not in "iuf" or (np.diff(edges) < 0).any():
+        return lane_by_lane(op, operands, params)
+    lanes, inside = len(data), padding_mask(x.sizes, data.shape[1:])
+    place = np.where(data == edges[-1], bins - 1, np.searchsorted(edges, data, "right") - 1)  # the last edge is inside
+    counted = (place >= 0) & (place < bins) & (True if inside is None else inside)
+    rows = np.broadcast_to(np.arange(lanes).reshape(-1, *(1,) * len(x.sizes)), data.shape)
+    found = np.bincount(rows[counted] * bins + place[counted], minlength=lanes * bins)
+    return Batched(found.reshape(lanes, bins), (bins,))
+
+
+_histogram_p = lanewise(
+    "histogram", lambda a, *, edges: np.histogram(a, np.array(edges))[0], dynamic=False, rule=_histogram_rule
+)
 _own_histogram_p = lanewise("own_histogram", lambda a, *, bins: np.histogram(a, bins)[0], dynamic=False)
 _own_edges_p = lanewise("own_edges", lambda a, *, bins: np.histogram(a, bins)[1], dynamic=False)
 

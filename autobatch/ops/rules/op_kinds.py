@@ -262,20 +262,22 @@ def values_of(x: Any) -> np.ndarray:
     return np.asarray(_detach_p(x))
 
 
-def lanewise(name: str, impl: Callable[..., Any], *, dynamic: bool = True) -> Op:
-    """An op whose rule is a loop over the examples; the sizes of the results may differ.
+def lanewise(name: str, impl: Callable[..., Any], *, dynamic: bool = True, rule: Any = None) -> Op:
+    """An op without a gradient whose rule is a loop over the examples; the sizes of the results may differ.
 
     Args:
         dynamic: the shape of the result depends on values, so a lazy call needs them first.
+        rule: another one.
     """
-    return Op(name, impl, rule=_rule, vjp=_no_gradient, data_dependent=dynamic, kind="lanewise")
+    return Op(name, impl, rule=rule or lane_by_lane, vjp=_no_gradient, data_dependent=dynamic, kind="lanewise")
 
 
 def _no_gradient(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     raise UnsupportedError("this function has no gradient here")
 
 
-def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+def lane_by_lane(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """The rule that calls the op for each example."""
     lanes = lanes_of(operands)
     columns = [_examples(x) if isinstance(x, Batched) else [values_of(x)] * lanes for x in operands]
     results = [np.asarray(op.impl(*row, **params)) for row in zip(*columns, strict=True)]

@@ -18,8 +18,6 @@ from autobatch.ray.maps.mapper import Mapper
 from autobatch.ray.maps.row_groups import Skipped, Unit, UnitDone, commit_unit, committed, files_of, run_unit, units_of
 from autobatch.ray.ray_session import losses_of_processes, ray_session
 
-_AHEAD = 2  # units that a worker has, so that it does not wait for the next
-
 
 @dataclasses.dataclass(frozen=True)
 class Mapped:
@@ -136,17 +134,22 @@ def _units(files: Sequence[str], skip: bool) -> tuple[list[Unit], list[Skipped]]
 
 @contextlib.contextmanager
 def _alone(folder: str) -> Iterator[None]:
-    """Lock the folder, for one map at a time, and remove half-written files of a map that was killed."""
+    """Lock the folder, for one map at a time, and remove half-written files of processes that were killed."""
     try:
         lock = Lock(os.path.join(folder, "_lock"))
     except BlockingIOError:
         raise OptionError(f"another map is writing to {folder}; wait for it, or give another folder") from None
     try:
-        for path in pathlib.Path(folder).glob(".*.part"):
-            path.unlink(missing_ok=True)
+        _tidy(folder)
         yield
+        _tidy(folder)
     finally:
         lock.release()
+
+
+def _tidy(folder: str) -> None:
+    for path in pathlib.Path(folder).glob(".*.part"):
+        path.unlink(missing_ok=True)
 
 
 def _check_job(folder: str, job: dict[str, Any], units: Sequence[Unit], resume: bool) -> None:
@@ -214,15 +217,18 @@ def _here(mapper: Mapper, units: Sequence[Unit], folder: str, skip: bool) -> Res
             return
 
 
-class MapActor:
-    """A worker: kernels stay warm in it."""
+_known: dict[Any, Mapper] = {}  # the last one of this worker's process
 
-    def __init__(self, mapper: Mapper, folder: str, skip: bool) -> None:
-        self._mapper, self._folder, self._skip = mapper, folder, skip
 
-    def run(self, unit: Unit) -> UnitDone:
-        """Map a unit."""
-        return _attempt(self._mapper, unit, self._folder, self._skip)
+def _in_worker(shared: list[Any], unit: Unit, folder: str, skip: bool) -> UnitDone:
+    """Map a unit, in a process of Ray's: kernels stay warm in it, also for the next map."""
+    import ray  # noqa: PLC0415
+
+    (reference,) = shared
+    if reference not in _known:
+        _known.clear()
+        _known[reference] = ray.get(reference)
+    return _attempt(_known[reference], unit, folder, skip)
 
 
 def _by_ray(
@@ -233,49 +239,39 @@ def _by_ray(
         return
     ray = ray_session(workers)
     cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
-    count = min(cpus if workers is None else workers, len(units))
+    count = cpus if workers is None else workers
     if count < 1:
         raise OptionError(f"workers={workers}; expected at least one, or 0 for this process")
-    shared = ray.put(mapper)
-    make = ray.remote(num_cpus=1)(MapActor).remote
-    waiting = collections.deque(units)
-    begun: collections.Counter[Unit] = collections.Counter()
-    queues: dict[Any, list[tuple[Any, Unit]]] = {make(shared, folder, skip): [] for _ in range(count)}
+    shared = [ray.put(mapper)]  # in a list, or each unit would come with a copy of its own
+    work = ray.remote(num_cpus=1, max_retries=0)(_in_worker)
+    most = count if count < cpus else 2 * count  # where the CPUs are the bound, none waits for its next unit
+    waiting, running = collections.deque(units), dict[Any, Unit]()
+    died: collections.Counter[Unit] = collections.Counter()
     failed = False
     try:
         while True:
-            for actor, queue in queues.items():
-                while waiting and not failed and len(queue) < _AHEAD:
-                    unit = waiting.popleft()
-                    queue.append((actor.run.remote(unit), unit))
-            results = {result: (actor, unit) for actor, queue in queues.items() for result, unit in queue}
-            if not results:
+            while waiting and not failed and len(running) < most:
+                unit = waiting.popleft()
+                running[work.remote(shared, unit, folder, skip)] = unit
+            if not running:
                 return
-            (result,), _ = ray.wait(list(results), num_returns=1)
-            actor, unit = results[result]
+            (result,), _ = ray.wait(list(running), num_returns=1)
+            unit = running.pop(result)
+            found: UnitDone | Exception
             try:
                 with losses_of_processes():
-                    done = ray.get(result)
+                    found = ray.get(result)
             except Lost as error:
-                lost = [each for _, each in queues.pop(actor)]
-                queues[make(shared, folder, skip)] = []
-                begun[lost[0]] += 1
-                if begun[lost[0]] > retries:
-                    why = f"{begun[lost[0]]} workers died with it, the last: {error}"
-                    if skip:
-                        yield lost[0], skip_unit(folder, lost[0], why)
-                    else:
-                        failed = True
-                        yield lost[0], RuntimeError(f"{lost[0]}: {why}; retries={retries}")
-                    del lost[0]
-                waiting.extendleft(reversed(lost))
+                died[unit] += 1
+                if died[unit] <= retries:
+                    waiting.appendleft(unit)
+                    continue
+                why = f"{died[unit]} workers died with it, the last: {error}"
+                found = skip_unit(folder, unit, why) if skip else RuntimeError(f"{unit}: {why}; retries={retries}")
             except Exception as error:
-                failed = True
-                queues[actor].remove((result, unit))
-                yield unit, error
-            else:
-                queues[actor].remove((result, unit))
-                yield unit, done
+                found = error
+            failed = failed or isinstance(found, Exception)
+            yield unit, found
     finally:
-        for actor in queues:
-            ray.kill(actor)
+        for result in running:
+            ray.cancel(result, force=True)

@@ -16,7 +16,7 @@ from typing import Any
 from autobatch.errors import OptionError
 from autobatch.ray.maps.mapper import Mapper, RowError, arrow_column
 
-_CHUNK_BYTES = 16 << 20  # of a row group, uncompressed, that are mapped at a time
+_CHUNK_BYTES = 4 << 20  # of a row group, uncompressed, that are mapped at a time: what caches hold
 _CHUNK_ROWS = 1 << 16
 _FIRST_TRY = 1 << 10  # rows that are tried together after one that failed
 

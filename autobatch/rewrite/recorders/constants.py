@@ -68,7 +68,8 @@ class Constants:
             raise Changed from error
         if value is MISSING:
             raise Changed
-        return value
+        reached = roots[TRACE].reached
+        return roots[TRACE].shared(value) if id(value) in reached and value.ndim > 1 else value
 
     def close(self) -> None:
         """Let go of the values and the roots: it is only replayed from now on."""

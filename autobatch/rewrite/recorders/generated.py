@@ -434,6 +434,8 @@ class _BoundForm:
         operands = []
         for number, expected in form.operands.items():
             value = values[number]
+            if id(value) in trace.reached:
+                value = trace.shared(value)
             if type(value) is LazyArray:
                 aval, ref = value.aval.key, segment.external(value.source)
             else:

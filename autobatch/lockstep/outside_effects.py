@@ -1,0 +1,285 @@
+"""What a lock-step call prints and adds outside of itself: noted while it runs, made at its end, example by example.
+
+The loop makes these effects one example after the other. That comes to the same as long as the call reads nothing that
+it changes: `log.append(x)`, `count[key] += x` and `stats.n += x` stay in lock-step where the function uses the name for
+nothing else (`syntax.scopes.only_changed`), and nothing else that the call reaches leads to the object (`_is_known`).
+A call that is given up has changed nothing, and the next way makes the effects itself.
+"""
+
+import collections
+import contextvars
+import dis
+import functools
+import gc
+import inspect
+import io
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import FunctionType, ModuleType, WrapperDescriptorType
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.any_batch import narrow_tree, per_narrowed_lane
+from autobatch.core.current import current_region
+from autobatch.core.op import is_boxed
+from autobatch.core.pytree import leaves
+from autobatch.errors import NeedsLoop, note_example
+from autobatch.facts.operators import ARITHMETIC
+from autobatch.facts.types import SCALARS
+from autobatch.lockstep.calls.functions import is_batched_tree, unwrapped
+from autobatch.lockstep.regions.region import current_root, is_made
+from autobatch.syntax.remembered import OfCodes
+from autobatch.syntax.scopes import only_changed
+from autobatch.syntax.source import NoSourceError, find, inner_codes, is_library
+
+Step = tuple[int, Callable[..., Any], tuple[Any, ...]]  # of an example: what is called, and with what
+
+_UPDATES = {each.symbol: each.inplace for each in ARITHMETIC}
+_DICTS = (dict, collections.Counter, collections.defaultdict)
+_MOST_SEARCHED = 5000
+"""Of so many objects it is looked whether they know the one that is changed."""
+
+
+class Effects:
+    """The effects of one call.
+
+    Args:
+        given: the function that is called, and what it is called with.
+    """
+
+    def __init__(self, given: tuple[Any, ...]) -> None:
+        self._given = given
+        self._targets: dict[int, Any] = {}
+        self._noted: list[tuple[str, Any, str, list[int], list[Any]]] = []
+
+    def note(self, kind: str, target: Any, symbol: str, key: Any, value: Any) -> None:
+        """Note `target.append(value)`, or `+=` of its attribute or item, by the lanes that run now.
+
+        Args:
+            kind: "append", "attribute" or "item"; symbol: of the operator.
+        """
+        if id(target) not in self._targets:
+            if is_made(target) or not _suits(kind, target) or _is_known(target, self._given):
+                raise NeedsLoop(f"a {type(target).__name__} from outside the call is changed, and may be read by it")
+            self._targets[id(target)] = target
+        self._note(kind, target, symbol, _fixed, (key, value))
+
+    def note_print(self, args: tuple[Any, ...], **named: Any) -> None:
+        """Note what the lanes that run now print."""
+        if named.get("file") is not None or is_batched_tree(named):
+            raise NeedsLoop("print to a file, or with an end that differs by example")
+        self._note("print", None, "", functools.partial(_printed, named), tuple(map(unwrapped, args)))
+
+    def _note(self, kind: str, target: Any, symbol: str, fix: Callable[..., Any], values: tuple[Any, ...]) -> None:
+        region: Any = current_region()
+        fixed = per_narrowed_lane(fix, narrow_tree(list(values)), {}, region.count)
+        self._noted.append((kind, target, symbol, region.lanes().tolist(), fixed))
+
+    def steps(self, size: int) -> list[Step]:
+        """What is to be done for each of `size` examples, in their order; nothing is done yet.
+
+        Raises:
+            NeedsLoop: an effect would raise, or warn.
+        """
+        turns: list[list[tuple[str, Any, str, Any]]] = [[] for _ in range(size)]
+        for kind, target, symbol, lanes, values in self._noted:
+            for lane, value in zip(lanes, values, strict=True):
+                turns[lane].append((kind, target, symbol, value))
+        now: dict[Any, Any] = {}
+        try:
+            with np.errstate(all="raise"):
+                return [(index, *_step(*each, now)) for index, turn in enumerate(turns) for each in turn]
+        except Exception as error:
+            raise NeedsLoop(f"a change of what is outside the call ({type(error).__name__}: {error})") from None
+
+
+def make(steps: list[Step], first: int) -> None:
+    """Make effects, after all else has been done. Args: first: the place of the first example in its batch."""
+    for index, function, args in steps:
+        try:
+            function(*args)
+        except Exception as error:  # nobody reads what is printed any more
+            note_example(error, first + index)
+            raise
+
+
+def change(kind: str, target: Any, symbol: str, key: Any, value: Any) -> None:
+    """`target.append(value)`, or `+=` of its attribute or item, where the target is used for that alone."""
+    root = current_root()
+    if root is not None:
+        root.effects.note(kind, target, symbol, key, value)
+    elif kind == "append":
+        target.append(value)
+    elif kind == "attribute":
+        setattr(target, key, _UPDATES[symbol](getattr(target, key), value))
+    else:
+        target[key] = _UPDATES[symbol](target[key], value)
+
+
+def lane_print(*args: Any, **named: Any) -> None:
+    """`print`."""
+    root = current_root()
+    if root is None:
+        print(*args, **named)
+    else:
+        root.effects.note_print(args, **named)
+
+
+def _fixed(key: Any, value: Any) -> tuple[Any, Any]:
+    """A key and a value of one example, of which nobody can change anything."""
+    for part in (key, value):
+        for leaf in part if type(part) is tuple else (part,):
+            if not (_is_number(leaf) or (is_boxed(leaf) and not np.ndim(leaf))):
+                raise NeedsLoop(f"a {type(leaf).__name__} is kept outside the call")
+    return key, value
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in SCALARS or isinstance(value, np.generic)
+
+
+def _printed(named: dict[str, Any], *values: Any) -> str:
+    for leaf in leaves(values):
+        if not (_is_number(leaf) or type(leaf) is np.ndarray or is_boxed(leaf)):
+            raise NeedsLoop(f"a {type(leaf).__name__} is printed")
+    text = io.StringIO()
+    print(*values, **{**named, "file": text, "flush": False})
+    return text.getvalue()
+
+
+def _step(kind: str, target: Any, symbol: str, value: Any, now: dict[Any, Any]) -> tuple[Callable[..., Any], Any]:
+    """One effect as a call that does not raise, unless nobody reads the output. Args: now: what was changed so far."""
+    if kind == "print":
+        return functools.partial(print, end=""), (value,)
+    key, value = value
+    if kind == "append":
+        return target.append, (value,)
+    if isinstance(target, list | np.ndarray):
+        key = _place(key, np.shape(target) if isinstance(target, np.ndarray) else (len(target),))
+    place = kind, id(target), key
+    was = now[place] if place in now else _read(kind, target, key)
+    if not (_is_number(was) or is_boxed(was)) or key != key or (is_boxed(value) and isinstance(target, np.ndarray)):
+        raise NeedsLoop(f"a {type(was).__name__} from outside the call is changed")
+    new = _UPDATES[symbol](was, value)
+    now[place] = np.asarray(new).astype(target.dtype)[()] if isinstance(target, np.ndarray) else new
+    return setattr if kind == "attribute" else type(target).__setitem__, (target, key, now[place])
+
+
+def _place(key: Any, shape: tuple[int, ...]) -> Any:
+    """An index of one item, counted from the start."""
+    parts = key if type(key) is tuple else (key,)
+    if len(parts) != len(shape) or not all(type(part) is int or isinstance(part, np.integer) for part in parts):
+        raise NeedsLoop("a part of an array from outside the call is changed")
+    places = tuple([range(size)[int(part)] for part, size in zip(parts, shape, strict=True)])
+    return places if type(key) is tuple else places[0]
+
+
+def _read(kind: str, target: Any, key: Any) -> Any:
+    """An attribute or item, as it was before the call."""
+    if kind == "attribute":
+        if hasattr(type(inspect.getattr_static(type(target), key, None)), "__set__"):
+            raise NeedsLoop(f"the attribute {key!r}, which a descriptor sets")
+        return vars(target)[key]
+    if isinstance(target, collections.defaultdict) and key not in target:
+        if target.default_factory is not int and target.default_factory is not float:
+            raise NeedsLoop("a dict that makes its own values")
+        return target.default_factory()
+    return target[key]
+
+
+def _suits(kind: str, target: Any) -> bool:
+    """Whether a change of the object runs no code of the user's, and reaches no other one."""
+    cls = type(target)
+    if kind == "append":
+        return cls is list
+    if kind == "item":
+        is_whole = cls is np.ndarray and target.base is None and target.flags.writeable
+        return cls is list or cls in _DICTS or (is_whole and target.dtype.kind in "biufc")
+    plain = all(type(each) is WrapperDescriptorType for each in (cls.__setattr__, cls.__getattribute__))
+    return (
+        plain and type(getattr(target, "__dict__", None)) is dict and not isinstance(target, FunctionType | ModuleType)
+    )
+
+
+def _is_known(target: Any, given: tuple[Any, ...]) -> bool:
+    """Whether code that runs in a call may know an object by another way than a name that it uses to change it.
+
+    Looked through is what the call is given and what leads on from there: attributes, items, variables of functions and
+    the globals that they name. What cannot be looked through may know anything.
+    """
+    sought = {id(target), id(getattr(target, "__dict__", target))}
+    seen: dict[int, Any] = {}
+    waiting: list[Any] = [given]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in sought or len(seen) > _MOST_SEARCHED or isinstance(value, _CLOSED):
+            return True
+        if id(value) in seen or _is_number(value):
+            continue
+        seen[id(value)] = value
+        if isinstance(value, np.ndarray):
+            mine = isinstance(target, np.ndarray) and np.may_share_memory(value, target)
+            if mine or value.dtype.hasobject:
+                return True
+            waiting += getattr(value, "__dict__", {}).values()
+        elif isinstance(value, ModuleType):
+            if not _is_of_library(value):
+                return True
+        elif isinstance(value, FunctionType):
+            values = _named(value, sought)
+            if values is None:
+                return True
+            waiting += values
+        elif isinstance(value, type):
+            if not _is_of_library(sys.modules.get(value.__module__)):
+                waiting += [*vars(value).values(), *value.__bases__]
+        elif hasattr(type(value), "_ab_batch"):
+            waiting.append(value.__wrapped__)
+        elif isinstance(value, np.ufunc):
+            if "vectorized" in value.__name__:  # by np.frompyfunc, of a function that it does not show
+                return True
+        else:
+            waiting += gc.get_referents(value)
+    return False
+
+
+_CLOSED: tuple[type, ...] = (weakref.ReferenceType, *weakref.ProxyTypes, threading.local, contextvars.ContextVar)
+_FRAMES = frozenset(("globals", "locals", "vars", "eval", "exec", "__globals__", "__closure__", "modules", "_getframe"))
+_changed_names: OfCodes[frozenset[str]] = OfCodes()
+
+
+def _is_of_library(module: Any) -> bool:
+    name = getattr(module, "__name__", "").partition(".")[0]
+    return name in sys.stdlib_module_names or is_library(getattr(module, "__file__", None) or "")
+
+
+def _named(function: FunctionType, sought: set[int]) -> list[Any] | None:
+    """What a function closes over or names, but by names that it uses to change it; None if it may look further."""
+    code = function.__code__
+    named: list[tuple[str | None, Any]] = [
+        (None, each) for each in (function.__defaults__, function.__kwdefaults__, vars(function))
+    ]
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        named += [(name, each) for each in gc.get_referents(cell)]
+    if not is_library(code.co_filename):
+        codes = inner_codes(code)
+        names = {name for each in codes for name in each.co_names}
+        if names & _FRAMES or any(dis.opmap["IMPORT_NAME"] in each.co_code[::2] for each in codes):
+            return None
+        named += [(name, function.__globals__[name]) for name in names if name in function.__globals__]
+    return [each for name, each in named if id(each) not in sought or name not in _only_changed(function)]
+
+
+def _only_changed(function: FunctionType) -> frozenset[str]:
+    known = _changed_names.get(id(function.__code__))
+    if known is None:
+        try:
+            names = frozenset(only_changed(find(function)[0]))
+        except NoSourceError:
+            names = frozenset()
+        _changed_names.put(function.__code__, names)
+        return names
+    return known[1]
