@@ -7,10 +7,12 @@ import numpy as np
 
 from autobatch.core.abstract_eval import check_plain
 from autobatch.errors import DTypeError, ShapeError
-from autobatch.kernels.rows import split_addresses
+from autobatch.kernels.rows import first_bad_id, split_addresses
 from autobatch.ops.rules.ragged_checks import check_ids, whole_number
 from autobatch.tables.protocol import Context, Table, checked_matrix
 from autobatch.tables.row_access import Located, locate_array
+
+_FEW = 1 << 10  # ids; of more, the kernel that fetches rows ahead
 
 
 class EmbeddingTable(Table):
@@ -46,6 +48,16 @@ class EmbeddingTable(Table):
             static, weights = static or weights.static, weights.weights
         self.weights = checked_matrix(weights, "EmbeddingTable")
         self.static = static
+
+    def __getitem__(self, index: Any) -> Any:
+        weights, kind = self.weights, type(index)  # one id, or few: without asking what else an index may be
+        is_plain = type(weights) is np.ndarray
+        if kind is int and is_plain and 0 <= index < len(weights):
+            return weights[index].copy()
+        is_few = kind is np.ndarray and index.dtype == np.int64 and index.ndim == 1 and len(index) < _FEW
+        if is_few and is_plain and weights.flags.c_contiguous and first_bad_id(index, len(weights)) < 0:
+            return weights.take(index, 0)
+        return super().__getitem__(index)
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]

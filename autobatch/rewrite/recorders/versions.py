@@ -338,18 +338,15 @@ class Wait(NamedTuple):
     exact: bool
 
 
-class Recipe:
+class Recipe(NamedTuple):
     """A call of an operation that is no block, made with recorded arrays as Python has them.
 
     Attributes:
         function: it; kind: of its result.
     """
 
-    __slots__ = ("function", "kind")
-
-    def __init__(self, function: Callable[..., Any], kind: RecorderKind) -> None:
-        self.function = function
-        self.kind = kind
+    function: Callable[..., Any]
+    kind: RecorderKind
 
 
 Site = BlockSite | RowSite | RowsSite | OpSite
