@@ -133,16 +133,22 @@ class Tracer:
         self._known = {key: slot for key, slot in self._known.items() if slot < slots}
         self.failed = None
 
-    def program(self, outputs: Sequence[int], views: dict[int, Any]) -> Program:
-        """The program that computes these slots, renumbered."""
+    def program(self, outputs: Sequence[int], views: dict[int, Any]) -> Program | None:
+        """The program that computes these slots, renumbered; None if a step that leads to none of them may raise."""
         needed = set(outputs)
         kept = []
         for step in reversed(self.steps):
             if step.out in needed:
                 needed.update(step.args)
                 kept.append(step)
+            elif step.op.kind == "linalg" or any(_is_of_integers(self.avals[slot]) for slot in step.args):
+                return None  # by its values: an index out of range, a singular matrix, a negative power
         kept.reverse()
         return renumbered(self.avals, self.constants, range(self.inputs), kept, outputs, views)
+
+
+def _is_of_integers(kind: Any) -> bool:
+    return type(kind) is not Weak and kind.dtype.kind in "iu"
 
 
 class Traced(AbstractArray, ArrayFace):

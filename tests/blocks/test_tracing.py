@@ -9,6 +9,7 @@ import autobatch as ab
 from autobatch.blocks.launch import launch
 from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import WEAK, aval_of
+from tests.law import assert_same, outcome
 
 F4 = np.dtype(np.float32)
 VECTOR = aval_of((4,), F4)
@@ -145,3 +146,38 @@ def test_constants_are_as_they_were_when_they_were_used():
 
     program = trace(body, [VECTOR])
     assert [value.tolist() for value in program.constants] == [[0.0] * 4, [1.0] * 4]
+
+
+def _index_for_nothing(x):
+    y = np.tanh(x)
+    _ = (x * 2)[4]
+    return y.sum()
+
+
+def _inverse_for_nothing(x):
+    y = np.tanh(x)
+    _ = np.linalg.inv(np.outer(y, y))
+    return (y * 2).sum()
+
+
+def _items_for_nothing(x):
+    h = np.zeros(3)
+    for v in x:
+        _ = np.take(h * v, np.array([0, len(x)]))
+        h = np.tanh(h * v + 1)
+    return h
+
+
+@pytest.mark.parametrize("way", ["fly", "lockstep"])
+@pytest.mark.parametrize("f", [_index_for_nothing, _inverse_for_nothing, _items_for_nothing])
+def test_what_nobody_reads_raises_all_the_same(f, way):
+    for sizes in ((5, 7), (3, 3, 3), (5, 2, 7), (1,)):
+        xs = [np.ones(n) for n in sizes]
+        want = outcome(lambda: [f(x) for x in xs])  # noqa: B023
+        with ab.options(way=way):
+            found = outcome(lambda: ab.map(f, xs))  # noqa: B023
+        assert type(found) is type(want)
+        if isinstance(want, Exception):
+            assert str(found) == str(want)
+        else:
+            assert_same(found, want)
