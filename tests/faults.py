@@ -45,13 +45,15 @@ def left_at(event_number: int, call: Callable[[], object], where: str = "") -> b
 
     before = sys.gettrace()
     try:
-        with collector_paused():  # else it may be a finaliser of another test's that is left
+        with np.errstate(), collector_paused():  # else it may be a finaliser of another test's that is left
             sys.settrace(trace)
-            call()
+            try:
+                call()
+            finally:
+                sys.settrace(before)
     except Left:
         return True
     finally:
-        sys.settrace(before)
         for lock in (diagnostics._silent, PARSING):
             while lock._is_owned():  # left before its `with` let go of it: other threads would wait for it without end
                 lock.release()

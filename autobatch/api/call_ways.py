@@ -89,9 +89,11 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         try:
             piece = _once_compiled(call, way, size)
         except NotCompiled as refused:
-            return _named(function, args, kwargs, refused.reason)
-        note(way, f"way={way!r}", function, call.stats)
-        return call.result([piece], [size])
+            reason = refused.reason
+        else:
+            note(way, f"way={way!r}", function, call.stats)
+            return call.result([piece], [size])
+        return _named(function, args, kwargs, reason)  # behind the handler: an example's error has no part in this one
     if kind is None:
         return _named(function, args, kwargs)
     if looked_at:
@@ -116,8 +118,8 @@ def _once_compiled(call: "_BatchCall | _MapCall", way: str, count: int) -> Any:
         return call.run(Portion(way, count), 0)
     except NotCompiled as refused:
         reason = why_not_compiled(call.function, *call.packed(0, count)) if refused.pending else refused.reason
-        if reason:
-            raise NotCompiled(reason) from None
+    if reason:
+        raise NotCompiled(reason)
     return call.run(Portion(way, count), 0)
 
 
@@ -350,9 +352,11 @@ def run_map(
         try:
             results = _once_compiled(call, way, count)
         except NotCompiled as refused:
-            return call.named(refused.reason), call.stats
-        note(way, f"way={way!r}", function, call.stats)
-        return results, call.stats
+            reason = refused.reason
+        else:
+            note(way, f"way={way!r}", function, call.stats)
+            return results, call.stats
+        return call.named(reason), call.stats
     if kind is None:
         return call.run(Portion(LOOP, count), 0), call.stats
     if watched.get() is not None:

@@ -89,6 +89,8 @@ class Effects:
         Raises:
             NeedsLoop: an effect would raise, or warn.
         """
+        if not self._noted:
+            return []
         turns: list[list[tuple[str, Any, str, Any]]] = [[] for _ in range(size)]
         for kind, target, symbol, lanes, values in self._noted:
             for lane, value in zip(lanes, values, strict=True):

@@ -175,10 +175,15 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         try:
-            return index_table(self, index, self._part)
+            rows = self._few_rows(index)
+            return index_table(self, index, self._part) if rows is None else rows
         except Exception as error:
             hide_frames(error)
             raise
+
+    def _few_rows(self, index: Any) -> Any:
+        """The row of one id, or those of few, where a table has them at hand; None where the index may be another."""
+        return None
 
     def _part(self, index: Any) -> Any:
         """Any other index: only the rows that it names are read."""

@@ -49,15 +49,15 @@ class EmbeddingTable(Table):
         self.weights = checked_matrix(weights, "EmbeddingTable")
         self.static = static
 
-    def __getitem__(self, index: Any) -> Any:
-        weights, kind = self.weights, type(index)  # one id, or few: without asking what else an index may be
+    def _few_rows(self, index: Any) -> Any:
+        weights, kind = self.weights, type(index)
         is_plain = type(weights) is np.ndarray
         if kind is int and is_plain and 0 <= index < len(weights):
             return weights[index].copy()
         is_few = kind is np.ndarray and index.dtype == np.int64 and index.ndim == 1 and len(index) < _FEW
         if is_few and is_plain and weights.flags.c_contiguous and first_bad_id(index, len(weights)) < 0:
             return weights.take(index, 0)
-        return super().__getitem__(index)
+        return None
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
