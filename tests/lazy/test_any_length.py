@@ -67,6 +67,26 @@ def attended(ids, p):
     return ab.nn.softmax(rows @ p["v"] + 1) @ rows
 
 
+def looked_up(ids, p):
+    return p["table"][ids]
+
+
+def linear(x, p):
+    return x @ p["w"] + p["v"]
+
+
+def by_layers(ids, p):  # operations between calls are no part of a line of several
+    return linear(looked_up(ids, p), p).sum(0)
+
+
+def of_several_arrays(ids, p):
+    x = looked_up(ids, p)
+    y = linear(x, p)
+    z = ab.nn.softmax(y, axis=0)
+    return y.sum(0), z.T @ x, y.max(1)
+
+
+BY_LAYERS = {by_layers: 3, of_several_arrays: 4}
 ON_ROWS = (pooled, ragged_result, differences, twice_as_long, squeezed, to_itself, by_a_helper)
 ON_IDS = (of_rows, attended)
 
@@ -88,6 +108,17 @@ def test_one_signature_serves_all_lengths(f):
         assert report.recorded == len(lengths)
 
 
+@pytest.mark.parametrize("f", BY_LAYERS)
+def test_an_operation_between_calls_serves_all_lengths(f):
+    for lengths in (LENGTHS, [*LENGTHS, 1, 0, 2], [4, 4, 4], []):
+        for seed in range(2):
+            xs = ids_of(lengths, seed)
+            results, report = map_with_stats(f, xs, p=PARAMS)
+            assert_same(results, loop(f, xs, p=PARAMS))
+        if lengths == LENGTHS:
+            assert (report.recorded, report.launches) == (len(xs), BY_LAYERS[f])
+
+
 @pytest.mark.parametrize("f", [*ON_ROWS, *ON_IDS, number_of_rows], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("lengths", [[1], [5, 1, 4, 1, 1, 9, 1, 3, 2, 1], [7] * 5])
 def test_the_shortest_run(f, lengths):
@@ -103,9 +134,9 @@ def test_none_at_all(f):
     map_equals_loop(ab.batch(f), make([*LENGTHS, 0, 3, 0]), p=PARAMS)
 
 
-@pytest.mark.parametrize("f", [pooled, differences, to_itself, of_rows, attended], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("f", [pooled, differences, to_itself, of_rows, attended, by_layers], ids=lambda f: f.__name__)
 def test_gradients(f):
-    make = ids_of if f in ON_IDS else examples
+    make = ids_of if f in (*ON_IDS, by_layers) else examples
 
     def total(params, xs):
         return ab.sum(np.stack(ab.map(ab.batch(f), xs, p=params)))

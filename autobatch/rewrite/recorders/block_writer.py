@@ -1,11 +1,11 @@
 """What the calls of blocks become in a recorder: one append of the signature and the references of the operands."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.inputs import Key
+from autobatch.blocks.inputs import Key, Slot
 from autobatch.core.abstract_eval import Aval, aval_of
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
@@ -66,6 +66,21 @@ class BlockWriter(LineWriter):
             return self.literal(None)
         site, (tail, refs), key = call
         return self.recorded(site, tail, refs, key) if tail else self._shared(site)
+
+    def of_any_length(self, function: Callable[..., Any], values: Sequence[Term]) -> Term:
+        """An operation some of whose operands are arrays of any length: a block of its own."""
+
+        def body(*operands: Any) -> Any:
+            return function(*operands)
+
+        if any(each.kind is PLAIN for each in values):
+            raise NotCovered("an operation on arrays of any length and what only the example knows")
+        where = self.version.filename, self.line, self.line
+        slots = [Slot(at, (), None, False) for at in range(len(values))]
+        found = self.block(Block(where, slots, (), body, self.version.scope), values)
+        if isinstance(found.kind, Const) and found.kind.value is None:
+            raise NotCovered("an operation on arrays of any length that is no block")
+        return found
 
     def _shared(self, site: BlockSite) -> Term:
         found = self.written.shared_block(site)

@@ -27,6 +27,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     NodeOrNumber,
     NotCovered,
     Parts,
+    RaggedNode,
     RecordedNode,
     RecorderKind,
     Term,
@@ -440,8 +441,8 @@ class CallWriter(ValueWriter):
                     raise NotCovered("pop")
                 return self.kept(Term(kind.item, f"{base.text}.pop({', '.join(map(self.text, args))})"))
             raise NotCovered(f".{name} of a list")
-        if isinstance(kind, RecordedNode):
-            if name in ("item", "tolist") and not node.args and not node.keywords:
+        if isinstance(kind, RecordedNode | RaggedNode):
+            if isinstance(kind, RecordedNode) and name in ("item", "tolist") and not node.args and not node.keywords:
                 return self.waited(base, shapes=name == "tolist")
             if name not in METHODS:
                 raise NotCovered(f".{name} of an array")

@@ -303,7 +303,7 @@ class LineWriter:
         if any(is_empty(each.kind) for each in values):
             raise Dead
         if any(has_any_length(each.kind) for each in values):
-            raise NotCovered("an operation on arrays of any length that is no part of a block")
+            return self.of_any_length(functools.partial(_called, function, len(args), tuple(named)), values)
         constant = constants_of(values)
         if constant is not None:
             if any(type(each.value) is LazyArray for each in constant):
@@ -356,6 +356,10 @@ class LineWriter:
         texts += [f"{name}={self.boxed(each)}" for name, each in named.items()]
         at = len(self.written.recipes) - 1
         return self.kept(Term(kind, f"_ab_unbox{at}(_ab_apply{at}({', '.join(texts)}))"))
+
+    def of_any_length(self, function: Callable[..., Any], values: Sequence[Term]) -> Term:
+        """An operation some of whose operands are arrays of any length."""
+        raise NotCovered("an operation on arrays of any length")
 
     def _node(self, site: OpSite, values: Sequence[Term]) -> Term:
         """The call of an operation that is one node."""

@@ -24,6 +24,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Listed,
     NotCovered,
     Parts,
+    RaggedNode,
     RecordedNode,
     RecorderKind,
     Seen,
@@ -244,7 +245,7 @@ class ValueWriter(BlockWriter):
 
     def _attribute(self, node: ast.Attribute) -> Term:
         base = self.expr(node.value)
-        if isinstance(base.kind, RecordedNode) and node.attr == "T":
+        if isinstance(base.kind, RecordedNode | RaggedNode) and node.attr == "T":
             return self.apply(operator.attrgetter("T"), [base], ("T",))
         return self.attribute(base, node.attr)
 
@@ -303,7 +304,7 @@ class ValueWriter(BlockWriter):
             constants = constants_of(bounds)
             if constants is not None:
                 at = slice(*[each.value for each in constants])
-                if isinstance(base.kind, RecordedNode):
+                if isinstance(base.kind, RecordedNode | RaggedNode):
                     return self.apply(operator.itemgetter(at), [base], ("slice", at.start, at.stop, at.step))
                 if isinstance(base.kind, Parts) and base.kind.is_tuple:
                     count = range(len(base.kind.parts))
@@ -333,7 +334,7 @@ class ValueWriter(BlockWriter):
             ):
                 raise NotCovered("an item of a tuple that is not known")
             return self.part(base, at.value % len(kind.parts))
-        if isinstance(kind, RecordedNode):
+        if isinstance(kind, RecordedNode | RaggedNode):
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
         if isinstance(kind, Const) and type(kind.value) is LazyArray and at is PLAIN:
             if is_ids(index.seen.value):

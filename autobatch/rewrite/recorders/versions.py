@@ -393,6 +393,10 @@ class Version:
         self.function = of.function
         self.origin = of.origin
         self.owner = of.owner
+        if of.function is not None:
+            self.filename = of.function.__code__.co_filename
+        elif of.owner is not None:
+            self.filename = of.owner.filename
         self.env = env
         self.waits = False
         self.given = [each for each, kind in env.items() if not isinstance(kind, Const | Closure)]
