@@ -45,7 +45,7 @@ from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime, forget_example, is_noted
-from autobatch.facts.purity import is_local
+from autobatch.facts.purity import is_local, only_computes
 from autobatch.lazy.example_map import Arguments, common_length, examples_in, map_with_stats, run_loop
 from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import Joining, active_trace
@@ -444,7 +444,8 @@ class _MapCall:
         function, code = self.function, code_of(self.function)
         where = (code.co_filename, code.co_firstlineno) if isinstance(code, CodeType) else ("<unknown>", 0)
         kinds = [set(map(type, column)) for column in columns]
-        if not (is_local(function) and all(len(each) == 1 and not each.isdisjoint(_STACKED) for each in kinds)):
+        local = only_computes(function, self._given)
+        if not (local and all(len(each) == 1 and not each.isdisjoint(_STACKED) for each in kinds)):
             raise NoLockStep("a map of what makes no batch", where, False)
         stacked = [stack_results(column) for column in columns]
         if not all(type(each) is MaskedBatch for each in stacked):

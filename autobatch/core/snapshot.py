@@ -205,7 +205,7 @@ class Snapshot:
         if self._inside and (isinstance(value, type) or kind in _CODE or hasattr(kind, "_ab_batch")):
             return
         if isinstance(value, type):
-            if _is_users(value):
+            if is_users(value):
                 self._visit_class(value)
                 self._visit_methods(value.__mro__, _OF_THE_CLASS)
         elif kind is np.ndarray:
@@ -237,7 +237,7 @@ class Snapshot:
         elif isinstance(value, BaseException):
             self._keep(value)
             self._wait((*value.args, *vars(value).values()), held)
-        elif _is_users(kind):
+        elif is_users(kind):
             self._visit_class(kind)
             self._wait((getattr(kind, "__call__", None),), held)  # noqa: B004  (not whether: which)
             for kept in self._keep(value):
@@ -265,7 +265,7 @@ class Snapshot:
 
     def _visit_class(self, kind: type) -> None:
         """Visit a class and its bases, but for what makes and calls objects of it."""
-        if self._inside or kind in self.classes or not _is_users(kind):
+        if self._inside or kind in self.classes or not is_users(kind):
             return
         self.places[id(kind)] = kind
         self.classes.append(kind)
@@ -280,13 +280,13 @@ class Snapshot:
         for kind in kinds:
             for name in names & vars(kind).keys():
                 for method in _functions_of(vars(kind)[name]):
-                    if id(method) not in self._seen and _is_users(method):
+                    if id(method) not in self._seen and is_users(method):
                         self._seen[id(method)] = method
                         self.methods.append(method)
                         self._visit_surroundings(method)
 
     def _visit_function(self, function: FunctionType) -> None:
-        if _is_users(function):
+        if is_users(function):
             self.functions.append(function)
             self._visit_surroundings(function)
         else:  # ours may stand for one of the user's: `ab.grad(f)`
@@ -364,7 +364,7 @@ def _all_are(now: Any, was: Any) -> bool:
     return len(now) == len(was) and all(a is b for a, b in zip(now, was, strict=True))
 
 
-def _is_users(made: Any) -> bool:
+def is_users(made: Any) -> bool:
     """Whether a class or a function is not one of the libraries that examples compute with."""
     module = (made.__globals__.get("__name__") if isinstance(made, FunctionType) else made.__module__) or ""
     if module.partition(".")[0] == "autobatch":  # a layer is as a class of the user's

@@ -8,6 +8,7 @@ What operators and attributes of users' classes do is not looked into, nor what 
 
 import ast
 import builtins
+import copyreg
 import dataclasses
 import inspect
 import operator
@@ -17,6 +18,7 @@ from functools import partial
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
+from autobatch.core.snapshot import is_users
 from autobatch.facts.call_effects import Effect, effect_of
 from autobatch.facts.reader import UNKNOWN, Reader, unpacks
 from autobatch.syntax.scopes import parameters, path_of, target_names
@@ -36,13 +38,14 @@ class _Summary:
         changes: it may change what it has not made, whatever it calls. acts: it does more than compute: it draws,
             prints, imports, has statements that are not looked into.
         calls: users' functions that it calls; methods: names of methods that it calls, of users' classes.
-        means: what each of its global names stood for.
+        given: its parameters that it calls. means: what each of its global names stood for.
     """
 
     changes: bool
     acts: bool
     calls: tuple[Any, ...] = ()
     methods: frozenset[str] = frozenset()
+    given: frozenset[str] = frozenset()
     means: tuple[tuple[str, Any], ...] = ()
 
 
@@ -62,6 +65,53 @@ def is_local(function: Any) -> bool:
     elif not isinstance(function, FunctionType):
         function = _method(type(function), "__call__")
     return isinstance(function, FunctionType) and not _any_changes([function], [], True)
+
+
+def only_computes(function: Any, given: Mapping[str, Any]) -> bool:
+    """`is_local`, of a function that may call what it is given and reaches by its names: a model and its layers.
+
+    Args:
+        given: arguments by name; the others are no functions, and hold none.
+    """
+    if is_local(function):
+        return True
+    called = _called_of(function)
+    classes, held = _called_parts([function, *given.values()])
+    return isinstance(called, FunctionType) and not _any_changes([called], classes, True, held, given)
+
+
+def _called_parts(roots: Iterable[Any]) -> tuple[list[type], dict[str, list[Any]]]:
+    """The users' classes of what values lead to, and what can be called of it, as `may_change` takes them."""
+    classes: dict[type, None] = {}
+    held: dict[str, list[Any]] = {ANY: []}
+    waiting, seen = list(roots), set()
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if callable(value):
+            held[ANY].append(value)
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list | tuple):
+            waiting += value
+        elif isinstance(value, MethodType):
+            waiting += [value.__self__, value.__func__]
+        elif _is_decorated(value):
+            waiting.append(value.__wrapped__)
+        elif isinstance(value, FunctionType):
+            if not is_library(value.__code__.co_filename):
+                code = value.__code__
+                waiting += [_meaning(value, name) for name in (*code.co_freevars, *code.co_names)]
+        elif is_users(kind) and not isinstance(value, type):
+            classes[kind] = None
+            for name in {*getattr(value, "__dict__", ()), *copyreg._slotnames(kind)}:  # type: ignore[attr-defined]
+                waiting.append(part := getattr(value, name, None))
+                if callable(part):
+                    held.setdefault(name, []).append(part)
+    return list(classes), held
 
 
 ANY = ""
@@ -86,7 +136,9 @@ def _any_changes(
     classes: list[type],
     acting: bool,
     held: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> bool:
+    functions = list(functions)
     waiting, seen = [(each, False) for each in functions], set()
     while waiting:
         function, of_new = waiting.pop()
@@ -101,6 +153,9 @@ def _any_changes(
         summary = _summary(function, of_new)
         if summary.changes or (acting and summary.acts):
             return True
+        if summary.given and not (function in functions and summary.given <= given.keys()):
+            return True
+        waiting += [(_called_of(given[name]), False) for name in summary.given]
         waiting += [(each, False) for each in summary.calls]
         for name in summary.methods:
             found = [method for kind in classes if (method := _method(kind, name)) is not None]
@@ -179,6 +234,9 @@ def _meaning(function: FunctionType, name: str) -> Any:
 def _read(body: list[Any], given: Iterable[str], meaning: Callable[[str], Any]) -> _Summary:
     reader = Reader(body, given, meaning)
     parts = _parts_of_containers(reader) - set(given)
+    stored = {node.id for node in reader.nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    inner = [parameters(node) for node in reader.nodes if isinstance(node, ast.FunctionDef | ast.Lambda)]
+    own, called = set(given).difference(stored, *inner), set()
     acts = any(isinstance(node, _REFUSED) for node in reader.nodes)
     calls: list[Any] = []
     methods: set[str] = set()
@@ -192,14 +250,16 @@ def _read(body: list[Any], given: Iterable[str], meaning: Callable[[str], Any]) 
         acts = acts or (_is_ours(function) and not _computes(function))
         if isinstance(node.func, ast.Name) and node.func.id in parts:
             methods.add(ANY)
-            acts = True
+        elif isinstance(node.func, ast.Name) and node.func.id in own:
+            called.add(node.func.id)
         elif not effects and not _is_known(node, function, reader, calls, methods):
             return _Summary(True, True, means=tuple(reader.meanings.items()))
         acts = acts or not all(effect.changes_nothing_outside for effect in effects)
         for effect in effects:
             if not all(_is_known_function(each, reader, calls) for each in _called(effect, node)):
                 return _Summary(True, True, means=tuple(reader.meanings.items()))
-    return _Summary(False, acts, tuple(calls), frozenset(methods), tuple(reader.meanings.items()))
+    means = tuple(reader.meanings.items())
+    return _Summary(False, acts, tuple(calls), frozenset(methods), frozenset(called), means)
 
 
 def _parts_of_containers(reader: Reader) -> set[str]:

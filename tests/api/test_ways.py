@@ -390,6 +390,61 @@ def test_a_map_of_an_object_runs_in_lock_step_unless_it_changes(scripted):
     assert script.log == [("lockstep", "refused"), ("loop", 3)]
 
 
+class Deep:
+    """A model of layers: in attributes, in a list, called by a method."""
+
+    def __init__(self, *layers):
+        self.first, self.layers = ab.nn.GRU(3, 3, seed=0), layers
+
+    def __call__(self, rows):
+        return self.summed(self.first(rows)[0])
+
+    def summed(self, rows):
+        for layer in self.layers:
+            rows = layer(rows)
+        return rows.sum(0)
+
+
+def of_a_model(rows, model):
+    return model(rows) * 2
+
+
+def by_a_method(rows, model):
+    return model.summed(rows)
+
+
+HELD = Deep(ab.nn.Linear(3, 3, seed=1), ab.nn.LayerNorm(3))
+LOG = []
+
+
+@pytest.mark.parametrize("f", [HELD, HELD.summed, lambda rows: HELD(rows) + 1], ids=["object", "method", "global"])
+def test_a_map_of_a_model_of_layers_may_run_in_lock_step(f, scripted):
+    script = scripted(("lockstep", 3))
+    law.assert_same(ab.map(f, ROWS), [f(x) for x in ROWS])
+    assert script.log == [("lockstep", 3)]
+
+
+@pytest.mark.parametrize("f", [of_a_model, by_a_method])
+def test_so_may_one_that_is_given_the_model(f, scripted):
+    script = scripted(("lockstep", 3), ("lockstep", 3))
+    law.assert_same(ab.map(f, ROWS, model=HELD), [f(x, HELD) for x in ROWS])
+    assert script.log == [("lockstep", 3)]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [Squashed(counts=True), ab.nn.Dropout(), lambda rows: LOG.append(1) or rows],
+    ids=["counts", "draws", "logs"],
+)
+@pytest.mark.parametrize("f", [of_a_model, by_a_method])
+def test_one_layer_that_does_more_than_compute_is_enough_not_to(f, layer, scripted):
+    model = Deep(ab.nn.Linear(3, 3, seed=1), layer)
+    script = scripted(("lockstep", 3), ("loop", 3))
+    with ab.options(seed=0):
+        ab.map(f, ROWS, model=model)
+    assert script.log == [("lockstep", "refused"), ("loop", 3)]
+
+
 @pytest.mark.parametrize(
     ("function", "examples"),
     [(given_back, RAGGED), (part_given_back, EVEN), (noted, RAGGED), (moved, MIXED), (given_back, [(1,), (2,)])],
