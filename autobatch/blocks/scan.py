@@ -1,12 +1,12 @@
-"""A `for` whose step is one program, as one op: the steps run in a row, without an object for any of them.
+"""A loop whose step is one program, as one op: the steps run in a row, without an object for any of them.
 
 What each step reads is its state (the results of the step before), rows of its own, and operands that stay the same.
-Lanes leave: each step has a prefix of the lanes of the one before. The result is the last state of every lane. On a
-tape all steps are one node; its walk back runs them in reverse, and a shared matrix receives the rows of all steps in
-one product.
+Lanes leave: of a known number of steps each has a prefix of the lanes of the one before, or a test says before each
+step which lanes go on. The result is the last state of every lane. On a tape all steps are one node; its walk back
+runs them in reverse, and a shared matrix receives the rows of all steps in one product.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,34 @@ from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent, total
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.row_gather import rows_between
+
+
+class Test:
+    """The condition by which lanes go on: a program with one boolean result, and the operands that it reads.
+
+    Args:
+        operands: for each the number of a state, or None for one of `data`, which stays.
+    """
+
+    __slots__ = ("data", "operands", "program", "run")
+
+    def __init__(self, program: Program, operands: Sequence[int | None], data: Sequence[Any]) -> None:
+        self.program = program
+        self.operands = list(operands)
+        self.data = list(data)
+        self.run: Callable[..., Any] | None = None
+
+    def is_ready(self) -> bool:
+        """Whether the program is compiled."""
+        form = form_of(self.program, tuple([place is not None for place in self.operands]), ())
+        self.run = None if form is None else form.forward
+        return form is not None and form.batched == [True]
+
+    def __call__(self, states: Sequence[Any]) -> np.ndarray:
+        data = [x if at is None else states[at] for at, x in zip(self.operands, self.data, strict=True)]
+        assert self.run is not None
+        out: np.ndarray = self.run(data)[0]
+        return out
 
 
 class Stepped:
@@ -46,7 +74,7 @@ class Scan:
         rows: which operands have a row for each lane.
         stepped: which of those have rows of their own for each step.
         listed: the outputs of which all steps are wanted.
-        steps: how many lanes each step has.
+        steps: how many lanes each step has, or what says which go on; such steps have no rows of their own.
     """
 
     __slots__ = (
@@ -60,7 +88,7 @@ class Scan:
         rows: tuple[bool, ...],
         stepped: Sequence[int],
         listed: Sequence[int],
-        steps: Stepped,
+        steps: Stepped | Test,
     ) -> None:
         self.program = program
         self.states = list(states)
@@ -82,7 +110,9 @@ class Scan:
             wanted = {i for i, x in zip(self._others, others, strict=True) if type(x) is TapeArray}
             wanted |= {i for out, i in self.states if i is not None and self.program.results[out].dtype.kind in "fc"}
         self._form = form_of(self.program, self.rows, tuple(sorted(wanted)))
-        return self._form is not None and False not in self._form.batched
+        if self._form is None or False in self._form.batched:
+            return False
+        return not isinstance(self.steps, Test) or self.steps.is_ready()
 
     def __call__(self, states: Sequence[Any], operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Run the steps.
@@ -108,19 +138,20 @@ class Scan:
         feeds = [(place, operand) for place, (_, operand) in enumerate(self.states) if operand is not None]
         staying = [i for i in self._others if self.rows[i] and i not in self.stepped]
         buffers = [(i, args[i]) for i in self.stepped]
+        moves = _prefixes(self.steps, buffers, args) if isinstance(self.steps, Stepped) else _tested(self.steps, now)
         last = [np.empty_like(x) for x in now]
         assert self._form is not None
         forward, taken, results = self._form.forward, [], []
-        lanes = slice(0, now[0].shape[0])
-        for keep in _prefixes(self.steps, buffers, args):
+        lanes: Any = slice(0, now[0].shape[0])
+        for keep in moves:
             before = lanes
             if keep is not None:
                 for whole, x in zip(last, now, strict=True):
                     whole[lanes] = x
-                now[:] = [x[keep] for x in now]
+                now[:] = [_part(x, keep) for x in now]
                 for i in staying:
-                    args[i] = args[i][keep]
-                lanes = keep
+                    args[i] = _part(args[i], keep)
+                lanes = keep if type(lanes) is slice else lanes[keep]
             for place, operand in feeds:
                 args[operand] = now[place]
             out = forward(args)
@@ -158,9 +189,9 @@ class Scan:
             (i, state_of.get(i), rows.get(i)) for i, aval in enumerate(self.program.results) if aval.dtype.kind in "fc"
         ]
         now: list[Any] = []
-        stop = self.steps.offsets[-1]
+        stop = self.steps.offsets[-1] if isinstance(self.steps, Stepped) else 0
         for args, out, keep, before in reversed(self._taken):
-            lanes = before if keep is None else keep
+            lanes = before if keep is None else keep if type(before) is slice else before[keep]
             now = now or [end[lanes] for end in ends]
             start = stop - out[0].shape[0]
             given = []
@@ -186,7 +217,7 @@ class Scan:
                 if keep is None:
                     now[place] = np.zeros_like(now[place]) if part is None else part
                     continue
-                wide = ends[place][before].copy()
+                wide = ends[place][before].copy() if type(before) is slice else ends[place].take(before, 0)
                 wide[keep] = 0 if part is None else part
                 now[place] = wide
         out_of = [*(now or ends), *[buffers[i] if i in buffers else _total(fixed.get(i)) for i in self._others]]
@@ -245,6 +276,20 @@ def _prefixes(steps: Stepped, buffers: Sequence[tuple[int, Any]], args: list[Any
             args[i] = buffer[steps.offsets[step] : steps.offsets[step + 1]]
         yield slice(0, count) if count != now else None
         now = count
+
+
+def _tested(test: Test, states: Sequence[Any]) -> Any:
+    """For each step the lanes that stay, None where none leaves before it."""
+    while True:
+        stay = test(states)
+        count = np.count_nonzero(stay)
+        if not count:
+            return
+        yield None if count == len(stay) else stay.nonzero()[0]
+
+
+def _part(x: np.ndarray, lanes: Any) -> np.ndarray:
+    return x[lanes] if type(lanes) is slice else x.take(lanes, 0)
 
 
 def _is_plain(x: Any) -> bool:

@@ -281,11 +281,12 @@ class BlockRun:
             data.append(value)
         return data
 
-    def next_steps(self, values: Sequence[Any], region: Any, chunk: Chunk) -> "NextSteps | None":
+    def next_steps(self, values: Sequence[Any], region: Any, chunk: Chunk | None) -> "NextSteps | None":
         """The `NextSteps` of a chunk that begins with the next step; None if they cannot be known.
 
         Args:
             values: the inputs as the last step left them.
+            chunk: None for steps without items.
         """
         data = self._data(values, region)
         rows = dict(self.items)
@@ -304,6 +305,7 @@ class BlockRun:
             assert self.once is not None
             out.program, out.rows, inputs = parts.rest, self.rest, parts.rest_inputs
             if parts.ahead is not None:
+                assert chunk is not None
                 assert self.ahead.chunk is not None
                 start = self.ahead.chunk.offsets[chunk.first - self.ahead.chunk.first]
                 early = [rows_between(buffer, start, start + chunk.offsets[-1]) for buffer in self.buffers]

@@ -1,4 +1,4 @@
-"""`for` loops whose body is one block: once a step has run, the steps that are left run as one op.
+"""Loops whose body is one block: once a step has run, the steps that are left run as one op.
 
 The rewritten code asks a loop's `ScanSite` at the end of each step. Where the next steps are as the one before (the
 block's program is known, the loop's items are rows, what else it reads stays) they run as one `blocks.scan.Scan`.
@@ -11,7 +11,7 @@ import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.masked import MaskedBatch
-from autobatch.blocks.scan import Scan, Stepped
+from autobatch.blocks.scan import Scan, Stepped, Test
 from autobatch.core.config import config
 from autobatch.core.current import current_region
 from autobatch.lockstep.block_launch import BlockRun, NextSteps, Site, batch_of
@@ -32,29 +32,34 @@ class ScanSite:
 
     Args:
         body: the block.
+        test: that of the condition, of a `while`.
         states: for each variable that the loop carries or that is read behind it, the output of the block.
-        carried: for each input of the block the state that it is, or None.
+        carried: for each input of the block the state that it is, or None; `tested`: the same of the test's inputs.
         items: the inputs that are the loop's items.
         listed: for each list, the output of the block that is appended to it.
-        paths: for inputs that are read from something else: (input, number of what it is read from, keys),
+        paths: for inputs of the block that are read from something else: (input, number of what it is read from, keys),
             a key `("attr", name)` or `("item", key)`.
     """
 
-    __slots__ = ("body", "carried", "items", "listed", "paths", "states")
+    __slots__ = ("body", "carried", "items", "listed", "paths", "states", "test", "tested")
 
     def __init__(
         self,
         body: Site,
+        test: Site | None,
         states: Sequence[int],
         carried: Sequence[int | None],
+        tested: Sequence[int | None],
         items: Sequence[int],
         listed: Sequence[int],
-        paths: Sequence[tuple[int, int, tuple[tuple[str, Any], ...]]],
+        paths: Sequence[tuple[bool, int, int, tuple[tuple[str, Any], ...]]],
     ) -> None:
         self.body = body
-        body.whole = True
+        body.whole = test is None
+        self.test = test
         self.states = tuple(states)
         self.carried = tuple(carried)
+        self.tested = tuple(tested)
         self.items = frozenset(items)
         self.listed = tuple(listed)
         self.paths = tuple(paths)
@@ -64,6 +69,7 @@ class ScanSite:
         loop: Any,
         states: Sequence[Any],
         values: Sequence[Any],
+        tested: Sequence[Any],
         bases: Sequence[Any],
         lists: Sequence[Any],
     ) -> tuple[Any, ...] | None:
@@ -71,11 +77,11 @@ class ScanSite:
 
         Args:
             loop: the loop object, of which a step has just ended.
-            states: the variables' values; values: the block's inputs.
+            states: the variables' values; values: the block's inputs; tested: the test's inputs.
             bases: what paths start from; lists: what is appended to.
 
         Returns:
-            the variables' values after those steps; None if there were none.
+            the variables' values after those steps, of a `for`; None if there were none, and of a `while`.
         """
         region: Any = current_region()
         if region is None or getattr(loop, "tries", _MOST_TRIES) >= _MOST_TRIES:
@@ -84,19 +90,46 @@ class ScanSite:
         run: BlockRun | None = region.root.blocks.get(self.body)
         if run is None or run.program is None:
             return None
-        if not (config.blocks and run.suits(values) and self._stays(values, bases)):
+        if not (config.blocks and run.suits(values) and self._stays(values, tested, bases)):
             return None
         if not all(type(x) is MaskedBatch and x.region is region for x in states):
             return None
+        if self.test is not None:
+            self._while(loop, region, run, states, values, tested)
+            return None
         return self._for(loop, region, run, states, values, lists)
 
-    def _stays(self, values: Sequence[Any], bases: Sequence[Any]) -> bool:
+    def _stays(self, values: Sequence[Any], tested: Sequence[Any], bases: Sequence[Any]) -> bool:
         """Whether what is read from something else, by plain reads, is what was read in the last step."""
-        for place, base, keys in self.paths:
+        for of_test, place, base, keys in self.paths:
             found = _plain_read(bases[base], keys)
-            if found is None or found is not values[place]:
+            if found is None or found is not (tested if of_test else values)[place]:
                 return False
         return True
+
+    def _while(
+        self, loop: Any, region: Any, run: BlockRun, states: Sequence[Any], values: Sequence[Any], tested: Sequence[Any]
+    ) -> None:
+        assert self.test is not None
+        test: BlockRun | None = region.root.blocks.get(self.test)
+        if test is None or test.program is None or not test.suits(tested) or run.items or run.ahead.rows is not None:
+            return
+        (result,) = test.program.results
+        if len(loop.at_head) != 1 or result.dtype != np.bool_ or result.ndim:
+            return
+        ahead = run.next_steps(values, region, None)
+        if ahead is None or ahead.stepped:
+            return
+        where = [self.tested[i] for i in test.operands]
+        if any(type(tested[i]) is MaskedBatch and at is None for i, at in zip(test.operands, where, strict=True)):
+            return
+        steps = Test(test.program, where, [tested[i] for i in test.operands])
+        scan = Scan(ahead.program, self._states(ahead), ahead.rows, (), (), steps)
+        found = _run(scan, states, ahead)
+        if found is None:
+            return
+        loop.at_head = []
+        loop.ended.append((region, tuple(self._batches(run, found[0], region))))
 
     def _for(
         self, loop: Any, region: Any, run: BlockRun, states: Sequence[Any], values: Sequence[Any], lists: Sequence[Any]

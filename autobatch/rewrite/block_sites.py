@@ -114,24 +114,26 @@ class _NotAScan(Exception):  # noqa: N818  (a signal inside of this module)
     """Something in the loop that is no part of one block."""
 
 
-def scan_lines(blocks: Any, loop: str, body: list[ast.stmt], states: list[str], targets: set[str]) -> list[ast.stmt]:
-    """What the end of a `for`'s body asks, where its steps may run as one op (`lockstep/block_loops.py`); else nothing.
+def scan_lines(
+    blocks: Any, loop: str, body: list[ast.stmt], test: list[ast.stmt] | None, states: list[str], targets: set[str]
+) -> list[ast.stmt]:
+    """What the end of a loop's body asks, where its steps may run as one op (`lockstep.scans`); else nothing.
 
     ```
-    _ab_out_2 = _ab_scan_2(_ab_loop_1, (h, c), (x, u, h, c), (params,), (states,))
+    _ab_out_2 = _ab_scan_2(_ab_loop_1, (h, c), (x, u, h, c), (), (params,), (states,))
     if _ab_out_2:
         (h, c) = _ab_out_2
     ```
 
     Args:
-        body: the statements of the body, each block a call of its site.
+        body: the statements of the body, each block a call of its site; test: those of the condition of a `while`.
         states: the variables that the loop carries or that are read behind it.
         targets: those that hold the items.
     """
     if blocks is None or not states:
         return []
     try:
-        return _Scan(blocks, body, states, targets).lines(loop)
+        return _Scan(blocks, body, test, states, targets).lines(loop)
     except _NotAScan:
         return []
 
@@ -139,11 +141,14 @@ def scan_lines(blocks: Any, loop: str, body: list[ast.stmt], states: list[str], 
 class _Scan:
     """The block of a loop, and how its inputs follow from one step to the next."""
 
-    def __init__(self, blocks: Any, body: list[ast.stmt], states: list[str], targets: set[str]) -> None:
+    def __init__(
+        self, blocks: Any, body: list[ast.stmt], test: list[ast.stmt] | None, states: list[str], targets: set[str]
+    ) -> None:
         self.blocks = blocks
         self.states = states
         self.targets = targets
         self.block = _the_block(body)
+        self.test = None if test is None else _the_block(test)
         self.at = self.block.at
         self.bases: list[str] = []
         self.paths: list[Any] = []
@@ -157,21 +162,28 @@ class _Scan:
 
     def lines(self, loop: str) -> list[ast.stmt]:
         """The lines, and their site among the sites of the function."""
-        block, outputs = self.block, self.block.outputs
+        block, test, outputs = self.block, self.test, self.block.outputs
+        tested = [] if test is None else [key for key, _ in test.inputs]
         site = f"_ab_scan_{block.number}"
+        carried = self._carried(block, False)
         self.blocks.sites[site] = ScanSite(
             self.blocks.sites[block.site],
+            None if test is None else self.blocks.sites[test.site],
             [outputs.index(each) for each in self.states],
-            self._carried(),
+            carried,
+            [] if test is None else self._carried(test, True),
             [place for place, (key, _) in enumerate(block.inputs) if key in self.targets],
             [outputs.index(value) for _, value in self.appends],
             self.paths,
         )
         call = expression(
-            "SITE(LOOP, STATES, VALUES, BASES, LISTS)", self.at, SITE=site, LOOP=loop,
+            "SITE(LOOP, STATES, VALUES, TESTED, BASES, LISTS)", self.at, SITE=site, LOOP=loop,
             STATES=self._tuple(self.states), VALUES=self._tuple([key for key, _ in block.inputs]),
+            TESTED=self._tuple(tested),
             BASES=self._tuple(self.bases), LISTS=self._tuple([each for each, _ in self.appends]),
         )  # fmt: skip
+        if test is not None:
+            return [ast.copy_location(ast.Expr(call), self.at)]
         out = f"_ab_out_{block.number}"
         targets = ast.Tuple([name(each, self.at, ast.Store()) for each in self.states], ast.Store())
         bind = ast.Assign([ast.copy_location(targets, self.at)], name(out, self.at))
@@ -182,17 +194,17 @@ class _Scan:
     def _tuple(self, names: list[str]) -> ast.expr:
         return ast.copy_location(ast.Tuple([name(each, self.at) for each in names], ast.Load()), self.at)
 
-    def _carried(self) -> list[int | None]:
-        """For each input of the block the index of the state that it is; None for a constant or an item."""
+    def _carried(self, block: Any, of_test: bool) -> list[int | None]:
+        """For each input of a block the index of the state that it is; None for a constant or an item."""
         out: list[int | None] = []
-        for place, (key, node) in enumerate(self.block.inputs):
+        for place, (key, node) in enumerate(block.inputs):
             out.append(None)
             if not isinstance(node, ast.Name):
                 base, keys = self._path(node)
-                self.paths.append((place, base, keys))
+                self.paths.append((of_test, place, base, keys))
             elif key in self.states:
                 out[-1] = self.states.index(key)
-            elif key in self.block.assigned:
+            elif key in self.block.assigned or (of_test and key in self.targets):
                 raise _NotAScan
         return out
 

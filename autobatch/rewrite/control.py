@@ -178,6 +178,7 @@ class Control(ast.NodeTransformer):
         bound: set[str] = node.bound  # type: ignore[attr-defined]
         walk = expression(f"_ab_while(V{places(names, self.own)})", at, V=values(names, bound, at))
         start: list[ast.stmt] = []
+        before: list[ast.stmt] = []
         if not (isinstance(node.test, ast.Constant) and node.test.value is True):
             go_on = rebind(names, expression("LOOP.values", at, LOOP=loop), bound, at) if names else []
             before, test = self._value(node.test)
@@ -185,20 +186,22 @@ class Control(ast.NodeTransformer):
                 "if LOOP.stops(TEST, V):\n    if LOOP.nobody:\n        break\n    GO_ON", at,
                 LOOP=loop, TEST=test, V=values(names, bound, at), GO_ON=go_on,
             )  # fmt: skip
-        return self._walk(node, loop, walk, name(step, at, ast.Store()), names, bound, start)
+        return self._walk(node, loop, walk, name(step, at, ast.Store()), names, bound, start, before)
 
     def _walk(
         self, node: ast.For | ast.While, loop: str, walk: ast.expr, target: ast.expr, names: list[str], bound: set[str],
-        start: list[ast.stmt],
+        start: list[ast.stmt], test: list[ast.stmt] | None = None,
     ) -> list[ast.stmt]:  # fmt: skip
-        """The parts that a `while` and a `for` with jumps have in common."""
+        """The parts that a `while` and a `for` with jumps have in common; `test`: the block of the condition."""
         at = node.test if isinstance(node, ast.While) else node.target
         left = _returns([node]) or _jumps(node.orelse)  # before the parts are visited, which may change them in place
         self.jumps.append((loop, names, bound))
         body = self._inner(node.body)
         self.jumps.pop()
+        scan = scan_lines(self.blocks, loop, body, test, names, set()) if test else []
         body = [*start, *body]
         body += statements("LOOP.next(V)", at, LOOP=loop, V=values(names, node.bound_end, at))  # type: ignore[union-attr]
+        body += scan
         if names:
             again = rebind(names, expression("LOOP.values", at, LOOP=loop), bound, at)
             body = [*statements("if LOOP.changed:\n    AGAIN", at, LOOP=loop, AGAIN=again), *body]
@@ -315,7 +318,7 @@ def item_loop(
     carried = sorted(written & live_head - live_out)
     own: set[str] = ownership.own
     views = bound_names(node.body) & ownership.views if own & {*kept, *carried} else set()
-    body = [*body, *scan_lines(runs, loop, body, [*kept, *carried], target_names(at))]
+    body = [*body, *scan_lines(runs, loop, body, None, [*kept, *carried], target_names(at))]
     target, body = takes_item(node, item, {*kept, *carried}, body)
     if kept or carried:
         parts = {"KEPT": values(kept, bound, at), "CARRIED": values(carried, bound, at)}

@@ -86,6 +86,7 @@ CASES = [
     (rnn, [ROWS], {"p": PARAMS}),
     (all_states, [ROWS], {"p": PARAMS}),
     (last_states, [ROWS], {"p": PARAMS}),
+    (settles, [STARTS], {"u": U}),
     (counted, [ROWS], {"p": PARAMS}),
     (with_context, [ROWS, list(RNG.normal(size=(7, 4)))], {"p": PARAMS}),
     (only_items, [ROWS], {"p": {"w": PARAMS["w"]}}),
@@ -141,11 +142,11 @@ def _close(a, b):
 
 def test_gradients_of_gradients(scans):
     """The walk back is itself differentiated: by the ops, one after the other."""
-    g = batch(lambda xs, p: (rnn(xs, p) ** 2).sum(), strict=True)
+    g = batch(lambda h, u: (settles(h, u) ** 2).sum(), strict=True)
     r = batch(lambda xs, p: (all_states(xs, p) ** 3).sum(), strict=True)
 
     for f, plain, column, params in (
-        (g, lambda xs, p: (rnn(xs, p) ** 2).sum(), ROWS, PARAMS),
+        (g, lambda h, u: (settles(h, u) ** 2).sum(), STARTS, U),
         (r, lambda xs, p: (all_states(xs, p) ** 3).sum(), ROWS, PARAMS),
     ):
         inner = ab.grad(lambda p, s, f=f, xs=column: ab.sum(f(batch_of(xs), p)) * s)
@@ -165,7 +166,7 @@ def test_gradients_of_gradients(scans):
 
 def test_all_ways_and_their_gradients():
     every_way_equals_loop(rnn, ROWS, p=PARAMS)
-    every_way_equals_loop(settles, STARTS, u=U)  # a `while`, whose steps run one by one
+    every_way_equals_loop(settles, STARTS, u=U)
 
 
 def test_what_an_example_complains_of_is_heard_once_and_in_its_step(scans):

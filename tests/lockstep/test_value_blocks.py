@@ -84,14 +84,15 @@ def test_a_test_and_a_result_are_bound_before_the_statement():
             else:
                 h = h @ u
             _ab_loop_1.next((h,))
+            _ab_scan_2(_ab_loop_1, (h,), (h, u), (h,), (), ())
         h, = _ab_loop_1.after()
-        _ab_out_3 = _ab_block_3(h)
-        if _ab_out_3:
-            (_ab_value_3,) = _ab_out_3
-            _ab_out_3 = None
+        _ab_out_4 = _ab_block_4(h)
+        if _ab_out_4:
+            (_ab_value_4,) = _ab_out_4
+            _ab_out_4 = None
         else:
-            _ab_value_3 = _ab_call(np.tanh, h) * 2 + h
-        return _ab_value_3
+            _ab_value_4 = _ab_call(np.tanh, h) * 2 + h
+        return _ab_value_4
         """
     )
 

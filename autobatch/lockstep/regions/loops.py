@@ -90,7 +90,7 @@ class Loop:
         fewer: lanes have left since the step before, so what the loop carries must be narrowed.
         step: the number of the step that runs; what runs several steps at once says here which was the last of them.
         counts: how many lanes each step has.
-        tries: how often that was tried (`lockstep/block_loops.py`).
+        tries: how often that was tried (`lockstep.scans`).
     """
 
     __slots__ = (
@@ -340,11 +340,13 @@ class Walk:
     Attributes:
         changed: the values of the names are not those of the statement that ran before: read `values`.
         nobody: no lane is in the loop any more; behind the loop: none came out of it.
+        tries: how often it was tried to run several steps at once (`lockstep.scans`).
     """
 
-    __slots__ = ("at_head", "base", "broken", "changed", "ended", "nobody", "own", "region", "values")
+    __slots__ = ("at_head", "base", "broken", "changed", "ended", "nobody", "own", "region", "tries", "values")
 
     def __init__(self, values: tuple[Any, ...], own: tuple[int, ...]) -> None:
+        self.tries = 0
         self.base: Any = current_region()
         self.region: Any = self.base
         self.values = values
