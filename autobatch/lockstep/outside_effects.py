@@ -28,6 +28,7 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop, note_example
 from autobatch.facts.operators import ARITHMETIC
+from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.facts.types import SCALARS
 from autobatch.lockstep.calls.functions import is_batched_tree, unwrapped
 from autobatch.lockstep.regions.region import current_root, is_made
@@ -254,7 +255,7 @@ def _is_known(target: Any, given: tuple[Any, ...]) -> bool:
 
 
 _CLOSED: tuple[type, ...] = (weakref.ReferenceType, *weakref.ProxyTypes, threading.local, contextvars.ContextVar)
-_FRAMES = frozenset(("globals", "locals", "vars", "eval", "exec", "__globals__", "__closure__", "modules", "_getframe"))
+_FRAMES = FRAME_READERS | {"__globals__", "__closure__", "modules", "_getframe"}
 _changed_names: OfCodes[frozenset[str]] = OfCodes()
 
 
