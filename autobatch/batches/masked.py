@@ -30,6 +30,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
+from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.ragged_checks import as_ids, pad_rows
 from autobatch.ops.rules.row_gather import rows_between
 
@@ -541,21 +542,12 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
         return pad_rows(np.concatenate(arrays), sizes[0]), tuple(sizes)  # type: ignore[arg-type]
     padded = tuple(size.max() if isinstance(size, Lengths) else size for size in sizes)
     if any(type(x) is not np.ndarray and is_boxed(x) for x in arrays):
-        return np.stack([_pad_corner(x, padded) for x in arrays]), tuple(sizes)
+        return np.concatenate([to_widths(np.reshape(x, (1, *x.shape)), padded) for x in arrays]), tuple(sizes)
     data = np.zeros((len(arrays), *padded), arrays[0].dtype)
     for i, x in enumerate(arrays):
         corner: tuple[Any, ...] = (i, *map(slice, x.shape))
         data[corner] = x
     return data, tuple(sizes)
-
-
-def _pad_corner(x: Any, padded: tuple[int, ...]) -> Any:
-    """An array that may carry a gradient, with zeros behind it up to this shape."""
-    for axis, size in enumerate(padded):
-        if size > x.shape[axis]:
-            missing = (*x.shape[:axis], size - x.shape[axis], *x.shape[axis + 1 :])
-            x = np.concatenate([x, np.zeros(missing, x.dtype)], axis=axis)
-    return x
 
 
 def sizes_static(shape: tuple[int, ...], dims: Any) -> tuple[Size, ...]:
