@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autobatch.batches import scalars
-from autobatch.batches.any_batch import FORMS, Batch, form, narrowed, refuse
-from autobatch.batches.array_batch import ArrayBatch, as_masked
+from autobatch.batches.any_batch import Batch, form, narrowed, refuse
+from autobatch.batches.array_batch import ArrayBatch, as_masked, collated
 from autobatch.batches.batch_reductions import plain_data, shown_data
 from autobatch.batches.examples import broadcast, loop_over_examples, map_lanes
 from autobatch.batches.objects import ObjectBatch
@@ -149,7 +149,8 @@ class MaskedBatch(Batched, ArrayBatch):
         [[1, 2], [3, 0]]
         """
         if not isinstance(examples, list | tuple):
-            return cls._of_any(examples, dims)
+            out: MaskedBatch = as_masked(collated(examples))
+            return out if dims is None else cls.from_examples(out.examples(), dims)
         numbers = flat_numbers(examples) if dims is None else None
         if numbers is not None and numbers[0].size:
             values, lengths = numbers
@@ -160,16 +161,6 @@ class MaskedBatch(Batched, ArrayBatch):
         arrays = as_arrays(examples)
         varies = None if dims is None else read_dims(dims, arrays[0].ndim)
         return cls.stacked(arrays, varies)
-
-    @classmethod
-    def _of_any(cls, examples: Any, dims: Sequence[bool] | None) -> "MaskedBatch":
-        """From what is no list: columns of other libraries, a stack of arrays, an iterator, by `ab.collate`."""
-        out = as_masked(FORMS["collate"](examples))
-        if not isinstance(out, MaskedBatch) or out.scalar is not None:
-            raise UnsupportedError(
-                f"the examples in this {type(examples).__name__} are no arrays; ab.collate gives a tree of batches"
-            )
-        return out if dims is None else cls.from_examples(out.examples(), dims)
 
     @classmethod
     def stacked(cls, arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> "MaskedBatch":
