@@ -1,7 +1,6 @@
 """What runs: the tests are of the ways themselves, so each call runs by the way that it names."""
 
 import copy
-import gc
 import sys
 
 import hypothesis
@@ -25,8 +24,6 @@ def pytest_collection_finish():
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("tests.")]
     found = {id(x): x for module in modules for x in vars(module).values() if isinstance(x, np.random.Generator)}
     _states[:] = [(each, copy.deepcopy(each.bit_generator.state)) for each in found.values()]
-    gc.collect()
-    gc.freeze()  # the tests themselves, which the collector would look at again for each that asks it for what is left
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from autobatch.core.abstract_eval import check_operands, is_non_c_order, may_lea
 from autobatch.core.batched import Packed
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import Op
+from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.aliasing import NON_C_ORDER, set_order
 from autobatch.ops.rules.dispatch import no_rule
 
@@ -51,6 +52,16 @@ else:
 def as_masked(value: Any) -> Any:
     """A packed batch padded; anything else as it is."""
     return value.to_masked() if isinstance(value, Packed) else value  # type: ignore[attr-defined]
+
+
+def collated(examples: Any) -> Any:
+    """A batch of arrays from what is no list: columns of other libraries, a stack of arrays, an iterator."""
+    out = FORMS["collate"](examples)
+    if not isinstance(out, ArrayBatch) or getattr(out, "scalar", None) is not None:
+        raise UnsupportedError(
+            f"the examples in this {type(examples).__name__} are no arrays; ab.collate gives a tree of batches"
+        )
+    return out
 
 
 class ArrayBatch(Batch, _Face):

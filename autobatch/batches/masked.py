@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autobatch.batches import scalars
-from autobatch.batches.any_batch import FORMS, Batch, form, narrowed, refuse
-from autobatch.batches.array_batch import ArrayBatch, as_masked
+from autobatch.batches.any_batch import Batch, form, narrowed, refuse
+from autobatch.batches.array_batch import ArrayBatch, as_masked, collated
 from autobatch.batches.batch_reductions import plain_data, shown_data
 from autobatch.batches.examples import broadcast, loop_over_examples, map_lanes
 from autobatch.batches.objects import ObjectBatch
@@ -30,6 +30,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
+from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.ragged_checks import as_ids, pad_rows
 from autobatch.ops.rules.row_gather import rows_between
 
@@ -148,7 +149,8 @@ class MaskedBatch(Batched, ArrayBatch):
         [[1, 2], [3, 0]]
         """
         if not isinstance(examples, list | tuple):
-            return cls._of_any(examples, dims)
+            out: MaskedBatch = as_masked(collated(examples))
+            return out if dims is None else cls.from_examples(out.examples(), dims)
         numbers = flat_numbers(examples) if dims is None else None
         if numbers is not None and numbers[0].size:
             values, lengths = numbers
@@ -159,16 +161,6 @@ class MaskedBatch(Batched, ArrayBatch):
         arrays = as_arrays(examples)
         varies = None if dims is None else read_dims(dims, arrays[0].ndim)
         return cls.stacked(arrays, varies)
-
-    @classmethod
-    def _of_any(cls, examples: Any, dims: Sequence[bool] | None) -> "MaskedBatch":
-        """From what is no list: columns of other libraries, a stack of arrays, an iterator, by `ab.collate`."""
-        out = as_masked(FORMS["collate"](examples))
-        if not isinstance(out, MaskedBatch) or out.scalar is not None:
-            raise UnsupportedError(
-                f"the examples in this {type(examples).__name__} are no arrays; ab.collate gives a tree of batches"
-            )
-        return out if dims is None else cls.from_examples(out.examples(), dims)
 
     @classmethod
     def stacked(cls, arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> "MaskedBatch":
@@ -541,21 +533,12 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
         return pad_rows(np.concatenate(arrays), sizes[0]), tuple(sizes)  # type: ignore[arg-type]
     padded = tuple(size.max() if isinstance(size, Lengths) else size for size in sizes)
     if any(type(x) is not np.ndarray and is_boxed(x) for x in arrays):
-        return np.stack([_pad_corner(x, padded) for x in arrays]), tuple(sizes)
+        return np.concatenate([to_widths(np.reshape(x, (1, *x.shape)), padded) for x in arrays]), tuple(sizes)
     data = np.zeros((len(arrays), *padded), arrays[0].dtype)
     for i, x in enumerate(arrays):
         corner: tuple[Any, ...] = (i, *map(slice, x.shape))
         data[corner] = x
     return data, tuple(sizes)
-
-
-def _pad_corner(x: Any, padded: tuple[int, ...]) -> Any:
-    """An array that may carry a gradient, with zeros behind it up to this shape."""
-    for axis, size in enumerate(padded):
-        if size > x.shape[axis]:
-            missing = (*x.shape[:axis], size - x.shape[axis], *x.shape[axis + 1 :])
-            x = np.concatenate([x, np.zeros(missing, x.dtype)], axis=axis)
-    return x
 
 
 def sizes_static(shape: tuple[int, ...], dims: Any) -> tuple[Size, ...]:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from autobatch.batches.any_batch import FORMS, Batch, form, narrowed, refuse
-from autobatch.batches.array_batch import ArrayBatch
+from autobatch.batches.any_batch import Batch, form, narrowed, refuse
+from autobatch.batches.array_batch import ArrayBatch, collated
 from autobatch.batches.batch_reductions import plain_data
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packing import as_arrays, flat_numbers
@@ -143,7 +143,8 @@ class PackedBatch(Packed, ArrayBatch):
         array([0, 3, 4])
         """
         if not isinstance(examples, list | tuple):
-            return cls._of_any(examples)
+            out = collated(examples)
+            return out if isinstance(out, PackedBatch) else cls.from_masked(out)
         if depth > 1:
             inner = cls.from_examples([item for example in examples for item in example], depth - 1)
             return cls.from_lengths(inner, [len(example) for example in examples])
@@ -160,18 +161,6 @@ class PackedBatch(Packed, ArrayBatch):
                     "only the first dimension of a PackedBatch varies: use MaskedBatch.from_examples"
                 )
         return cls.from_lengths(np.concatenate(arrays), [x.shape[0] for x in arrays])
-
-    @classmethod
-    def _of_any(cls, examples: Any) -> "PackedBatch":
-        """From what is no list: columns of other libraries, a stack of arrays, an iterator, by `ab.collate`."""
-        out = FORMS["collate"](examples)
-        if isinstance(out, MaskedBatch) and out.scalar is None:
-            out = cls.from_masked(out)
-        if not isinstance(out, PackedBatch):
-            raise UnsupportedError(
-                f"the examples in this {type(examples).__name__} are no arrays; ab.collate gives a tree of batches"
-            )
-        return out
 
     @classmethod
     def from_lengths(cls, values: ArrayLike, lengths: ArrayLike) -> "PackedBatch":
@@ -588,13 +577,11 @@ def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, 
     entries = [np.asarray(value) for example in examples for value in example.values()]
     keys = PackedBatch.from_lengths(as_ids([key for example in examples for key in example], "keys"), lengths)
     nested = bool(entries) and entries[0].ndim > 0
-    at = 0
     for i, example in enumerate(examples):
-        for key in example:
-            if entries[at].ndim != int(nested):
-                kind = "a list" if entries[at].ndim else "a number"
+        for key, value in example.items():
+            if np.ndim(value) != int(nested):
+                kind = "a list" if np.ndim(value) else "a number"
                 raise ShapeError(f"example {i} has {kind} under key {key}; expected all numbers, or all lists")
-            at += 1
     if nested:
         whole = np.concatenate(entries)
         if not whole.size:

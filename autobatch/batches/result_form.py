@@ -22,6 +22,7 @@ from autobatch.batches.packed import PackedBatch, pack_rows
 from autobatch.batches.packing import SCALAR_DTYPES
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.pytree import flatten, unflatten
+from autobatch.ops.rules.padding import to_widths
 
 _Entry = tuple[Lengths, int, Any]  # the lengths of a dimension, how far it is padded, and offsets if it is packed
 
@@ -108,7 +109,7 @@ class _Dimensions:
         first = entries[0]
         is_fixed = all(isinstance(size, int) or _is_uniform(size) for size in batch.sizes[1:])
         if self._has_packed and first is not None and first[2] is not None and is_fixed and not any(entries[1:]):
-            rows = _of_widths(batch.data, [batch.data.shape[1], *map(_widest, batch.sizes[1:])])
+            rows = to_widths(batch.data, [batch.data.shape[1], *map(_widest, batch.sizes[1:])])
             return PackedBatch.of(pack_rows(rows, first[0]), first[2], first[0])
         settled: list[Size] = []
         widths = []
@@ -116,7 +117,7 @@ class _Dimensions:
             width = _widest(size) if entry is None else entry[1]
             settled.append(width if entry is None and not isinstance(size, int) and _is_uniform(size) else size)
             widths.append(width)
-        data = _of_widths(batch.data, widths)
+        data = to_widths(batch.data, widths)
         if data is batch.data and all(a is b for a, b in zip(settled, batch.sizes, strict=True)):
             return batch
         out = MaskedBatch.of(Batched(data, settled, batch.scalar))
@@ -144,17 +145,3 @@ def _widest(size: Size) -> int:
 
 def _is_uniform(size: Lengths) -> bool:
     return _uniform_length(size) is not None
-
-
-def _of_widths(data: Any, widths: Sequence[int]) -> Any:
-    """Padded data with so much padding: a view where that is less."""
-    if data.shape[1:] == tuple(widths):
-        return data
-    if any(n > width for n, width in zip(data.shape[1:], widths, strict=True)):
-        data = data[(slice(None), *map(slice, widths))]
-    for axis, width in enumerate(widths, 1):
-        missing = width - data.shape[axis]
-        if missing:
-            more = np.zeros((*data.shape[:axis], missing, *data.shape[axis + 1 :]), data.dtype)
-            data = np.concatenate([data, more], axis=axis)
-    return data

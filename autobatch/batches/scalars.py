@@ -28,11 +28,6 @@ _EXACT = 1 << 53  # below, an int is exact as a float64
 _SAFE = float(1 << 62)  # a float64 estimate below this bounds an int64 away from overflow
 
 
-def is_weak(value: Any) -> bool:
-    """Whether a value is a Python scalar in each lane: such lanes, or one Python number."""
-    return getattr(value, "scalar", None) is not None or isinstance(value, bool | int | float | complex)
-
-
 def is_python(value: Any) -> bool:
     """Whether NumPy has no part in a value: no array, no NumPy scalar, no array of ours other than weak lanes."""
     if getattr(value, "scalar", None) is not None:

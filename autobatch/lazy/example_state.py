@@ -324,11 +324,6 @@ class Inputs:
         if owner[1] != example:
             owner[1] = _SEVERAL
 
-    def has(self, value: Any) -> bool:
-        """Whether an array was noted as an argument."""
-        owner = self._owners.get(id(value))
-        return owner is not None and owner[0] is value
-
     def note_write(self, handle: Any) -> None:
         """A handle is about to get another value: remember it if what it holds is an argument."""
         owner = self._owners.get(id(handle.source))

@@ -141,11 +141,6 @@ def all_of(function: Any, iterable: Any, step: Any) -> Any:
     return loops.until(iterable, step, False)
 
 
-def spread(iterable: Any) -> Any:
-    """A value in the form that Python itself unpacks, to targets or as arguments."""
-    return iterable
-
-
 HANDLERS[print] = lane_print
 _OPERATORS = {each.word: each.symbol for each in operators.BINARY if each.symbol != "%"}  # which also formats text
 NAMES: dict[str, Any] = {
@@ -191,7 +186,6 @@ NAMES: dict[str, Any] = {
     "_ab_setitem_in": items.setitem_in,
     "_ab_shared": shared,
     "_ab_slice": slice,
-    "_ab_spread": spread,
     "_ab_truth": branches.truth_value,
     "_ab_tuple": HANDLERS[tuple],
     "_ab_unbound": UNBOUND,

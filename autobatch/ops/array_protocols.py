@@ -5,12 +5,12 @@ A method here only dispatches: to the op of an operator, or to the function of `
 
 import copy
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.diagnostics import hide_frames, hiding_frames
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.recorded import RecordedArray
@@ -107,17 +107,6 @@ def _method(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _ndarray_view(x: Any, *args: Any, **kwargs: Any) -> Any:
     return np.asarray(x).view(*args, **kwargs)
-
-
-def iterate(x: Any) -> Iterator[Any]:
-    """The items of an array of ours along its first dimension, of a length known here.
-
-    Raises:
-        TypeError: an array without dimensions.
-    """
-    if ndim_of(x) == 0:
-        raise TypeError("iteration over a 0-d array")
-    return (getitem(x, i) for i in range(shape_of(x)[0]))
 
 
 def _op(ufunc: Any) -> Callable[..., Any]:

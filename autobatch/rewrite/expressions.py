@@ -214,19 +214,9 @@ class Calls(ast.NodeTransformer):
         if isinstance(node.func, ast.Name) and node.func.id in FRAME_READERS:
             return expression("_ab_refuse(WHAT)", node, WHAT=ast.Constant(f"a call of {node.func.id}"))
         call = expression("_ab_call(F)" if not hasattr(node, "owned") else "_ab_create(F)", node, F=node.func)
-        call.args += [_spread(arg) for arg in node.args]
-        for keyword in node.keywords:
-            if keyword.arg is None:
-                keyword.value = expression("_ab_spread(VALUE)", keyword.value, VALUE=keyword.value)
+        call.args += node.args
         call.keywords = node.keywords
         return call
-
-
-def _spread(arg: ast.expr) -> ast.expr:
-    """An argument; what Python unpacks there goes through the runtime."""
-    if isinstance(arg, ast.Starred):
-        arg.value = expression("_ab_spread(VALUE)", arg.value, VALUE=arg.value)
-    return arg
 
 
 def is_pause(node: ast.AST) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from autobatch.facts.call_effects import ARRAY_SHARERS, functions_of, mutators
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.reader import ARRAY_METHODS, UNKNOWN, Reader, usual_meaning
-from autobatch.syntax.quote import expression, is_generated, name, statements
+from autobatch.syntax.quote import expression, name, statements
 from autobatch.syntax.scopes import bound_names, captured, local_nodes, only_changed, parameters
 
 
@@ -271,8 +271,7 @@ class Stores(ast.NodeTransformer):
     """Reads item and attribute targets, `del x[i]` and augmented assignment; leaves calls, in Python's order.
 
     `X[I] = V` becomes `_ab_setitem(V, X, I)`, `X.a = V` becomes `_ab_setattr(V, X, "a")`, `n += V` becomes
-    `n = _ab_update("+", n, V)`; other targets go through temporary names, and what Python
-    unpacks through `_ab_spread`. A fresh array under a name that is written
+    `n = _ab_update("+", n, V)`; other targets go through temporary names. A fresh array under a name that is written
     into becomes one per lane (`_ab_own`). Runs after the loops, which need to see what is stored where; who owns what
     was read off the user's syntax before (`function.ownership`).
     """
@@ -312,10 +311,6 @@ class Stores(ast.NodeTransformer):
                 if isinstance(part, ast.Name) and part.id in self.owned.written and isinstance(value, ast.Call):
                     value.owned = True  # type: ignore[attr-defined]
         after: list[ast.stmt] = []
-        value = node.value.value if isinstance(node.value, ast.Attribute) else node.value
-        spread = any(isinstance(each, ast.Tuple | ast.List) for each in node.targets)
-        if spread and not isinstance(value, ast.Tuple) and not is_generated(value):
-            node.value = expression("_ab_spread(VALUE)", node.value, VALUE=node.value)
         node.targets = [self._replace(each, after) for each in node.targets]
         return [node, *after]
 

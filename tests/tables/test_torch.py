@@ -170,7 +170,7 @@ def test_s1_02_to_s1_12_any_call(data):
     mode = draw(st.sampled_from(["sum", "mean", "max"]))
     dtype = draw(st.sampled_from([np.float32, np.float64]))
     id_dtype = draw(st.sampled_from([np.int32, np.int64]))
-    rows, dim = draw(st.integers(1, 6)), draw(st.sampled_from([1, 3, 8, 20]))
+    rows, dim = draw(st.integers(1, 6)), draw(st.sampled_from([3, 8]))  # any dim: test_embedding_bag.py
     flat = draw(st.booleans())
     lengths = draw(st.lists(st.integers(0, 4), min_size=1, max_size=5)) if flat else [draw(st.integers(1, 4))] * 3
     bounds = np.cumsum([0, *lengths]).astype(id_dtype)

@@ -15,6 +15,7 @@ from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.pytree import flatten, paths, unflatten
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.aliasing import is_scalar, zero_d
+from autobatch.ops.rules.padding import to_widths
 
 
 @hiding_frames
@@ -80,9 +81,9 @@ def _joined(column: Sequence[Any], path: str) -> Any:
     column = filled or column[:1]
     _check(column, path)
     if all(isinstance(each, MaskedBatch) for each in column):
-        return _masked(column)
+        return joined_lanes(column)
     if any(isinstance(each, MaskedBatch) and any(each.dims[1:]) for each in column):
-        return _masked([each if isinstance(each, MaskedBatch) else each.to_masked() for each in column])
+        return joined_lanes([each if isinstance(each, MaskedBatch) else each.to_masked() for each in column])
     return _packed([each if isinstance(each, PackedBatch) else PackedBatch.from_masked(each) for each in column], path)
 
 
@@ -115,7 +116,8 @@ def _kind(batch: Any) -> str:
     return f"Python's {scalar.__name__}" if scalar else str(batch.dtype)
 
 
-def _masked(column: Sequence[MaskedBatch]) -> MaskedBatch:
+def joined_lanes(column: Sequence[MaskedBatch]) -> MaskedBatch:
+    """The lanes of padded batches of one rank, dtype and scalar type, one batch after the other, in one."""
     first = column[0]
     sizes: list[Size] = []
     for axis, size in enumerate(first.sizes):
@@ -128,20 +130,11 @@ def _masked(column: Sequence[MaskedBatch]) -> MaskedBatch:
             for n, each in zip(of_all, column, strict=True)
         ]
         sizes.append(Lengths(np.concatenate(lengths)))
-    padded = [size.max() if isinstance(size, Lengths) else size for size in sizes]
-    data = np.concatenate([_fitted(each.data, padded) for each in column])
+    widths = [size.max() if isinstance(size, Lengths) else size for size in sizes]
+    parts = [to_widths(each.data, widths) for each in column if each.batch_size]
+    data = np.concatenate(parts) if parts else to_widths(first.data, widths)
     out = MaskedBatch.of(Batched(data, sizes, first.scalar))
     return out if sizes or first.scalar or all(map(is_scalar, column)) else zero_d(out)
-
-
-def _fitted(data: Any, padded: Sequence[int]) -> Any:
-    """Padded data at another padded size."""
-    data = data[(slice(None), *map(slice, padded))]
-    for axis, size in enumerate(padded, 1):
-        if data.shape[axis] < size:
-            missing = (*data.shape[:axis], size - data.shape[axis], *data.shape[axis + 1 :])
-            data = np.concatenate([data, np.zeros(missing, data.dtype)], axis=axis)
-    return data
 
 
 def _packed(column: Sequence[PackedBatch], path: str) -> PackedBatch:

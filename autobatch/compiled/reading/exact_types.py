@@ -332,16 +332,6 @@ def one_form(kind: Type) -> Type:
     return INT if isinstance(kind, Union) and all(each.name == "int64" for each in kind.scalars) else kind
 
 
-def contains_given(kind: Type) -> bool:
-    """Whether a value of this type may share memory with an argument."""
-    if isinstance(kind, Array | _Container):
-        inner = [] if isinstance(kind, Array) else kind.site.find().items
-        return bool(kind.given) or any(contains_given(item) for item in inner)
-    if isinstance(kind, Tuple | Struct):
-        return any(contains_given(item) for item in kind.items)
-    return isinstance(kind, Maybe) and contains_given(kind.inner)
-
-
 _SAMPLES: dict[str, Any] = {"int64": 1, "float64": 1.0, "bool": True}
 
 

@@ -10,6 +10,7 @@ would be seen outside, where the loop over the examples makes it once per exampl
 """
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,53 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.values.joined_lanes import concatenated, stackable
 from autobatch.ops.rules.aliasing import is_scalar
 from autobatch.ops.rules.row_gather import rows_between
+
+
+class _Narrowing:
+    """Values of more lanes, restricted to fewer or put in another order: once, as long as the value stays the same."""
+
+    __slots__ = ("_known", "_lengths")
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, Any, Any]] = {}
+        self._lengths: dict[Any, Any] = {}
+
+    def _once(self, batch: Any, narrowed: Callable[[Any], Any]) -> Any:
+        """`narrowed(batch)`. A write keeps the batch's identity, but replaces its value."""
+        known = self._known.get(id(batch))
+        value = batch.data if isinstance(batch, Batched) else batch.values
+        if known is not None and known[1] is value:
+            return known[2]
+        out = narrowed(batch)
+        self._known[id(batch)] = (batch, value, out)
+        return out
+
+
+class _Part(_Narrowing):
+    """Some lanes of the root, in an order of their own."""
+
+    __slots__ = ("__weakref__", "_lanes", "count", "root", "within")
+
+    def __init__(self, root: Any, count: int, lanes: np.ndarray | None = None) -> None:
+        super().__init__()
+        self.root = root
+        self.count = count
+        self.within: dict[int, Any] = {}
+        self._lanes: Any = lanes
+
+    def merged(self, batch: Any, new: Any) -> Any:
+        return written(self, batch, new)
+
+    def take(self, batch: Any, index: np.ndarray) -> Any:
+        """The lanes of a batch at `index`, which are this region's; nothing here keeps the batch alive."""
+        return taken(batch, index, self, self._lengths)
+
+    def lanes(self) -> np.ndarray:
+        """The root's lanes that are in this region, in its order."""
+        return self._lanes
+
+    def example_of(self, lane: int) -> int:
+        return int(self.lanes()[lane])
 
 
 class Root:
@@ -109,15 +157,16 @@ class Root:
         return lane
 
 
-class Order:
+class Order(_Narrowing):
     """A region's lanes in the order in which a loop runs them; `index` is None for their own order.
 
     `counts`: how many of them run each step of the loop.
     """
 
-    __slots__ = ("_known", "_lengths", "counts", "index", "inverse", "parent", "size")
+    __slots__ = ("counts", "index", "inverse", "parent", "size")
 
     def __init__(self, parent: Any, index: np.ndarray | None, size: int) -> None:
+        super().__init__()
         self.parent = parent
         self.index = index
         self.size = size
@@ -126,8 +175,6 @@ class Order:
         if index is not None:
             self.inverse = np.empty_like(index)
             self.inverse[index] = np.arange(len(index))
-        self._known: dict[int, tuple[Any, Any, Any]] = {}
-        self._lengths: dict[Any, Any] = {}
 
     @classmethod
     def by_length(cls, parent: Any, lengths: np.ndarray) -> "Order":
@@ -140,32 +187,23 @@ class Order:
         return out
 
     def arranged(self, batch: Any) -> Any:
-        """A batch of the parent region (or one around it) in this order; gathered once while its value is the same."""
-        known = self._known.get(id(batch))
-        value = _value_of(batch)
-        if known is not None and known[1] is value:
-            return known[2]
+        """A batch of the parent region (or one around it) in this order."""
+        return self._once(batch, self._ordered)
+
+    def _ordered(self, batch: Any) -> Any:
         out = batch if batch.region is self.parent else self.parent.narrow(batch)
-        if self.index is not None:
-            out = take_lanes(out, self.index, self._lengths)
-        self._known[id(batch)] = (batch, value, out)
-        return out
+        return out if self.index is None else take_lanes(out, self.index, self._lengths)
 
 
-class Prefix:
+class Prefix(_Part):
     """The first `count` lanes of an order: a step of a loop."""
 
-    __slots__ = ("__weakref__", "_known", "_lanes", "_lengths", "count", "order", "parent", "root", "within")
+    __slots__ = ("order", "parent")
 
     def __init__(self, order: Order, count: int) -> None:
+        super().__init__(order.parent.root, count)
         self.order = order
-        self.count = count
         self.parent = order.parent
-        self.root = order.parent.root
-        self.within: dict[int, Any] = {}
-        self._known: dict[int, tuple[Any, Any, Any]] = {}
-        self._lengths: dict[Any, Any] = {}
-        self._lanes: np.ndarray | None = None
 
     def narrow(self, batch: Any) -> Any:
         region = batch.region
@@ -175,18 +213,16 @@ class Prefix:
             if region.count < self.count:
                 raise NeedsLoop("a value of some examples is used for more of them")
             return self._of_prefix(batch)
-        known = self._known.get(id(batch))
-        value = _value_of(batch)
-        if known is not None and known[1] is value:
-            return known[2]
+        return self._once(batch, self._gathered)
+
+    def _gathered(self, batch: Any) -> Any:
+        region = batch.region
         index = None if region is None or self._is_inside(region) else lanes_within(self, region)
         if index is not None and (type(region) is Prefix or lanes_within(self.parent, region) is None):
             out = taken(batch, index, self, self._lengths)
             self.root.freeze(out)
-        else:
-            out = self._of_prefix(self.order.arranged(batch))
-        self._known[id(batch)] = (batch, value, out)
-        return out
+            return out
+        return self._of_prefix(self.order.arranged(batch))
 
     def _is_inside(self, region: Any) -> bool:
         """Whether it is a step of a loop that runs in that region, or in one inside of it."""
@@ -194,12 +230,6 @@ class Prefix:
         while outer is not None and outer is not region:
             outer = getattr(outer, "parent", None)
         return outer is not None
-
-    def merged(self, batch: Any, new: Any) -> Any:
-        return written(self, batch, new)
-
-    def take(self, batch: Any, index: np.ndarray) -> Any:
-        return taken(batch, index, self, self._lengths)
 
     def _of_prefix(self, batch: Any) -> Any:
         if type(batch) is MaskedBatch and batch.sizes and Lengths not in map(type, batch.sizes):  # the case of a step
@@ -213,61 +243,33 @@ class Prefix:
         return out
 
     def lanes(self) -> np.ndarray:
-        """The root's lanes that are in this region, in its order."""
         if self._lanes is None:
             above = self.parent.lanes()
             self._lanes = (above if self.order.index is None else above[self.order.index])[: self.count]
         return self._lanes
 
-    def example_of(self, lane: int) -> int:
-        return int(self.lanes()[lane])
 
-
-class Subset:
+class Subset(_Part):
     """Some lanes of a region: an arm of a branch, or what is left of a loop."""
 
-    __slots__ = ("__weakref__", "_known", "_lanes", "_lengths", "count", "root", "within")
+    __slots__ = ()
 
     def __init__(self, outer: Any, lanes: np.ndarray) -> None:
-        self.root = outer.root
-        self.count = len(lanes)
-        self.within: dict[int, Any] = {}
-        self._lanes = lanes
-        self._known: dict[int, tuple[Any, Any, Any]] = {}
-        self._lengths: dict[Any, Any] = {}
+        super().__init__(outer.root, len(lanes), lanes)
 
     def narrow(self, batch: Any) -> Any:
-        """A value of a larger region, restricted to these lanes; gathered once while the value stays the same."""
-        region = batch.region
-        if region is self:
-            return batch
-        known = self._known.get(id(batch))
-        value = _value_of(batch)
-        if known is not None and known[1] is value:
-            return known[2]
-        if region is None:
+        """A value of a larger region, restricted to these lanes."""
+        return batch if batch.region is self else self._once(batch, self._gathered)
+
+    def _gathered(self, batch: Any) -> Any:
+        if batch.region is None:
             raise NeedsLoop("a batch that is no argument of the call is used inside it")
-        index = lanes_within(self, region)
+        index = lanes_within(self, batch.region)
         if index is None:
             raise unbound()
         out = taken(batch, index, self, self._lengths)
-        self._known[id(batch)] = (batch, value, out)
         self.root.freeze(out)
         return out
-
-    def merged(self, batch: Any, new: Any) -> Any:
-        return written(self, batch, new)
-
-    def take(self, batch: Any, index: np.ndarray) -> Any:
-        """The lanes of a batch at `index`, which are this region's; nothing here keeps the batch alive."""
-        return taken(batch, index, self, self._lengths)
-
-    def lanes(self) -> np.ndarray:
-        """The root's lanes that are in this region, in its order."""
-        return self._lanes
-
-    def example_of(self, lane: int) -> int:
-        return int(self._lanes[lane])
 
 
 def part_of(region: Any, has: np.ndarray, outer: Any) -> Subset:
@@ -320,11 +322,6 @@ def _counts_up(index: np.ndarray) -> bool:
     """Whether the index is 0, 1, 2 …; indices are distinct."""
     count = len(index)
     return not count or (index[0] == 0 and index[-1] == count - 1 and bool((index == np.arange(count)).all()))
-
-
-def _value_of(batch: Any) -> Any:
-    """The value that a write replaces: a batch that is written into keeps its identity, its data does not."""
-    return batch.data if isinstance(batch, Batched) else batch.values
 
 
 def current_root() -> Root | None:

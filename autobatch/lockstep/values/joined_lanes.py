@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.batches.data.concat import joined_lanes
 from autobatch.batches.examples import broadcast, lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.abstract_eval import is_non_c_order
-from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.current import let_go
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten
@@ -115,32 +115,4 @@ def _objects(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
 
 def concatenated(batches: Sequence[MaskedBatch]) -> MaskedBatch:
     """The lanes of `stackable` batches one after the other."""
-    first = batches[0]
-    sizes: list[Size] = []
-    widths: list[int] = []
-    for axis in range(len(first.sizes)):
-        column = [batch.sizes[axis] for batch in batches]
-        size = column[0]
-        if not isinstance(size, int) or any(other is not size and other != size for other in column):
-            lengths = [
-                part.values if isinstance(part, Lengths) else np.full(batch.data.shape[0], part)
-                for part, batch in zip(column, batches, strict=True)
-            ]
-            size = Lengths(np.concatenate(lengths))
-        sizes.append(size)
-        widths.append(max(batch.data.shape[axis + 1] for batch in batches))
-    parts = [_padded(batch.data, widths) for batch in batches if batch.data.shape[0]]
-    data = np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else first.data
-    out = set_order(MaskedBatch.of(Batched(data, sizes, first.scalar)), any(map(is_non_c_order, batches)))
-    return out if is_scalar(first) else zero_d(out)
-
-
-def _padded(data: Any, widths: Sequence[int]) -> Any:
-    if data.shape[1:] == tuple(widths):
-        return data
-    for axis, width in enumerate(widths, 1):
-        missing = width - data.shape[axis]
-        if missing:
-            shape = (*data.shape[:axis], missing, *data.shape[axis + 1 :])
-            data = np.concatenate([data, np.zeros(shape, data.dtype)], axis=axis)
-    return data
+    return set_order(joined_lanes(batches), any(map(is_non_c_order, batches)))

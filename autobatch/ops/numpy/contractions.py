@@ -403,15 +403,15 @@ def _as(x: Any, dtype: np.dtype) -> Any:
     return cast(x, dtype)
 
 
-def check_matmul(x: tuple[Size, ...], y: tuple[Size, ...], name: str = "matmul") -> None:
+def check_matmul(x: tuple[Size, ...], y: tuple[Size, ...]) -> None:
     """Raise where the contracted dimensions of some example differ (they never broadcast)."""
     if not x or not y:
         which = 0 if not x else 1
         raise ValueError(
-            f"{name}: Input operand {which} does not have enough dimensions (has 0, gufunc core with signature "
+            f"matmul: Input operand {which} does not have enough dimensions (has 0, gufunc core with signature "
             "(n?,k),(k,m?)->(n?,m?) requires 1)"
         )
-    check_same(x[-1], y[-2] if len(y) > 1 else y[-1], name)
+    check_same(x[-1], y[-2] if len(y) > 1 else y[-1], "matmul")
 
 
 def check_same(a: Size, b: Size, name: str) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.op_kinds import by_length
-from autobatch.ops.rules.padding import closed, fill, quietly, unbroadcast, without_padding
+from autobatch.ops.rules.padding import closed, fill, quietly, to_width, unbroadcast, without_padding
 from autobatch.ops.rules.sizes import normalise_axis
 
 _INVERSE = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -63,15 +63,10 @@ irfft_p: Op = _transform(np.fft.irfft, _irfft_vjp)
 
 def _to_length(x: Any, n: int, axis: int) -> Any:
     """Cropped or padded by zeros to a length along an axis that is counted from the end."""
-    shape = list(shape_of(x))
+    shape = shape_of(x)
     if is_boxed(shape[axis]):
         raise Declined("a Fourier transform of a given length, of examples whose lengths differ")
-    if shape[axis] > n:
-        return x[(..., slice(n), *[slice(None)] * (-axis - 1))]
-    if shape[axis] == n:
-        return x
-    shape[axis] = n - shape[axis]
-    return np.concatenate([x, np.zeros(tuple(shape), dtype_of(x))], axis=axis)
+    return to_width(x, axis + len(shape), n)
 
 
 def _register(op: Op, function: Callable[..., Any], to_input: Callable[[int], int] | None = None) -> Callable[..., Any]:

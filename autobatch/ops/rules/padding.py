@@ -153,17 +153,13 @@ def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: Se
         natural = size is target or width == 1 or (isinstance(target, int) and isinstance(size, int))
         if natural or same_size(size, target):
             if width > extents[axis + missing]:
-                data = _crop(data, at, extents[axis + missing])
+                data = to_width(data, at, extents[axis + missing])
         elif bool((size_per_lane(size) == 1).all()):
-            data = _crop(data, at, 1)
+            data = to_width(data, at, 1)
         else:
             mask = padding_mask(sizes, extents, (axis + missing,))
             data = stretch_p(data, size_per_lane(size), mask, axis=at, width=extents[axis + missing])
     return data
-
-
-def _crop(data: Any, axis: int, width: int) -> Any:
-    return data[(slice(None),) * axis + (slice(width),)]
 
 
 def _spread(x: Any, mask: Any, *, shape: tuple[int, ...]) -> Any:
@@ -192,19 +188,14 @@ def _stretch_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
     if position:
         return None
     x, lengths, mask = args
-    axis, width = params["axis"], params["width"]
+    axis = params["axis"]
     rank = len(shape_of(x))
     zero = np.zeros((), dtype_of(ct))
     own = shape_of(x)[axis]
     one = (np.asarray(lengths) == 1).reshape((-1,) + (1,) * (rank - 1))
     ct = np.where(mask, ct, zero)
     first = np.sum(np.where(one, ct, zero), axis=axis, keepdims=True)
-    rest = np.where(one, zero, ct)
-    if width < own:
-        shape = shape_of(rest)
-        rest = np.concatenate([rest, np.zeros((*shape[:axis], own - width, *shape[axis + 1 :]), zero.dtype)], axis=axis)
-    elif width > own:
-        rest = _crop(rest, axis, own)
+    rest = to_width(np.where(one, zero, ct), axis, own)
     head = (np.arange(own) == 0).reshape((own,) + (1,) * (rank - axis - 1))
     return unbroadcast(rest + np.where(head, first, zero), x)
 
