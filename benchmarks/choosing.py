@@ -2,12 +2,15 @@
 
 `python -m benchmarks.choosing [NAME ...]` prints for each function, size of batch and kind of call the time of thirty
 calls, and of those from the tenth on, as parts of the loop's, with the way that ran last. Calls and loops take turns on
-the same examples, results are compared first, and every row begins in a process that knows nothing, on processor time.
+the same examples, results are compared first, and every row begins in a process that knows nothing, on processor time;
+as with `timeit` the garbage collector rests, and the function has run once before: what NumPy loads then is nobody's.
+A row is run `--runs` times, and the run whose figure for all calls is the median is printed.
 `--afterwards N` makes N more calls once what is compiled behind the work is there, and adds what the last ten took.
 """
 
 import argparse
 import dataclasses
+import gc
 import json
 import subprocess
 import sys
@@ -149,6 +152,9 @@ def measure(name: str, call: str, batch: int, afterwards: int = 0, calls: int = 
         took.append(time.thread_time() - start)
         return out if call == "map" else ab.examples(out)
 
+    function.run(*[make(rng) for make in function.columns], params)
+    gc.collect()
+    gc.disable()
     for number in range(calls + afterwards):
         if number == calls:
             wait_for_kernels(60.0)
@@ -173,6 +179,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("names", nargs="*", help=f"of {', '.join(FUNCTIONS)}; all by default")
     options.add_argument("--row", nargs=3, help="one row, in this process: its name, map or call, and the batch")
     options.add_argument("--afterwards", type=int, default=0, metavar="N", help="calls with all that is compiled")
+    options.add_argument("--runs", type=int, default=3, help="of a row, of which the median counts")
     options.add_argument("--batch", type=int, action="append", help="sizes; all by default")
     given = options.parse_args(arguments)
     if given.row:
@@ -187,8 +194,11 @@ def main(arguments: list[str] | None = None) -> int:
             for batch in given.batch or BATCHES:
                 command = [sys.executable, "-m", "benchmarks.choosing", "--row", name, call, str(batch)]
                 command += ["--afterwards", str(given.afterwards)]
-                out = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True).stdout
-                row = Row(**json.loads(out))
+                runs = [
+                    Row(**json.loads(subprocess.run(command, cwd=_ROOT, capture_output=True, check=True).stdout))
+                    for _ in range(given.runs)
+                ]
+                row = sorted(runs, key=lambda each: each.all_calls)[given.runs // 2]
                 rows.append(row)
                 print(
                     f"{row.name:<12} {row.call:<5} {row.batch:>4}  loop {row.loop * 1e3:8.3f} ms"

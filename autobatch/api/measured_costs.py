@@ -43,9 +43,9 @@ _MOST_KINDS = 64
 _FEW = 63  # numbers: inputs of so many and of fewer are of one kind
 functions: Bounded[int, FunctionCosts] = Bounded(MOST_FUNCTIONS)
 _PRICES = {  # seconds of setting a way up for a function: the first one of a process, and further ones
-    LOCKSTEP: (0.06, 0.012),
-    FLY: (0.15, 0.03),
-    COMPILED: (0.025, 0.01),
+    LOCKSTEP: (0.012, 0.008),
+    FLY: (0.03, 0.015),
+    COMPILED: (0.005, 0.004),
 }
 set_up: set[str] = set()  # ways that have run any function
 

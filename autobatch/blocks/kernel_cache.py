@@ -113,35 +113,33 @@ class CachedKernel:
         if self._asked:
             return False
         check_time()
+        self._asked = True
         try:
-            name = name_of(self.text)
-            found = self._made or _read(name)
-            self._made = None
-            if found is not None and not wait:
-                self._asked = True
-                with contextlib.suppress(RuntimeError):  # no thread is allowed: it is loaded here
-                    threading.Thread(target=self._load, args=(name, found), name="autobatch loads", daemon=True).start()
+            with contextlib.suppress(RuntimeError):  # no thread is allowed: it is loaded here
+                if not wait:
+                    threading.Thread(target=self._find, name="autobatch loads", daemon=True).start()
                     return False
-            jit.uninterrupted(self._load, name, found)
+            jit.uninterrupted(self._find)
         except KeyboardInterrupt:  # asked for or not: it is asked for again
             self._asked = False
             raise
-        except Exception:  # no source of what it is written in: no kernel
-            self.failed = True
         return self.entry is not None
 
-    def _load(self, name: str, found: bytes | None) -> None:
-        """Load what was found; where that is nothing, or whatever is wrong with it, have it compiled."""
-        if found is not None:
-            with contextlib.suppress(Exception), global_compiler_lock:
-                self.lanes, self.entry = _load(name, self.text, found)
-        self._asked = self.entry is None
-        if self._asked:
-            self._tries += 1
-            try:
+    def _find(self) -> None:
+        """Load what is kept; where that is nothing, or whatever is wrong with it, have it compiled."""
+        found, self._made = self._made, None
+        try:
+            name = name_of(self.text)
+            found = found or _read(name)
+            if found is not None:
+                with contextlib.suppress(Exception), global_compiler_lock:
+                    self.lanes, self.entry = _load(name, self.text, found)
+            self._asked = self.entry is None
+            if self._asked:
+                self._tries += 1
                 self.failed = self._tries > _TRIES or not _compiler.ask(self)
-            except Exception:  # no process
-                self.failed = True
+        except Exception:  # no source of what it is written in, or no process: no kernel
+            self.failed = True
 
     def answered(self, made: bytes | None) -> None:
         """It was compiled to this, or to nothing; None if the process died before it said."""

@@ -1,19 +1,23 @@
 """From a live function to the syntax tree it was compiled from, or the reason why there is none; and whose it is.
 
-The tree is found by compiling the whole file again and looking for the function's own code object in the result: code
+The tree is found by compiling the source again and looking for the function's own code object in the result: code
 objects compare by value, line numbers included. So a file that was edited since it was imported can never make other
-code run, and of two lambdas on one line the right one is taken.
+code run, and of two lambdas on one line the right one is taken. At first only the statement of the file is compiled
+that the function stands in, then all of it: a tree of a large file takes longer to make than a batch to run.
 """
 
 import __future__
 
 import ast
+import bisect
 import contextlib
 import copy
 import functools
+import itertools
 import linecache
 import operator
 import os
+import re
 import sys
 import sysconfig
 import textwrap
@@ -166,7 +170,30 @@ def is_rewritten(function: FunctionType) -> bool:
 
 
 def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
-    text = "".join(lines)
+    return _found_in(_statement_around(lines, code.co_firstlineno), code) or _found_in("".join(lines), code)
+
+
+def _statement_around(lines: list[str], line: int) -> str:
+    """The text of the file's statement that a line stands in, as far as indentation tells, and of the file's imports.
+
+    By these CPython tells attributes of modules from methods. All else is empty lines, so that each keeps its number.
+    """
+    starts = [at for at, text in enumerate(lines) if text[:1] not in _NO_STATEMENT]
+    starts = [at for before, at in itertools.pairwise([0, *starts]) if lines[before][:1] != "@"]
+    bounds = list(itertools.pairwise([*starts, len(lines)]))
+    own = bisect.bisect_left(starts, line) - 1
+    kept = ["\n"] * len(lines)
+    for place, (start, stop) in enumerate(bounds):
+        if place == own or _IMPORT.match(lines[start]):
+            kept[start:stop] = lines[start:stop]
+    return "".join(kept)
+
+
+_NO_STATEMENT = " \t\r\n\f#)]}"  # how a line begins that is part of the one before
+_IMPORT = re.compile(r"import\s+[\w.]+\s*(as\s|,|$)|from\s+[\w.]+\s+import\s")
+
+
+def _found_in(text: str, code: CodeType) -> tuple[FunctionNode, str | None] | None:
     flags = code.co_flags & _FUTURE_FLAGS
     try:
         codes = _codes(text, code.co_filename, flags)

@@ -1,5 +1,7 @@
 """Lines that numeric code is full of stay in lock-step where the lengths of the examples differ."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -169,19 +171,24 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
-def test_runs_in_lock_step_and_equals_the_loop(line):
-    law.equals_loop(ab.batch(line, strict=True), EXAMPLES)
-
-
 BY_EXAMPLE = {
-    "default_rng": "each example has a stream of its own",
-    "default_rng and its draws": "the same",
-    "a list that is sorted": "lists of Python's numbers",
-    "lists that differ in length, sorted": "the same",
-    "histogram of its own range": "the edges are each example's own",
+    "default_rng": "a generator of each example's own",
+    "default_rng and its draws": "a generator of each example's own",
+    "a list that is sorted": "sorted() of numbers that differ",
+    "lists that differ in length, sorted": "sorted() of numbers that differ",
 }
-"""Lines that take some Python for each example, and why."""
+"""Lines that take some Python for each example, and what `strict` says of them."""
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_runs_in_lock_step_and_equals_the_loop(name):
+    law.equals_loop(ab.batch(LINES[name], strict=name not in BY_EXAMPLE), EXAMPLES)
+
+
+@pytest.mark.parametrize("name", BY_EXAMPLE)
+def test_what_takes_python_for_each_example_is_named(name):
+    with pytest.raises(UnsupportedError, match=re.escape(BY_EXAMPLE[name])):
+        ab.batch(LINES[name], strict=True)(ab.MaskedBatch.from_examples(EXAMPLES))
 
 
 @pytest.mark.parametrize("name", [name for name in LINES if name not in BY_EXAMPLE])
@@ -215,6 +222,24 @@ def test_a_histogram_counts_what_numpy_counts(dtype):
         law.equals_loop(ab.batch(lambda x, edges=edges: np.histogram(x, edges)[0]), examples)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32], ids=lambda t: t.__name__)
+def test_a_histogram_of_its_own_range_has_numpys_edges(dtype):
+    rows = [[0.1, 0.3, 0.2, 0.7, 0.4], [2.0, 2.0], [], [1.0], [0.0, 3.0, 1.0, 2.0]]
+    examples = [np.array(row).astype(dtype) for row in rows]
+    for bins in (1, 3, 10):
+        law.equals_loop(ab.batch(lambda x, bins=bins: np.histogram(x, bins)), examples)
+    law.equals_loop(ab.batch(lambda x: np.histogram(x[:, None] * x, 3)), examples)
+
+
+@pytest.mark.parametrize("bad", [[1.0, np.nan], [np.inf, 0.0], [1.0, np.nextafter(1.0, 2.0)]], ids=str)
+def test_a_histogram_without_edges_raises_as_numpy_does(bad):
+    examples = [np.array([0.5, 1.0]), np.array(bad)]
+    with pytest.raises(ValueError, match=r"not finite|Too many bins"):
+        np.histogram(examples[1], 4)
+    with pytest.raises(ValueError, match=r"not finite|Too many bins"):
+        ab.batch(lambda x: np.histogram(x, 4))(ab.MaskedBatch.from_examples(examples))
+
+
 @pytest.mark.parametrize(("start", "step"), [(0, 1), (9, -2), (1, 3)])
 def test_ranges_of_each_example(start, step):
     def places(n, m):
@@ -225,7 +250,7 @@ def test_ranges_of_each_example(start, step):
 
 
 def test_lanes_that_draw_apart_keep_their_own_streams():
-    law.equals_loop(ab.batch(dropped_by_a_coin, strict=True), EXAMPLES)
+    law.equals_loop(ab.batch(dropped_by_a_coin), EXAMPLES)
 
 
 def test_lanes_share_no_stream_with_the_function_that_gives_it_out():

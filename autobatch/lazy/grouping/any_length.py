@@ -18,7 +18,7 @@ from autobatch.errors import ShapeError
 from autobatch.lazy.buffers import ragged_rows
 from autobatch.lazy.grouping.ragged import NotTogether, Sizes, run_ragged, run_steps
 
-SHORTEST, LONGEST = 2, 2048  # lengths that are recorded so: NumPy broadcasts one, and warns of none
+SHORTEST, LONGEST = 2, 512  # lengths that are recorded so: NumPy broadcasts one, and warns of none
 SAMPLES = (
     (68, LONGEST + 1, SHORTEST, 131), (74, LONGEST + 10, 3, 140), (91, LONGEST + 3, 4, 158), (83, LONGEST + 18, 7, 122)
 )  # fmt: skip

@@ -19,7 +19,9 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.scalars import LANE_FUNCTIONS, lane_len, lane_sum
 from autobatch.core.abstract_eval import type_of
 from autobatch.core.batched import Packed
+from autobatch.core.config import config
 from autobatch.core.current import current_region
+from autobatch.core.diagnostics import fell_back
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
@@ -243,6 +245,8 @@ def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
         args = tuple(unwrapped(listed(arg) if len(args) == 1 else arg) for arg in args)
         if current_region() is not None and any(map(is_changeable, leaves(args))):
             raise NeedsLoop(f"{function.__name__}() of objects of the call")
+        if function is sorted and config.strict and is_batched_tree(args):
+            fell_back("sorted() of numbers that differ by example, which Python sorts for each example")
         out = lanes(*args, **kwargs) if is_batched_tree(args) else function(*args, **kwargs)
         return LaneList(out) if type(out) is list and current_region() is not None else out
 

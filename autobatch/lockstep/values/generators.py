@@ -13,7 +13,9 @@ import numpy as np
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import map_lanes
 from autobatch.batches.objects import ObjectBatch
+from autobatch.core.config import config
 from autobatch.core.current import current_region
+from autobatch.core.diagnostics import fell_back
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import Effect, method_effect
@@ -57,5 +59,7 @@ def default_rng(seed: Any = None) -> Any:
         return np.random.default_rng(seed)
     if not leaves(seed) or not all(isinstance(each, int | np.integer | Batch) for each in leaves(seed)):
         raise NeedsLoop("a random generator without a seed of its own")
+    if config.strict:
+        fell_back("a generator of each example's own, from which the examples draw one after the other")
     lanes = ObjectBatch([None] * region.count)
     return LaneGenerators(map_lanes(lambda _, own: np.random.default_rng(own), lanes, seed).values)

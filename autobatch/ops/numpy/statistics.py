@@ -260,8 +260,48 @@ def _histogram_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> 
 _histogram_p = lanewise(
     "histogram", lambda a, *, edges: np.histogram(a, np.array(edges))[0], dynamic=False, rule=_histogram_rule
 )
-_own_histogram_p = lanewise("own_histogram", lambda a, *, bins: np.histogram(a, bins)[0], dynamic=False)
-_own_edges_p = lanewise("own_edges", lambda a, *, bins: np.histogram(a, bins)[1], dynamic=False)
+
+
+def _own_edges(x: Batched, bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """(B, bins + 1) edges from the least to the largest element of each example; what they are of, and its mask.
+
+    None where NumPy knows better: it raises for infinities and for too many bins, and has its way with other dtypes.
+    """
+    if x.data.dtype != np.float64 or bins < 1 or not x.data.size:
+        return None
+    inside = padding_mask(x.sizes, x.data.shape[1:])
+    counted = np.broadcast_to(True if inside is None else inside, x.data.shape).reshape(len(x.data), -1)
+    data = values_of(x.data).reshape(counted.shape)
+    least = np.min(data, axis=1, initial=np.inf, where=counted)
+    largest = np.max(data, axis=1, initial=-np.inf, where=counted)
+    none = least > largest
+    least, largest = np.where(none, 0.0, least), np.where(none, 1.0, largest)
+    if not (np.isfinite(least) & np.isfinite(largest)).all():
+        return None
+    wide = np.where(least == largest, 0.5, 0.0)
+    edges = np.linspace(least - wide, largest + wide, bins + 1, axis=1)
+    return (edges, data, counted) if (np.diff(edges) > 0).all() else None
+
+
+def _own_edges_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    found = _own_edges(operands[0], params["bins"])
+    return lane_by_lane(op, operands, params) if found is None else Batched(found[0], (params["bins"] + 1,))
+
+
+def _own_histogram_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """How many elements of each example are not below an edge, without those that are not below the next one."""
+    found = _own_edges(operands[0], params["bins"])
+    if found is None:
+        return lane_by_lane(op, operands, params)
+    edges, data, counted = found
+    beyond = [np.count_nonzero((data >= edge[:, None]) & counted, axis=1) for edge in edges.T[:-1]]
+    return Batched(-np.diff(np.stack([*beyond, np.zeros_like(beyond[0])], axis=1), axis=1), (params["bins"],))
+
+
+_own_histogram_p = lanewise(
+    "own_histogram", lambda a, *, bins: np.histogram(a, bins)[0], dynamic=False, rule=_own_histogram_rule
+)
+_own_edges_p = lanewise("own_edges", lambda a, *, bins: np.histogram(a, bins)[1], dynamic=False, rule=_own_edges_rule)
 
 
 def _one_axis(a: Any, axis: Any, keepdims: bool) -> tuple[Any, int]:
