@@ -62,17 +62,18 @@ def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: 
     number[used] = np.arange(len(used))
     sigs = number[sigs]
     depth = find_depths(offsets, refs)
-    uses = None if policy == "depth" else find_uses(offsets, refs)
-    found = []
+    found = [by_depth(sigs, depth, len(used))] if policy in ("depth", "auto") else []
     bound = 0
-    if policy in ("depth", "auto"):
-        found.append(by_depth(sigs, depth, len(used)))
-    if policy in ("agenda", "auto"):
-        found.append(queued(sigs, uses, depth, np.zeros(len(sigs), np.int64), len(used), False))
+
+    def is_settled() -> bool:
+        return any(len(starts) - 1 <= bound for _, starts in found)
+
     if policy == "frontier" or (policy == "auto" and len(used) * len(sigs) <= _LIMIT):
         levels, bound = find_levels(sigs, offsets, refs, len(used))
-        if not any(len(starts) - 1 <= bound for _, starts in found):
-            found.append(queued(sigs, uses, depth, levels, len(used), True))
+        if not is_settled():
+            found.append(queued(sigs, find_uses(offsets, refs), depth, levels, len(used), True))
+    if policy == "agenda" or (policy == "auto" and not is_settled()):
+        found.append(queued(sigs, find_uses(offsets, refs), depth, np.zeros(len(sigs), np.int64), len(used), False))
     order, starts = min(found, key=lambda each: len(each[1]))
     return Schedule(order, starts, int(bound))
 
