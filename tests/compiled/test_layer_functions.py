@@ -19,10 +19,6 @@ def sigmoid(x):
     return ab.nn.sigmoid(x)
 
 
-def relu(x):
-    return ab.nn.relu(x)
-
-
 def softmax(x):
     return ab.nn.softmax(x)
 
@@ -31,11 +27,7 @@ def log_softmax(x):
     return ab.nn.log_softmax(x)
 
 
-def logsumexp(x):
-    return ab.nn.logsumexp(x)
-
-
-WRITTEN = [sigmoid, relu, softmax, log_softmax, logsumexp]
+WRITTEN = [sigmoid, softmax, log_softmax]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.bool_])
@@ -49,11 +41,10 @@ def test_vectors(f, dtype):
         assert same(outcome(lambda: compiled_map(f, [xs], {})), want), want
 
 
-@pytest.mark.parametrize("f", [sigmoid, relu])
-def test_matrices(f):
+def test_matrices():
     xs = [np.random.default_rng(n).normal(0, 2, (n, 3)) for n in (0, 1, 4)]
     with interpreted():
-        assert same(compiled_map(f, [xs], {}), [f(x) for x in xs])
+        assert same(compiled_map(sigmoid, [xs], {}), [sigmoid(x) for x in xs])
 
 
 @pytest.mark.parametrize("f", WRITTEN)

@@ -1,5 +1,4 @@
-"""Functions of NumPy's, and of `ab.nn`, that are written here in what compiled code reads, as `python_sources` has
-Python's.
+"""Functions of NumPy's and of `ab.nn` in what compiled code reads, as `python_sources` has Python's.
 
 Products of matrices, and what is made of them, take sums in another order than BLAS and LAPACK do.
 """
@@ -401,18 +400,9 @@ def cholesky(a):
     return out
 
 
-# --- of neural networks: of vectors, and, one by one, of matrices
-
-
 @stands_for(activations.sigmoid, of=(1, 2))
 def sigmoid(x):
     return 1 / (np.exp(-(np.asarray(x) * 1.0)) + 1)
-
-
-@stands_for(activations.relu, of=(1, 2))
-def relu(x):
-    y = np.asarray(x)
-    return np.where(y <= 0, 0, y)
 
 
 def below_peak(x):
@@ -431,12 +421,3 @@ def softmax(x):
 def log_softmax(x):
     y = below_peak(x)
     return y - np.log(np.exp(y).sum()) if len(y) else y
-
-
-@stands_for(normalisation.logsumexp, of=(1,), sums=True)
-def logsumexp(x):
-    y = np.asarray(x) * 1.0
-    if len(y) == 0 or not np.isfinite(np.max(y)):
-        leave_to_python()
-    peak = np.max(y)
-    return np.log(np.exp(y - peak).sum()) + peak
