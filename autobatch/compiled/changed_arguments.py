@@ -18,6 +18,7 @@ from autobatch.compiled.reading.exact_types import (
     Array,
     Dict,
     List,
+    LookedUp,
     Mismatch,
     RandomStream,
     Set,
@@ -67,9 +68,9 @@ def changed_containers(program: SourceProgram, kinds: Sequence[Type], own: Seque
     """
     out = []
     for place, (kind, of_examples) in enumerate(zip(kinds, own, strict=True)):
-        holders = [each for each in _parts(kind) if isinstance(each, List | Set | Dict)]
+        holders = [each for each in parts_within(kind) if isinstance(each, List | Set | Dict)]
         if of_examples and any(
-            program.changes_what(each) for holder in holders for each in _parts(holder) if each != holder
+            program.changes_what(each) for holder in holders for each in parts_within(holder) if each != holder
         ):
             raise Mismatch(f"it may change what is in a {holders[0]}")
         inner = [each for each in holders if program.changes_what(each)]
@@ -83,18 +84,18 @@ def changed_containers(program: SourceProgram, kinds: Sequence[Type], own: Seque
 
 
 def _can_change(kind: Type) -> bool:
-    return any(isinstance(each, Array | List | Set | Dict | RandomStream | Struct) for each in _parts(kind))
+    return any(isinstance(each, Array | List | Set | Dict | RandomStream | Struct) for each in parts_within(kind))
 
 
-def _parts(kind: Type) -> Iterator[Type]:
+def parts_within(kind: Type) -> Iterator[Type]:
     """A type and those of its parts."""
     yield kind
     if isinstance(kind, Tuple | Struct):
         for item in kind.items:
-            yield from _parts(item)
+            yield from parts_within(item)
     elif isinstance(kind, List | Set | Dict):
         for item in kind.site.find().items:
-            yield from _parts(item)
+            yield from parts_within(item)
 
 
 def demand_separate(call: CompiledCall, program: SourceProgram, kinds: Sequence[Type]) -> None:
@@ -107,7 +108,7 @@ def demand_separate(call: CompiledCall, program: SourceProgram, kinds: Sequence[
     seen: set[int] = set()
     for value, kind in zip(call.values, kinds, strict=True):
         own = isinstance(value, ColumnPlace)
-        if not own and is_own(value) and any(program.changes_what(each) for each in _parts(kind)):
+        if not own and is_own(value) and any(program.changes_what(each) for each in parts_within(kind)):
             raise NotCompiled("an argument that is partly shared is changed")
         objects = call.examples(value.column) if isinstance(value, ColumnPlace) else [value]
         for each, each_kind in _objects(kind, objects):
@@ -138,6 +139,8 @@ def _objects(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Any, Type]]:
     match kind:
         case Array():
             yield from ((value, kind) for value in values)
+        case LookedUp():
+            yield from ((value.weights, kind.weights) for value in values)
         case RandomStream():
             yield from ((value.bit_generator, kind) for value in values)
         case List() | Set() | Dict():

@@ -378,8 +378,9 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
             wanted = [first <= index < last and index not in bad for index in range(start, end)]
             given = iter(arrays)
             for value, kind in zip(call.values, kinds, strict=True):
-                examples = call.examples(value.column)[start:end] if isinstance(value, ColumnPlace) else []
-                write_back(program, kind, examples, given, wanted)
+                own = isinstance(value, ColumnPlace)  # nothing is written into what all share
+                examples = call.examples(value.column)[start:end] if own else [value]
+                write_back(program, kind, examples, given, wanted if own else [False])
         for index in range(first, last):
             for value, content in contents[index] if contents and index not in bad else ():
                 if isinstance(value, list):

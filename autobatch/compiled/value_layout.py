@@ -16,6 +16,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.compiled.plain_classes import is_plain
 from autobatch.compiled.reading.exact_types import (
     BOOL,
+    FIXED,
     FLOAT,
     INT,
     NONE,
@@ -28,6 +29,7 @@ from autobatch.compiled.reading.exact_types import (
     Deque,
     Dict,
     List,
+    LookedUp,
     Maybe,
     Mismatch,
     RandomStream,
@@ -46,6 +48,7 @@ from autobatch.compiled.reading.typed_text import rep
 from autobatch.core.batched import Lengths
 from autobatch.core.memory import collector_paused
 from autobatch.ops.rules.ragged_checks import pad_rows
+from autobatch.tables.table import EmbeddingTable
 
 _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 _KINDS = {tag: kind for kind, tag in TAGS.items()}
@@ -73,6 +76,11 @@ def type_of(program: SourceProgram, values: Sequence[Any], where: str, given: in
                 out = join(out, Array(of_dtype(dtype).name, ndim, given))
         elif issubclass(cls, np.generic):
             out = join(out, of_dtype(cls))
+        elif cls is EmbeddingTable:
+            inner = type_of(program, [value.weights for value in own], where, FIXED)
+            if not isinstance(inner, Array):
+                raise Mismatch(f"a table of {inner}")
+            out = join(out, LookedUp(inner))
         elif cls is np.random.Generator:
             if any(type(value.bit_generator) is not np.random.PCG64 for value in own):
                 raise Mismatch("a generator of other bits than PCG64's")
@@ -169,6 +177,8 @@ def flattened(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Type, Sequenc
                 yield from flattened(kind.value, [each for value in values for each in value.values()])
         case None | Scalar(name="none"):
             pass
+        case LookedUp():
+            yield kind.weights, [table.weights for table in values]
         case _:
             yield kind, values
 
@@ -196,6 +206,8 @@ def _packed(kind: Any, values: Sequence[Any]) -> list[np.ndarray]:
         case Array():
             flat = [value.reshape(-1) for value in values]
             sizes = np.array([value.shape for value in values], np.int64).reshape(-1)
+            if len(flat) == 1 and kind.given == FIXED and flat[0].flags.c_contiguous and flat[0].flags.aligned:
+                return [flat[0], sizes]  # which nothing is written into
             joined = np.concatenate(flat) if flat else np.empty(0, kind.dtype)
             return [np.ascontiguousarray(joined), sizes]
         case RandomStream():
@@ -283,6 +295,8 @@ class Loader:
         match kind:
             case None | Scalar(name="none"):
                 return "0"
+            case LookedUp():
+                return self.load(kind.weights, lines, at_top)
             case Scalar():
                 leaf = self._leaf(_word(kind).name)
                 lines += [f"{name} = in{leaf}[at{leaf}]", f"at{leaf} += 1"]

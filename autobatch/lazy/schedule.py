@@ -26,9 +26,6 @@ _Uses = tuple[np.ndarray, np.ndarray, np.ndarray]  # what `uses_of` gives
 
 _LIMIT = 1 << 20  # nodes times signatures; beyond it the levels cost more than a launch
 _SMALL = 64  # nodes
-_SAMPLE = 64  # references and signatures that a graph is looked up by
-_GRAPHS, _LARGE = 32, 1 << 16  # how many schedules are kept, and of how many nodes and references the largest
-_kept: dict[tuple[Any, ...], tuple[tuple[np.ndarray, ...], "Schedule"]] = {}
 
 
 @dataclasses.dataclass(slots=True)
@@ -46,7 +43,7 @@ class Schedule:
 
 
 def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: int, policy: str) -> Schedule:
-    """The launches of a graph; those of one that was met before are kept.
+    """The launches of a graph.
 
     Args:
         policy: "depth", "agenda", "frontier", or "auto": of these the one that needs the fewest launches.
@@ -56,22 +53,6 @@ def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: 
     >>> found.order.tolist(), found.starts.tolist()
     ([0, 2, 1], [0, 2, 3])
     """
-    if len(sigs) + len(refs) > _LARGE:
-        return _schedule(sigs, offsets, refs, num_sigs, policy)
-    graph = sigs, offsets, np.maximum(refs, -1)  # what is outside does not matter
-    sample = [each[:: len(each) // _SAMPLE + 1].tobytes() for each in graph]
-    key = policy, num_sigs, len(sigs), len(refs), *sample
-    known = _kept.get(key)
-    if known is not None and all(map(np.array_equal, graph, known[0])):
-        return known[1]
-    found = _schedule(*graph, num_sigs, policy)
-    if len(_kept) >= _GRAPHS:
-        _kept.pop(next(iter(_kept)), None)
-    _kept[key] = graph, found
-    return found
-
-
-def _schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: int, policy: str) -> Schedule:
     kernels: tuple[Any, ...] = (node_depths, uses_of, levels_of, by_queues)
     if len(sigs) <= _SMALL and not getattr(node_depths, "signatures", True):  # not worth compiling for
         kernels = tuple(getattr(kernel, "py_func", kernel) for kernel in kernels)
@@ -81,17 +62,18 @@ def _schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs:
     number[used] = np.arange(len(used))
     sigs = number[sigs]
     depth = find_depths(offsets, refs)
-    uses = None if policy == "depth" else find_uses(offsets, refs)
-    found = []
+    found = [by_depth(sigs, depth, len(used))] if policy in ("depth", "auto") else []
     bound = 0
-    if policy in ("depth", "auto"):
-        found.append(by_depth(sigs, depth, len(used)))
-    if policy in ("agenda", "auto"):
-        found.append(queued(sigs, uses, depth, np.zeros(len(sigs), np.int64), len(used), False))
+
+    def is_settled() -> bool:
+        return any(len(starts) - 1 <= bound for _, starts in found)
+
     if policy == "frontier" or (policy == "auto" and len(used) * len(sigs) <= _LIMIT):
         levels, bound = find_levels(sigs, offsets, refs, len(used))
-        if not any(len(starts) - 1 <= bound for _, starts in found):
-            found.append(queued(sigs, uses, depth, levels, len(used), True))
+        if not is_settled():
+            found.append(queued(sigs, find_uses(offsets, refs), depth, levels, len(used), True))
+    if policy == "agenda" or (policy == "auto" and not is_settled()):
+        found.append(queued(sigs, find_uses(offsets, refs), depth, np.zeros(len(sigs), np.int64), len(used), False))
     order, starts = min(found, key=lambda each: len(each[1]))
     return Schedule(order, starts, int(bound))
 

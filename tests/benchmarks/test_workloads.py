@@ -34,6 +34,7 @@ NAMED = {
     "growth",
     "halting",
     "interest",
+    "next_item",
     "lattice",
     "lstm",
     "mv_rnn",

@@ -283,8 +283,8 @@ def test_gradients_of_chains(ufunc):
 
 
 @pytest.mark.parametrize("f", [returned, threaded, listed, tagged])
-def test_recordings_that_are_kept(f):
-    """From the second time on an example's recording is used again, in a trace of its own."""
+def test_the_same_examples_again(f):
+    """The same examples again, and with other parameters."""
     xs = SENTENCES if f is tagged else TREES
     want = loop(f.__wrapped__, xs, p=P)
     for _ in range(4):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.api.transforms import map_with_stats
 from autobatch.ops.array_protocols import ArrayFace
 from tests.law import assert_same
 
@@ -127,6 +128,43 @@ def sequence_loss(words, p):
     return np.mean([each @ p["out"] for each in seen]) if seen else np.float32(0)
 
 
+def memo_loss(graph, p):
+    """Of a graph whose nodes are told by name: what it was computed to be for each of them."""
+    memo = {}
+    for name, parents, word in graph:
+        x = p["emb"][word]
+        for parent in parents:
+            x = np.maximum(x, memo[parent] @ p["u"])
+        memo[name] = np.tanh(x @ p["w"])
+    total = sum((state * p["out"]).sum() for name, state in memo.items() if name != "bb")
+    return total + sum(state.sum() for state in memo.values()) * np.float32(0.5)
+
+
+def pairs_loss(words, p):
+    states = [np.tanh(p["emb"][word] @ p["w"]) for word in words]
+    total = 0.0
+    for i, one in enumerate(states):
+        for other in states[:i]:
+            total += np.tanh(one @ other)
+    total -= 1.0
+    return np.float32(1.0) * total
+
+
+def _inside(tree, p):
+    if isinstance(tree, int):
+        return p["emb"][tree] @ p["w"]
+    total = None
+    for part in tree:
+        scores = _inside(part, p) @ p["u"]
+        total = scores if total is None else np.logaddexp(total, scores)
+    return total
+
+
+def inside_loss(tree, p):
+    scores = _inside(tree, p)
+    return np.logaddexp.reduce(scores) + np.maximum.reduce(scores * p["out"])
+
+
 def _tree(rng, leaves):
     if leaves == 1:
         return int(rng.integers(0, 9))
@@ -146,6 +184,11 @@ def _dicts(tree):
 
 _RNG = np.random.default_rng(5)
 TREES = [_tree(_RNG, int(n)) for n in _RNG.integers(1, 8, 13)]
+NAMES = ("a", "bb", "ccc", "dddd", "eeeee")
+GRAPHS = [
+    [(name, NAMES[max(0, at - 2) : at], int(_RNG.integers(0, 9))) for at, name in enumerate(NAMES[:n])]
+    for n in (3, 1, 5, 2, 4, 5, 1, 3)
+]
 FORMS = {
     "method of dataclasses": (Model().loss, [_nodes(_RNG, 3, Node) for _ in range(13)]),
     "method of objects": (Model().loss, [_nodes(_RNG, 3, Plain) for _ in range(13)]),
@@ -155,6 +198,9 @@ FORMS = {
     "threaded": (threaded_loss, TREES),
     "returned": (returned_loss, TREES),
     "matrices": (matrix_loss, TREES),
+    "dict of states": (memo_loss, GRAPHS),
+    "sums of pairs": (pairs_loss, [_RNG.integers(0, 9, n).tolist() for n in (3, 1, 2, 7, 5, 2, 4, 6)]),
+    "reduced": (inside_loss, TREES),
     "sequences": (sequence_loss, [_RNG.integers(0, 9, n).tolist() for n in (3, 1, 0, 7, 5, 2, 4, 6)]),
 }
 
@@ -175,6 +221,17 @@ def test_values_and_gradients_are_those_of_the_loop(form):
         expected = ab.grad(lambda p: np.sum(np.stack([f(x, p) for x in xs])))(p)
         for name, each in expected.items():
             np.testing.assert_allclose(found[name], each, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in ("threaded", "returned", "sequences")])
+def test_most_examples_do_not_run(form):
+    """One recorder for the whole function records them; not where a sum begins with a number of NumPy's."""
+    f, xs = FORMS[form]
+    for seed in range(2):
+        p = _params(seed)
+        results, stats = map_with_stats(f, xs, p=p)
+        assert_same(results, [f(x, p) for x in xs])
+    assert stats.recorded > len(xs) // 2
 
 
 def test_what_is_one_node_is_not_called_for_each_example(monkeypatch):

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobatch.lazy import schedule as module
 from autobatch.lazy.schedule import refine, schedule
-from autobatch.testing import inspect
 
 
 @st.composite
@@ -52,28 +50,6 @@ def test_auto_takes_the_best(graph):
     launches = {policy: len(schedule(*graph, 4, policy).starts) - 1 for policy in POLICIES}
     assert launches["auto"] == min(launches.values())
     assert launches["auto"] >= schedule(*graph, 4, "auto").bound
-
-
-@settings(deadline=None)
-@given(graphs=st.lists(graphs(), min_size=2, max_size=5), policy=st.sampled_from(POLICIES))
-def test_a_kept_schedule_is_that_of_the_graph(graphs, policy):
-    """Also where graphs are looked up by so little of them that they are taken for one another."""
-    with inspect.replaced(module, _SAMPLE=1, _kept={}, _GRAPHS=3):
-        for sigs, offsets, refs in [*graphs, *graphs, *graphs]:
-            found, fresh = schedule(sigs, offsets, refs, 4, policy), module._schedule(sigs, offsets, refs, 4, policy)
-            assert found.order.tolist() == fresh.order.tolist()
-            assert found.starts.tolist() == fresh.starts.tolist()
-            assert found.bound == fresh.bound
-            assert len(module._kept) <= 3
-
-
-def test_a_schedule_is_kept_whatever_is_outside():
-    sigs, offsets, refs = np.array([0, 1, 0]), np.array([0, 1, 2, 3]), np.array([-1, 0, -2])
-    first = schedule(sigs, offsets, refs, 2, "auto")
-    assert schedule(sigs.copy(), offsets, np.array([-5, 0, -1]), 2, "auto") is first
-    assert schedule(sigs, offsets, refs, 2, "agenda") is not first
-    assert schedule(sigs, offsets, refs, 3, "auto") is not first
-    assert schedule(sigs, offsets, np.array([-1, 0, 0]), 2, "auto") is not first
 
 
 def launches_of(sigs, offsets, refs, launched=frozenset()):

@@ -26,6 +26,7 @@ from autobatch.compiled.reading.exact_types import (
     Deque,
     Dict,
     List,
+    LookedUp,
     Range,
     Scalar,
     Set,
@@ -54,6 +55,8 @@ def length(reader: Any, node: Any, value: Value) -> Value:
             return reader.constant(len(value.kind.items), node)
         case Text():
             return reader.temp(f"{value.text}.size", INT, reach=LENGTH)
+        case LookedUp():
+            return reader.temp(f"{value.text}.shape[0]", INT, reach=LENGTH)
         case Array() if value.kind.ndim:
             return reader.temp(f"{value.text}.shape[0]", INT, reach=LENGTH)
         case List() | Set() | Dict():

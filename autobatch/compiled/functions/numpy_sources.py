@@ -1,4 +1,4 @@
-"""Functions of NumPy's that are written here in what compiled code reads, as `python_sources` has Python's.
+"""Functions of NumPy's and of `ab.nn` in what compiled code reads, as `python_sources` has Python's.
 
 Products of matrices, and what is made of them, take sums in another order than BLAS and LAPACK do.
 """
@@ -8,6 +8,7 @@ import numpy as np
 from autobatch.compiled.functions.python_sources import bisect_right, leave_to_python, stands_for
 from autobatch.compiled.reading.calls import METHODS
 from autobatch.compiled.reading.exact_types import Array
+from autobatch.ops.nn import activations, normalisation
 
 
 @stands_for(np.roll, of=(1,))
@@ -397,3 +398,26 @@ def cholesky(a):
             else:
                 out[i, j] /= out[j, j]
     return out
+
+
+@stands_for(activations.sigmoid, of=(1, 2))
+def sigmoid(x):
+    return 1 / (np.exp(-(np.asarray(x) * 1.0)) + 1)
+
+
+def below_peak(x):
+    """What is left of each number, as floats, when the largest is taken away."""
+    y = np.asarray(x) * 1.0
+    return y - np.max(y) if len(y) else y
+
+
+@stands_for(normalisation.softmax, of=(1,), sums=True)
+def softmax(x):
+    weights = np.exp(below_peak(x))
+    return weights / weights.sum()
+
+
+@stands_for(normalisation.log_softmax, of=(1,), sums=True)
+def log_softmax(x):
+    y = below_peak(x)
+    return y - np.log(np.exp(y).sum()) if len(y) else y

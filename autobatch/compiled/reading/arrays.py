@@ -223,6 +223,27 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
     return taken(reader, holder, found)
 
 
+def looked_up(reader: Any, table: Value, index: ast.expr, node: Any) -> Value:
+    """`table[index]`: rows by ids, which are not negative, as memory of their own."""
+    table = reader.once(table)
+    holder = Value(table.kind.weights, table.text)
+    ids = None if isinstance(index, ast.Slice | ast.Tuple) else reader.once(reader.expr(index))
+    if ids is not None and is_number(ids.kind) and ids.kind.kind in "iu":
+        k = in_range(reader, reader.index(ids, node), f"{table.text}.shape[0]", ids, signed=False)
+        if ids.reach.low is None or ids.reach.low < 0:
+            reader.fail_if(f"{ids.text} < 0")
+        return reader.temp(f"{table.text}[{k}].copy()", Array(holder.kind.dtype, 1))
+    if ids is None or not isinstance(ids.kind, Array | List):
+        raise reader.refuse("another index of a table than ids", node)
+    ids = as_array(reader, ids, node)
+    if ids.kind.dtype == "bool":
+        raise reader.refuse("another index of a table than ids", node)
+    found = ArrayIndex(["", ":"], [False, True], [], [])
+    _together(reader, holder, found, [(0, ids)], node)
+    reader.fail_if(f"not within({ids.text}, 0.0, 9.2e18)")
+    return taken(reader, holder, found)
+
+
 def taken(reader: Any, holder: Value, index: ArrayIndex) -> Value:
     """What an index names: a number, a view, or, of arrays of indices, a new array."""
     kind = holder.kind

@@ -69,6 +69,16 @@ class Array:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class LookedUp:
+    """An `EmbeddingTable`, which is looked up by ids: it lies in memory as the matrix of its weights."""
+
+    weights: Array
+
+    def __str__(self) -> str:
+        return f"table of {self.weights.dtype}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Text:
     """A string: the code points of its characters."""
 

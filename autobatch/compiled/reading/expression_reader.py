@@ -18,6 +18,7 @@ from autobatch.compiled.reading.exact_types import (
     Array,
     Dict,
     List,
+    LookedUp,
     Maybe,
     Scalar,
     Set,
@@ -361,6 +362,8 @@ class ExpressionReader(StatementReader):
             return Value(kind.items[place], f"{value.text}[{place}]")
         if isinstance(kind, Array):
             return arrays.attribute(self, value, name, node)
+        if isinstance(kind, LookedUp) and name in ("shape", "dtype", "ndim", "size"):
+            return arrays.attribute(self, Value(kind.weights, value.text), name, node)
         raise self.refuse(f"the attribute {name} of a {kind}", node)
 
     def on_subscript(self, node: ast.Subscript) -> Value:
@@ -368,6 +371,8 @@ class ExpressionReader(StatementReader):
         kind = value.kind
         if isinstance(kind, Array):
             return arrays.item(self, value, node.slice, node)
+        if isinstance(kind, LookedUp):
+            return arrays.looked_up(self, value, node.slice, node)
         return containers.item(self, value, node.slice, node)
 
     def on_call(self, node: ast.Call) -> Value:

@@ -12,6 +12,7 @@ from autobatch.compiled.reading.exact_types import (
     Array,
     Dict,
     List,
+    LookedUp,
     Maybe,
     RandomStream,
     Range,
@@ -110,6 +111,8 @@ def rep(kind: Type) -> str:
             return "U"
         case Array():
             return f"A{kind.ndim}{kind.dtype}"
+        case LookedUp():
+            return rep(kind.weights)
         case Text():
             return "S"
         case RandomStream():
@@ -138,6 +141,8 @@ def dummy(kind: Type) -> str:
             return "(0, 0, 0.0)"
         case Array():
             return f"np.empty(({'0, ' * kind.ndim}), np.{kind.dtype})"
+        case LookedUp():
+            return dummy(kind.weights)
         case Text():
             return "np.empty(0, np.int32)"
         case RandomStream():

@@ -8,8 +8,9 @@ cotangents of its result go in, and the tape is walked back and used anew, so th
 import dataclasses
 from collections.abc import Sequence
 
+from autobatch.compiled.changed_arguments import parts_within
 from autobatch.compiled.module import FIRST_PARAMETERS, HEAD, KernelLoop, Module, numba_array
-from autobatch.compiled.reading.exact_types import INT
+from autobatch.compiled.reading.exact_types import INT, LookedUp
 from autobatch.compiled.reading.source_program import Lines, Unreadable, flat
 from autobatch.compiled.taping.shadows import Shadows
 from autobatch.compiled.value_layout import leaves as packed_leaves
@@ -51,6 +52,8 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     if program.writes:
         code = root.function.__code__
         raise Unreadable(f"{code.co_filename}:{code.co_firstlineno}: {root.function.__qualname__} changes an argument")
+    if any(isinstance(each, LookedUp) for kind in root.kinds for each in parts_within(kind)):
+        raise Unreadable("a gradient of what is looked up in a table is not compiled")
     kernel = KernelLoop.of(program, root, module.own, taped=True)
     leaves = _leaves(module, differentiated)
     text = "\n".join(

@@ -1,7 +1,7 @@
 """Plans: which recorded calls are launched together, and when, with all that may make them fewer.
 
 Calls that differ in sizes only are of one kind (`ragged`); chains of additions are one call each, and blocks are taken
-apart (`forests`), where that takes fewer launches. What did not is not tried each time anew.
+apart (`forests`), where that takes fewer launches. What took the fewest several times is done at once.
 """
 
 from array import array
@@ -19,7 +19,7 @@ from autobatch.lazy.schedule import Schedule, refine, schedule
 Plan = tuple[Graph, Schedule, Sequence[Group | None]]
 
 _MOST_KEPT, _KEPT_CALLS = 8, 1 << 12  # how many plans a trace keeps, and of how many calls the largest
-_PATIENCE, _AGAIN = 3, 64  # tries in vain, and after how many more occasions there is another
+_PATIENCE, _AGAIN = 3, 64  # times that all was tried, and after how many more occasions it is again
 
 
 class Plans:
@@ -92,7 +92,7 @@ def _planned(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
     settled = _settled(code)
     apart = {False: graph}
     if (settled is None or settled[0]) and (parts := linked(graph, used, table)):
-        apart[True] = rewritten(graph, table, parts)
+        apart = {**(apart if settled is None else {}), True: rewritten(graph, table, parts)}
     found: list[tuple[_Way, _Ungrouped]] = []
     for way, other in apart.items():
         own_used = _used(other, table)
@@ -122,36 +122,43 @@ def _scheduled(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: n
         marks = np.concatenate([marks, np.zeros(len(graph.extras), np.int64)])
         kinds, of_kind = refine(kinds, graph.offsets, graph.operands, marks)
         count = len(of_kind)
-    plan = schedule(kinds, graph.offsets, graph.operands, count, config.scheduler)
+
+    def launches(graph: Graph, kinds: np.ndarray, count: int) -> Schedule:
+        return schedule(kinds, graph.offsets, graph.operands, count, config.scheduler)
+
+    plan: Schedule | None = None
     for kind, numbers in chained(used, table).items():
-        best = graph, plan, kinds
-        for alone in (False, True):
-            key = kind, alone, frozenset([table[index].where for index in numbers])
-            found = contracted(graph, numbers, table, alone) if _is_worth_it(key) else None
-            if found is None:
-                continue
-            shorter, calls = found
-            own = np.where(calls >= 0, kinds[calls], count - 1 + np.cumsum(calls < 0))
-            most = count + len(shorter.forests) - len(graph.forests)
-            other = schedule(own, shorter.offsets, shorter.operands, most, config.scheduler)
-            is_better = len(other.starts) < len(best[1].starts)
-            _note(key, is_better)
-            if is_better:
-                best = shorter, other, own
-        count += len(best[0].forests) - len(graph.forests)
-        graph, plan, kinds = best
+        key = kind, frozenset([table[index].where for index in numbers])
+        settled = _settled(key)
+        found: list[tuple[str, Graph, np.ndarray, int]] = []
+        for way in _CHAINS if settled is None else (settled,):
+            if way == "apart":
+                found.append((way, graph, kinds, count))
+            elif (shorter := contracted(graph, numbers, table, way == "alone")) is not None:
+                other, calls = shorter
+                own = np.where(calls >= 0, kinds[calls], count - 1 + np.cumsum(calls < 0))
+                found.append((way, other, own, count + len(other.forests) - len(graph.forests)))
+        if settled is None:
+            plans = [plan if plan is not None and not at else launches(*each[1:]) for at, each in enumerate(found)]
+            best = min(range(len(plans)), key=lambda at: len(plans[at].starts))
+            (way, graph, kinds, count), plan = found[best], plans[best]
+            _note_chosen(key, way)
+        elif found and settled != "apart":
+            (_, graph, kinds, count), plan = found[0], None
+    if plan is None:
+        plan = launches(graph, kinds, count)
     return graph, plan, is_mixed
 
 
 # What was tried
 
 _MOST_NOTED = 1 << 10
-_in_vain: dict[Hashable, int] = {}
-_chosen: dict[Hashable, tuple[_Way, int]] = {}  # by the code, and how often in a row
+_CHAINS = "apart", "chains", "alone"  # additions one by one; chains as one call; those that lead to no other, too
+_chosen: dict[Hashable, tuple[Any, int]] = {}  # by the code, and how often in a row
 
 
-def _settled(code: Hashable) -> _Way | None:
-    """Whether blocks of this code are taken apart, and whether they are merged; None where all is to be tried."""
+def _settled(code: Hashable) -> Any:
+    """What took the fewest launches for this code the last times; None where all is to be tried."""
     if code not in _chosen:
         return None
     chosen, times = _chosen[code]
@@ -160,26 +167,8 @@ def _settled(code: Hashable) -> _Way | None:
     return chosen if times >= _PATIENCE and times % _AGAIN else None
 
 
-def _note_chosen(code: Hashable, chosen: _Way) -> None:
+def _note_chosen(code: Hashable, chosen: Any) -> None:
     if len(_chosen) >= _MOST_NOTED:
         _chosen.clear()
     known, times = _chosen.get(code, (chosen, 0))
     _chosen[code] = chosen, times + 1 if known == chosen else 1
-
-
-def _is_worth_it(key: Hashable) -> bool:
-    """Whether to try what has not made launches fewer the last times."""
-    tries = _in_vain.get(key, 0)
-    if tries < _PATIENCE:
-        return True
-    _in_vain[key] = tries + 1
-    return tries % _AGAIN == 0
-
-
-def _note(key: Hashable, is_better: bool) -> None:
-    if is_better:
-        _in_vain.pop(key, None)
-    else:
-        if len(_in_vain) >= _MOST_NOTED:
-            _in_vain.clear()
-        _in_vain[key] = _in_vain.get(key, 0) + 1

@@ -419,7 +419,10 @@ class CallWriter(ValueWriter):
     def _method(self, base: Term, name: str, node: ast.Call) -> Term:
         kind = base.kind
         if type(kind) is Keyed:
-            raise NotCovered(f".{name} of a dict")
+            if name not in ("items", "keys", "values") or node.args or node.keywords:
+                raise NotCovered(f".{name} of a dict")
+            items = {"items": Parts((PLAIN, kind.item)), "keys": PLAIN, "values": kind.item}[name]
+            return self.kept(Term(Items(items), f"{base.text}.{name}()"))
         if isinstance(kind, Listed):
             if name == "append" and len(node.args) == 1 and not node.keywords:
                 value = self.as_node(self.expr(node.args[0]))

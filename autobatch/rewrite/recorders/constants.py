@@ -7,6 +7,7 @@ reads. Replayed at the beginning of a map, and wherever other Python has run sin
 
 import builtins
 import enum
+import functools
 import operator
 import types
 from collections.abc import Callable, Mapping
@@ -124,6 +125,8 @@ class Constants:
             value = values[base]
             if type(value) is types.ModuleType:
                 return vars(value).get(name, MISSING)
+            if isinstance(value, np.ufunc):
+                return _method_of_ufunc(value, name)
             if not isinstance(value, type) and is_stored(type(value), name):
                 return getattr(value, name)
             if isinstance(value, enum.EnumMeta):
@@ -211,6 +214,11 @@ class Constants:
     def unwrapped(self, base: int) -> int:
         """The function that a decorated one decorates, or the one of a method."""
         return self.compute("unwrapped", operator.attrgetter("__wrapped__"), base)
+
+
+@functools.cache  # which makes it one object
+def _method_of_ufunc(ufunc: np.ufunc, name: str) -> Any:
+    return getattr(ufunc, name, MISSING)
 
 
 def method_of(kind: type, name: str) -> Any:

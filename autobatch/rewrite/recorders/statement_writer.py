@@ -15,6 +15,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Const,
     Items,
     Listed,
+    NodeOrNumber,
     NotCovered,
     RecordedNode,
     RecorderKind,
@@ -153,9 +154,10 @@ class StatementWriter(ExpressionWriter):
         left = self.expr(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
         right = self.expr(node.value)
         scalar = isinstance(left.kind, Const) and left.kind.is_scalar
+        array = left.kind.node if isinstance(left.kind, NodeOrNumber) else left.kind
         if left.kind is PLAIN:
             self.emit(f"if _ab_type({left.text}) not in _ab_scalars: {_MISFIT}")
-        elif not (scalar or (isinstance(left.kind, RecordedNode) and left.kind.aval.scalar)):
+        elif not (scalar or (isinstance(array, RecordedNode) and array.aval.scalar)):
             raise NotCovered("an array or a list that is written to")
         sign, function = BINARY[type(node.op)]
         self.bind(node.target, self.binary(sign, function, left, right))
