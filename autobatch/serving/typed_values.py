@@ -123,20 +123,36 @@ _ABSTRACT = {np.number, np.integer, np.floating, np.inexact, np.signedinteger, n
 
 def _as_it_is(value: Any, levels: int) -> Any:
     """Any value whose numbers are finite and that is not nested too deep."""
-    kind = type(value)
-    if kind is list or kind is dict:
-        _check_levels(levels)
-        for at, each in enumerate(value) if kind is list else value.items():
-            own = type(each)
-            if own is list or own is dict or (own is float and each - each != 0.0):
-                try:
-                    _as_it_is(each, levels - 1)
-                except BadValueError as error:
-                    error.inside(at)
-                    raise
-    elif kind is float and not math.isfinite(value):
-        _wrong("a number of float64", value)
+    parts, left = [value], levels
+    while parts:  # a level at a time: what is wrong is looked for only where something is
+        inner: list[Any] = []
+        for each in parts:
+            kind = type(each)
+            if kind is list:
+                inner += each
+            elif kind is dict:
+                inner += each.values()
+            elif kind is float and each - each != 0.0:
+                _find_wrong(value, levels)
+        left -= 1
+        if left < 0 and any(type(each) is list or type(each) is dict for each in parts):
+            _find_wrong(value, levels)
+        parts = inner
     return value
+
+
+def _find_wrong(value: Any, levels: int) -> None:
+    """Raise for the first number that is not finite, and for more levels than there may be."""
+    if type(value) is list or type(value) is dict:
+        _check_levels(levels)
+        for at, each in enumerate(value) if type(value) is list else value.items():
+            try:
+                _find_wrong(each, levels - 1)
+            except BadValueError as error:
+                error.inside(at)
+                raise
+    elif type(value) is float and not math.isfinite(value):
+        _wrong("a number of float64", value)
 
 
 def _whole(value: Any, levels: int) -> int:
