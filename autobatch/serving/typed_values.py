@@ -145,7 +145,7 @@ def _find_wrong(value: Any, levels: int) -> None:
     """Raise for the first number that is not finite, and for more levels than there may be."""
     if type(value) is list or type(value) is dict:
         _check_levels(levels)
-        for at, each in enumerate(value) if type(value) is list else value.items():
+        for at, each in value.items() if isinstance(value, dict) else enumerate(value):
             try:
                 _find_wrong(each, levels - 1)
             except BadValueError as error:
