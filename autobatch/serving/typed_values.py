@@ -191,6 +191,8 @@ def _array_of(dtype: np.dtype | None) -> Read:
                 out = np.asarray(value, dtype)
         except OverflowError:
             out = np.asarray(value, object)
+        except ValueError:  # more dimensions than NumPy has
+            raise BadValueError((), "lists of fewer levels, for an array", f"{len(shape)}") from None
         if out.dtype.kind not in "biufc" or (kinds == {int} and dtype is None and out.dtype.kind != "i"):
             raise BadValueError((), f"numbers of {dtype or 'int64 or float64'}", "a number that it does not hold")
         if out.dtype.kind == "f" and not np.isfinite(out).all():
