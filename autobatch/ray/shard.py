@@ -118,14 +118,11 @@ class Shard:
 
     # Variables.
 
-    def _table(self, name: str) -> Any:
-        if name not in self.tables:
-            raise OptionError(f"no variable {name!r} here; there are {list(self.tables)}")
-        return self.tables[name]
-
     def _rows(self, sender: int, body: Pull) -> Iterator[tuple[str, tuple[np.ndarray | None, np.ndarray]]]:
         for name, keys in body.keys.items():
-            table = self._table(name)
+            if name not in self.tables:
+                raise OptionError(f"no variable {name!r} here; there are {list(self.tables)}")
+            table = self.tables[name]
             self._read.setdefault(body.step, {}).setdefault(name, []).append(keys)
             if body.version is None or self.step >= body.version:
                 yield name, (None, self._as_of(body.version, name, keys, table.read(keys)))

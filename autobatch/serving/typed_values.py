@@ -86,7 +86,8 @@ def _read_of(annotation: Any, known: dict[Any, Read]) -> Read:
     if origin is typing.Annotated:
         return _read_of(args[0], known)
     if origin is typing.Literal:
-        return lambda value, levels: value if _is_among(value, args) else _wrong(_listed(args), value)
+        listed = f"one of {', '.join(map(repr, args))}"
+        return lambda value, levels: value if _is_among(value, args) else _wrong(listed, value)
     if origin is np.ndarray:
         kinds = typing.get_args(args[1]) if len(args) > 1 else ()
         return _array_of(np.dtype(kinds[0]) if kinds and _is_scalar(kinds[0]) else None)
@@ -123,36 +124,20 @@ _ABSTRACT = {np.number, np.integer, np.floating, np.inexact, np.signedinteger, n
 
 def _as_it_is(value: Any, levels: int) -> Any:
     """Any value whose numbers are finite and that is not nested too deep."""
-    parts, left = [value], levels
-    while parts:  # a level at a time: what is wrong is looked for only where something is
-        inner: list[Any] = []
-        for each in parts:
-            kind = type(each)
-            if kind is list:
-                inner += each
-            elif kind is dict:
-                inner += each.values()
-            elif kind is float and each - each != 0.0:
-                _find_wrong(value, levels)
-        left -= 1
-        if left < 0 and any(type(each) is list or type(each) is dict for each in parts):
-            _find_wrong(value, levels)
-        parts = inner
-    return value
-
-
-def _find_wrong(value: Any, levels: int) -> None:
-    """Raise for the first number that is not finite, and for more levels than there may be."""
-    if type(value) is list or type(value) is dict:
+    kind = type(value)
+    if kind is list or kind is dict:
         _check_levels(levels)
-        for at, each in value.items() if isinstance(value, dict) else enumerate(value):
-            try:
-                _find_wrong(each, levels - 1)
-            except BadValueError as error:
-                error.inside(at)
-                raise
-    elif type(value) is float and not math.isfinite(value):
+        for at, each in enumerate(value) if kind is list else value.items():
+            own = type(each)
+            if own is list or own is dict or (own is float and each - each != 0.0):
+                try:
+                    _as_it_is(each, levels - 1)
+                except BadValueError as error:
+                    error.inside(at)
+                    raise
+    elif kind is float and not math.isfinite(value):
         _wrong("a number of float64", value)
+    return value
 
 
 def _whole(value: Any, levels: int) -> int:
@@ -338,7 +323,8 @@ def _one_of(reads: Sequence[Read], args: tuple[Any, ...]) -> Read:
         assert found is not None
         if found.place:
             raise found
-        raise BadValueError((), " or ".join(map(_name, args)), _shown(value))
+        names = [each.__name__ if isinstance(each, type) else str(each) for each in args]
+        raise BadValueError((), " or ".join(names), _shown(value))
 
     return read
 
@@ -387,14 +373,6 @@ def _check_levels(levels: int) -> None:
 
 def _is_among(value: Any, args: tuple[Any, ...]) -> bool:
     return any(type(value) is type(each) and value == each for each in args)
-
-
-def _listed(args: tuple[Any, ...]) -> str:
-    return "one of " + ", ".join(map(repr, args))
-
-
-def _name(annotation: Any) -> str:
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def _wrong(expected: str, value: Any) -> typing.NoReturn:
