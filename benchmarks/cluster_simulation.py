@@ -204,7 +204,7 @@ def simulate(workers: int, shards: int, staleness: int, shape: Shape, network: N
     unique = [0]
 
     def keys_of(step: int, part: int) -> np.ndarray:
-        rng = np.random.default_rng((step, part))
+        rng = np.random.default_rng((step % steps, part))
         ranks = rng.zipf(1.1, (shape.batch, shape.features)) % shape.keys
         return ranks * np.int64(shape.features) + np.arange(shape.features)  # a kind's keys are no other's
 

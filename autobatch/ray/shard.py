@@ -14,7 +14,7 @@ import numpy as np
 
 from autobatch.errors import OptionError
 from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, ShardRequest, Sum
-from autobatch.ray.tree_sums import Block, TreeSum, Values
+from autobatch.ray.tree_sums import TreeSum, Values
 from autobatch.tables.sparse import first_seen
 
 
@@ -61,7 +61,8 @@ class Shard:
             self.state = optimizer.init(list(tables.values()))
         self._answers: list[dict[int, Reply | None]] = [{} for _ in range(workers)]
         self._forgotten = [0] * workers
-        self._parts: dict[tuple[type, int], dict[int, tuple[int, list[Block]]]] = {}
+        self._sums: dict[tuple[type, int], tuple[dict[int, int], TreeSum]] = {}  # and the requests that wait for them
+        self._error: Exception | None = None
         self._read: dict[int, dict[str, list[np.ndarray]]] = {}
         self._early: list[_Early] = []
         self._sorted: dict[tuple[str, int], tuple[int, np.ndarray]] = {}
@@ -83,54 +84,45 @@ class Shard:
         answers[number] = None
         try:
             replies = list(self._handle(sender, number, request.body))
-        except Exception as error:
-            replies = [Reply(sender, number, Failed(error)), *self._failed(error)]
+        except Exception as error:  # nobody is to wait for what will not come
+            self._error = error
+            waiting = {(sender, number), *(each for numbers, _ in self._sums.values() for each in numbers.items())}
+            self._sums.clear()
+            replies = [Reply(*each, Failed(error)) for each in sorted(waiting)]
         for reply in replies:
             self._answers[reply.sender][reply.number] = reply
         return replies
 
     def _handle(self, sender: int, number: int, body: Pull | Push | Sum) -> Iterator[Reply]:
+        if self._error is not None:
+            raise self._error
         if isinstance(body, Pull):
             yield Reply(sender, number, PulledRows(dict(self._rows(sender, body))))
             return
-        turn = body.step if isinstance(body, Push) else body.turn
-        self._parts.setdefault((type(body), turn), {})[sender] = number, body.blocks
-        if isinstance(body, Sum):
-            if len(self._parts[Sum, turn]) == self.workers:
-                numbers, total = self._total(Sum, turn)
-                yield from (Reply(each, numbers[each], Done(total)) for each in numbers)
-            return
-        while len(self._parts.get((Push, self.step), ())) == self.workers:
-            numbers, total = self._total(Push, self.step)
-            self._update(total)
-            late = self._late(numbers)
-            yield from (Reply(each, numbers[each], Done(total, late[each])) for each in numbers)
-
-    def _failed(self, error: Exception) -> Iterator[Reply]:
-        """Nobody waits for what will not come."""
-        for waiting in self._parts.values():
-            for sender, (number, _) in waiting.items():
-                yield Reply(sender, number, Failed(error))
-        self._parts.clear()
-
-    def _total(self, kind: type, turn: int) -> tuple[dict[int, int], Values]:
-        parts = self._parts.pop((kind, turn))
-        total = TreeSum()
-        for sender in sorted(parts):
-            for block in parts[sender][1]:
-                total.add(*block)
-        return {sender: number for sender, (number, _) in parts.items()}, total.whole()
+        kind, turn = type(body), body.turn if isinstance(body, Sum) else body.step
+        numbers, total = self._sums.setdefault((kind, turn), ({}, TreeSum()))
+        numbers[sender] = number
+        for block in body.blocks:  # added while those of other workers are on their way
+            total.add(*block)
+        if kind is Push:
+            turn = self.step  # updates are made in their order
+        while len(self._sums.get((kind, turn), ((),))[0]) == self.workers:
+            numbers, total = self._sums[kind, turn]
+            sums, late = total.whole(), dict[int, Any]()
+            if kind is Push:
+                self._update(sums)
+                late = self._late(numbers)
+            del self._sums[kind, turn]
+            yield from (Reply(each, numbers[each], Done(sums, late.get(each, {}))) for each in sorted(numbers))
+            turn += 1
 
     # Variables.
 
-    def _table(self, name: str) -> Any:
-        if name not in self.tables:
-            raise OptionError(f"no variable {name!r} here; there are {list(self.tables)}")
-        return self.tables[name]
-
     def _rows(self, sender: int, body: Pull) -> Iterator[tuple[str, tuple[np.ndarray | None, np.ndarray]]]:
         for name, keys in body.keys.items():
-            table = self._table(name)
+            if name not in self.tables:
+                raise OptionError(f"no variable {name!r} here; there are {list(self.tables)}")
+            table = self.tables[name]
             self._read.setdefault(body.step, {}).setdefault(name, []).append(keys)
             if body.version is None or self.step >= body.version:
                 yield name, (None, self._as_of(body.version, name, keys, table.read(keys)))

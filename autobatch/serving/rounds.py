@@ -100,8 +100,7 @@ def _wake(requests: list[Request]) -> None:
             request.future.set_result(None)  # whoever awaits it takes the answer from the request
 
 
-_TRIES, _AGAIN = 3, 64  # rounds
-_DEAR = 8.0  # times the cheapest way's cost, from which on a way is not tried again
+_TRIES, _AGAIN = 3, 200  # rounds: a way of k times the cheapest one's cost is tried again after 200 k, so costs 0.5 %
 _SMALL, _PADDING = 1 << 16, 4  # elements of a batch that is made in any case; times its examples' own
 _FEW = 4  # requests that run by themselves, after those that ran together have raised
 
@@ -180,15 +179,16 @@ BATCH_WAYS = (RoundWay(True, None), RoundWay(True, "lockstep"))
 class Costs:
     """Which way rounds cost least, by what each has cost.
 
-    A server runs for long, so all ways are tried, each three times for rounds of a size, and dearer ones now and then,
-    since the requests may change. A single call of the library may not: it never costs much more than the loop.
+    A server runs for long, so all ways are tried, each three times for rounds of a size, and dearer ones again, the
+    more seldom the dearer, since the requests may change: fewer than one answer in a hundred waits for such a try. A
+    single call of the library may not: it never costs much more than the loop.
     """
 
     def __init__(self) -> None:
         self._seconds: collections.defaultdict[tuple[int, RoundWay], collections.deque[float]] = (
             collections.defaultdict(lambda: collections.deque(maxlen=_TRIES))
         )
-        self._rounds: collections.Counter[int] = collections.Counter()
+        self._since: collections.Counter[tuple[int, RoundWay]] = collections.Counter()  # rounds since its last
 
     def choose(self, count: int, ways: Sequence[RoundWay]) -> RoundWay:
         """The way of a round that begins with so many requests.
@@ -205,15 +205,17 @@ class Costs:
         untried = min(ways, key=lambda way: len(known[way]))
         if len(known[untried]) < _TRIES or len(ways) == 1:
             return untried
-        best, *others = sorted(ways, key=lambda way: min(known[way]))
-        self._rounds[size] += 1
-        turn, left = divmod(self._rounds[size], _AGAIN)
-        again = others[turn % len(others)]
-        return again if not left and min(known[again]) < _DEAR * min(known[best]) else best
+        cost = {way: min(known[way]) for way in ways}
+        best = min(ways, key=cost.__getitem__)
+        due = [way for way in ways if self._since[size, way] * cost[best] >= _AGAIN * cost[way]]
+        return due[0] if due else best
 
     def took(self, count: int, way: RoundWay, seconds: float) -> None:
         """A round that began with so many requests took so long for each that it answered."""
-        self._seconds[count.bit_length(), way].append(seconds)
+        size = count.bit_length()
+        self._seconds[size, way].append(seconds)
+        self._since.update((size, other) for other in BATCH_WAYS + MAP_WAYS)
+        self._since[size, way] = 0
 
 
 class Round:

@@ -86,7 +86,8 @@ def _read_of(annotation: Any, known: dict[Any, Read]) -> Read:
     if origin is typing.Annotated:
         return _read_of(args[0], known)
     if origin is typing.Literal:
-        return lambda value, levels: value if _is_among(value, args) else _wrong(_listed(args), value)
+        listed = f"one of {', '.join(map(repr, args))}"
+        return lambda value, levels: value if _is_among(value, args) else _wrong(listed, value)
     if origin is np.ndarray:
         kinds = typing.get_args(args[1]) if len(args) > 1 else ()
         return _array_of(np.dtype(kinds[0]) if kinds and _is_scalar(kinds[0]) else None)
@@ -175,6 +176,8 @@ def _array_of(dtype: np.dtype | None) -> Read:
                 out = np.asarray(value, dtype)
         except OverflowError:
             out = np.asarray(value, object)
+        except ValueError:  # more dimensions than NumPy has
+            raise BadValueError((), "lists of fewer levels, for an array", f"{len(shape)}") from None
         if out.dtype.kind not in "biufc" or (kinds == {int} and dtype is None and out.dtype.kind != "i"):
             raise BadValueError((), f"numbers of {dtype or 'int64 or float64'}", "a number that it does not hold")
         if out.dtype.kind == "f" and not np.isfinite(out).all():
@@ -320,7 +323,8 @@ def _one_of(reads: Sequence[Read], args: tuple[Any, ...]) -> Read:
         assert found is not None
         if found.place:
             raise found
-        raise BadValueError((), " or ".join(map(_name, args)), _shown(value))
+        names = [each.__name__ if isinstance(each, type) else str(each) for each in args]
+        raise BadValueError((), " or ".join(names), _shown(value))
 
     return read
 
@@ -369,14 +373,6 @@ def _check_levels(levels: int) -> None:
 
 def _is_among(value: Any, args: tuple[Any, ...]) -> bool:
     return any(type(value) is type(each) and value == each for each in args)
-
-
-def _listed(args: tuple[Any, ...]) -> str:
-    return "one of " + ", ".join(map(repr, args))
-
-
-def _name(annotation: Any) -> str:
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def _wrong(expected: str, value: Any) -> typing.NoReturn:

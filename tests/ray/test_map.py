@@ -92,7 +92,7 @@ def test_a_map_goes_on_where_it_was_left(files, monkeypatch):
         if len(begun) < 3:
             begun.append(unit)
             raise KeyboardInterrupt("now")
-        real(out, unit, done)
+        return real(out, unit, done)
 
     monkeypatch.setattr(row_groups, "commit_unit", interrupted)
     seen = []
@@ -252,6 +252,34 @@ def test_results_that_differ_in_kind(files, monkeypatch):
     monkeypatch.setattr(row_groups, "_CHUNK_ROWS", 2)
     with pytest.raises(TypeError, match="differ in kind from row to row"):
         run(files, lambda ids, weight, key: {"a": 1.5} if key < 2 else {"b": 2.0}, columns=["ids", "weight", "key"])
+
+
+def test_results_that_differ_in_name_from_row_group_to_row_group(files):
+    def f(key):
+        return {"a": 1.5} if key < 4 else {"b": 2.0}
+
+    with pytest.raises(ab.errors.StructureError, match=r"row group 1 have the columns \['b'\]; expected \['a'\]"):
+        run(files, f, columns=["key"], keep=[])
+    with pytest.raises(ab.errors.StructureError, match="have f return the same names"):  # of what is there already
+        run(files, f, columns=["key"], keep=[])
+
+
+def test_a_row_that_raises_what_ends_generators_is_named(files):
+    def f(key):
+        return next(iter([key] if key != 5 else []))
+
+    with pytest.raises(StopIteration, match="raised for example 0") as caught:
+        run(files, f, columns=["key"])
+    assert caught.value.__notes__[-1].endswith("row group 1, row 1 (row 5 of the file)")
+    done = run(files, f, columns=["key"], on_error="skip")
+    assert (done.rows, [(each.group, each.row) for each in done.skipped]) == (16, [(1, 1)])
+
+
+def test_a_file_without_a_column_is_named(files):
+    pq.write_table(table(3).drop_columns(["ids"]), files / "in-3.parquet")
+    with pytest.raises(ab.errors.StructureError, match="no column 'ids'") as caught:
+        run(files, on_error="skip")
+    assert caught.value.__notes__ == [f"in {files}/in-3.parquet, row group 0"]
 
 
 def test_mapper_of_frames():

@@ -9,11 +9,11 @@ import autobatch as ab
 
 
 def weights(seed: int = 0, dim: int = 8, words: int = 50, tags: int = 5, layers: int = 0) -> dict[str, Any]:
-    """Parameters of all the models here; of the deep one with as many layers."""
+    """Parameters of all the models here; of the tagger with as many layers."""
     rng = np.random.default_rng(seed)
     shapes = {
         "emb": (words, dim), "w": (dim, 4 * dim), "u": (dim, 4 * dim), "uf": (dim, dim), "b": (4 * dim,),
-        "out": (dim, tags),
+        "out": (dim, tags), "pair": (2 * dim, 5 * dim),
     }  # fmt: skip
 
     def drawn(*shape: int) -> np.ndarray:
@@ -78,8 +78,8 @@ def random_tree(rng: np.random.Generator, leaves: int, words: int = 50) -> Tree:
 
 
 def tree_lstm(tree: Tree, params: dict[str, Any]) -> np.ndarray:
-    """The hidden state of a tree's root, by a child-sum Tree-LSTM."""
-    return _node(tree, params)[0]
+    """The scores of a tree, from its root's state in a child-sum Tree-LSTM."""
+    return _node(tree, params)[0] @ params["out"]
 
 
 def _node(tree: Tree, params: dict[str, Any]) -> tuple[Any, Any]:
@@ -94,6 +94,24 @@ def _node(tree: Tree, params: dict[str, Any]) -> tuple[Any, Any]:
     for h, c_child in states:
         c = c + ab.nn.sigmoid(f + h @ params["uf"]) * c_child
     return ab.nn.sigmoid(o) * np.tanh(c), c
+
+
+def binary_tree_lstm(tree: Any, params: dict[str, Any]) -> np.ndarray:
+    """The scores of a binary tree of words in nested lists, from its root's state (Tai et al. 2015, with N = 2)."""
+    return _pair(tree, params)[0] @ params["out"]
+
+
+def _pair(tree: Any, params: dict[str, Any]) -> tuple[Any, Any]:
+    dim = params["uf"].shape[0]
+    if isinstance(tree, int):
+        z = params["emb"][tree] @ params["w"] + params["b"]
+        c = ab.nn.sigmoid(z[:dim]) * np.tanh(z[2 * dim : 3 * dim])
+        return ab.nn.sigmoid(z[dim : 2 * dim]) * np.tanh(c), c
+    (h1, c1), (h2, c2) = _pair(tree[0], params), _pair(tree[1], params)
+    z = np.concatenate([h1, h2]) @ params["pair"]
+    gates, update = ab.nn.sigmoid(z[: 4 * dim]), np.tanh(z[4 * dim :])
+    c = gates[:dim] * update + gates[2 * dim : 3 * dim] * c1 + gates[3 * dim :] * c2
+    return gates[dim : 2 * dim] * np.tanh(c), c
 
 
 def decode(start: int, length: int, params: dict[str, Any]) -> list[int]:

@@ -8,7 +8,7 @@ pytest.importorskip("uvicorn")
 
 
 def test_a_server_answers_all_while_clients_leave_and_parameters_change(tmp_path):
-    with served_process("tagger", tmp_path, dim=8) as server:
+    with served_process("lstm", tmp_path, dim=8, poll=0.05) as server:
         report = run_load(server, Load(clients=8, requests=400, leaving=0.1, swapping=0.02))
         assert (report.wrong, report.lost, report.errors) == (0, 0, 0)
         assert report.answered + report.left == 400

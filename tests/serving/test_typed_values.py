@@ -141,3 +141,11 @@ def test_any_value_is_read_or_named(value, annotation):
     with contextlib.suppress(BadValueError):
         found = reader(annotation)(value, 6)
         assert annotation is not Any or found is value
+
+
+def test_more_levels_than_an_array_has_dimensions_are_named():
+    value: Any = 1
+    for _ in range(70):
+        value = [value]
+    with pytest.raises(BadValueError, match=r"^\$: expected lists of fewer levels, for an array, got 70$"):
+        reader(np.ndarray)(value, 100)

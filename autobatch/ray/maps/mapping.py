@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from autobatch.checkpoint.files import Lock
-from autobatch.errors import OptionError
+from autobatch.errors import OptionError, StructureError
 from autobatch.ray.hosts import Lost
 from autobatch.ray.maps.mapper import Mapper
 from autobatch.ray.maps.row_groups import (
@@ -124,6 +124,7 @@ def map(
                     failures.append((unit, result))
         if failures:
             raise min(failures, key=lambda each: (each[0].file, each[0].group))[1]
+        _check_columns(done)
     skipped = [*unreadable, *(each for unit in units for each in done[unit].skipped)]
     return Mapped(folder, sum(each.rows for each in done.values()), len(units), resumed, skipped)
 
@@ -140,6 +141,17 @@ def _units(files: Sequence[str], skip: bool) -> tuple[list[Unit], list[Skipped]]
                 raise
             unreadable.append(Skipped(path, None, None, f"{type(error).__name__}: {error}"))
     return units, unreadable
+
+
+def _check_columns(done: dict[Unit, UnitDone]) -> None:
+    """Raise where units have results of other names: a reader of all of them would leave some out in silence."""
+    named = [(unit, own.columns) for unit, own in done.items() if own.rows]
+    for unit, columns in named:
+        if columns != named[0][1]:
+            raise StructureError(
+                f"the results of {unit} have the columns {columns}; expected {named[0][1]}, as of {named[0][0]}: have "
+                "f return the same names for every example"
+            )
 
 
 @contextlib.contextmanager
@@ -200,20 +212,21 @@ Results = Iterator[tuple[Unit, UnitDone | Exception]]
 
 def _attempt(mapper: Mapper, unit: Unit, folder: str, skip: bool) -> UnitDone:
     """Run one unit; a damaged file is an error that names it, or is skipped as a whole."""
+    import pyarrow as pa  # noqa: PLC0415
+
     try:
         return run_unit(mapper, unit, folder, skip)
-    except OSError as error:  # what pyarrow raises of pages that are damaged
-        if not skip:
+    except Exception as error:
+        if skip and isinstance(error, OSError | pa.ArrowException):  # what pyarrow raises of pages that are damaged
+            return skip_unit(folder, unit, f"{type(error).__name__}: {error}")
+        if str(unit) not in "".join(getattr(error, "__notes__", ())):  # of no row
             error.add_note(f"in {unit}")
-            raise
-        return skip_unit(folder, unit, f"{type(error).__name__}: {error}")
+        raise
 
 
 def skip_unit(folder: str, unit: Unit, why: str) -> UnitDone:
     """Commit that a unit gives nothing."""
-    from_here = UnitDone(0, [Skipped(unit.path, unit.group, None, why)])
-    commit_unit(folder, unit, from_here)
-    return from_here
+    return commit_unit(folder, unit, UnitDone(0, [Skipped(unit.path, unit.group, None, why)], []))
 
 
 def _here(mapper: Mapper, units: Sequence[Unit], folder: str, skip: bool) -> Results:

@@ -67,10 +67,11 @@ class Skipped:
 
 @dataclasses.dataclass(frozen=True)
 class UnitDone:
-    """A committed unit: its number of result rows, and the rows without results."""
+    """A committed unit: its number of result rows, the rows without results, and the names of its columns."""
 
     rows: int
     skipped: list[Skipped]
+    columns: list[str]
 
 
 def files_of(data: Any) -> list[str]:
@@ -123,7 +124,7 @@ def committed(out: str, unit: Unit) -> UnitDone | None:
     found = json.loads(said.read_text(encoding="utf-8"))
     if found["rows"] and not (folder / f"{unit.name}.parquet").exists():
         return None
-    return UnitDone(found["rows"], [Skipped(**each) for each in found["skipped"]])
+    return UnitDone(found["rows"], [Skipped(**each) for each in found["skipped"]], found["columns"])
 
 
 def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
@@ -154,23 +155,22 @@ def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
             writer.close()
             _flush(temporary)
             os.replace(temporary, os.path.join(out, f"{unit.name}.parquet"))
-        commit_unit(out, unit, UnitDone(rows, skipped))
-    except BaseException:
+        return commit_unit(out, unit, UnitDone(rows, skipped, writer.schema.names if rows else []))
+    except BaseException as error:
         if writer is not None:
             writer.close()
+        if isinstance(error, RowError):  # not raised where it was found: of a generator a StopIteration is the end
+            raise error.error from None
         raise
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
-    return UnitDone(rows, skipped)
 
 
-def commit_unit(out: str, unit: Unit, done: UnitDone) -> None:
+def commit_unit(out: str, unit: Unit, done: UnitDone) -> UnitDone:
     """Mark a unit as done, in a file whose name begins with an underscore, which readers of Parquet skip."""
-    write_json(
-        os.path.join(out, f"_{unit.name}.json"),
-        {"rows": done.rows, "skipped": [dataclasses.asdict(each) for each in done.skipped]},
-    )
+    write_json(os.path.join(out, f"_{unit.name}.json"), dataclasses.asdict(done))
+    return done
 
 
 def write_json(path: str, value: Any) -> None:
@@ -230,7 +230,7 @@ def _rows_that_do(
             row = first + at + failed.row
             if not skip:
                 failed.error.add_note(f"in {unit}, row {row} (row {unit.first_row + row} of the file)")
-                raise failed.error from None
+                raise
             skipped.append(Skipped(unit.path, unit.group, row, f"{type(failed.error).__name__}: {failed.error}"))
             if failed.row:
                 yield mapper.results(piece.slice(0, failed.row))
