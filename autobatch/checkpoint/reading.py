@@ -21,7 +21,7 @@ from autobatch.checkpoint.streams import (
 from autobatch.checkpoint.tensor_files import BLOCK, Tensor, TensorReader
 from autobatch.checkpoint.trees import ANY
 from autobatch.errors import CheckpointError
-from autobatch.tables.keyed.memory_mapped import mapped_variable
+from autobatch.tables.keyed.memory_mapped import look_ups_only, mapped_variable
 from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredBlock
 
@@ -75,9 +75,7 @@ class Entries(contextlib.ExitStack):
             and parts[0][1]["count"]
         ):
             return mapped_variable(settings, block_of(self._columns(*parts[0])), arrays)
-        out = restore_table(node, like, parts, arrays, self.slots)
-        out.trainable = False
-        return out
+        return look_ups_only(restore_table(node, like, parts, arrays, self.slots))
 
     def _mapped_file(self, reader: TensorReader) -> np.ndarray:
         if reader.path not in self._memory:

@@ -103,11 +103,6 @@ class Reserved:
             raise MemoryError(f"a file of {size} bytes could not be mapped: {os.strerror(ctypes.get_errno())}")
         self._mapped = size
 
-    def flush(self) -> None:
-        """Have the file's pages written to the disk."""
-        if self._file is not None:
-            os.fsync(self._file)
-
 
 _LEAST_ROWS = 1 << 16
 _SHARE = 64  # of the addresses that a process may have, a reservation takes one in so many: all else needs some too

@@ -145,7 +145,7 @@ class bloom(Admission):  # noqa: N801
     """Count in a counting Bloom filter: its memory stays as it is, and some keys come to life sooner than they should.
 
     Args:
-        n: at which of its updates a key comes to life, at most 255.
+        n: at which of its updates a key comes to life, at most 255; one that was removed, at its next.
         capacity: for how many keys it is made. error: the share of them that may be taken for others, below 1.
 
     Source: Fan et al., "Summary cache" (2000), with the counters that are least raised only (Estan and Varghese, 2002);

@@ -4,7 +4,7 @@ There is no index to be made: keys are found by halving. Look-ups, `export` and 
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from autobatch.core.threads import run_parts, split_work
 from autobatch.errors import UnsupportedError
 from autobatch.kernels.keys import find_sorted
+from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.stored import StoredBlock
 
@@ -30,6 +31,15 @@ def mapped_variable(settings: dict[str, Any], block: StoredBlock, beside: dict[s
     out.restore_blocks([], arrays=beside)
     out._store = SortedRows(block, out._store.initial)  # type: ignore[assignment]
     return out
+
+
+def look_ups_only(table: Any) -> Any:
+    """A copy of a table of keys, in memory, of which nothing can be changed either."""
+    if isinstance(table, PartitionedVariable):
+        return PartitionedVariable([look_ups_only(part) for part in table.parts])
+    store = table._store
+    block = store.block(store.in_order(np.dtype(np.int64)), table.key_dtype)
+    return mapped_variable(table._arguments(), block, table.arrays())
 
 
 class SortedRows:
@@ -68,10 +78,6 @@ class SortedRows:
         """The rows in the order of the keys."""
         return np.argsort(self.row_keys.view(key_dtype), kind="stable")
 
-    def blocks(self, which: np.ndarray, rows: int, key_dtype: np.dtype) -> Iterator[StoredBlock]:
-        """Rows with their slots, versions and counts, so many at a time."""
-        return (self.block(which[first : first + rows], key_dtype) for first in range(0, len(which), rows))
-
     def block(self, which: np.ndarray, key_dtype: np.dtype) -> StoredBlock:
         """Rows with their slots, versions and counts."""
         slots = {name: x[which] for name, x in self._block.slots.items()}
@@ -87,7 +93,7 @@ class SortedRows:
         return
 
     def _refused(self, *_: Any, **__: Any) -> NoReturn:
-        raise UnsupportedError("this EmbeddingVariable lies in a file, for look-ups only; restore without mapped=True")
+        raise UnsupportedError("this EmbeddingVariable is mapped, for look-ups only; restore without mapped=True")
 
     stage = stage_removal = commit = begin = settle = add_slot = putting = _refused
 

@@ -231,10 +231,6 @@ class RowStore:
         """A change in which these rows' keys are taken out."""
         return Change(next(_tickets), _no_rows, gone=(rows, self.row_keys[rows]))
 
-    def new_ticket(self) -> int:
-        """The number of a change that names no rows yet."""
-        return next(_tickets)
-
     def put(self, where: np.ndarray, rows: np.ndarray) -> None:
         """Write rows where these rows are."""
         if rows.nbytes <= FEW:
@@ -322,11 +318,7 @@ class RowStore:
             changed = changed[self.versions[changed] != DEAD].astype(np.int64)
             removed = np.unique(np.concatenate([_no_rows, *(keys for _, keys in self._removed)]))
             removed = removed[self.find(removed)[0] < 0]
-        return Changes(removed.view(key_dtype), len(changed), self.blocks(changed, rows, key_dtype))
-
-    def blocks(self, which: np.ndarray, rows: int, key_dtype: np.dtype) -> Iterator[StoredBlock]:
-        """Rows with all that belongs to them, so many at a time."""
-        return (self.block(which[first : first + rows], key_dtype) for first in range(0, len(which), rows))
+        return Changes(removed.view(key_dtype), len(changed), blocks_of(self, changed, rows, key_dtype))
 
     def block(self, which: np.ndarray, key_dtype: np.dtype) -> StoredBlock:
         """Copies of these rows with all that belongs to them."""
@@ -393,10 +385,10 @@ class RowStore:
             self._index.expect(more, len(self) + more)
             self.settle()
 
-    def flush(self) -> None:
-        """Have what lies in files written to the disk."""
-        for part in self._by_row():
-            part.flush()
+
+def blocks_of(store: Any, which: np.ndarray, rows: int, key_dtype: np.dtype) -> Iterator[StoredBlock]:
+    """Rows of a store with all that belongs to them, so many at a time."""
+    return (store.block(which[first : first + rows], key_dtype) for first in range(0, len(which), rows))
 
 
 def _run_of(rows: np.ndarray) -> Any:

@@ -20,7 +20,7 @@ from autobatch.tables.keyed import admission as admissions
 from autobatch.tables.keyed.arrow_exchange import arrow_table, blocks_of_arrow
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.keyed.partitioned import partitioned_from
-from autobatch.tables.keyed.row_store import Change, RowStore, check_eviction, victims
+from autobatch.tables.keyed.row_store import Change, RowStore, blocks_of, check_eviction, victims
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows, first_seen
@@ -539,7 +539,7 @@ class EmbeddingVariable(KeyedTable):
         """All keys with all that belongs to them, in blocks of at most so many; nothing may change meanwhile."""
         with self._store.lock:
             alive = self._store.alive()
-        return self._store.blocks(alive, whole_option(rows, "rows"), self.key_dtype)
+        return blocks_of(self._store, alive, whole_option(rows, "rows"), self.key_dtype)
 
     def mark(self) -> int:
         """A name for this moment, for `changed_since`."""
@@ -600,7 +600,7 @@ class Update:
     __slots__ = ("_change", "_new", "_seen", "_step", "_table", "grad")
 
     def __init__(self, table: EmbeddingVariable, grad: SparseRows) -> None:
-        self._table, self.grad, self._change = table, grad, Change(table._store.new_ticket(), _none)
+        self._table, self.grad, self._change = table, grad, table._store.stage_removal(_none)
         self._step, self._new, self._seen = table.step + 1, _none, _none
         rule = table._admission
         if rule is not None:
