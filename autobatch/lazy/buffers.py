@@ -92,14 +92,11 @@ def packed(data: Any, sizes: tuple[Size, ...]) -> Any:
     """Data of these sizes: without padding where the first dimension alone varies, else as wide as its largest."""
     first, *rest = sizes
     widths = widths_of(sizes)
-    is_packed = isinstance(first, Lengths) and Lengths not in map(type, rest)
-    if is_packed and type(data) is Unpadded and data.layout.shape[1] == widths[0]:
-        return data if data.layout.lengths is first else Unpadded(data.values, layout_of(first, widths[0]), data.pad)
+    layout = layout_of(first, widths[0]) if isinstance(first, Lengths) and Lengths not in map(type, rest) else None
+    if layout is not None and type(data) is Unpadded and data.layout.shape[1] == widths[0]:
+        return data if data.layout.lengths is first else Unpadded(data.values, layout, data.pad)
     data = to_widths(data._ab_force() if type(data) is Unpadded else data, widths)
-    if not is_packed:
-        return data
-    layout = layout_of(first, widths[0])
-    return Unpadded(layout.take(data), layout)
+    return data if layout is None else Unpadded(layout.take(data), layout)
 
 
 def ragged_rows(values: Sequence[Any], sizes: tuple[Size, ...]) -> RaggedRows:
