@@ -15,6 +15,7 @@ import faulthandler
 import mmap
 import os
 import resource
+import signal
 import subprocess
 import sys
 import warnings
@@ -29,8 +30,9 @@ from tests.hostile_recipes import RECIPES, spoiled
 
 DOCUMENTED = (ValueError, IndexError, TypeError, MemoryError, CheckpointError)  # those of ours are of these
 LEAKS = ("TypingError", "NumbaError", "LoweringError", "UnsupportedBytecodeError", "SystemError")
-_SECONDS_A_CALL = 60  # kernels are compiled meanwhile, on a machine that may be busy
-_PER_PROCESS = 1000
+_SECONDS_A_CALL = 60  # of a processor: kernels are compiled meanwhile, on a machine that may be busy
+_WAITING = 3600  # by the clock, for one that waits for ever
+_PER_PROCESS = 5000
 _MEMORY = 6 << 30  # bytes, of which an argument may ask for more
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MARK = 0xA5
@@ -94,7 +96,8 @@ def call_once(seed: int) -> str | None:
     shown = ", ".join(f"{key}={value!r:.70}" for key, value in copy.copy(given).items()).replace("\n", " ")
     said = f"seed {seed}: {name} {getattr(call.run, '__name__', '')}({shown})"
     os.write(2, f"seed {seed}: {name}\n".encode())  # what is last there is what ended the process
-    faulthandler.dump_traceback_later(_SECONDS_A_CALL, exit=True)
+    faulthandler.dump_traceback_later(_WAITING, exit=True)
+    signal.setitimer(signal.ITIMER_PROF, _SECONDS_A_CALL)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -108,6 +111,7 @@ def call_once(seed: int) -> str | None:
             return f"{said} raised {type(error).__name__}: {str(error)[:120]}".replace("\n", " ")
     finally:
         faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_PROF, 0)
     for key, arrays in kept.items():
         for each in arrays:
             found = each.fault(key in call.writes)
@@ -134,6 +138,7 @@ def in_processes(seeds: range) -> str:
             print(line, flush=True)
         wrong += found
         at = stop
+        print(f"{at - seeds.start} of {len(seeds)} calls, {len(wrong)} wrong", file=sys.stderr, flush=True)
     assert not wrong, f"{len(wrong)} of {len(seeds)} calls:\n" + "\n".join(wrong)
     return f"{len(seeds)} calls without a crash, a changed byte, a hang or a leaked exception"
 
@@ -141,6 +146,7 @@ def in_processes(seeds: range) -> str:
 def run_range(start: int, stop: int) -> None:
     """What one process does."""
     faulthandler.enable()
+    faulthandler.register(signal.SIGPROF, chain=True)  # says where a call is that takes too long, and ends the process
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     for seed in range(start, stop):
         found = call_once(seed)

@@ -12,7 +12,9 @@ import pytest
 
 import autobatch
 
+pytestmark = pytest.mark.timeout(1800)  # kernels are compiled anew in each place, on a machine that may be busy
 PACKAGE = pathlib.Path(autobatch.__file__).parent
+PATIENCE = 800  # seconds for one process
 SMOKE = """
 import pathlib, sys
 import numpy as np
@@ -58,7 +60,7 @@ def run(*options, path, cwd, script=SMOKE, **env):
     file.write_text(script, encoding="utf-8")
     settings = {**os.environ, "PYTHONPATH": str(path), "AUTOBATCH_CACHE_DIR": str(cwd / "kernels"), **env}
     done = subprocess.run(
-        [sys.executable, *options, str(file)], cwd=cwd, env=settings, capture_output=True, text=True, timeout=200
+        [sys.executable, *options, str(file)], cwd=cwd, env=settings, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert not done.stderr, done.stderr
@@ -164,15 +166,16 @@ def test_wheel_and_source_distribution_in_an_empty_environment(tmp_path):
         PACKAGE.parent, tmp_path / "source", ignore=shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build")
     )
     python = tmp_path / "env/bin/python"
-    for command in (
+    for line in (
         f"{sys.executable} -m venv {tmp_path}/env",
         f"{python} -m pip install --quiet build",
         f"{python} -m build --outdir {tmp_path}/dist {tmp_path}/source",  # the wheel is made from the sdist
         f"{python} -m pip install --quiet --find-links {tmp_path}/dist autobatch=={autobatch.__version__}",
     ):
-        subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True, timeout=280)
+        subprocess.run(line.split(), cwd=tmp_path, check=True, capture_output=True, timeout=PATIENCE)
     file = tmp_path / "smoke.py"
     file.write_text(SMOKE, encoding="utf-8")
-    done = subprocess.run([str(python), "-I", str(file)], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    command = [str(python), "-I", str(file)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-3000:]
     assert str(tmp_path / "env") in done.stdout

@@ -179,3 +179,27 @@ def test_containers_that_a_map_changes():
             break
     assert log
     assert batch_of(xs).batch_size == 2
+
+
+def test_a_block_of_options_that_is_left_at_any_line():
+    """The user's own `with ab.options()`, and a call in it."""
+    xs = [np.ones(3), np.zeros(4)]
+
+    def block():
+        with ab.options(seed=3, warn=False), ab.options(way="loop"):
+            ab.map(written, copy.deepcopy(xs), scale=2.0)
+        assert ab.config.seed is None
+
+    block()
+    before = current()
+    for line in itertools.count(1):
+        reached = left_at(line, block, "core/config")
+        assert current() == before, f"other options are left at line event {line}"
+        if not reached:
+            break
+    assert line > 20
+    for line in itertools.count(1, 7):
+        reached = left_at(line, block)
+        assert current() == before, f"other options are left at line event {line}"
+        if not reached:
+            break

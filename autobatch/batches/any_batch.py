@@ -367,6 +367,8 @@ def per_narrowed_lane(
         except Exception as error:
             name_lane(error, i)
             raise
+    if out and any(isinstance(each, Batch) for each in leaves(out[0])):
+        raise NeedsLoop("what is called for each example holds the values of all")
     return out
 
 

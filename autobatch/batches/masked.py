@@ -13,7 +13,7 @@ from autobatch.batches.array_batch import ArrayBatch, as_masked, collated
 from autobatch.batches.batch_reductions import plain_data, shown_data
 from autobatch.batches.examples import broadcast, loop_over_examples, map_lanes
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.packing import KINDS, as_arrays, flat_numbers
+from autobatch.batches.packing import as_arrays, check_numbers, flat_numbers
 from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import (
     check_operands,
@@ -482,8 +482,7 @@ def as_data(data: Any) -> Any:
         out = np.asarray(data)
     except ValueError as error:
         raise ShapeError(f"the data is not one padded array ({error}); use MaskedBatch.from_examples") from None
-    if out.dtype.kind not in KINDS:
-        raise DTypeError(f"the data is {out.dtype}; a batch of arrays holds numbers, ab.map takes any objects")
+    check_numbers(out.dtype, "the data")
     return out
 
 

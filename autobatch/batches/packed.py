@@ -11,7 +11,7 @@ from autobatch.batches.any_batch import Batch, form, narrowed, refuse
 from autobatch.batches.array_batch import ArrayBatch, collated
 from autobatch.batches.batch_reductions import plain_data
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packing import as_arrays, flat_numbers
+from autobatch.batches.packing import as_arrays, check_numbers, flat_numbers
 from autobatch.core.abstract_eval import check_plain, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region
@@ -445,7 +445,9 @@ def as_rows(values: Any) -> Any:
     if is_boxed(values):
         return plain_data(values)
     check_plain(values, "the values")
-    return np.asarray(values)
+    rows = np.asarray(values)
+    check_numbers(rows.dtype, "the array of values")
+    return rows
 
 
 def _count(values: Any) -> int:

@@ -62,12 +62,17 @@ def _give_dtype(examples: Sequence[Any], arrays: list[Any]) -> None:
         arrays[i] = arrays[i].astype(typed.dtype)  # type: ignore[union-attr]
 
 
+def check_numbers(dtype: np.dtype, what: str) -> None:
+    """The elements of a batch of arrays are numbers or dates; DTypeError, which calls the array `what`, where not."""
+    if dtype.kind not in KINDS:
+        raise DTypeError(f"{what} is {dtype}; a batch of arrays holds numbers, ab.map takes any objects")
+
+
 def _refuse(arrays: Sequence[Any], path: str) -> None:
     """Raise for the first array that the first one does not go together with."""
     first = arrays[0]
     for i, x in enumerate(arrays):
-        if x.dtype.kind not in KINDS:
-            raise DTypeError(f"{at(i, path)} is {x.dtype}; a batch of arrays holds numbers, ab.map takes any objects")
+        check_numbers(x.dtype, at(i, path))
         if x.ndim != first.ndim:
             raise ShapeError(
                 f"{at(i, path)} has {x.ndim} dimensions (shape {x.shape}), example 0 has {first.ndim} "

@@ -1,8 +1,10 @@
 """The module that Numba compiles: a program's functions, and the loop that reads examples and keeps results."""
 
+import ast
 import dataclasses
 from collections.abc import Sequence
 from types import FunctionType
+from typing import cast
 
 from autobatch.compiled.changed_arguments import KernelChanges, changed_containers, returned_arguments
 from autobatch.compiled.reading.exact_types import EITHER, INT, Array, Mismatch, Tuple, Type
@@ -230,7 +232,45 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
     text = HEAD + program.text() + "\n"
     text += "\n".join(flat(["@jit", head, [*lines, kernel.end()]])) + "\n\n"
     text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in parameters)})\n"
+    text = without_comprehensions(text)
     return Module(program, root, text, root.result, kernel.kept, kernel.changes, tuple(kernel.loader.steps), tuple(own))
+
+
+def without_comprehensions(text: str) -> str:
+    """A module in which each comprehension is a function of its own.
+
+    In a function that has one, Numba removes what it takes for code without a use, and a write into an array that came
+    out of a list is that to it: the write would be lost.
+    """
+    tree = ast.parse(text)
+    functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and len(each.body) > 1]
+    is_same = True
+    for function in functions:
+        names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+        own = {each.arg for each in function.args.args} | {each.id for each in names if isinstance(each.ctx, ast.Store)}
+        moved = _Moved(own, f"{function.name}_list")
+        moved.visit(function)
+        is_same = is_same and not moved.made
+        place = tree.body.index(function)
+        tree.body[place:place] = [part for made in moved.made for part in ast.parse(made).body]
+    return text if is_same else ast.unparse(tree) + "\n"
+
+
+class _Moved(ast.NodeTransformer):
+    """Puts the call of a function in the place of each comprehension; `made` are the texts of these functions."""
+
+    def __init__(self, own: set[str], name: str) -> None:
+        self.own = own
+        self.name = name
+        self.made: list[str] = []
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.Call:
+        names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+        bound = {each.id for each in names if isinstance(each.ctx, ast.Store)}
+        given = ", ".join(sorted({each.id for each in names} & self.own - bound))
+        name = f"{self.name}{len(self.made)}"
+        self.made.append(f"@jit\ndef {name}({given}):\n    return {ast.unparse(node)}\n")
+        return cast(ast.Call, ast.parse(f"{name}({given})", mode="eval").body)
 
 
 def new_program() -> SourceProgram:

@@ -132,20 +132,25 @@ def options(**changes: Unpack[OptionValues]) -> Iterator[Config]:
         expected = _expected(name, value)
         if expected:
             raise UnsupportedError(f"{name}={value!r}; expected {expected}")
-    token = _current.set(dataclasses.replace(_current.get(), **changes))
+    before = _current.get()
     try:
-        yield _current.get()
-    finally:
-        _current.reset(token)
+        try:
+            _current.set(dataclasses.replace(before, **changes))
+            yield _current.get()
+        finally:
+            _current.set(before)
+    except BaseException:  # it may be an interrupt that came where they were to be put back
+        _current.set(before)
+        raise
 
 
 def with_options(call: Callable[[], Result], **changes: Unpack[OptionValues]) -> Result:
-    """What a call of the library's own gives under other options, which an interrupt at any line puts back."""
+    """What a call of the library's own gives under other options, which an interrupt anywhere puts back."""
     before = _current.get()
     try:
         with options(**changes):
             return call()
-    except BaseException:  # it may have come where the block was to put them back
+    except BaseException:  # it may have come between the block and what `options` does
         _current.set(before)
         raise
 

@@ -15,7 +15,7 @@ from autobatch.core.batched import Lengths, Size
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import BATCH_RANK, Op
 from autobatch.kernels.rows import CONSECUTIVE, ONE_BUFFER, SEVERAL, add_picked, copy_spans, gather_buffers
-from autobatch.ops.rules.padding import to_width, to_widths
+from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.row_gather import Scatter, rows_p
 
 _ADDED = (np.float32, np.float64)
@@ -91,15 +91,12 @@ def widths_of(sizes: Sequence[Size]) -> list[int]:
 def packed(data: Any, sizes: tuple[Size, ...]) -> Any:
     """Data of these sizes: without padding where the first dimension alone varies, else as wide as its largest."""
     first, *rest = sizes
-    if isinstance(first, Lengths) and Lengths not in map(type, rest):
-        width = first.max()
-        if type(data) is Unpadded and data.layout.shape[1] == width:
-            return data if data.layout.lengths is first else Unpadded(data.values, layout_of(first, width), data.pad)
-        data = data._ab_force() if type(data) is Unpadded else data
-        layout = layout_of(first, width)
-        return Unpadded(layout.take(to_width(data, 1, width)), layout)
-    data = data._ab_force() if type(data) is Unpadded else data
-    return to_widths(data, widths_of(sizes))
+    widths = widths_of(sizes)
+    layout = layout_of(first, widths[0]) if isinstance(first, Lengths) and Lengths not in map(type, rest) else None
+    if layout is not None and type(data) is Unpadded and data.layout.shape[1] == widths[0]:
+        return data if data.layout.lengths is first else Unpadded(data.values, layout, data.pad)
+    data = to_widths(data._ab_force() if type(data) is Unpadded else data, widths)
+    return data if layout is None else Unpadded(layout.take(data), layout)
 
 
 def ragged_rows(values: Sequence[Any], sizes: tuple[Size, ...]) -> RaggedRows:

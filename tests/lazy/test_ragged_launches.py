@@ -331,6 +331,38 @@ def test_values_of_one_length_and_of_several_meet():
     map_equals_loop(f, examples(), precision=8, p=PARAMS)
 
 
+MOVED = {"T": np.transpose, "moveaxis": lambda x: np.moveaxis(x, 0, 1), "swapaxes": lambda x: np.swapaxes(x, 0, 1)}
+READ = {
+    "joined along it": lambda z: np.concatenate([z, z], 1),
+    "joined along the other": lambda z: np.concatenate([z, z]),
+    "stacked": lambda z: np.stack([z, z]),
+    "sum": lambda z: z.sum(1),
+    "mean": lambda z: z.mean(1),
+    "max": lambda z: (z - 9.0).max(1),
+    "prod": lambda z: z.prod(1),
+    "product of matrices": lambda z: z @ np.ones((1, 2)),
+    "reshaped": lambda z: z.reshape(-1),
+    "sorted": lambda z: np.sort(z, 1),
+    "cumulated": lambda z: np.cumsum(z, 1)[:, -1],
+    "softmax": lambda z: ab.nn.softmax(z, 1),
+    "repeated": lambda z: np.repeat(z, 2, 1),
+    "shape": lambda z: z + z.shape[1],
+    "itself": lambda z: z,
+}
+
+
+@pytest.mark.parametrize("read", READ)
+@pytest.mark.parametrize("moved", MOVED)
+def test_a_dimension_of_one_size_may_come_from_a_launch_where_it_differs(moved, read):
+    """`(n, D)` and `(1, n)` are transposed in one launch, so what is `(n, 1)` lies in rows of more columns."""
+
+    def f(x):
+        wide, thin = MOVED[moved](x), MOVED[moved](x[:, 0][None])
+        return wide, READ[read](thin)
+
+    map_equals_loop(f, examples())
+
+
 def test_thirty_lengths_are_one_launch_of_a_block():
     @ab.batch
     def f(x, w):

@@ -3,6 +3,7 @@
 # ruff: noqa: B905, C416, C417, RUF058 (the programs are what people write)
 
 import itertools
+import operator
 
 import numpy as np
 import pytest
@@ -194,3 +195,20 @@ def test_a_range_or_zip_of_each_lane_is_pythons_own_wherever_it_shows(make):
             return use(OF_LANES[make](x, k))
 
         assert_same(examples(batch(f)(batch_of(xs), batch_of(ks))), [f(x, k) for x, k in zip(xs, ks, strict=True)])
+
+
+FLAT = {
+    "at a place": lambda x, k: x.flat[k],
+    "from a place on": lambda x, k: x.flat[k:],
+    "at places": lambda x, k: x.flat[[k, 0]],
+    "by a function": lambda x, k: operator.getitem(x.flat, k),
+    "and its length": lambda x, k: (len(x.flat), sum(x.flat), x.flat[k] * 2),
+    "by a method": lambda x, k: x.flat.__getitem__(k),
+}
+
+
+@pytest.mark.parametrize("read", FLAT)
+def test_elements_in_order_at_a_place_of_each_example(read):
+    """`x.flat` is an object of all examples, so a place that differs by example is no key into it for each."""
+    xs = [np.arange(3.0 * n).reshape(n, 3) + n for n in (2, 1, 4, 3)]
+    equals_loop(FLAT[read], xs, [0, 2, 1, 2], falls_back=None)

@@ -53,6 +53,8 @@ def test_split_and_join_are_each_others_inverse():
         ab.nn.split_dim(x, 2, 2)
     with pytest.raises(OptionError, match="dimension 3 of an array of 3"):
         ab.nn.split_dim(x, 3, 1)
+    with pytest.raises(OptionError, match="parts of at least one element"):
+        ab.nn.split_dim(x, 2, 0)
     with pytest.raises(OptionError, match="expected two dimensions"):
         ab.nn.join_dims(x, 1, -2)
 

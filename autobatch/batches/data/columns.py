@@ -13,7 +13,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch, own_offsets, ragged_rows
-from autobatch.batches.packing import KINDS
+from autobatch.batches.packing import check_numbers
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
@@ -90,8 +90,7 @@ class Columns:
 
     def numbers(self, data: np.ndarray, valid: Valid, place: Place, scalar: type | None = None) -> Column:
         """Numbers, or arrays of one shape: (n, ...) data; `scalar` where they are Python's own."""
-        if data.dtype.kind not in KINDS:
-            raise DTypeError(f"dtype {data.dtype}{place}; a batch of arrays holds numbers, ab.map takes any objects")
+        check_numbers(data.dtype, f"the data{place}")
         valid = self.missing(valid, place, "number")
         if valid is not None and not isinstance(self.nulls, str):
             data = self._filled(data, valid, place)

@@ -112,8 +112,8 @@ def getitem(x: Any, index: Any) -> Any:
             return known
     if type(index) in (MaskedBatch, PackedBatch) and is_table(x.value if kind is TapeArray else x, index):
         return rows_later(x, index)
-    if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup"):  # the last: a table, which looks up for all
-        return x[index]
+    if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup") or hasattr(type(x), "_ab_internal"):
+        return x[index]  # tables look up for all lanes, `array.flat` is of all
     return picked(stack_results(per_lane(operator.getitem, (x, index), {})))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from autobatch.core.abstract_eval import ndim_of
+from autobatch.core.op import is_boxed
 from autobatch.errors import OptionError
 from autobatch.ops.rules.dispatch import as_array
 
@@ -20,7 +21,7 @@ def split_dim(x: ArrayLike, axis: int, parts: int) -> NDArray[Any]:
         An array of one dimension more.
 
     Raises:
-        OptionError: there is no such dimension. ValueError: its size is no multiple of `parts`.
+        OptionError: there is no such dimension, or `parts` is 0. ValueError: its size is no multiple of `parts`.
 
     Source: Matchbox's `split_dim` (Bradbury and Fu, 2018), which attention heads are made by.
 
@@ -30,6 +31,8 @@ def split_dim(x: ArrayLike, axis: int, parts: int) -> NDArray[Any]:
     x = as_array(x)
     axis = _place(x, axis)
     shape = np.shape(x)
+    if not is_boxed(parts) and parts == 0:
+        raise OptionError(f"split_dim(x, {axis}, {parts!r}); expected parts of at least one element")
     return np.reshape(x, (*shape[:axis], shape[axis] // parts, parts, *shape[axis + 1 :]))
 
 
