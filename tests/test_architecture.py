@@ -75,6 +75,7 @@ LATE_IMPORTS = {
             ("mapper", "pyarrow"),
             ("mapper", "pandas"),
             ("mapper", "polars"),
+            ("mapping", "pyarrow"),
             ("row_groups", "pyarrow"),
             ("mapping", "tqdm"),
         ]
