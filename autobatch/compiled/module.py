@@ -237,13 +237,14 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
 
 
 def without_comprehensions(text: str) -> str:
-    """A module in which each comprehension is a function of its own.
+    """A module in which each comprehension of what is read from the user is a function of its own.
 
     In a function that has one, Numba removes what it takes for code without a use, and a write into an array that came
     out of a list is that to it: the write would be lost.
     """
     tree = ast.parse(text)
     functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and len(each.body) > 1]
+    functions = [each for each in functions if each.name != "kernel"]  # which writes into what it returns only
     is_same = True
     for function in functions:
         names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]

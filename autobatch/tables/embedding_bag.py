@@ -211,6 +211,8 @@ def embedding_bag(
         _empty(empty, shape_of(weight)[1]),
         bad_ids,
     )
+    if options.empty is not None:
+        empty_value(options.empty, dtype_of(weight))  # what it raises is raised before rows are scaled
     input, offsets = _now(input), _now(offsets)
     if hasattr(input, "offsets") and hasattr(input, "values") and current_region() is None:
         call = _packed_call(input, weight, offsets, weights, options)

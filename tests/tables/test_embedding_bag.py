@@ -190,7 +190,9 @@ def test_max_norm_scales_each_row_that_is_named_once(make_table):
     np.testing.assert_allclose(table[2], [3.0, 4.0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("wrong", [{"padding_idx": 9}, {"padding_idx": -4}, {"input": [0, 9]}, {"offsets": [0, 5]}])
+@pytest.mark.parametrize(
+    "wrong", [{"padding_idx": 9}, {"padding_idx": -4}, {"input": [0, 9]}, {"offsets": [0, 5]}, {"empty": "x"}]
+)
 def test_a_call_that_raises_scales_no_row_and_counts_nothing(wrong):
     table, skipped = np.array([[3.0, 4.0], [0.3, 0.4], [6.0, 8.0]]), np.array([7])
     before = table.copy()
