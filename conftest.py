@@ -23,6 +23,7 @@ def _no_kernels_compiled_on_the_side(tmp_path_factory):
     """
     with pytest.MonkeyPatch.context() as patch, inspect.no_compiler():
         patch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+        patch.setenv("RAY_TQDM_PATCH_PRINT", "0")  # or Ray puts a function of its own in the place of `print`
         yield
 
 

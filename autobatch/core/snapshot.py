@@ -142,6 +142,7 @@ class Snapshot:
         self.methods: list[FunctionType] = []
         self.named: set[str] = set()
         self.held: dict[str, list[Any]] = {"": []}
+        self._of_modules: dict[int, set[str]] = {}
         self._makes_like = False  # there may be a `type(self)(...)`
         self._inside = inside
         self._bounded = bounded
@@ -297,23 +298,38 @@ class Snapshot:
         for kept in self._keep(function):
             self._wait(_values(kept.was), held=True)
         self._wait((function.__defaults__, function.__kwdefaults__), held=True)
+        names, used = function.__globals__, _names(function.__code__)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             # of a rewritten function what it calls of ours; of Python's `__annotate__` all that a class holds
             if not variable.startswith("_ab_") and variable != "__classdict__":
                 (kept,) = self._keep(cell)
                 self._wait((each for each in kept.was if each is not _MISSING), held=True)
-        names, used = function.__globals__, _names(function.__code__)
+                for each in kept.was:
+                    self._visit_module(each, used)
         if function.__code__.co_filename != "<string>":  # as the methods of a dataclass are
             self._makes_like = self._makes_like or not used.isdisjoint(("type", "__class__"))
         new = used - self.named
         self.named |= new
         self._visit_methods(self.classes, new)
+        self._visit_globals(names, used)
+
+    def _visit_globals(self, names: dict[str, Any], used: set[str]) -> None:
         for name in used:
             value = names.get(name, _MISSING)
-            if not isinstance(value, ModuleType):
+            if isinstance(value, ModuleType):
+                self._visit_module(value, used)
+            else:
                 read = functools.partial(_global, names, name)
                 self._add(names, [Kept(read, functools.partial(_set_global, names, name), [value])])
                 self._wait(() if value is _MISSING else (value,), held=True)
+
+    def _visit_module(self, module: Any, used: set[str]) -> None:
+        """Visit what a function names of a module of the user's own: `helpers.counts`."""
+        if isinstance(module, ModuleType) and _is_users_module(module):
+            known = self._of_modules.setdefault(id(module), set())
+            new = (used & vars(module).keys()) - known
+            known |= new
+            self._visit_globals(vars(module), new)
 
     def _keep(self, value: Any, place: Any = None) -> list[Kept]:
         return self._add(value if place is None else place, keep(value))
@@ -370,6 +386,12 @@ def is_users(made: Any) -> bool:
     if module.partition(".")[0] == "autobatch":  # a layer is as a class of the user's
         return module.startswith("autobatch.nn.")
     return module.partition(".")[0] not in ("numpy", "numba", "builtins")
+
+
+def _is_users_module(module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None) or ""
+    package = module.__name__.partition(".")[0]
+    return package not in sys.stdlib_module_names and package != "autobatch" and "site-packages" not in file
 
 
 def _attributes(kind: type) -> list[tuple[str, Any]]:

@@ -16,14 +16,17 @@ known, and whoever asks has to assume the worst. `tests/facts` compares every en
 
 import functools
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from autobatch.facts import methods, numpy_functions, python_functions
+from autobatch.facts.python_functions import COMPUTING_LIBRARIES
 
 T = TypeVar("T")
 _ENTRY = re.compile(r"([!&]*)([\w.]+)(?:\(([^)]*)\))?")
@@ -201,6 +204,24 @@ def effect_of(function: Any) -> Effect | None:
 def _of_ufunc(function: np.ufunc) -> Effect:
     places = tuple(f"in{place}" for place in range(function.nin)) + ("out",) * function.nout
     return Effect(function.__name__, "computes", places, writes=frozenset(("out",)), reads_only=function.nin)
+
+
+def may_act(f: Any) -> bool:
+    """Whether calling it runs Python of which nothing is known: another package's, unless that only computes.
+
+    Of the user's own functions this is to be asked where their source cannot be had.
+
+    >>> import networkx
+    >>> may_act(np.flip), may_act(functools.lru_cache), may_act(networkx.path_graph)
+    (False, False, True)
+    """
+    if isinstance(f, type) or effect_of(f) is not None:
+        return False
+    function = getattr(f, "__func__", f)
+    function = function if isinstance(function, FunctionType) else getattr(type(f), "__call__", None)  # noqa: B004
+    package = (getattr(function, "__module__", None) or "").partition(".")[0]
+    known = package in sys.stdlib_module_names or package in COMPUTING_LIBRARIES or package == "autobatch"
+    return isinstance(function, FunctionType) and not known
 
 
 def _of_class(kind: Any) -> Effect | None:

@@ -104,7 +104,7 @@ def _called_parts(roots: Iterable[Any]) -> tuple[list[type], dict[str, list[Any]
         elif isinstance(value, FunctionType):
             if not is_library(value.__code__.co_filename):
                 code = value.__code__
-                waiting += [_meaning(value, name) for name in (*code.co_freevars, *code.co_names)]
+                waiting += [meaning_of(value, name) for name in (*code.co_freevars, *code.co_names)]
         elif is_users(kind) and not isinstance(value, type):
             classes[kind] = None
             for name in {*getattr(value, "__dict__", ()), *copyreg._slotnames(kind)}:  # type: ignore[attr-defined]
@@ -199,7 +199,7 @@ def _summary(function: Any, of_new: bool) -> _Summary:
         return _Summary(False, False)
     known = _summaries.setdefault(function, {})
     summary = known.get(of_new)
-    if summary is None or any(_meaning(function, name) is not value for name, value in summary.means):
+    if summary is None or any(meaning_of(function, name) is not value for name, value in summary.means):
         summary = known[of_new] = _read_function(function, of_new)
     return summary
 
@@ -218,10 +218,10 @@ def _read_function(function: FunctionType, of_new: bool) -> _Summary:
     if of_new and node.args.args:
         new = ast.Assign([ast.Name(node.args.args[0].arg, ast.Store())], ast.List([], ast.Load()))
         body = [new, *body]
-    return _read(body, given, lambda name: _meaning(function, name))
+    return _read(body, given, lambda name: meaning_of(function, name))
 
 
-def _meaning(function: FunctionType, name: str) -> Any:
+def meaning_of(function: FunctionType, name: str) -> Any:
     """The object that a free name of a function stands for."""
     if name in function.__code__.co_freevars:
         try:

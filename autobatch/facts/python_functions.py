@@ -81,6 +81,8 @@ TABLES: dict[ModuleType, dict[str, str]] = {
 _ACTING = "contextvars io logging os posix random secrets shutil socket subprocess sys tempfile threading uuid warnings"
 ACTING_MODULES = frozenset(_ACTING.split())
 """Modules whose functions draw, or read and change what is outside of the program."""
+COMPUTING_LIBRARIES = frozenset(("array_api_compat", "einops", "numpy", "scipy"))
+"""Other packages whose functions in Python do nothing but compute; nothing is known of those of the rest."""
 FRAME_READERS = frozenset(("locals", "globals", "vars", "dir", "eval", "exec"))
 """Builtins that look at the variables of whoever calls them."""
 PAUSES = frozenset(("breakpoint", "set_trace"))

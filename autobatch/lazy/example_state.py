@@ -17,14 +17,17 @@ What `np.asarray` gives out of the trace cannot be written to while there is any
 write is refused by NumPy, and the loop decides.
 """
 
+import ast
 import collections
 import contextlib
 import copyreg
 import dataclasses
 import dis
 import functools
+import inspect
 import itertools
 import random
+import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, WrapperDescriptorType
 from typing import Any
@@ -35,11 +38,13 @@ from autobatch.batches.any_batch import Batch
 from autobatch.core.pytree import attributes, leaves, replace_leaves
 from autobatch.core.recorded import is_recorded
 from autobatch.core.snapshot import Snapshot
-from autobatch.facts.purity import ANY, may_change
+from autobatch.facts.call_effects import may_act
+from autobatch.facts.purity import ANY, may_change, meaning_of
 from autobatch.facts.python_functions import ACTING_MODULES, PAUSES
 from autobatch.facts.types import GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
-from autobatch.syntax.source import is_library
+from autobatch.syntax.scopes import is_dotted, path_of
+from autobatch.syntax.source import NoSourceError, find, inner_codes, is_library
 
 _MOST_LOOKED_AT = 20_000  # objects in examples
 _Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it
@@ -248,13 +253,15 @@ def shows_order(state: Snapshot, kinds: Collection[type] = (), batches: bool = F
     False
     """
     methods = (vars(kind)[name] for kind in kinds for name in state.named & vars(kind).keys())
-    own = (each for each in methods if isinstance(each, FunctionType))
+    own = [each for each in methods if isinstance(each, FunctionType)]
     codes = [function.__code__ for function in (*state.functions, *state.methods, *own)]
     reached = state.places.values()
     if batches and any(isinstance(value, Batch) for value in reached):
         return True
     codes = [code for code in codes if not is_library(code.co_filename)]
-    return any(map(_names_one, codes)) or any(map(_is_of_one, kinds)) or any(map(_is_one, reached))
+    if any(map(_names_one, codes)) or any(map(_is_of_one, kinds)) or any(map(_is_one, reached)):
+        return True
+    return any(map(_acts_elsewhere, (*state.functions, *state.methods, *own)))
 
 
 def changes_nothing(function: Any, shared: Any, kinds: Collection[type]) -> bool:
@@ -263,6 +270,37 @@ def changes_nothing(function: Any, shared: Any, kinds: Collection[type]) -> bool
     if shows_order(state, kinds) or not set(GENERATORS).isdisjoint(kinds):
         return False
     return not may_change(state.functions or [function], [*state.classes, *kinds])
+
+
+def _acts_elsewhere(function: FunctionType) -> bool:
+    """Whether it calls another package's function and drops what that gives: so it is called for what it does."""
+    for name, steps in _dropped_calls(function):
+        value = meaning_of(function, name)
+        for _, attribute in steps:
+            value = inspect.getattr_static(value, attribute, None)
+            value = getattr(value, "__func__", value)
+        if isinstance(value, FunctionType) and is_library(value.__code__.co_filename) and may_act(value):
+            return True
+    return False
+
+
+def _dropped_calls(function: FunctionType) -> Sequence[tuple[str, Any]]:
+    """The free names, and attributes of these, that a function calls without using the result."""
+    code = function.__code__
+    known = _dropped.get(code)
+    if known is None:
+        known = []
+        with contextlib.suppress(NoSourceError):
+            node, _ = find(function)
+            calls = [each.value for each in ast.walk(node) if isinstance(each, ast.Expr)]
+            paths = [path_of(call.func) for call in calls if isinstance(call, ast.Call)]
+            local = {name for each in inner_codes(code) for name in each.co_varnames}
+            known = [path for path in paths if path is not None and is_dotted(path[1]) and path[0] not in local]
+        _dropped[code] = known
+    return known
+
+
+_dropped: weakref.WeakKeyDictionary[CodeType, Sequence[tuple[str, Any]]] = weakref.WeakKeyDictionary()
 
 
 @functools.lru_cache(maxsize=1024)

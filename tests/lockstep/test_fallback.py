@@ -6,6 +6,7 @@ import heapq
 import math
 import random
 import statistics
+import types
 import warnings
 
 import numpy as np
@@ -181,6 +182,76 @@ def test_library_functions_run_per_lane():
         return statistics.fmean(x) + 1
 
     equals_loop(f, ragged(3, 1, 4), falls_back=True)
+
+
+_OF_A_LIBRARY = """
+log = []
+total = 0.0
+
+def note(*args):
+    log.append(args)
+
+class Counter:
+    count = 0
+
+    def add(self, step=1):
+        self.count += step
+        return self.count
+
+    __call__ = add
+
+counter = Counter()
+"""
+
+
+def _programs(library):
+    def notes_in_a_branch(x):
+        if len(x) > 1:
+            library.note("long")
+        library.note("all", 1)
+        return x.sum()
+
+    def notes_values(x):
+        library.note(x.sum())
+        library.note(x.max())
+        return x * 2
+
+    def counts(x):
+        return x.sum() + library.counter.add() * library.counter()
+
+    def sums(x):
+        library.total += x.sum()
+        library.note(library.total)
+        return x - library.total
+
+    return notes_in_a_branch, notes_values, counts, sums
+
+
+@pytest.mark.parametrize("program", range(4))
+@pytest.mark.parametrize("of", ["a package", "no source", "a module"])
+@pytest.mark.parametrize("way", ["lockstep", "fly", "compiled", "auto"])
+def test_what_a_library_does_outside_is_done_for_each_example(program, of, way, tmp_path):
+    """Nothing is known of a package's own functions in Python: they may act, whatever they are given."""
+    library = types.ModuleType("effects")
+    if of != "no source":
+        folder = tmp_path / "site-packages" if of == "a package" else tmp_path
+        folder.mkdir(exist_ok=True)
+        library.__file__ = str(folder / "effects.py")
+        (folder / "effects.py").write_text(_OF_A_LIBRARY)
+    exec(compile(_OF_A_LIBRARY, getattr(library, "__file__", "<made>"), "exec"), vars(library))
+    xs = ragged(3, 1, 4, 2)
+
+    def run(call):
+        library.log.clear()
+        library.counter.count, library.total = 0, 0.0
+        return call(), list(library.log), library.counter.count, library.total
+
+    f = _programs(library)[program]
+    want = run(lambda: [f(x) for x in xs])
+    with ab.options(way=way, warn=False):
+        assert_same(run(lambda: examples(batch(f)(batch_of(xs)))), want)
+        assert_same(run(lambda: examples(batch(f)(ab.PackedBatch.from_examples(xs)))), want)
+        assert_same(run(lambda: ab.map(f, xs)), want)
 
 
 def test_prints_come_example_by_example(capsys):

@@ -27,6 +27,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import (
     effect_of,
     functions_of,
+    may_act,
     method_effect,
     reads_only,
 )
@@ -343,6 +344,8 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NeedsLoop(f"a call of {name}")
     if module.strip("_").split(".")[0] in ACTING_MODULES:
         raise NeedsLoop(f"{module}.{name} acts outside the call")
+    if may_act(f):
+        raise NeedsLoop(f"{name} of {module or 'a library'} may act outside the call, which nobody knows of a library")
     if captures_lanes(f):  # what it keeps, or compares, is not one and the same for all lanes
         raise NeedsLoop(f"{name} has captured values that differ by example")
     given, args = (*args, *kwargs.values()), tuple(map(unwrapped, args))
