@@ -26,6 +26,7 @@ def columns(operands):
     return [[lane(operands, i)[k] for i in range(size_of(operands))] for k in range(len(operands))]
 
 
+@pytest.mark.filterwarnings("ignore:numpy.fix is deprecated")  # since NumPy 2.5
 @pytest.mark.parametrize("name", [*CASES, *SIZES])
 def test_values(name):
     f, *operands = {**CASES, **SIZES}[name]

@@ -103,6 +103,7 @@ def test_a_wrong_argument_is_the_type_error_that_it_is():
         ab.MaskedBatch.from_examples(EXAMPLES).sum(axes=0)
 
 
+@pytest.mark.filterwarnings("ignore:numpy.fix is deprecated")  # since NumPy 2.5
 @pytest.mark.parametrize("f", [np.round, np.clip, np.take, np.fix, np.isposinf], ids=name)
 def test_out_is_written_where_the_result_does_not_depend_on_it(f):
     arguments = {np.clip: (1.0, 3.0), np.take: ([0, 0], 0)}.get(f, ())
