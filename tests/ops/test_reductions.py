@@ -6,7 +6,7 @@ import pytest
 import autobatch as ab
 from autobatch import MaskedBatch
 from autobatch.testing.inspect import Tape
-from tests.law import Shared, as_operands, check, check_grads, ragged
+from tests.law import Shared, as_operands, check, check_grads, padded, ragged
 
 DTYPES = ("f2", "f4", "f8", "i1", "u2", "i8", "?", "c16")
 SHAPES = {
@@ -136,6 +136,15 @@ def test_gradient_of_ties_goes_to_the_first():
     got = tape.backward(np.max(leaf[:2]), np.array(1.0), [leaf])[0]
     got = got.to_dense() if hasattr(got, "to_dense") else got
     assert got.tolist() == [[0, 1, 0], [0, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize("initial", [0.0, -0.0])
+def test_the_sign_of_zero_is_that_of_the_example(name, initial):
+    x = [np.array(each) for each in ([0.0, -0.0], [-0.0], [], [1.0, -0.0, 0.0], [-1.0, 0.0])]
+    lanes = getattr(np, name)(MaskedBatch.of(padded(x)), initial=initial)
+    want = [getattr(np, name)(each, initial=initial) for each in x]
+    np.testing.assert_array_equal(np.signbit(lanes.data), np.signbit(want))
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])

@@ -106,7 +106,7 @@ def reduction(
             check_not_empty(x, axes, message)
             if 0 in (x.data.shape[1 + axis] for axis in axes):  # only examples without results are left
                 down["initial"] = filler(dtype)
-        value = params["initial"] if ufunc.identity is None and "initial" in params else filler(dtype)
+        value = filler(dtype)
         if Lengths not in map(type, sizes):  # no padding is left, which could raise a flag
             return Batched(op(fill(x, value, axes), **down), sizes)
 

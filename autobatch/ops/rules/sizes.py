@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
@@ -104,12 +105,9 @@ def normalise_axis(axis: Any, rank: int) -> int:
     """An axis of an example as a non-negative int.
 
     Raises:
-        AxisError: out of bounds.
+        AxisError: out of bounds. OverflowError: beyond what NumPy takes for a number.
     """
-    axis = operator.index(axis)
-    if not -rank <= axis < rank:
-        raise np.exceptions.AxisError(axis, rank)
-    return axis + rank if axis < 0 else axis
+    return normalize_axis_index(operator.index(axis), rank)
 
 
 def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
