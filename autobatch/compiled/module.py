@@ -12,6 +12,7 @@ from autobatch.compiled.reading.expression_reader import read_function
 from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram, Unreadable, flat
 from autobatch.compiled.reading.typed_text import rep
 from autobatch.compiled.value_layout import Keeper, Loader, apart
+from autobatch.syntax.quote import parse
 
 HEAD = """\
 import heapq
@@ -242,7 +243,7 @@ def without_comprehensions(text: str) -> str:
     In a function that has one, Numba removes what it takes for code without a use, and a write into an array that came
     out of a list is that to it: the write would be lost.
     """
-    tree = ast.parse(text)
+    tree = parse(text)
     functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and len(each.body) > 1]
     functions = [each for each in functions if each.name != "kernel"]  # which writes into what it returns only
     is_same = True
@@ -253,7 +254,7 @@ def without_comprehensions(text: str) -> str:
         moved.visit(function)
         is_same = is_same and not moved.made
         place = tree.body.index(function)
-        tree.body[place:place] = [part for made in moved.made for part in ast.parse(made).body]
+        tree.body[place:place] = [part for made in moved.made for part in parse(made).body]
     return text if is_same else ast.unparse(tree) + "\n"
 
 
@@ -271,7 +272,7 @@ class _Moved(ast.NodeTransformer):
         given = ", ".join(sorted({each.id for each in names} & self.own - bound))
         name = f"{self.name}{len(self.made)}"
         self.made.append(f"@jit\ndef {name}({given}):\n    return {ast.unparse(node)}\n")
-        return cast(ast.Call, ast.parse(f"{name}({given})", mode="eval").body)
+        return cast(ast.Call, cast(ast.Expr, parse(f"{name}({given})").body[0]).value)
 
 
 def new_program() -> SourceProgram:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from types import CodeType
 
 from autobatch.report.line_profile import Place
+from autobatch.syntax.quote import parse
 from autobatch.syntax.source import written_lines
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -38,7 +39,7 @@ class Source:
         self.file = file
         self.lines = [line.rstrip("\r\n") for line in lines]
         try:
-            self._tree: ast.AST = ast.parse("\n".join(self.lines))
+            self._tree: ast.AST = parse("\n".join(self.lines))
         except (SyntaxError, ValueError):
             self._tree = ast.Module([], [])
         self._parents: dict[ast.AST, ast.AST] = {}

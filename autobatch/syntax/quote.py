@@ -3,15 +3,25 @@
 import ast
 import copy
 import functools
+import threading
 from typing import Any, TypeVar
 
 PREFIX = "_ab_"
 Node = TypeVar("Node", bound=ast.AST)
 
 
+_parsing = threading.RLock()
+
+
+def parse(text: str) -> ast.Module:
+    """`ast.parse`, one thread at a time: Python 3.11 counts the depth of all together, and raises SystemError."""
+    with _parsing:
+        return ast.parse(text)
+
+
 @functools.cache
 def _parsed(template: str) -> ast.Module:
-    tree = ast.parse(template)
+    tree = parse(template)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             node.generated = True  # type: ignore[attr-defined]

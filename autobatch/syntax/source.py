@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
+from autobatch.syntax.quote import parse
 from autobatch.syntax.remembered import OfCodes
 
 PARSING = threading.RLock()
@@ -261,7 +262,7 @@ def _rewritten_by_pytest(code: CodeType) -> bool:
 def _functions(text: str) -> dict[tuple[str, int], list[tuple[FunctionNode, str | None]]]:
     """Every function of a file and the class it was written in, by name and first line. Not to be changed."""
     out: dict[tuple[str, int], list[tuple[FunctionNode, str | None]]] = {}
-    stack: list[tuple[ast.AST, str | None]] = [(ast.parse(text), None)]
+    stack: list[tuple[ast.AST, str | None]] = [(parse(text), None)]
     while stack:
         parent, owner = stack.pop()
         for node in ast.iter_child_nodes(parent):

@@ -16,6 +16,7 @@ from typing import Any
 from autobatch.compiled.reading.exact_types import CONFLICT, Dict, Scalar, Static, Tuple, Union
 from autobatch.compiled.reading.typed_text import Value
 from autobatch.syntax.liveness import annotate
+from autobatch.syntax.quote import parse
 from autobatch.syntax.source import as_function
 
 
@@ -73,9 +74,9 @@ def _made(reader: Any, node: ast.FunctionDef | ast.Lambda, number: int) -> Local
     if memo and inner:
         raise reader.refuse("a memoised function that makes others", node)
     declared = {name for x in ast.walk(tree) if isinstance(x, ast.Nonlocal) for name in x.names}
-    holder = ast.parse("def around(): pass")
+    holder = parse("def around(): pass")
     holder.body[0].body = [  # type: ignore[attr-defined]
-        *(ast.parse(f"{name} = None").body[0] for name in sorted(declared)), copy.deepcopy(tree),
+        *(parse(f"{name} = None").body[0] for name in sorted(declared)), copy.deepcopy(tree),
     ]  # fmt: skip
     outside = compile(ast.fix_missing_locations(holder), owner.__code__.co_filename, "exec").co_consts[0]
     (code,) = [each for each in outside.co_consts if isinstance(each, python_types.CodeType)]

@@ -34,9 +34,12 @@ def mapped_variable(settings: dict[str, Any], block: StoredBlock, beside: dict[s
 
 
 def look_ups_only(table: Any) -> Any:
-    """A copy of a table of keys, in memory, of which nothing can be changed either."""
+    """A copy of a variable, in memory, of which nothing can be changed; another table of keys is not to be trained."""
     if isinstance(table, PartitionedVariable):
         return PartitionedVariable([look_ups_only(part) for part in table.parts])
+    if not isinstance(table, EmbeddingVariable):  # of a class of its own, which knows what it refuses
+        table.trainable = False
+        return table
     store = table._store
     block = store.block(store.in_order(np.dtype(np.int64)), table.key_dtype)
     return mapped_variable(table._arguments(), block, table.arrays())
