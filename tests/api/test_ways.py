@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import sys
 import threading
 import types
 
@@ -737,6 +738,7 @@ def test_threads_share_what_is_known():
 @pytest.mark.chosen
 def test_a_small_call_that_is_the_loop_takes_few_steps(monkeypatch):
     monkeypatch.setattr(call_ways, "clock", lambda: 0.0)  # however busy it is
+    monkeypatch.delitem(sys.modules, "torch", raising=False)  # whose tensors are looked for once it is imported
     batch, weights = ab.MaskedBatch.from_examples(RAGGED), np.ones(2)
     f = ab.batch(total)
     assert inspect.python_calls(lambda: ab.map(total, RAGGED[:2], ab.shared(weights))) <= 46  # the first of all
