@@ -34,6 +34,16 @@ def _same_draws():
 
 
 @pytest.fixture(autouse=True)
+def _same_errors():
+    """NumPy's own handling of floating-point errors, whatever a call that was left at some line has left behind.
+
+    A `with np.errstate()` in a generator that is collected late puts back what was there when it was entered.
+    """
+    with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+        yield
+
+
+@pytest.fixture(autouse=True)
 def _compiled_is_compared(monkeypatch):
     """However long the compiler takes: what a proof compares does not depend on how busy the machine is."""
     monkeypatch.setattr(compared_ways, "PATIENCE", 120.0)
