@@ -79,7 +79,7 @@ def same(request: pytest.FixtureRequest) -> Callable[..., Any]:
         def test_encoder(same):
             same(encode, encode_batch, sentences)
     """
-    from autobatch.testing.sameness import assert_same  # noqa: PLC0415 - heavy, and only here needed
+    from autobatch.testing.own_batch_proof import assert_same  # noqa: PLC0415 - heavy, and only here needed
 
     def check(per_example: Callable[..., Any], batched: Callable[..., Any], examples: Any, **options: Any) -> Any:
         __tracebackhide__ = True

@@ -26,7 +26,7 @@ _EVERY = 1e-3  # seconds between two looks
 
 _OF_OPS = ("gathering", "products", "elementwise")
 _LAUNCHING = ("autobatch.lazy.launching", "autobatch.lazy.grouping.ragged")
-_BLOCK = "blocks/code.py: block "
+_BLOCK = "blocks/numpy_codegen.py: block "
 _PHASE_OF_CALL = {"matmul": "products", "concatenate": "gathering", "lookup": "gathering", "take": "gathering"}
 _COMPUTING = ("_ab_apply", "_ab_apply_any")  # of a batch; a lazy array records through `Trace.record`
 

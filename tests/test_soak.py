@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from autobatch.syntax.remembered import Bounded
+from autobatch.syntax.bounded_caches import Bounded
 from tests.soak import SOAKS, defined_and_dropped
 
 

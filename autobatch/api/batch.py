@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from autobatch.batches.any_batch import Batch, has_batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import with_options
-from autobatch.core.current import as_first_example, current_region, in_example
+from autobatch.core.current_region import as_first_example, current_region, in_example
 from autobatch.core.diagnostics import hide_frames
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
 from autobatch.errors import UnsupportedError
@@ -114,7 +114,7 @@ def _content(cell: types.CellType) -> Any:
 def engines() -> types.SimpleNamespace:
     """What runs batches, maps and gradients: half of what an import takes, so it comes with the first of them."""
     from autobatch.api.call_ways import run_batch, run_gradient, run_map  # noqa: PLC0415
-    from autobatch.lockstep.calls.call import call  # noqa: PLC0415
+    from autobatch.lockstep.calls.call_by_callee import call  # noqa: PLC0415
     from autobatch.rewrite.taped_forms import taped_form  # noqa: PLC0415
 
     return types.SimpleNamespace(

@@ -40,7 +40,7 @@ from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wai
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
 from autobatch.core.config import config, current
-from autobatch.core.current import clock, current_region, in_example, within
+from autobatch.core.current_region import clock, current_region, in_example, within
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
@@ -51,10 +51,10 @@ from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import Joining, active_trace
 from autobatch.lazy.launching import Stats
 from autobatch.lockstep.example_columns import ExampleColumns, columns_of_views, joined, lanes_between, map_batches
-from autobatch.lockstep.run import NoLockStep, in_lock_step, of_different_sizes, run
+from autobatch.lockstep.lockstep_call import NoLockStep, in_lock_step, of_different_sizes, run
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.lockstep_forms import convert
-from autobatch.rewrite.recorders.generated import recorders_of
+from autobatch.rewrite.recorders.generated_recorders import recorders_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
 _NOTHING = Stats()  # was launched on the fly

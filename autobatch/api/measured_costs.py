@@ -22,7 +22,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.pytree import leaves
 from autobatch.facts.python_functions import PAUSES
-from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
 
 
 class FunctionCosts:

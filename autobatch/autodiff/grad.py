@@ -13,11 +13,11 @@ import numpy as np
 
 from autobatch.autodiff import tape as tapes  # by its name functions can be pickled that use it
 from autobatch.autodiff.tape import Tape, TapeArray
-from autobatch.core import models, pytree
+from autobatch.core import parameter_trees, pytree
 from autobatch.core.abstract_eval import check_own_dtype, dtype_of, shape_of
 from autobatch.core.batched import Batched, padding_mask
 from autobatch.core.cotangent import SparseCotangent
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.memory import collector_paused, keep_freed_memory
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.core.pytree import map_tree
@@ -98,7 +98,7 @@ def value_and_grad(
             inputs: list[DifferentiatedInput] = []
             structures = []
             for position in positions:
-                values, structure = models.flatten(args[position], functools.partial(_argument, f, position))
+                values, structure = parameter_trees.flatten(args[position], functools.partial(_argument, f, position))
                 slots = [DifferentiatedInput.of(tape, value) for value in values]
                 if any(slot.error for slot in slots):
                     _refuse_leaf(f, position, structure, slots)
@@ -154,7 +154,9 @@ class DifferentiatedInput:
 
     @classmethod
     def of(cls, tape: Tape, value: Any) -> "DifferentiatedInput":
-        if isinstance(value, bool) or not (isinstance(value, int | float | complex) or models.is_array_like(value)):
+        if isinstance(value, bool) or not (
+            isinstance(value, int | float | complex) or parameter_trees.is_array_like(value)
+        ):
             return cls(value, None, value)
         dtype = dtype_of(value)
         if getattr(value, "trainable", True) is False:  # a table for look-ups only
@@ -412,10 +414,10 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
 
 def _directions(where: str, primal: Any, tangent: Any) -> list[Any]:
     """The tangent of each parameter of an argument, checked; None of what has none."""
-    values, structure = models.flatten(primal)
+    values, structure = parameter_trees.flatten(primal)
     if tangent is None:
         return [None] * len(values)
-    parts = models.like_leaves(structure, tangent, where)
+    parts = parameter_trees.like_leaves(structure, tangent, where)
     out: list[Any] = []
     for path, value, part in zip(pytree.paths(structure), values, parts, strict=True):
         if part is None or not _is_float(value):
@@ -432,8 +434,8 @@ def _directions(where: str, primal: Any, tangent: Any) -> list[Any]:
 
 
 def _leaves_like(given: Any, gradient: Any) -> list[Any]:
-    structure = models.flatten(given)[1]
-    return list(models.like_leaves(structure, gradient, "gradient"))
+    structure = parameter_trees.flatten(given)[1]
+    return list(parameter_trees.like_leaves(structure, gradient, "gradient"))
 
 
 def _inner(gradient: Any, direction: Any) -> Any:
@@ -444,7 +446,7 @@ def _inner(gradient: Any, direction: Any) -> Any:
 
 
 def _is_float(value: Any) -> bool:
-    return isinstance(value, float) or (models.is_array_like(value) and dtype_of(value).kind == "f")
+    return isinstance(value, float) or (parameter_trees.is_array_like(value) and dtype_of(value).kind == "f")
 
 
 def _as(output: Any, tangent: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import check_operands, is_non_c_order
 from autobatch.core.cotangent import Contributions, SparseCotangent
-from autobatch.core.current import clock
+from autobatch.core.current_region import clock
 from autobatch.core.memory import KeptArrays, library_code, walking
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree

@@ -17,7 +17,7 @@ import numpy as np
 from autobatch.batches.any_batch import FORMS, Batch
 from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import warn_user
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError

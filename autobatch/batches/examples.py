@@ -18,7 +18,7 @@ from autobatch.batches.any_batch import (
 from autobatch.batches.packing import KINDS, SCALAR_DTYPES
 from autobatch.core.abstract_eval import is_derived, is_non_c_order
 from autobatch.core.batched import Batched
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten

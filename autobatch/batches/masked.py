@@ -24,7 +24,7 @@ from autobatch.core.abstract_eval import (
     ndim_of,
 )
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import hide_frames, is_library_file
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError

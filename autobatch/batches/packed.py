@@ -14,7 +14,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packing import as_arrays, check_numbers, flat_numbers
 from autobatch.core.abstract_eval import check_plain, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 from autobatch.ops.rules.aliasing import unclear_view

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.blocks.batched_program import Affine, Kind
-from autobatch.blocks.code import Code, assemble_p
+from autobatch.blocks.numpy_codegen import Code, assemble_p
 from autobatch.blocks.program import Step
 from autobatch.core.op import Op
 from autobatch.ops.nn.activations import gelu_p, normal_cdf_p, relu_p, sigmoid_p

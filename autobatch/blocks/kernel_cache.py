@@ -29,7 +29,7 @@ import numba
 from numba.core import compiler, config, serialize
 from numba.core.compiler_lock import global_compiler_lock
 
-from autobatch.core.current import check_time
+from autobatch.core.current_region import check_time
 from autobatch.kernels import jit
 from autobatch.kernels.disk_cache import (
     SUFFIX,

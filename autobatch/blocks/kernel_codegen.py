@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.blocks.clusters import Cluster, Plan, Read, width_of
-from autobatch.blocks.code import Code, Writer, assemble_p, executed, is_covered
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
+from autobatch.blocks.numpy_codegen import Code, Writer, assemble_p, executed, is_covered
 
 _LANES = {"f4": 16, "f8": 8}
 _HEAD = '''"""One pass over the examples, for each of them one over its row."""

@@ -14,12 +14,20 @@ import numpy as np
 
 from autobatch.autodiff.tape import TapeArray, off_tape
 from autobatch.blocks.batched_program import Flat, flatten, rows_of, run_op, step_by_step, walked_back
-from autobatch.blocks.code import Code, GradientPart, backward_code, contributions, emit, forward_code, take_parts
 from autobatch.blocks.kernel_codegen import Fused, fuse
+from autobatch.blocks.numpy_codegen import (
+    Code,
+    GradientPart,
+    backward_code,
+    contributions,
+    emit,
+    forward_code,
+    take_parts,
+)
 from autobatch.blocks.program import Apart, Program, lookups_apart
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
-from autobatch.core.current import check_time
+from autobatch.core.current_region import check_time
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import Op, is_boxed

@@ -18,7 +18,7 @@ from autobatch.core.abstract_eval import (
     freeze_params,
     known_aval,
 )
-from autobatch.core.current import Example, example
+from autobatch.core.current_region import Example, example
 from autobatch.core.diagnostics import silence
 from autobatch.core.op import Op, next_level
 from autobatch.core.recorded import AbstractArray

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autobatch.checkpoint.entry_reader import Entries
 from autobatch.checkpoint.files import Files, Lock
 from autobatch.checkpoint.increments import Digester, changes_stream, is_tracked
 from autobatch.checkpoint.manifests import Folder, Manifest
-from autobatch.checkpoint.reading import Entries
 from autobatch.checkpoint.streams import ROWS_AT_ONCE, Stream, array_stream, table_stream, whole_table
 from autobatch.checkpoint.tensor_files import TensorWriter
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild

@@ -19,7 +19,7 @@ import numpy as np
 from autobatch.checkpoint import json_values
 from autobatch.checkpoint.stored_kinds import KINDS, kind_of
 from autobatch.checkpoint.tensor_files import stored_dtype
-from autobatch.core import models, pytree
+from autobatch.core import parameter_trees, pytree
 from autobatch.errors import CheckpointError, DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import SlotOf
@@ -178,9 +178,10 @@ def _branch(value: Any) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
         kind = next((each for each in (dict, list, tuple) if isinstance(value, each)), object)
         return (kind, *pytree.children_of(value), getattr(value, "default_factory", None) if kind is dict else None)
     if _is_its_attributes(value) and not json_values.is_literal(value) and not isinstance(value, StoredTable):
-        if models.is_array_like(value) or kind_of(value) is not None or isinstance(value, SlotOf | PartitionedVariable):
+        whole = kind_of(value) is not None or isinstance(value, SlotOf | PartitionedVariable)
+        if whole or parameter_trees.is_array_like(value):
             return None
-        parts = models.parts_of(value)
+        parts = parameter_trees.parts_of(value)
         return object, tuple(parts), list(parts.values()), None
     return None
 
@@ -481,7 +482,7 @@ def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
 def _built(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -> Any:
     """A container or object of its parts."""
     if not issubclass(cls, dict | list | tuple):
-        return models.new_object(cls, dict(zip(keys, children, strict=True)))
+        return parameter_trees.new_object(cls, dict(zip(keys, children, strict=True)))
     structure = pytree.TreeDef(cls, keys, tuple(pytree.leaf_def for _ in children), factory)
     return pytree.unflatten(structure, children)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from autobatch.cli.users_code import add_arguments, examples, from_here, named, shared
 from autobatch.testing.equivalence import assert_equivalent
-from autobatch.testing.sameness import assert_same
+from autobatch.testing.own_batch_proof import assert_same
 
 _DESCRIPTION = """Prove that batching a function changes nothing: every way that autobatch runs it, or with --batched
 your own batched function, against the function of one example. Exit status 0 if all agree, 1 if not, 2 if it could not

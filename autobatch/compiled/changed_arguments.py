@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.compiled_call import ColumnPlace, CompiledCall, NotCompiled, is_own
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation.exact_types import (
     OWN,
     PART,
     Array,
@@ -26,7 +26,7 @@ from autobatch.compiled.reading.exact_types import (
     Tuple,
     Type,
 )
-from autobatch.compiled.reading.source_program import SourceProgram
+from autobatch.compiled.translation.source_program import SourceProgram
 from autobatch.compiled.value_layout import leaves, set_words
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation.exact_types import (
     FIXED,
     OWN,
     Array,
@@ -26,10 +26,10 @@ from autobatch.compiled.reading.exact_types import (
     Type,
     of_dtype,
 )
-from autobatch.compiled.reading.source_program import SourceProgram
+from autobatch.compiled.translation.source_program import SourceProgram
 from autobatch.compiled.value_layout import count_apart, pack, type_of
 from autobatch.core.batched import Lengths
-from autobatch.core.current import Example, example
+from autobatch.core.current_region import Example, example
 from autobatch.core.op import is_boxed
 from autobatch.errors import note_example
 

@@ -33,14 +33,14 @@ from autobatch.compiled.compiled_call import (
     packed_arguments,
 )
 from autobatch.compiled.module import Module, new_program, write
-from autobatch.compiled.reading.exact_types import Mismatch, Type
-from autobatch.compiled.reading.source_program import SourceProgram, Unreadable
 from autobatch.compiled.syntax_check import first_refusal
+from autobatch.compiled.translation.exact_types import Mismatch, Type
+from autobatch.compiled.translation.source_program import SourceProgram, Unreadable
 from autobatch.compiled.ufunc_loops import table_of
 from autobatch.compiled.value_layout import batch_of, unpack, words_of
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.threads import run_together, thread_count
-from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
 
 WORTH = 2e-3  # seconds of work that a second thread is woken for
 _PATIENCE = 0.01  # seconds between two looks at what is being compiled

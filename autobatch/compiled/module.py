@@ -7,10 +7,10 @@ from types import FunctionType
 from typing import cast
 
 from autobatch.compiled.changed_arguments import KernelChanges, changed_containers, returned_arguments
-from autobatch.compiled.reading.exact_types import EITHER, INT, Array, Mismatch, Tuple, Type
-from autobatch.compiled.reading.expression_reader import read_function
-from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram, Unreadable, flat
-from autobatch.compiled.reading.typed_text import rep
+from autobatch.compiled.translation.exact_types import EITHER, INT, Array, Mismatch, Tuple, Type
+from autobatch.compiled.translation.expression_reader import read_function
+from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, Unreadable, flat
+from autobatch.compiled.translation.typed_text import rep
 from autobatch.compiled.value_layout import Keeper, Loader, apart
 from autobatch.syntax.quote import parse
 
@@ -22,8 +22,8 @@ import numpy as np
 from numba.typed import List as TypedList
 from numba import boolean, float32, float64, int8, int16, int32, int64, types, uint8, uint16, uint32, uint64
 
-from autobatch.kernels.guarded import *
-from autobatch.kernels.guarded_arrays import *
+from autobatch.kernels.checked_arithmetic import *
+from autobatch.kernels.checked_array_calls import *
 from autobatch.kernels.jit import jit
 from autobatch.compiled.random_streams import *
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.masked import MaskedBatch
-from autobatch.compiled.plain_classes import is_plain
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation.exact_types import (
     BOOL,
     FIXED,
     FLOAT,
@@ -43,10 +42,11 @@ from autobatch.compiled.reading.exact_types import (
     join,
     of_dtype,
 )
-from autobatch.compiled.reading.source_program import Lines, SourceProgram
-from autobatch.compiled.reading.typed_text import rep
+from autobatch.compiled.translation.source_program import Lines, SourceProgram
+from autobatch.compiled.translation.typed_text import rep
 from autobatch.core.batched import Lengths
 from autobatch.core.memory import collector_paused
+from autobatch.facts.types import is_plain
 from autobatch.ops.rules.ragged_checks import pad_rows
 from autobatch.tables.table import EmbeddingTable
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import silence
 from autobatch.core.op import Op
 from autobatch.errors import DTypeError, NeedsLoop, UnsupportedError

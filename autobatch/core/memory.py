@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 
 _KEPT = 1 << 30  # bytes: a training step of middle size frees hundreds of MiB at its end
 _TRIM_THRESHOLD = -1  # its number in glibc's malloc.h

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.core.models import is_array_like
+from autobatch.core.parameter_trees import is_array_like
 from autobatch.core.recorded import is_recorded
 
 _MOST = 20_000  # entries

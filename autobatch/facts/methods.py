@@ -1,4 +1,4 @@
-"""The table of methods of NumPy's and Python's types: `facts.calls` says how an entry is read."""
+"""The table of methods of NumPy's and Python's types: `facts.call_effects` says how an entry is read."""
 
 import collections
 import random

@@ -1,4 +1,4 @@
-"""The table of NumPy's functions: `facts.calls` says how an entry is read.
+"""The table of NumPy's functions: `facts.call_effects` says how an entry is read.
 
 Every public function is in it; ufuncs need no entry, for what they write follows from how many arguments they take.
 """

@@ -20,7 +20,7 @@ from typing import Any
 
 from autobatch.core.snapshot import is_users
 from autobatch.facts.call_effects import Effect, effect_of
-from autobatch.facts.reader import UNKNOWN, Reader, unpacks
+from autobatch.facts.syntax_effects import UNKNOWN, Reader, unpacks
 from autobatch.syntax.scopes import parameters, path_of, target_names
 from autobatch.syntax.source import NoSourceError, find, is_library
 
@@ -306,7 +306,7 @@ def _computes(function: Any) -> bool:
 
 
 _COMPUTING = frozenset(
-    [f"autobatch.ops.nn.{each}" for each in ("activations", "dimensions", "losses", "masks", "normalisation")]
+    [f"autobatch.ops.nn.{each}" for each in ("activations", "dimensions", "losses", "masks", "softmax_and_norms")]
 )
 
 

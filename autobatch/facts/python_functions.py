@@ -1,4 +1,4 @@
-"""The table of Python's functions and of its standard library's: `facts.calls` says how an entry is read.
+"""The table of Python's functions and of its standard library's: `facts.call_effects` says how an entry is read.
 
 An iterator that is read to its end is not counted as written.
 """

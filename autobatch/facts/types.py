@@ -91,3 +91,11 @@ def keeps_fields(kind: Any) -> bool:
     if kind.__new__ is not object.__new__ or hasattr(kind, "__post_init__"):
         return False
     return all(is_stored(kind, each.name) for each in dataclasses.fields(kind))
+
+
+def is_plain(cls: Any) -> bool:
+    """Whether objects of a class are made of their parts, and nothing else happens."""
+    if dataclasses.is_dataclass(cls):
+        return keeps_fields(cls) and all(field.init for field in dataclasses.fields(cls))
+    named = issubclass(cls, tuple) and "__new__" in vars(cls)
+    return cls is dict or (named and cls.__new__.__code__.co_filename.startswith("<string"))

@@ -28,7 +28,7 @@ def uninterrupted(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     For what changes the state of Numba, which cannot be used any more where a Ctrl-C comes in between: interrupts are
     for the main thread, so another one calls it. It is not in the time that this thread computes, either
-    (`core.current.clock`), by which a way is judged: code is made once.
+    (`core.current_region.clock`), by which a way is judged: code is made once.
     """
     if global_compiler_lock.is_locked():
         return call(*args, **kwargs)

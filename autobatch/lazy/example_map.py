@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
-from autobatch.core.current import Example, current_region, example, reset_example, set_example
+from autobatch.core.current_region import Example, current_region, example, reset_example, set_example
 from autobatch.core.diagnostics import fell_back, raised_at
 from autobatch.core.memory import collector_paused, write_all
 from autobatch.core.op import BATCH_RANK, rank_of

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import greenlet
 import numpy as np
 
-from autobatch.core.current import Example, check_time, set_example
+from autobatch.core.current_region import Example, check_time, set_example
 from autobatch.core.diagnostics import users_filters
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop

@@ -17,7 +17,7 @@ from autobatch.blocks.launch import launch, launch_rows
 from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import WEAK, Aval, Weak
 from autobatch.core.batched import Batched, Lengths, Packed, Size
-from autobatch.core.current import check_time
+from autobatch.core.current_region import check_time
 from autobatch.core.memory import library_code
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError

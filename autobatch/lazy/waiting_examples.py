@@ -18,7 +18,7 @@ import numpy as np
 from autobatch.autodiff.tape import active_tape, off_tape
 from autobatch.core.pytree import leaves
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.numbered_segment import NumberedSegment
+from autobatch.lazy.open_segment import OpenSegment
 from autobatch.lazy.trace import Trace
 
 WAITS: Any = object()
@@ -75,7 +75,7 @@ class Rounds:
         self._ended: list[tuple[int, Any]] = []
         values = [off_tape(handle.source) for handle in trace._shared.values()]
         is_plain = not any(hasattr(each, "_ab_rank") for each in values)
-        self._segment = NumberedSegment(active_tape() is not None, is_plain)
+        self._segment = OpenSegment(active_tape() is not None, is_plain)
         self._consts: dict[Any, int] = {}
         self._room = self._most = trace._budget
         self._exchange()

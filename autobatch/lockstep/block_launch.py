@@ -21,7 +21,7 @@ from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import WEAK, aval_of, is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.lockstep.lookahead import Ahead, Chunk, in_silence, rows_of
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
 from autobatch.ops.rules.row_gather import rows_between

@@ -13,7 +13,7 @@ from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.masked import MaskedBatch
 from autobatch.blocks.scan import Scan, Stepped, Test
 from autobatch.core.config import config
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.lockstep.block_launch import BlockRun, NextSteps, Site, batch_of
 from autobatch.lockstep.lookahead import Chunk
 from autobatch.lockstep.regions.loops import Loop, UniformLoop

@@ -16,7 +16,7 @@ import numpy as np
 from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.batched import Batched
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.lockstep.values.sequences import RowSequence
 from autobatch.ops.rules.row_gather import rows_between
 from autobatch.tables.table import EmbeddingTable

@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import has_batch, narrow_tree, per_narrowed_lane
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop, note_example
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.facts.types import SCALARS
-from autobatch.lockstep.calls.functions import is_batched_tree, unwrapped
+from autobatch.lockstep.calls.builtin_functions import is_batched_tree, unwrapped
 from autobatch.lockstep.regions.region import current_root, is_made
-from autobatch.syntax.remembered import OfCodes
+from autobatch.syntax.bounded_caches import OfCodes
 from autobatch.syntax.scopes import only_changed
 from autobatch.syntax.source import NoSourceError, find, inner_codes, is_library
 

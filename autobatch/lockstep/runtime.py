@@ -10,13 +10,13 @@ from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
-from autobatch.lockstep.calls.call import call, create
-from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
+from autobatch.lockstep.calls.builtin_functions import HANDLERS, is_batched_tree, shared, unwrapped
+from autobatch.lockstep.calls.call_by_callee import call, create
 from autobatch.lockstep.outside_effects import change, lane_print
 from autobatch.lockstep.regions import branches, loops
 from autobatch.lockstep.regions.loops import each, loop

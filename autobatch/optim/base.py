@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from autobatch.core import models, pytree
+from autobatch.core import parameter_trees, pytree
 from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.core.threads import holding, thread_count
@@ -79,9 +79,9 @@ def paired(params: Any, grads: Any, slots: Sequence[Any], by_row: bool = False) 
     Raises:
         StructureError, ShapeError, DTypeError, UnsupportedError: names the first leaf that does not fit.
     """
-    values, structure = models.flatten(params)
-    columns = [list(models.like_leaves(structure, slot, "state")) for slot in slots]
-    found = models.like_leaves(structure, grads, "grads")
+    values, structure = parameter_trees.flatten(params)
+    columns = [list(parameter_trees.like_leaves(structure, slot, "state")) for slot in slots]
+    found = parameter_trees.like_leaves(structure, grads, "grads")
     out = []
     for path, value, grad, *state in zip(pytree.paths(structure), values, found, *columns, strict=True):
         leaf = Leaf(path, value, grad, state)
@@ -303,7 +303,7 @@ class Optimizer(abc.ABC):
 
     def _initial(self, params: Any, slot: str) -> Any:
         """One slot; a parameter at several places has one state."""
-        values, structure = models.flatten(params)
+        values, structure = parameter_trees.flatten(params)
         known: dict[Any, Any] = {}
         out = []
         for value in values:
@@ -314,7 +314,7 @@ class Optimizer(abc.ABC):
             if key is not None:
                 known[key] = state
             out.append(state)
-        return pytree.unflatten(models.as_dicts(structure), out)
+        return pytree.unflatten(parameter_trees.as_dicts(structure), out)
 
     def _fill(self, slot: str) -> float:
         """The initial value of a slot."""
@@ -439,7 +439,9 @@ class Optimizer(abc.ABC):
         >>> [space.shape for space in ab.optim.SGD(0.1).scratch(ab.EmbeddingTable(np.zeros((4, 3))), threads=2)]
         [(3,), (3,)]
         """
-        tables = [leaf for leaf in models.flatten(params)[0] if is_parameter(leaf) and len(shape_of(leaf)) == 2]
+        tables = [
+            leaf for leaf in parameter_trees.flatten(params)[0] if is_parameter(leaf) and len(shape_of(leaf)) == 2
+        ]
         width = max((shape_of(leaf)[1] for leaf in tables), default=0)
         dtype = np.result_type(np.float32, *(dtype_of(leaf) for leaf in tables))
         return [np.empty(width, dtype) for _ in range(threads or thread_count())]
@@ -451,7 +453,7 @@ class Optimizer(abc.ABC):
     def _memory(self, structure: Any, indexers: Any, count: int) -> list[Indexer | None]:
         if indexers is None:
             return [None] * count
-        found = list(models.like_leaves(structure, indexers, "indexers"))
+        found = list(parameter_trees.like_leaves(structure, indexers, "indexers"))
         for indexer in found:
             if indexer is not None and not isinstance(indexer, Indexer):
                 raise StructureError(f"indexers hold a {type(indexer).__name__}; expected ab.optim.Indexer() or None")

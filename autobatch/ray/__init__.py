@@ -6,8 +6,8 @@ in this process.
 
 from autobatch.ray.communicator import Communicator
 from autobatch.ray.local_communicator import LocalCommunicator
-from autobatch.ray.maps.mapper import Mapper
-from autobatch.ray.maps.mapping import map
+from autobatch.ray.maps.file_map import map
+from autobatch.ray.maps.table_mapper import Mapper
 from autobatch.ray.training import train
 
 __all__ = ["Communicator", "LocalCommunicator", "Mapper", "map", "train"]

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from autobatch.core import models, pytree
+from autobatch.core import parameter_trees, pytree
 from autobatch.core.config import current
 from autobatch.errors import CheckpointError, OptionError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_option
@@ -18,7 +18,7 @@ from autobatch.optim.base import Optimizer
 from autobatch.ray.hosts import LocalTraining, Lost, Start
 from autobatch.ray.key_columns import place_name
 from autobatch.ray.local_communicator import LocalCommunicator
-from autobatch.ray.ray_training import RayTraining
+from autobatch.ray.ray_actors import RayTraining
 from autobatch.ray.sharded_checkpoints import ShardedCheckpoints
 from autobatch.ray.training_worker import TrainingPlan
 from autobatch.tables.keyed.keyed_table import KeyedTable
@@ -168,7 +168,7 @@ class _Whole:
 
     def __init__(self, params: Any, optimizer: Any, state: Any) -> None:
         self.optimizer, self._state = optimizer, state
-        leaves, self.structure = models.flatten(params)
+        leaves, self.structure = parameter_trees.flatten(params)
         found = [
             (place_name(path, "/", "params"), leaf)
             for path, leaf in zip(pytree.paths(self.structure), leaves, strict=True)
@@ -211,7 +211,7 @@ class _Whole:
         """The state of the list of the other leaves, and of the list of the variables."""
         own, slots = {"step": state["step"]}, {"step": state["step"]}
         for slot in self.optimizer.slots:
-            leaves = list(models.like_leaves(self.structure, state[slot], "state"))
+            leaves = list(parameter_trees.like_leaves(self.structure, state[slot], "state"))
             own[slot] = [leaves[i] for i in self.dense_places]
             slots[slot] = [leaves[places[0]] for places in self.places.values()]
         return own, slots
@@ -227,7 +227,7 @@ class _Whole:
         out = {"step": state["step"]}
         for slot in self.optimizer.slots:
             found = self._leaves(state[slot], slots[slot] if self.places else [])
-            out[slot] = pytree.unflatten(models.as_dicts(self.structure), found)
+            out[slot] = pytree.unflatten(parameter_trees.as_dicts(self.structure), found)
         return params, out
 
     def _leaves(self, dense: Iterable[Any], variables: Iterable[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from autobatch.api.transforms import value_and_grad
 from autobatch.batches.data.example_sequence import Examples
-from autobatch.core import models, pytree
+from autobatch.core import parameter_trees, pytree
 from autobatch.core.config import current, options
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.ray.communicator import Communicator, owners_of, split_rows
@@ -233,7 +233,7 @@ class TrainingWorker:
         seed = current().seed
         with options(seed=None if seed is None else (seed * 1_000_003 + step) * self.plan.parts + part):
             value, grads = self._gradient(params, batch)
-        found = list(models.like_leaves(self.plan.structure, grads, "the gradient"))
+        found = list(parameter_trees.like_leaves(self.plan.structure, grads, "the gradient"))
         out: Values = {"loss": np.array([float(value) * weight])}
         for place in self.plan.dense:
             if found[place] is not None:

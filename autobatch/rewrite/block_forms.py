@@ -25,7 +25,7 @@ from typing import Any
 from autobatch.batches.any_batch import Batch
 from autobatch.blocks.block_expressions import RECORDED, BlockForm, Names, Refused, Scope
 from autobatch.blocks.finder import COMPUTED, LEAST, FoundBlock, body_function, longest_block, scope_in, set_tests_apart
-from autobatch.core.current import check_time
+from autobatch.core.current_region import check_time
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.python_functions import PAUSES
 from autobatch.facts.types import forget_classes
@@ -35,9 +35,9 @@ from autobatch.lazy.trace import plain_parts
 from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, helper, through_form
 from autobatch.rewrite.lockstep_forms import compiled
 from autobatch.rewrite.taped_forms import CELLS, mark
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded, OfCodes
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression, placed, statements, substituted
-from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded, OfCodes
 from autobatch.syntax.scopes import parameters, path_of, target_names
 from autobatch.syntax.source import NoSourceError, as_function, find, inner_codes, is_library, own_tree, remember
 

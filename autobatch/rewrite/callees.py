@@ -17,9 +17,9 @@ from autobatch.blocks.inputs import Guard
 from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.numpy.math_functions import OF_NUMBERS
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression
-from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded
 from autobatch.syntax.scopes import path_of
 from autobatch.syntax.source import PARSING, NoSourceError, as_function, find, is_library
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from autobatch.rewrite.block_sites import scan_lines
-from autobatch.rewrite.stores import stored_names
+from autobatch.rewrite.in_place_writes import stored_names
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression, name, statements
 from autobatch.syntax.scopes import bound_names, local_nodes, target_names

@@ -12,7 +12,7 @@ from typing import Any
 
 from autobatch.blocks.block_expressions import Names, Scope
 from autobatch.blocks.inputs import Guard
-from autobatch.core.current import check_time
+from autobatch.core.current_region import check_time
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.block_launch import Site
 from autobatch.lockstep.block_loops import ScanSite
@@ -21,9 +21,9 @@ from autobatch.rewrite.block_sites import BlockSites
 from autobatch.rewrite.callees import helper
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.expressions import Calls, Choices, Comprehensions, Displays, Guards, Operators, Reads, is_pause
-from autobatch.rewrite.stores import OutsideChanges, Ownership, Stores
+from autobatch.rewrite.in_place_writes import OutsideChanges, Ownership, Stores
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded, OfCodes
 from autobatch.syntax.quote import located
-from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded, OfCodes
 from autobatch.syntax.scopes import bound_names, parameters
 from autobatch.syntax.source import (
     PARSING,

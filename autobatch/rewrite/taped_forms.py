@@ -26,16 +26,16 @@ from autobatch.blocks.block_expressions import Scope
 from autobatch.core.abstract_eval import type_of
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import functions_of
-from autobatch.facts.reader import Reader, usual_meaning
+from autobatch.facts.syntax_effects import Reader, usual_meaning
 from autobatch.lazy.fibers import active_trace
 from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.numpy.math_functions import OF_NUMBERS, number
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, through_form
+from autobatch.rewrite.in_place_writes import Ownership, is_fresh, is_maker, stored_names
 from autobatch.rewrite.lockstep_forms import compiled
-from autobatch.rewrite.stores import Ownership, is_fresh, is_maker, stored_names
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded, OfCodes
 from autobatch.syntax.quote import expression
-from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded, OfCodes
 from autobatch.syntax.scopes import bound_names, local_nodes, parameters
 from autobatch.syntax.source import NoSourceError, inner_codes, is_library, own_tree, remember
 

@@ -15,7 +15,7 @@ from autobatch.errors import BadIdError, ClosedError, OptionError, OverloadedErr
 from autobatch.serving.batcher import Batcher
 from autobatch.serving.bodies import JSON, NPY, SAFETENSORS, UnsuitedResultError, decode, encode
 from autobatch.serving.hot_swap import CheckpointWatch
-from autobatch.serving.rounds import Answer
+from autobatch.serving.request_rounds import Answer
 from autobatch.serving.typed_values import BadValueError, Read, object_of, reader
 
 Scope = MutableMapping[str, Any]

@@ -17,7 +17,7 @@ from autobatch.errors import ClosedError, OptionError, OverloadedError, Unsuppor
 from autobatch.lazy.example_state import changes_nothing
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.serving.metrics import Metrics
-from autobatch.serving.rounds import (
+from autobatch.serving.request_rounds import (
     AS_MAP,
     BATCH_WAYS,
     MAP_WAYS,

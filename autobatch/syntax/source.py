@@ -26,8 +26,8 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
+from autobatch.syntax.bounded_caches import OfCodes
 from autobatch.syntax.quote import parse
-from autobatch.syntax.remembered import OfCodes
 
 PARSING = threading.RLock()
 """Held while trees are made and compiled: CPython 3.11 counts the depth of trees for all threads together."""

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import BadIdError, DTypeError, NeedsLoop, OptionError, ShapeError, UnsupportedError, note_example

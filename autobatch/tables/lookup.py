@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import with_options
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.memory import complete
 from autobatch.core.op import Op, is_boxed

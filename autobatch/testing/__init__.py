@@ -2,7 +2,7 @@
 
 from autobatch.testing.equivalence import EquivalenceReport, assert_equivalent
 from autobatch.testing.gradients import check_grads
+from autobatch.testing.own_batch_proof import assert_same
 from autobatch.testing.ragged_examples import ragged
-from autobatch.testing.sameness import assert_same
 
 __all__ = ["EquivalenceReport", "assert_equivalent", "assert_same", "check_grads", "ragged"]

@@ -22,7 +22,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.config import WayName, options
-from autobatch.core.current import Example, example
+from autobatch.core.current_region import Example, example
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
 

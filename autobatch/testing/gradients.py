@@ -13,7 +13,7 @@ import numpy as np
 
 from autobatch.autodiff import grad as derivatives
 from autobatch.autodiff.grad import value_and_grad
-from autobatch.core import models
+from autobatch.core import parameter_trees
 from autobatch.core.config import seeded
 from autobatch.core.pytree import flatten, leaves, unflatten
 from autobatch.errors import OptionError
@@ -56,7 +56,7 @@ def cotangents(result: Any, seed: int) -> list[Any]:
 
 def shared_floats(shared: dict[str, Any]) -> tuple[list[Any], Callable[[list[Any]], dict[str, Any]]]:
     """The float arrays and tables among the shared arguments, and how to put others in their place."""
-    values, structure = models.flatten(shared)
+    values, structure = parameter_trees.flatten(shared)
     where = [i for i, x in enumerate(values) if is_float(x) or _is_table(x)]
 
     def rebuild(new: list[Any]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def check_grads(f: Callable[..., Any], *args: Any, eps: float = 1e-6, rtol: floa
     """
     if not 0 < eps < 1:
         raise OptionError(f"eps={eps!r:.60}; expected a small step, between 0 and 1")
-    values, structure = models.flatten(fresh(args))
+    values, structure = parameter_trees.flatten(fresh(args))
     where = [i for i, x in enumerate(values) if is_float(x)]
     weights = cotangents(f(*fresh(args)), seed)
     if not where or all(ct is None for ct in weights):

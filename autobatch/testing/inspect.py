@@ -31,14 +31,14 @@ from autobatch.batches import unpadded
 from autobatch.batches.masked import MaskedBatch
 from autobatch.blocks import kernel_cache, launch
 from autobatch.blocks.scan import Scan
-from autobatch.core.current import Example, current_example, current_region, example
+from autobatch.core.current_region import Example, current_example, current_region, example
 from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
 from autobatch.core.op import Op
 from autobatch.lockstep import block_launch
 from autobatch.lockstep import block_loops as lockstep_scans
 from autobatch.lockstep.regions import branches, loops
 from autobatch.lockstep.regions.region import Prefix, Subset
-from autobatch.ops.nn import normalisation
+from autobatch.ops.nn import softmax_and_norms
 from autobatch.ops.numpy import contractions
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.tables import lookup
@@ -311,7 +311,7 @@ def step_by_step() -> contextlib.AbstractContextManager[None]:
 
 
 _SIZES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "row kernels": (normalisation, {"_LEAST_ELEMENTS": 0}),
+    "row kernels": (softmax_and_norms, {"_LEAST_ELEMENTS": 0}),
     "rows without padding": (unpadded, {"_LEAST_ELEMENTS": 0, "_MOST_FILLED": 1.0}),
     "products by lane": (contractions, {"_CALL": -(10**12)}),
 }

@@ -13,7 +13,7 @@ import autobatch as ab
 from autobatch.api import call_ways, measured_costs
 from autobatch.api.chooser import Portion
 from autobatch.api.run_record import NAMES
-from autobatch.core import current
+from autobatch.core import current_region
 from autobatch.errors import FallbackWarning, OverTime, ShapeError, UnsupportedError
 from autobatch.kernels import jit
 from autobatch.testing import inspect
@@ -236,14 +236,14 @@ def test_nobody_catches_that_a_way_is_stopped():
 
 def test_what_other_processes_take_stops_no_way(monkeypatch):
     passed, computed = [0.0], [0.0]
-    monkeypatch.setattr(current, "time", types.SimpleNamespace(perf_counter=lambda: passed[0]))
-    monkeypatch.setattr(current, "clock", lambda: computed[0])
-    with current.within(1.0):
+    monkeypatch.setattr(current_region, "time", types.SimpleNamespace(perf_counter=lambda: passed[0]))
+    monkeypatch.setattr(current_region, "clock", lambda: computed[0])
+    with current_region.within(1.0):
         passed[0] = 100.0
-        current.check_time()
+        current_region.check_time()
         computed[0] = 1.1
         with pytest.raises(OverTime, match=r"^$"):
-            current.check_time()
+            current_region.check_time()
 
 
 def test_what_is_compiled_is_no_time_of_the_calling_thread():

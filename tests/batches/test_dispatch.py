@@ -7,7 +7,7 @@ from autobatch import MaskedBatch, PackedBatch, options
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.objects import ObjectBatch
-from autobatch.core import current
+from autobatch.core import current_region
 from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.testing.inspect import Op, forget_warnings
 
@@ -204,7 +204,7 @@ def test_operands_are_narrowed_to_the_region():
         other = MaskedBatch(np.array([1.0, 2.0, 3.0]))
         objects = ObjectBatch(["a", "b", "c"])
         count = batch.shape[0]
-        with current.region(Half()):
+        with current_region.region(Half()):
             got = batch + other
             assert got.batch_size == 2
             assert (got + batch).batch_size == 2
@@ -219,7 +219,7 @@ def test_operands_are_narrowed_to_the_region():
 
 def test_a_write_for_some_of_the_lanes_asks_for_the_loop():
     batch = masked(arrays([2, 1, 3]))
-    with current.region(Half()), pytest.raises(UnsupportedError, match="written for some of them"):
+    with current_region.region(Half()), pytest.raises(UnsupportedError, match="written for some of them"):
         batch[0] = 1.0
     np.testing.assert_array_equal(batch.examples()[0], arrays([2, 1, 3])[0])
 
@@ -248,5 +248,5 @@ def test_what_one_value_cannot_say_is_an_error_with_advice_and_in_lock_step_asks
 ):
     with pytest.raises(UnsupportedError, match=outside):
         use(batch)
-    with current.region(Half()), pytest.raises(NeedsLoop, match=inside):
+    with current_region.region(Half()), pytest.raises(NeedsLoop, match=inside):
         use(batch)

@@ -23,13 +23,13 @@ import pytest
 from autobatch.compiled import compiled_map, random_streams
 from autobatch.compiled.module import HEAD
 from autobatch.compiled.taping import backward
-from autobatch.kernels import taped
+from autobatch.kernels import gradient_tape
 
 _IMPORTED = [
     importlib.import_module(str(node.module))
     for node in ast.parse(HEAD).body
     if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
-] + [taped]  # what compiled text calls
+] + [gradient_tape]  # what compiled text calls
 _FLAGS: int = next(vars(module)["FLAGS"] for module in _IMPORTED if hasattr(module, "FLAGS"))
 _WORD = 2**64
 _LOOP = ctypes.CFUNCTYPE(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.rewrite.recorders.generated import forget_recorders
+from autobatch.rewrite.recorders.generated_recorders import forget_recorders
 from autobatch.testing.inspect import map_with_stats
 from tests.law import assert_same, loop
 from tests.programs.registry import PROGRAMS, weights

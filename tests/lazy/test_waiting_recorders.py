@@ -1,7 +1,7 @@
 """Recorders that wait for values: decoding, search and parsing give what the loop gives, example by example.
 
 To see these tests fail: in `Rounds.launch` leave out the reset of `_consts`, in `round_of` what outputs hand to their
-node, in `NumberedSegment.carry` the new operands, or let `_values` answer for exact numbers on a tape.
+node, in `OpenSegment.carry` the new operands, or let `_values` answer for exact numbers on a tape.
 """
 
 import collections
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.lazy import numbered_segment
-from autobatch.lazy.numbered_segment import NumberedSegment
-from autobatch.rewrite.recorders.generated import forget_recorders
+from autobatch.lazy import open_segment
+from autobatch.lazy.open_segment import OpenSegment
+from autobatch.rewrite.recorders.generated_recorders import forget_recorders
 from autobatch.testing.inspect import map_with_stats
 from tests.law import assert_same, normal
 
@@ -349,14 +349,14 @@ def test_what_others_change_while_an_example_waits_is_seen_as_in_the_loop():
 
 def test_values_that_nobody_names_any_more_are_let_go(monkeypatch):
     kept = []
-    drop = NumberedSegment.drop
+    drop = OpenSegment.drop
 
     def noted(self, live):
         kept.append((len(live), self.begun))
         return drop(self, live)
 
     mapped(greedy_by_item, IDS, weights())
-    monkeypatch.setattr(NumberedSegment, "drop", noted)
+    monkeypatch.setattr(OpenSegment, "drop", noted)
     with ab.options(memory_budget=2000):
         mapped(greedy_by_item, IDS, weights())
     assert kept
@@ -364,7 +364,7 @@ def test_values_that_nobody_names_any_more_are_let_go(monkeypatch):
 
 
 def test_values_from_outside_that_are_still_needed_are_carried_over(monkeypatch):
-    monkeypatch.setattr(numbered_segment, "_MOST_KEPT", 0)
+    monkeypatch.setattr(open_segment, "_MOST_KEPT", 0)
     for f, xs in COVERED:
         for seed in range(2):
             mapped(f, xs, weights(seed))

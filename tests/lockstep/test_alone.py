@@ -9,7 +9,7 @@ import pytest
 from autobatch import batch, examples, nn
 from autobatch.errors import FallbackWarning, UnsupportedError
 from autobatch.facts.purity import is_local
-from autobatch.lockstep import run
+from autobatch.lockstep import lockstep_call
 from autobatch.testing import inspect
 from autobatch.testing.inspect import forget_warnings, noted_fallbacks
 from tests.law import assert_same, batch_of, every_way_equals_loop, ragged
@@ -51,7 +51,7 @@ def c_extension(x):
 
 
 def test_only_a_foreign_call_runs_as_a_loop():
-    with noted_fallbacks() as found, inspect.watched(run, "instead") as whole_calls:
+    with noted_fallbacks() as found, inspect.watched(lockstep_call, "instead") as whole_calls:
         got = examples(batch(c_extension)(batch_of(XS)))
     assert not whole_calls
     assert len(found) == 1

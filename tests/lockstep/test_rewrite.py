@@ -11,8 +11,8 @@ import pytest
 from autobatch import batch
 from autobatch.errors import UnsupportedError
 from autobatch.rewrite.expressions import Operators
+from autobatch.rewrite.in_place_writes import Ownership
 from autobatch.rewrite.lockstep_forms import PASSES, convert, source
-from autobatch.rewrite.stores import Ownership
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import statements
 from autobatch.testing.inspect import python_calls

@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch import nn
-from autobatch.ops.nn import normalisation
+from autobatch.ops.nn import softmax_and_norms
 from autobatch.testing import inspect
 from tests.law import check
 
@@ -19,7 +19,7 @@ W, B = RNG.normal(size=(2, 32)).astype(np.float32)
 def ran():
     """The kernels that ran."""
     names = "layer_norm_rows", "layer_norm_gradient"
-    with inspect.however_small("row kernels"), inspect.watched(normalisation, *names) as seen:
+    with inspect.however_small("row kernels"), inspect.watched(softmax_and_norms, *names) as seen:
         yield seen
 
 

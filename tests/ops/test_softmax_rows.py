@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch import nn
-from autobatch.ops.nn import normalisation
+from autobatch.ops.nn import softmax_and_norms
 from autobatch.testing import inspect
 from tests.law import check
 from tests.ops.test_nn import SHAPES, lanes
@@ -21,7 +21,7 @@ def always():
 
 @pytest.fixture
 def kernels_that_ran():
-    with inspect.watched(normalisation, "softmax_rows", "softmax_gradient") as ran:
+    with inspect.watched(softmax_and_norms, "softmax_rows", "softmax_gradient") as ran:
         yield ran
 
 
@@ -74,7 +74,7 @@ def test_threads_do_not_show(kernels_that_ran):
     x = np.random.default_rng(1).normal(size=(11, 21)).astype(np.float32)
     step = ab.value_and_grad(lambda x: (ab.nn.softmax(x) ** 2).sum())
     value, g = step(x)
-    with inspect.replaced(normalisation, split_work=lambda count, nbytes: [(0, 4), (4, 5), (5, count)]):
+    with inspect.replaced(softmax_and_norms, split_work=lambda count, nbytes: [(0, 4), (4, 5), (5, count)]):
         value_of_parts, g_of_parts = step(x)
     assert len(kernels_that_ran) == 8
     assert value == value_of_parts

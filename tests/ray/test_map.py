@@ -96,7 +96,7 @@ def test_a_map_goes_on_where_it_was_left(files, monkeypatch):
 
     monkeypatch.setattr(row_groups, "commit_unit", interrupted)
     seen = []
-    monkeypatch.setattr("autobatch.ray.maps.mapping.run_unit", lambda *args: seen.append(args[1].name) or whole(*args))
+    monkeypatch.setattr("autobatch.ray.maps.file_map.run_unit", lambda *args: seen.append(args[1].name) or whole(*args))
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt, match="now"):
             run(files)

@@ -14,7 +14,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import ClosedError, OptionError, OverloadedError, UnsupportedError
-from autobatch.serving.rounds import Model, Request, Round
+from autobatch.serving.request_rounds import Model, Request, Round
 from tests.law import assert_same
 from tests.serving.models import Tree, decode, random_tree, tagger, tree_lstm, weights
 

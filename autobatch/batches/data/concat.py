@@ -10,7 +10,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched, Lengths, Size, same_size
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.pytree import flatten, paths, unflatten
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, StructureError, UnsupportedError

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.functions.python_sources import int_of_text, rounded_to, text_of_int
-from autobatch.compiled.reading import arrays, containers, iteration, try_and_match
-from autobatch.compiled.reading.calls import call_values, calls, constant_of, methods, user_function
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation import arrays, containers, iteration, try_and_match
+from autobatch.compiled.translation.calls import call_values, calls, constant_of, methods, user_function
+from autobatch.compiled.translation.exact_types import (
     BOOL,
     FLOAT,
     INT,
@@ -37,8 +37,8 @@ from autobatch.compiled.reading.exact_types import (
     Union,
     is_number,
 )
-from autobatch.compiled.reading.number_operators import as_int, lift, negative, quick_compare
-from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, as_float, parts_of, rep
+from autobatch.compiled.translation.number_operators import as_int, lift, negative, quick_compare
+from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, as_float, parts_of, rep
 
 
 def takes_nodes(handler: Callable[..., Value]) -> Callable[..., Value]:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.functions.builtin_calls import takes_nodes
-from autobatch.compiled.reading import arrays, containers
-from autobatch.compiled.reading.calls import CALLS, calls, constant_of, methods
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation import arrays, containers
+from autobatch.compiled.translation.calls import CALLS, calls, constant_of, methods
+from autobatch.compiled.translation.exact_types import (
     BOOL,
     DTYPES,
     FLOAT,
@@ -22,8 +22,8 @@ from autobatch.compiled.reading.exact_types import (
     Union,
     of_dtype,
 )
-from autobatch.compiled.reading.number_operators import cast, lift
-from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value, as_float, numba_type, parts_of
+from autobatch.compiled.translation.number_operators import cast, lift
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float, numba_type, parts_of
 
 # --- dtypes, shapes, new arrays
 

@@ -6,9 +6,9 @@ Products of matrices, and what is made of them, take sums in another order than 
 import numpy as np
 
 from autobatch.compiled.functions.python_sources import bisect_right, leave_to_python, stands_for
-from autobatch.compiled.reading.calls import METHODS
-from autobatch.compiled.reading.exact_types import Array
-from autobatch.ops.nn import activations, normalisation
+from autobatch.compiled.translation.calls import METHODS
+from autobatch.compiled.translation.exact_types import Array
+from autobatch.ops.nn import activations, softmax_and_norms
 
 
 @stands_for(np.roll, of=(1,))
@@ -411,13 +411,13 @@ def below_peak(x):
     return y - np.max(y) if len(y) else y
 
 
-@stands_for(normalisation.softmax, of=(1,), sums=True)
+@stands_for(softmax_and_norms.softmax, of=(1,), sums=True)
 def softmax(x):
     weights = np.exp(below_peak(x))
     return weights / weights.sum()
 
 
-@stands_for(normalisation.log_softmax, of=(1,), sums=True)
+@stands_for(softmax_and_norms.log_softmax, of=(1,), sums=True)
 def log_softmax(x):
     y = below_peak(x)
     return y - np.log(np.exp(y).sum()) if len(y) else y

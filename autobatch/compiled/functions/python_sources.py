@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.compiled.reading.calls import CALLS, ITERATORS, METHODS, user_function
-from autobatch.compiled.reading.exact_types import Array, Counts, Deque, List, Text, Tuple
-from autobatch.compiled.reading.source_program import Unreadable
-from autobatch.compiled.reading.typed_text import Value
+from autobatch.compiled.translation.calls import CALLS, ITERATORS, METHODS, user_function
+from autobatch.compiled.translation.exact_types import Array, Counts, Deque, List, Text, Tuple
+from autobatch.compiled.translation.source_program import Unreadable
+from autobatch.compiled.translation.typed_text import Value
 
 
 def stands_for(

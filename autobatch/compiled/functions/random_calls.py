@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.functions.numpy_calls import shape_of
-from autobatch.compiled.reading import arrays
-from autobatch.compiled.reading.calls import calls, methods
-from autobatch.compiled.reading.exact_types import FIXED, FLOAT, INT, NONE, OWN, Array, RandomStream, Scalar
-from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value, as_float
+from autobatch.compiled.translation import arrays
+from autobatch.compiled.translation.calls import calls, methods
+from autobatch.compiled.translation.exact_types import FIXED, FLOAT, INT, NONE, OWN, Array, RandomStream, Scalar
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float
 
 _WHOLE = Scalar("int64", False)
 

@@ -5,7 +5,7 @@ In a partial {0} and {1} are the operands, {y} is the result. They are those of 
 
 import math
 
-from autobatch.compiled.reading.exact_types import DTYPES
+from autobatch.compiled.translation.exact_types import DTYPES
 from autobatch.core.op import Op
 from autobatch.ops.rules.dispatch import UFUNCS
 
@@ -68,8 +68,8 @@ PARTIALS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """By the name in compiled text; operators by that of their syntax."""
 
-# The integers among the dtypes, and of the functions that compiled text calls (`kernels.guarded`,
-# `kernels.guarded_arrays`, NumPy's, Python's) those that count, search and test.
+# The integers among the dtypes, and of the functions that compiled text calls (`kernels.checked_arithmetic`,
+# `kernels.checked_array_calls`, NumPy's, Python's) those that count, search and test.
 CONSTANT = frozenset((
     *(name for name in DTYPES if "int" in name),
     "uint64", "boolean", "len", "range", "place_of_extreme", "place_in", "places_in",

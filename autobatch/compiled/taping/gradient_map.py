@@ -9,7 +9,6 @@ import numpy as np
 from autobatch.autodiff.grad import Gradient
 from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall, NotCompiled
 from autobatch.compiled.compiled_map import CompiledForm, Run, check, prepared
-from autobatch.compiled.reading.exact_types import Scalar, Tuple, Type, Union
 from autobatch.compiled.taping.backward import (
     Cotangents,
     TapedForm,
@@ -18,6 +17,7 @@ from autobatch.compiled.taping.backward import (
     run_backward,
     taped_form,
 )
+from autobatch.compiled.translation.exact_types import Scalar, Tuple, Type, Union
 from autobatch.compiled.value_layout import unpack
 
 

@@ -28,7 +28,8 @@ from autobatch.compiled.compiled_call import (
     lies_flat,
 )
 from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.taping.backward import Cotangents, TapedForm, run_backward, taped_form
+from autobatch.compiled.translation.exact_types import (
     Array,
     List,
     Maybe,
@@ -38,7 +39,6 @@ from autobatch.compiled.reading.exact_types import (
     Type,
     Union,
 )
-from autobatch.compiled.taping.backward import Cotangents, TapedForm, run_backward, taped_form
 from autobatch.compiled.value_layout import flattened
 from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.core.batched import Batched

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from autobatch.compiled.changed_arguments import parts_within
 from autobatch.compiled.module import FIRST_PARAMETERS, HEAD, KernelLoop, Module, numba_array, without_comprehensions
-from autobatch.compiled.reading.exact_types import INT, LookedUp
-from autobatch.compiled.reading.source_program import Lines, Unreadable, flat
-from autobatch.compiled.taping.shadows import Shadows
+from autobatch.compiled.taping.tape_writer import Shadows
+from autobatch.compiled.translation.exact_types import INT, LookedUp
+from autobatch.compiled.translation.source_program import Lines, Unreadable, flat
 from autobatch.compiled.value_layout import leaves as packed_leaves
 
 TAPE = [
@@ -110,7 +110,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     shadows.kernel.parameters += [name for name, _ in more]
     written = shadows.text(ends)
     all_parameters = [*FIRST_PARAMETERS, *kernel.parameters(program), *more]
-    text = HEAD + "from autobatch.kernels.taped import *\n\n" + program.makers() + written + "\n"
+    text = HEAD + "from autobatch.kernels.gradient_tape import *\n\n" + program.makers() + written + "\n"
     text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in all_parameters)})\n"
     text = without_comprehensions(text)
     return TapedModule(text, (*leaves[0], *leaves[1]), len(leaves[0]), seeded, tuple(kernel.keeper.dtypes))

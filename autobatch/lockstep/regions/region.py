@@ -20,7 +20,7 @@ from autobatch.batches.examples import prefix_lanes, stack_results, take_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.current import Example, current_region, random_key
+from autobatch.core.current_region import Example, current_region, random_key
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop

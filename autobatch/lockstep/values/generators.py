@@ -14,7 +14,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import map_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.config import config
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop

@@ -13,7 +13,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched, Lengths
-from autobatch.core.current import current_region, set_region
+from autobatch.core.current_region import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import BadIdError, NeedsLoop

@@ -11,7 +11,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.abstract_eval import is_non_c_order
-from autobatch.core.current import let_go
+from autobatch.core.current_region import let_go
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten
 from autobatch.errors import NeedsLoop

@@ -15,7 +15,7 @@ import numpy as np
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
 from autobatch.lockstep.regions.region import current_root

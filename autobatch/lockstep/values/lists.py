@@ -15,8 +15,8 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.current import current_region, let_go, set_region
-from autobatch.core.current import region as lanes_of_region
+from autobatch.core.current_region import current_region, let_go, set_region
+from autobatch.core.current_region import region as lanes_of_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within

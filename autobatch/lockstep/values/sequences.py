@@ -11,7 +11,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.unpadded import padded
 from autobatch.core.batched import Lengths, Packed
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import freeze, lanes_within

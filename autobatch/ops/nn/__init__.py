@@ -8,7 +8,7 @@ from autobatch.ops.nn.activations import gelu, relu, sigmoid
 from autobatch.ops.nn.dimensions import join_dims, split_dim
 from autobatch.ops.nn.losses import cross_entropy, one_hot
 from autobatch.ops.nn.masks import causal_mask, dropout
-from autobatch.ops.nn.normalisation import layer_norm, log_softmax, logsumexp, softmax
+from autobatch.ops.nn.softmax_and_norms import layer_norm, log_softmax, logsumexp, softmax
 
 __all__ = [
     "causal_mask",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from autobatch.ops.nn.normalisation import as_floating, as_numbers
+from autobatch.ops.nn.softmax_and_norms import as_floating, as_numbers
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import kept
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from autobatch.core.current import random_key
+from autobatch.core.current_region import random_key
 from autobatch.errors import DTypeError, OptionError, ShapeError
 from autobatch.kernels.random_rows import normal_rows, uniform_rows
 

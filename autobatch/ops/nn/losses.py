@@ -10,7 +10,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.op import Op
 from autobatch.errors import BadIdError, DTypeError, note_example
-from autobatch.ops.nn.normalisation import as_numbers, log_softmax, log_softmax_p, softmax_p
+from autobatch.ops.nn.softmax_and_norms import as_numbers, log_softmax, log_softmax_p, softmax_p
 from autobatch.ops.numpy.contractions import check_same
 from autobatch.ops.numpy.statistics import mean_p
 from autobatch.ops.rules.dispatch import as_array

@@ -21,7 +21,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, same_size
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.rules.dispatch import Declined, top_box

@@ -24,7 +24,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.rules.dispatch import Declined

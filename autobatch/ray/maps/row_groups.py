@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from autobatch.errors import OptionError
-from autobatch.ray.maps.mapper import Mapper, RowError, arrow_column
+from autobatch.ray.maps.table_mapper import Mapper, RowError, arrow_column
 
 _CHUNK_BYTES = 4 << 20  # of a row group, uncompressed, that are mapped at a time: what caches hold
 _CHUNK_ROWS = 1 << 16

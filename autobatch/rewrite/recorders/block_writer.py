@@ -27,7 +27,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     constants_of,
     is_empty,
 )
-from autobatch.rewrite.recorders.versions import BlockSite, Misfit, RowSite, RowsSite
+from autobatch.rewrite.recorders.recorder_functions import BlockSite, Misfit, RowSite, RowsSite
 
 
 class BlockWriter(LineWriter):

@@ -14,7 +14,7 @@ from autobatch.facts.call_effects import method_names, mutators
 from autobatch.facts.types import keeps_fields
 from autobatch.lazy.array import LazyArray
 from autobatch.rewrite.block_forms import block_tree
-from autobatch.rewrite.recorders.constants import MISSING, Changed, method_of
+from autobatch.rewrite.recorders.assumed_constants import MISSING, Changed, method_of
 from autobatch.rewrite.recorders.line_writer import Dead
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
@@ -34,8 +34,8 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     constants_of,
     join,
 )
+from autobatch.rewrite.recorders.recorder_functions import Definition, Version
 from autobatch.rewrite.recorders.value_writer import ValueWriter
-from autobatch.rewrite.recorders.versions import Definition, Version
 from autobatch.rewrite.taped_forms import listed
 from autobatch.syntax.source import NoSourceError
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import Aval
 from autobatch.lazy.array import LazyArray
-from autobatch.rewrite.recorders.constants import Changed
+from autobatch.rewrite.recorders.assumed_constants import Changed
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
@@ -32,7 +32,15 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     is_empty,
     join,
 )
-from autobatch.rewrite.recorders.versions import Misfit, OpSite, Recipe, Site, Version, Written, refuse_to_wait
+from autobatch.rewrite.recorders.recorder_functions import (
+    Misfit,
+    OpSite,
+    Recipe,
+    Site,
+    Version,
+    Written,
+    refuse_to_wait,
+)
 
 _NUMBERS = "?bhilqBHILQefd"  # dtypes of which `tolist` gives the very numbers
 _SHORT = 1 << 10

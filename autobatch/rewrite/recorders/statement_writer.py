@@ -22,7 +22,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Term,
     join,
 )
-from autobatch.rewrite.recorders.versions import Version, Written
+from autobatch.rewrite.recorders.recorder_functions import Version, Written
 
 _MOST_TURNS = 6
 _MOST_UNROLLED = 16

@@ -6,7 +6,7 @@ import types as python_types
 from collections.abc import Callable
 from typing import Any
 
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation.exact_types import (
     FLOAT,
     Array,
     Dict,
@@ -22,7 +22,7 @@ from autobatch.compiled.reading.exact_types import (
     members,
     union_of,
 )
-from autobatch.compiled.reading.typed_text import constructor, rep
+from autobatch.compiled.translation.typed_text import constructor, rep
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.source import NoSourceError, own_tree
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation.exact_types import (
     BOOL,
     FLOAT,
     INT,
@@ -24,8 +24,8 @@ from autobatch.compiled.reading.exact_types import (
     sample,
     union_of,
 )
-from autobatch.compiled.reading.source_program import Lines
-from autobatch.compiled.reading.typed_text import NO_CONSTANT, Reach, Value, as_float, convert, numba_type, reach_of
+from autobatch.compiled.translation.source_program import Lines
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Reach, Value, as_float, convert, numba_type, reach_of
 
 OPERATORS = {
     "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,

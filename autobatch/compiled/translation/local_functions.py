@@ -13,8 +13,8 @@ import types as python_types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.compiled.reading.exact_types import CONFLICT, Dict, Scalar, Static, Tuple, Union
-from autobatch.compiled.reading.typed_text import Value
+from autobatch.compiled.translation.exact_types import CONFLICT, Dict, Scalar, Static, Tuple, Union
+from autobatch.compiled.translation.typed_text import Value
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import parse
 from autobatch.syntax.source import as_function

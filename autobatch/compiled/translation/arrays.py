@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation.exact_types import (
     DTYPES,
     FIXED,
     INT,
@@ -22,10 +22,10 @@ from autobatch.compiled.reading.exact_types import (
     is_number,
     of_dtype,
 )
-from autobatch.compiled.reading.number_operators import cast, in_range, lift, payload
-from autobatch.compiled.reading.source_program import Lines, flat
-from autobatch.compiled.reading.statement_reader import FAIL
-from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, numba_type, parts_of
+from autobatch.compiled.translation.number_operators import cast, in_range, lift, payload
+from autobatch.compiled.translation.source_program import Lines, flat
+from autobatch.compiled.translation.statement_reader import FAIL
+from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, numba_type, parts_of
 
 _UFUNCS = {
     "Add": np.add, "Sub": np.subtract, "Mult": np.multiply, "Div": np.true_divide, "FloorDiv": np.floor_divide,

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.functions import builtin_calls, numpy_calls, numpy_sources, random_calls
-from autobatch.compiled.plain_classes import is_plain
-from autobatch.compiled.reading import arrays, containers, iteration, local_functions, try_and_match
-from autobatch.compiled.reading.calls import call_function
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation import arrays, containers, iteration, local_functions, try_and_match
+from autobatch.compiled.translation.calls import call_function
+from autobatch.compiled.translation.exact_types import (
     BOOL,
     INT,
     NONE,
@@ -29,7 +28,7 @@ from autobatch.compiled.reading.exact_types import (
     Union,
     is_number,
 )
-from autobatch.compiled.reading.number_operators import (
+from autobatch.compiled.translation.number_operators import (
     arithmetic,
     compare,
     lift,
@@ -38,9 +37,10 @@ from autobatch.compiled.reading.number_operators import (
     truth_of,
     twins,
 )
-from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram
-from autobatch.compiled.reading.statement_reader import StatementReader
-from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value, convert, joined_reach, parts_of
+from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram
+from autobatch.compiled.translation.statement_reader import StatementReader
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, convert, joined_reach, parts_of
+from autobatch.facts.types import is_plain
 
 _TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # which fill `CALLS` and `METHODS`
 

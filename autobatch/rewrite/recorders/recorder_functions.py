@@ -20,7 +20,7 @@ from autobatch.lazy.block_nodes import Block, Row
 from autobatch.lazy.deferred_lookups import rows_signature
 from autobatch.lazy.grouping.any_length import SAMPLES, AnyLength, of_any_length
 from autobatch.lazy.launching import Signature
-from autobatch.rewrite.recorders.constants import Changed, Constants
+from autobatch.rewrite.recorders.assumed_constants import Changed, Constants
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,

@@ -7,7 +7,7 @@ import types as python_types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation.exact_types import (
     BOOL,
     INT,
     Array,
@@ -20,8 +20,8 @@ from autobatch.compiled.reading.exact_types import (
     Text,
     Union,
 )
-from autobatch.compiled.reading.local_functions import LocalFunction, holds_local, memoised, outer_values, rebind
-from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value
+from autobatch.compiled.translation.local_functions import LocalFunction, holds_local, memoised, outer_values, rebind
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value
 from autobatch.syntax.source import is_library
 
 _WRITTEN = ("autobatch.compiled.functions.python_sources", "autobatch.compiled.functions.numpy_sources")

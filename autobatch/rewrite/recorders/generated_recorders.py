@@ -25,7 +25,7 @@ from autobatch.lazy.example_recorder import NoRoom, UnusualLength
 from autobatch.lazy.grouping.any_length import LONGEST, SHORTEST
 from autobatch.lazy.trace import Trace
 from autobatch.rewrite.block_forms import block_tree
-from autobatch.rewrite.recorders.constants import FUNCTION, TRACE, Changed, Constants
+from autobatch.rewrite.recorders.assumed_constants import FUNCTION, TRACE, Changed, Constants
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
@@ -42,9 +42,9 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Seen,
     without_values,
 )
+from autobatch.rewrite.recorders.recorder_functions import Definition, Misfit, Site, Wait, Written
 from autobatch.rewrite.recorders.statement_writer import write_version
-from autobatch.rewrite.recorders.versions import Definition, Misfit, Site, Wait, Written
-from autobatch.syntax.remembered import MOST_FUNCTIONS, Bounded
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
 from autobatch.syntax.source import PARSING
 
 _MOST_FORMS = 8  # of one function

@@ -43,7 +43,7 @@ _MOST_KEPT = 1 << 14  # values from outside, before those that nothing refers to
 _OUTSIDE, _SEVERAL = -1, -2  # where an operand of a launch is, if not in one pool
 
 
-class NumberedSegment(GraphSegment):
+class OpenSegment(GraphSegment):
     """Nodes by their numbers.
 
     Values of one shape and dtype are rows of one array, a pool, wherever they come from: an operand is one gather.
@@ -500,7 +500,7 @@ class _RoundOperands(Launches):
 
     __slots__ = ("_script", "_segment", "count", "first", "where")
 
-    def __init__(self, segment: NumberedSegment, script: list[int]) -> None:
+    def __init__(self, segment: OpenSegment, script: list[int]) -> None:
         self._segment = segment
         self._script = script
         self.count = self.first = self.where = 0

@@ -3,7 +3,7 @@
 The text that readers write is small steps whose meaning is known. A second pass over it leaves each of them as it is,
 so values, guards and errors are the same, and writes beside it what happens to the places: an item of an array has its
 place at the same index of an array of places, a list has a list of places, a tuple a tuple of them; and where numbers
-are computed with, a node with the partial derivatives is pushed (`kernels.taped`).
+are computed with, a node with the partial derivatives is pushed (`kernels.gradient_tape`).
 
     t5 = v_x_0[t4]                 t5_p = v_x_0_p[t4]
     t6 = t5 * v_w_1                t6_p = push_2(tape, t5_p, v_w_1, v_w_1_p, t5)
@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.taping.derivatives import CONSTANT, CONSTANT_UFUNCS, PARTIALS, ROOTS, UFUNC_PARTIALS
+from autobatch.compiled.translation.exact_types import (
     FLOAT,
     INT,
     NONE,
@@ -34,9 +35,8 @@ from autobatch.compiled.reading.exact_types import (
     Tuple,
     Union,
 )
-from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram, Unreadable, flat
-from autobatch.compiled.reading.typed_text import rep
-from autobatch.compiled.taping.derivatives import CONSTANT, CONSTANT_UFUNCS, PARTIALS, ROOTS, UFUNC_PARTIALS
+from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, Unreadable, flat
+from autobatch.compiled.translation.typed_text import rep
 
 _ZERO = "int64(0)"
 _ALIKE = frozenset({"np.ascontiguousarray", "spread", "spread_same", "stacked_arrays", "list_item", "room"})

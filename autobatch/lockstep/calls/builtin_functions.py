@@ -20,7 +20,7 @@ from autobatch.batches.scalars import LANE_FUNCTIONS, lane_len, lane_sum
 from autobatch.core.abstract_eval import type_of
 from autobatch.core.batched import Packed
 from autobatch.core.config import config
-from autobatch.core.current import current_region
+from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop

@@ -5,9 +5,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.compiled.reading import arrays
-from autobatch.compiled.reading.calls import ITERATORS, call_values
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation import arrays
+from autobatch.compiled.translation.calls import ITERATORS, call_values
+from autobatch.compiled.translation.exact_types import (
     BOOL,
     INT,
     NONE,
@@ -21,8 +21,8 @@ from autobatch.compiled.reading.exact_types import (
     Tuple,
     Type,
 )
-from autobatch.compiled.reading.source_program import Inline
-from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Reach, Value, convert, reach_of, rep
+from autobatch.compiled.translation.source_program import Inline
+from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Reach, Value, convert, reach_of, rep
 
 
 @dataclasses.dataclass

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation.exact_types import (
     CONFLICT,
     FIXED,
     NONE,
@@ -34,7 +34,7 @@ from autobatch.compiled.reading.exact_types import (
     of_dtype,
     union_of,
 )
-from autobatch.compiled.reading.source_program import (
+from autobatch.compiled.translation.source_program import (
     Captured,
     Inline,
     Instance,
@@ -44,7 +44,7 @@ from autobatch.compiled.reading.source_program import (
     flat,
     joined_results,
 )
-from autobatch.compiled.reading.typed_text import (
+from autobatch.compiled.translation.typed_text import (
     ANY,
     NO_CONSTANT,
     Reach,

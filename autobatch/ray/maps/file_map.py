@@ -14,7 +14,6 @@ from typing import Any
 from autobatch.checkpoint.files import Lock
 from autobatch.errors import OptionError, StructureError
 from autobatch.ray.hosts import Lost
-from autobatch.ray.maps.mapper import Mapper
 from autobatch.ray.maps.row_groups import (
     Skipped,
     Unit,
@@ -26,6 +25,7 @@ from autobatch.ray.maps.row_groups import (
     units_of,
     write_json,
 )
+from autobatch.ray.maps.table_mapper import Mapper
 from autobatch.ray.ray_session import losses_of_processes, ray_session
 
 

@@ -27,7 +27,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
-from autobatch.core.current import as_first_example
+from autobatch.core.current_region import as_first_example
 from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime
 

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation.exact_types import (
     FLOAT,
     NONE,
     TAGS,

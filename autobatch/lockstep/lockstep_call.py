@@ -20,14 +20,14 @@ from autobatch.batches.result_form import in_form
 from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
-from autobatch.core.current import example, region
+from autobatch.core.current_region import example, region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.memory import keep_freed_memory, write_all
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
-from autobatch.lockstep.calls.call import call
-from autobatch.lockstep.calls.functions import captures_lanes
+from autobatch.lockstep.calls.builtin_functions import captures_lanes
+from autobatch.lockstep.calls.call_by_callee import call
 from autobatch.lockstep.example_columns import ExampleColumns, map_batches
 from autobatch.lockstep.outside_effects import Effects, Step, make
 from autobatch.lockstep.regions.region import LaneExample, Root, is_changeable

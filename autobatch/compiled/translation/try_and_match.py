@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation.exact_types import (
     BOOL,
     FLOAT,
     INT,
@@ -27,9 +27,9 @@ from autobatch.compiled.reading.exact_types import (
     Type,
     Union,
 )
-from autobatch.compiled.reading.source_program import Inline, Lines
-from autobatch.compiled.reading.statement_reader import Handlers
-from autobatch.compiled.reading.typed_text import NO_CONSTANT, Value, parts_of
+from autobatch.compiled.translation.source_program import Inline, Lines
+from autobatch.compiled.translation.statement_reader import Handlers
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, parts_of
 
 _LEAVES = ast.Return | ast.Break | ast.Continue
 

@@ -9,7 +9,7 @@ from autobatch.errors import ShapeError
 from autobatch.lazy.example_map import examples_in
 from autobatch.testing.calling import Convention, Padding, example_arguments
 from autobatch.testing.compare import largest_error
-from autobatch.testing.diagnosis import diagnosis
+from autobatch.testing.difference_diagnosis import diagnosis
 from autobatch.testing.equivalence import EquivalenceReport, orders
 from autobatch.testing.own_batch import BatchDiffers, Pair, unchanged
 

@@ -4,9 +4,9 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.compiled.reading import iteration
-from autobatch.compiled.reading.calls import methods
-from autobatch.compiled.reading.exact_types import (
+from autobatch.compiled.translation import iteration
+from autobatch.compiled.translation.calls import methods
+from autobatch.compiled.translation.exact_types import (
     BOOL,
     FIXED,
     INT,
@@ -31,9 +31,9 @@ from autobatch.compiled.reading.exact_types import (
     is_number,
     one_form,
 )
-from autobatch.compiled.reading.iteration import content
-from autobatch.compiled.reading.number_operators import COMPARISONS, SIGNS, in_range
-from autobatch.compiled.reading.typed_text import LENGTH, NO_CONSTANT, Value, convert, parts_of, rep
+from autobatch.compiled.translation.iteration import content
+from autobatch.compiled.translation.number_operators import COMPARISONS, SIGNS, in_range
+from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, convert, parts_of, rep
 
 
 def new(reader: Any, node: Any, container: Any) -> Value:

@@ -19,7 +19,7 @@ from autobatch.batches.examples import following_views, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.core.current import check_time, current_region
+from autobatch.core.current_region import check_time, current_region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import is_node, leaves
@@ -33,7 +33,7 @@ from autobatch.facts.call_effects import (
 )
 from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import GENERATORS, IMMUTABLE, keeps_fields
-from autobatch.lockstep.calls.functions import HANDLERS, captures_lanes, converted, is_batched_tree, unwrapped
+from autobatch.lockstep.calls.builtin_functions import HANDLERS, captures_lanes, converted, is_batched_tree, unwrapped
 from autobatch.lockstep.regions.region import (
     current_root,
     is_changeable,
