@@ -174,74 +174,61 @@ def _skeleton(program: Program) -> Any:
     return _skeletons.setdefault((len(program.inputs), kinds, *_steps_key(program, without_sizes)), object())
 
 
-class Split:
-    """The parts of a program: what runs once, what runs for the items of many steps at once, and the rest.
+class Hoisted:
+    """The parts of a loop's body: what its items and fixed values give, and the rest of each step.
 
     Attributes:
-        once: from fixed inputs alone, or None. Its operands are the inputs `once_inputs`.
-        ahead: from items and fixed values, or None where that holds no product. Its operands are the inputs
-            `ahead_inputs`, then the results of `once`.
-        rest: what is left of each step. Its operands are the inputs `rest_inputs`, the results of `once`, then those of
-            `ahead`; its outputs are the program's.
+        early: operands are the inputs `early_inputs`; every result has a row for each item.
+        rest: operands are the inputs `rest_inputs`, then the results of `early`; its outputs are the body's.
     """
 
-    __slots__ = ("ahead", "ahead_inputs", "once", "once_inputs", "rest", "rest_inputs")
+    __slots__ = ("early", "early_inputs", "rest", "rest_inputs")
 
-    once: Program | None
-    ahead: Program | None
-    rest: Program
-    once_inputs: tuple[int, ...]
-    ahead_inputs: tuple[int, ...]
-    rest_inputs: tuple[int, ...]
+    def __init__(self, body: Program, early: Sequence[Step], outputs: Sequence[int], rest: Sequence[Step]) -> None:
+        inputs = range(len(body.inputs))
+        self.early_inputs = _read(early, (), inputs)
+        self.early = body.part(self.early_inputs, early, outputs)
+        self.rest_inputs = _read(rest, body.outputs, inputs)
+        self.rest = body.part((*self.rest_inputs, *outputs), rest, body.outputs)
 
 
-def split(program: Program, items: Collection[int], fixed: Collection[int]) -> Split | None:
-    """The `Split` of a program: what can be computed before a loop; None if nothing can.
+def hoisted(body: Program, items: Collection[int], fixed: Collection[int]) -> Hoisted | None:
+    """What of a loop's body can be computed for many items at once; None where that holds no product.
 
     Args:
         items: the inputs that are the loop's own items, known for all of its steps.
         fixed: the inputs that are one value for all examples and stay that value.
     """
-    count = len(program.inputs)
-    first_step = count + len(program.constants)
-    fixed_slots = {*fixed, *range(count, first_step)}
-    known = {*fixed_slots, *items}
-    early: list[Step] = []
-    once: list[Step] = []
-    late: list[Step] = []
-    for step in program.steps:
-        if fixed_slots.issuperset(step.args):
-            once.append(step)
-            fixed_slots.add(step.out)
-            known.add(step.out)
-        elif known.issuperset(step.args):
-            early.append(step)
-            known.add(step.out)
-        else:
-            late.append(step)
-    avals = list(program.avals)
-    if not any(step.op.kind == "contraction" for step in early):
-        early.clear()  # what is left of the step does it on the way
-        known = fixed_slots
-        late = [step for step in program.steps if step.out not in fixed_slots]
-    if not (early or once):
+    count = len(body.inputs)
+    steady = {*fixed, *range(count, count + len(body.constants))}
+    own = set(items)
+    for step in body.steps:
+        if steady.issuperset(step.args):
+            steady.add(step.out)
+        elif (steady | own).issuperset(step.args):
+            own.add(step.out)
+    if not any(step.op.kind == "contraction" and step.out in own for step in body.steps):
         return None
-    wanted = {slot for step in late for slot in step.args} | set(program.outputs)
-    from_early = [step.out for step in early if step.out in wanted]
-    read_early = {slot for step in early for slot in step.args}
-    from_once = [step.out for step in once if step.out in wanted | read_early]
-    out = Split()
-    out.once_inputs = _read(once, range(count))
-    out.once = program.part(out.once_inputs, once, from_once, avals) if from_once else None
-    out.ahead_inputs = _read(early, range(count))
-    out.ahead = program.part((*out.ahead_inputs, *from_once), early, from_early, avals) if early else None
-    out.rest_inputs = tuple(slot for slot in range(count) if slot in wanted)
-    out.rest = program.part((*out.rest_inputs, *from_once, *from_early), late, program.outputs, avals)
-    return out
+    rest = _needed([step for step in body.steps if step.out not in own], body.outputs)
+    read = {slot for step in rest for slot in step.args}.union(body.outputs)
+    outputs = [step.out for step in body.steps if step.out in own and step.out in read]
+    early = _needed([step for step in body.steps if step.out in own or step.out in steady], outputs)
+    return Hoisted(body, early, outputs, rest) if rest else None
 
 
-def _read(steps: Sequence[Step], slots: Collection[int]) -> tuple[int, ...]:
-    used = {slot for step in steps for slot in step.args}
+def _needed(steps: Sequence[Step], outputs: Collection[int]) -> list[Step]:
+    """The steps that the outputs are made from."""
+    wanted = set(outputs)
+    kept = []
+    for step in reversed(steps):
+        if step.out in wanted:
+            kept.append(step)
+            wanted.update(step.args)
+    return kept[::-1]
+
+
+def _read(steps: Sequence[Step], outputs: Sequence[int], slots: Sequence[int]) -> tuple[int, ...]:
+    used = {slot for step in steps for slot in step.args}.union(outputs)
     return tuple(slot for slot in slots if slot in used)
 
 

@@ -5,26 +5,42 @@ block's program is known, the loop's items are rows, what else it reads stays) t
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.masked import MaskedBatch
+from autobatch.blocks.program import Hoisted, Program, hoisted
 from autobatch.blocks.scan import Scan, Stepped, Test
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
-from autobatch.lockstep.block_launch import BlockRun, NextSteps, Site, batch_of
-from autobatch.lockstep.lookahead import Chunk
+from autobatch.lockstep.block_launch import BlockRun, Site, batch_of, launch_in_silence
 from autobatch.lockstep.regions.loops import Loop, UniformLoop
 from autobatch.lockstep.regions.region import Prefix
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.sequences import RowSequence, Trees
+from autobatch.lockstep.values.sequences import RowSequence, Trees, Zipped, rows_of
 from autobatch.ops.rules.row_gather import rows_between
 
 _FEWEST = 3  # steps that are worth it
 _MOST_TRIES = 6  # in one loop
 _MOST_ROWS = 1 << 16
+
+
+class Steps(NamedTuple):
+    """What runs in each of the steps to come.
+
+    Attributes:
+        program: the body, or what is left of it; data: its operands; rows: which have a row for each lane.
+        places: for each operand the input of the body that it is, or None for what was computed before.
+        stepped: the operands that have rows of their own in each step.
+    """
+
+    program: Program
+    data: list[Any]
+    rows: tuple[bool, ...]
+    places: list[int | None]
+    stepped: list[int]
 
 
 class ScanSite:
@@ -41,7 +57,7 @@ class ScanSite:
             a key `("attr", name)` or `("item", key)`.
     """
 
-    __slots__ = ("body", "carried", "items", "listed", "paths", "states", "test", "tested")
+    __slots__ = ("body", "carried", "hoists", "items", "listed", "paths", "states", "test", "tested")
 
     def __init__(
         self,
@@ -55,7 +71,7 @@ class ScanSite:
         paths: Sequence[tuple[bool, int, int, tuple[tuple[str, Any], ...]]],
     ) -> None:
         self.body = body
-        body.whole = test is None
+        self.hoists: dict[Any, Hoisted | None] = {}
         self.test = test
         self.states = tuple(states)
         self.carried = tuple(carried)
@@ -112,20 +128,18 @@ class ScanSite:
     ) -> None:
         assert self.test is not None
         test: BlockRun | None = region.root.blocks.get(self.test)
-        if test is None or test.program is None or not test.suits(tested) or run.items or run.ahead.rows is not None:
+        if test is None or test.program is None or not test.suits(tested) or self._rows(run, values, region):
             return
         (result,) = test.program.results
         if len(loop.at_head) != 1 or result.dtype != np.bool_ or result.ndim:
             return
-        ahead = run.next_steps(values, region, None)
-        if ahead is None or ahead.stepped:
-            return
+        assert run.program is not None
+        each = Steps(run.program, run.data(values, region), run.rows, list(run.operands), [])
         where = [self.tested[i] for i in test.operands]
         if any(type(tested[i]) is MaskedBatch and at is None for i, at in zip(test.operands, where, strict=True)):
             return
-        steps = Test(test.program, where, [tested[i] for i in test.operands])
-        scan = Scan(ahead.program, self._states(ahead), ahead.rows, (), (), steps)
-        found = _run(scan, states, ahead)
+        going = Test(test.program, where, [tested[i] for i in test.operands])
+        found = _run(Scan(each.program, self._states(each), each.rows, (), (), going), states, each.data)
         if found is None:
             return
         loop.at_head = []
@@ -138,44 +152,79 @@ class ScanSite:
             return None
         if any(type(each) is not LaneList for each in lists):
             return None
-        if len({*map(id, lists)}) < len(lists) or not {i for i, _ in run.items}.issubset(self.items):
+        rows = self._rows(run, values, region)
+        if len({*map(id, lists)}) < len(lists) or not all(x.last.region is region for x in rows.values()):
             return None
-        counts = loop.counts
+        if rows.keys() != self.items.intersection(run.operands):
+            return None
         first = loop.step + 1
-        chunk = run.ahead.chunk if run.ahead.rows is not None else None
-        if chunk is None:
-            few = max(_MOST_ROWS // max(region.count, 1), 1)
-            chunk = Chunk(first, min(len(counts), first + few), np.array(counts[first : first + few], np.int64))
-        if chunk.last - first < _FEWEST or not chunk.first <= first:
+        counts = list(loop.counts[first : first + max(_MOST_ROWS // max(region.count, 1), 1)])
+        if len(counts) < _FEWEST:
             return None
-        chunk = Chunk(first, chunk.last, chunk.counts[first - chunk.first :])
-        ahead = run.next_steps(values, region, chunk)
-        if ahead is None:
+        each = self._hoisted(run, rows, values, region, first, first + len(counts))
+        if each is None:
             return None
-        if any(at in self.items and i not in ahead.stepped for i, at in enumerate(ahead.places)):
-            return None
-        steps = Stepped(chunk.counts.tolist(), chunk.offsets)
-        scan = Scan(ahead.program, self._states(ahead), ahead.rows, ahead.stepped, sorted({*self.listed}), steps)
-        found = _run(scan, states, ahead)
+        steps = Stepped(counts, [0, *np.cumsum(counts).tolist()])
+        scan = Scan(each.program, self._states(each), each.rows, each.stepped, sorted({*self.listed}), steps)
+        found = _run(scan, states, each.data)
         if found is None:
             return None
         last, listed = found
-        loop.step = chunk.last - 1
+        loop.step += len(counts)
         loop.tries = 0
-        run.ahead.used += chunk.last - first
         outputs = dict(zip(scan.listed, listed, strict=True))
         regions = _regions(loop, region, steps.counts)
-        for output, each in zip(self.listed, lists, strict=True):
-            kind, rows = run.outputs[output], outputs[output]
-            each.append_steps(batch_of(rows, kind, None), _items(kind, rows, steps, regions), regions)
+        for output, one in zip(self.listed, lists, strict=True):
+            kind, made = run.outputs[output], outputs[output]
+            one.append_steps(batch_of(made, kind, None), _items(kind, made, steps, regions), regions)
         out = self._batches(run, last, region)
         if lists:
             for each in out:
                 region.root.freeze(each)
         return tuple(out)
 
-    def _states(self, ahead: NextSteps) -> list[tuple[int, int | None]]:
-        states = [None if at is None else self.carried[at] for at in ahead.places]
+    def _rows(self, run: BlockRun, values: Sequence[Any], region: Any) -> dict[int, RowSequence]:
+        """The inputs that are the items of a loop over rows, this one or another, and the rows."""
+        found = [(i, rows_of(values[i], region.root)) for i, *_ in run.batches]
+        return {i: rows for i, rows in found if rows is not None}
+
+    def _hoisted(
+        self, run: BlockRun, rows: dict[int, RowSequence], values: Sequence[Any], region: Any, first: int, last: int
+    ) -> Steps | None:
+        """The steps from one up to another, the products of their items computed at once.
+
+        None where NumPy would warn of those: which example it is, and whether it comes that far, only its own step can
+        say.
+        """
+        program = run.program
+        assert program is not None
+        data = run.data(values, region)
+        for at, i in enumerate(run.operands):
+            if i in rows:
+                data[at] = rows[i].packed(first, last)
+        items = [at for at, i in enumerate(run.operands) if i in rows]
+        key = program, *items
+        if key not in self.hoists:
+            fixed = [at for at, own in enumerate(run.rows) if not own]
+            self.hoists[key] = hoisted(program, items, fixed)
+        parts = self.hoists[key]
+        if parts is None:
+            return Steps(program, data, run.rows, list(run.operands), items)
+        early = launch_in_silence(
+            parts.early, [data[at] for at in parts.early_inputs], [at in items for at in parts.early_inputs]
+        )
+        if early is None:
+            return None
+        kept = parts.rest_inputs
+        own = (*[run.rows[at] for at in kept], *[True] * len(early))
+        places = [*[run.operands[at] for at in kept], *[None] * len(early)]
+        stepped = [place for place, at in enumerate(kept) if at in items]
+        return Steps(
+            parts.rest, [*[data[at] for at in kept], *early], own, places, [*stepped, *range(len(kept), len(own))]
+        )
+
+    def _states(self, steps: Steps) -> list[tuple[int, int | None]]:
+        states = [None if at is None else self.carried[at] for at in steps.places]
         operand = {state: i for i, state in enumerate(states) if state is not None}
         return [(output, operand.get(place)) for place, output in enumerate(self.states)]
 
@@ -204,13 +253,15 @@ def _regions(loop: Any, region: Any, counts: Sequence[int]) -> list[Any]:
 
 
 def _is_of_rows(sequence: Any) -> bool:
+    if type(sequence) is Zipped:
+        return all(map(_is_of_rows, sequence.parts))
     return type(sequence) in (RowSequence, Trees)
 
 
-def _run(scan: Scan, states: Sequence[Any], ahead: NextSteps) -> tuple[list[Any], list[Any]] | None:
+def _run(scan: Scan, states: Sequence[Any], operands: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
     """The results of a scan; None as long as it is not compiled."""
     data = [x.data for x in states]
-    return scan(data, ahead.data) if scan.is_ready(data, ahead.data) else None
+    return scan(data, operands) if scan.is_ready(data, operands) else None
 
 
 def _plain_read(base: Any, keys: Sequence[tuple[str, Any]]) -> Any:

@@ -19,7 +19,6 @@ from autobatch.core.pytree import leaves
 from autobatch.errors import BadIdError, NeedsLoop
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.types import VALUES
-from autobatch.lockstep.lookahead import looked_up
 from autobatch.lockstep.regions.joins import meet
 from autobatch.lockstep.regions.loops import each
 from autobatch.lockstep.regions.region import (
@@ -87,10 +86,6 @@ def getitem(x: Any, index: Any) -> Any:
     elif kind is np.ndarray:
         if type(index) is LaneList or type(index) is tuple:
             index = _as_index(index)
-        if type(index) is MaskedBatch:
-            known = looked_up(x, index)
-            if known is not None:
-                return known
         if is_table(x, index):
             return rows_later(x, index)
         return indexing.getitem(x, index) if is_lanes(index) else x[index]
@@ -106,10 +101,6 @@ def getitem(x: Any, index: Any) -> Any:
         require_own(x, "a read of an item, which may make it,")
     if isinstance(x, dict) and is_lanes(index) and is_made(x) and current_root() is not None:
         raise NeedsLoop("a key that differs by example, of a dict of the call")
-    if type(index) is MaskedBatch and (kind is TapeArray or kind is EmbeddingTable):
-        known = looked_up(x, index)
-        if known is not None:
-            return known
     if type(index) in (MaskedBatch, PackedBatch) and is_table(x.value if kind is TapeArray else x, index):
         return rows_later(x, index)
     if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup") or hasattr(type(x), "_ab_internal"):

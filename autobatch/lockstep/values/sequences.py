@@ -84,12 +84,11 @@ class RowSequence(LaneSequence):
         order: the loop's `Order`; None where the lanes stay as they are.
         last: the items of the current step, whose number is `step`.
         named: the batch that the loop runs over, as other names know it; held: its data as the loop began.
-        looked: {id of a table: its rows that were looked up by these items}.
     """
 
     __slots__ = (
-        "__weakref__", "_self", "backwards", "data", "held", "last", "looked", "named", "offsets", "order", "region",
-        "rest", "sizes", "source", "step",
+        "__weakref__", "_self", "backwards", "data", "held", "last", "named", "offsets", "order", "region", "rest",
+        "sizes", "source", "step",
     )  # fmt: skip
 
     def __init__(self, source: MaskedBatch, backwards: bool = False, named: Any = None) -> None:
@@ -116,7 +115,6 @@ class RowSequence(LaneSequence):
         self.held = _data_of(self.named)
         self.order = order
         self.last: Any = None
-        self.looked: dict[int, Any] = {}
         self._self = weakref.ref(self)
         self.rest: tuple[Any, ...] = source.sizes[1:]
         self.region: Any = None
@@ -162,12 +160,12 @@ class RowSequence(LaneSequence):
         items[id(out)] = self._self
         return freeze(unclear_view(out, self.named)) if self.sizes else out
 
-    def packed(self, chunk: Any) -> Any:
-        """The items of all steps of a chunk, one step after the other: (rows, *item)."""
+    def packed(self, first: int, last: int) -> Any:
+        """The items from one step up to another, one step after the other: (rows, *item)."""
         if self.order is not None:
-            return self._between(chunk.first, chunk.last)
-        part = self.data[:, chunk.first : chunk.last]
-        return np.reshape(np.swapaxes(part, 0, 1), (chunk.offsets[-1], *part.shape[2:]))
+            return self._between(first, last)
+        part = np.swapaxes(self.data[:, first:last], 0, 1)
+        return np.reshape(part, (part.shape[0] * part.shape[1], *part.shape[2:]))
 
     def _between(self, first: int, last: int) -> Any:
         return rows_between(self.data, self.offsets[first], self.offsets[last])
@@ -177,6 +175,13 @@ class RowSequence(LaneSequence):
             return size
         values = size.values if self.order is None or self.order.index is None else size.values[self.order.index]
         return Lengths(values[:count])
+
+
+def rows_of(batch: Any, root: Any) -> RowSequence | None:
+    """The rows of which a batch is the current item."""
+    found = root.items.get(id(batch))
+    rows: RowSequence | None = None if found is None else found()
+    return rows if rows is not None and rows.last is batch else None
 
 
 def _data_of(batch: Any) -> Any:
