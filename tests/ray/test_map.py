@@ -8,7 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.checkpoint.files import Lock
-from autobatch.errors import OptionError
+from autobatch.errors import OptionError, StructureError
 from autobatch.ray.maps import row_groups
 
 pa = pytest.importorskip("pyarrow")
@@ -258,7 +258,7 @@ def test_results_that_differ_in_name_from_row_group_to_row_group(files):
     def f(key):
         return {"a": 1.5} if key < 4 else {"b": 2.0}
 
-    with pytest.raises(ab.errors.StructureError, match=r"row group 1 have the columns \['b'\]; expected \['a'\]"):
+    with pytest.raises(StructureError, match=r"row group 1 have the columns \['b: double'\]; expected \['a: double'\]"):
         run(files, f, columns=["key"], keep=[])
     with pytest.raises(ab.errors.StructureError, match="have f return the same names"):  # of what is there already
         run(files, f, columns=["key"], keep=[])
@@ -316,3 +316,25 @@ def test_what_no_row_does_by_itself_is_raised_as_it_is(files):
     assert plain == {dict, list}
     with pytest.raises((TypeError, ValueError)):
         run(files, f)
+
+
+@pytest.mark.parametrize(("first", "second"), [([1, 2], [1.5, 2.5]), ([1.5], [1]), ([1], [[1, 2]]), ([1], ["a"])])
+def test_files_whose_results_differ_in_type_are_named(tmp_path, first, second):
+    for i, values in enumerate((first, second)):
+        pq.write_table(pa.table({"x": values}), tmp_path / f"{i}.parquet")
+    with pytest.raises(StructureError, match=r"1\.parquet, row group 0 have the columns \['result: .*same names and d"):
+        ab.ray.map(lambda x: x, tmp_path / "*.parquet", columns="x", out=tmp_path / "out", workers=0)
+
+
+def test_a_column_that_no_file_has_is_named(files):
+    with pytest.raises(StructureError, match=r"'idz' in .*in-0\.parquet; there are \['key', 'ids', 'weight'\]"):
+        ab.ray.map(len, files / "*.parquet", columns="idz", out=files / "out", workers=0)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_results_into_a_file_are_refused(files, inside):
+    (files / "taken").write_text("mine")
+    out = files / "taken" / "out" if inside else files / "taken"
+    with pytest.raises(OptionError, match="is a file or lies in one; expected a folder"):
+        ab.ray.map(len, files / "*.parquet", columns="ids", out=out, workers=0)
+    assert (files / "taken").read_text() == "mine"

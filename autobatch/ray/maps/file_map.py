@@ -103,7 +103,10 @@ def map(
     mapper = Mapper(f, columns=columns, keep=keep, **shared)
     files = files_of(data)
     folder = os.path.abspath(os.fspath(out))
-    os.makedirs(folder, exist_ok=True)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise OptionError(f"out={folder!r} is a file or lies in one; expected a folder, new or of this map") from None
     with _alone(folder):
         units, unreadable = _units(files, on_error == "skip")
         _check_job(folder, {"files": files, "columns": mapper.columns, "keep": mapper.keep}, units, resume)
@@ -144,13 +147,13 @@ def _units(files: Sequence[str], skip: bool) -> tuple[list[Unit], list[Skipped]]
 
 
 def _check_columns(done: dict[Unit, UnitDone]) -> None:
-    """Raise where units have results of other names: a reader of all of them would leave some out in silence."""
+    """Raise where units have other columns: a reader of all of them would leave some out, or convert, in silence."""
     named = [(unit, own.columns) for unit, own in done.items() if own.rows]
     for unit, columns in named:
         if columns != named[0][1]:
             raise StructureError(
                 f"the results of {unit} have the columns {columns}; expected {named[0][1]}, as of {named[0][0]}: have "
-                "f return the same names for every example"
+                "f return the same names and dtypes for every example, also where the files' own differ"
             )
 
 

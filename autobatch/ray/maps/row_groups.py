@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from autobatch.errors import OptionError
+from autobatch.errors import OptionError, StructureError
 from autobatch.ray.maps.table_mapper import Mapper, RowError, arrow_column
 
 _CHUNK_BYTES = 4 << 20  # of a row group, uncompressed, that are mapped at a time: what caches hold
@@ -67,7 +67,7 @@ class Skipped:
 
 @dataclasses.dataclass(frozen=True)
 class UnitDone:
-    """A committed unit: its number of result rows, the rows without results, and the names of its columns."""
+    """A committed unit: its number of result rows, the rows without results, and its columns as "name: type"."""
 
     rows: int
     skipped: list[Skipped]
@@ -155,7 +155,8 @@ def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
             writer.close()
             _flush(temporary)
             os.replace(temporary, os.path.join(out, f"{unit.name}.parquet"))
-        return commit_unit(out, unit, UnitDone(rows, skipped, writer.schema.names if rows else []))
+        columns = [f"{field.name}: {field.type}" for field in writer.schema] if rows else []
+        return commit_unit(out, unit, UnitDone(rows, skipped, columns))
     except BaseException as error:
         if writer is not None:
             writer.close()
@@ -208,6 +209,10 @@ def _results(mapper: Mapper, unit: Unit, skip: bool, skipped: list[Skipped]) -> 
     rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(1, unit.nbytes // max(1, unit.rows))))
     names = list(dict.fromkeys((*mapper.columns, *mapper.keep)))
     with pq.ParquetFile(unit.path, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True) as file:
+        there = file.schema_arrow.names
+        for name in names:
+            if name not in there:
+                raise StructureError(f"no column {name!r} in {unit.path}; there are {there}")
         first = 0
         for chunk in file.iter_batches(rows, row_groups=[unit.group], columns=names):
             table = pa.Table.from_batches([chunk])
