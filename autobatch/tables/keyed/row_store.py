@@ -369,8 +369,9 @@ class RowStore:
             if given is not None and given.shape[1:] == slot.memory.array.shape[1:]:  # or another optimiser's
                 slots[name] = given
         change = self.stage(keys, block.rows, slots=slots)
-        gone = np.setdiff1d(self.find(removed)[0], [-1, *change.rows])
-        change.gone = gone, self.row_keys[gone]
+        if len(removed):
+            gone = np.setdiff1d(self.find(removed)[0], np.append(change.rows, -1))
+            change.gone = gone, self.row_keys[gone]
         calls: list[Callable[[], Any]] = [self.begin]
         if len(change.born[0]) < len(keys):
             was = ~np.isin(change.rows, change.born[1])
