@@ -330,13 +330,14 @@ class RowStore:
 
     def block(self, which: np.ndarray, key_dtype: np.dtype) -> StoredBlock:
         """Copies of these rows with all that belongs to them."""
-        return StoredBlock(
-            self.row_keys[which].view(key_dtype),
-            self.rows[which],
-            {name: slot.memory.array[which] for name, slot in self.slots.items()},
-            self.versions[which].astype(np.int64),
-            self.counts[which].astype(np.int64),
-        )
+        where = _run_of(which)
+
+        def of(array: np.ndarray) -> np.ndarray:
+            return array[where].copy() if isinstance(where, slice) else array.take(where, axis=0)
+
+        slots = {name: of(slot.memory.array) for name, slot in self.slots.items()}
+        versions, counts = (of(facts).astype(np.int64) for facts in (self.versions, self.counts))
+        return StoredBlock(of(self.row_keys).view(key_dtype), of(self.rows), slots, versions, counts)
 
     def joined(self, blocks: Sequence[StoredBlock]) -> StoredBlock:
         """Blocks as one: of a key that is in several the last; slots that one does not have start as their `fill`."""
