@@ -26,7 +26,8 @@ from autobatch.core.threads import run_parts, run_together, split_work
 from autobatch.errors import CheckpointError
 
 BLOCK = 1 << 20  # bytes that have one checksum
-_GROUP = 8 << 20  # bytes that are written while their checksums are computed
+_GROUP = 8 << 20  # bytes that are written while their checksums are computed, at most
+_TOGETHER = 1 << 19  # and at least
 _FORMAT = "autobatch 1"
 _NO_SUM = "00000000"
 _NAMES = {
@@ -131,13 +132,13 @@ class TensorWriter:
 
             def write(group: memoryview = group, place: int = place) -> None:
                 write_all(self._files, self._handle, group, place)
-                if len(group) == _GROUP:
+                if len(group) >= _TOGETHER:
                     self._files.begin_flush(self._handle, place, len(group))  # while sums of the next are computed
 
             def add(group: memoryview = group) -> None:
                 self._add(name, group)
 
-            if len(group) == _GROUP:
+            if len(group) >= _TOGETHER:
                 run_together([write, add])
             else:
                 write()

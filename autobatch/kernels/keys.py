@@ -1,9 +1,10 @@
 """Keys of any 64 bits to places of rows, by open addressing; and what a table of keys notes of each row.
 
-An index is (any, 2) of uint64, four slots to a line of the cache: a key, coded so that zeros are an empty slot, and
-its row. The one key whose code is 0 has its row in `notes`. Probing is linear, line by line, from where the key's hash
-says, past the last line for which it may; a removed key's slot is filled by moving later ones back, so nothing is ever
-marked as removed. Keys come as int64, the bits of uint64 keys as well.
+An index is (any,) of uint64, four slots to a line of the cache: four keys, coded so that zeros are an empty slot, and
+then their rows, so that one comparison looks at half a line. The one key whose code is 0 has its row in `notes`.
+Probing is linear, line by line, from where the key's hash says, past the last line for which it may; a removed key's
+slot is filled by moving later ones back, so nothing is ever marked as removed. Keys come as int64, the bits of uint64
+keys as well.
 
 An index grows where it is. Places are in the order of the hashes, whatever the number of slots, so what is moved goes
 from the end to the start. `form` says how far that is: (slots before, how many of these are still to be moved, slots
@@ -15,12 +16,13 @@ key has), the number of its updates and the mark in which its change was noted.
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numpy import int64, uint32, uint64
 
 from autobatch.kernels.jit import jit
-from autobatch.kernels.vectors import either, prefetch_number, prefetch_source
+from autobatch.kernels.vectors import either, prefetch_element, prefetch_number, spread_over
 
 # Places in the notes of a table of keys, int64: how many changes were begun or ended; how many rows are alive; how many
 # were ever used; how many of those are free; how many are noted as changed; the row of the key whose code is 0, or -1;
@@ -32,6 +34,8 @@ _MOST = uint32(2**32 - 2)
 _CODE = uint64(0xB5297A4D3F84D5B5)
 EMPTY_KEY = -(2**64 - 0xB5297A4D3F84D5B5)  # the key whose code is 0, as int64
 _AHEAD = 64  # keys
+_LINE = uint64(8)  # elements: the codes of four slots, and their rows
+_ROWS = uint64(4)  # elements from a code to its row
 
 
 @jit
@@ -43,9 +47,11 @@ def mixed(key):
     return z ^ (z >> uint64(33))
 
 
-def coded(codes):
-    """The int64 keys of these (n,) uint64 codes of an index."""
-    return (codes ^ _CODE).view(int64)
+def entries(index):
+    """The (n,) int64 keys that a part of an index holds, and their (n,) uint64 rows."""
+    lines = index.reshape(-1, 2, 4)
+    used = lines[:, 0] != 0
+    return (lines[:, 0][used] ^ _CODE).view(int64), lines[:, 1][used]
 
 
 @jit
@@ -61,8 +67,14 @@ def _form_of(form):
 
 
 @jit
+def _at(slot):
+    """The element of a slot's code."""
+    return (slot << uint64(1)) - (slot & uint64(3))
+
+
+@jit
 def _home(key, form):
-    """Where the probing for a key begins, in an index of at most 2**34 slots: at the start of a line."""
+    """The slot where the probing for a key begins, the first of a line, in an index of at most 2**34 slots."""
     before, left, after = form
     code = mixed(key) >> uint64(32)
     place = ((code * (before >> uint64(2))) >> uint64(32)) << uint64(2)
@@ -80,40 +92,46 @@ def find_rows(keys, index, form, special, out, lo, hi):
     """
     missing = 0
     form = _form_of(form)
+    farther = np.empty(_AHEAD, np.int64)  # those that are not told by the first line
+    final = uint64(hi - 1)
     _homes(keys, form, out, lo, min(lo + _AHEAD, hi))
     for i in range(uint64(lo), uint64(min(lo + _AHEAD, hi))):
-        prefetch_source(index, out[i])
+        prefetch_element(index, out[i])
     for first in range(lo, hi, _AHEAD):
         last = min(first + _AHEAD, hi)
         _homes(keys, form, out, last, min(last + _AHEAD, hi))
-        left = 0
+        count = uint64(0)
         for i in range(uint64(first), uint64(last)):
-            prefetch_source(index, out[min(i + uint64(_AHEAD), uint64(hi - 1))])
-            slot = uint64(out[i])
+            prefetch_element(index, out[min(i + uint64(_AHEAD), final)])
+            line = uint64(out[i])
             code = uint64(keys[i]) ^ _CODE
-            place = _slot_of(index, slot, code)
-            if place < uint64(4) and code != 0:
-                out[i] = int64(index[slot + place, 1])
-                missing += out[i] < 0
-            elif index[slot + uint64(3), 0] == 0 and code != 0:
+            place = _place_in(index, line, code)
+            if place < _ROWS and code != 0:
+                out[i] = int64(index[line + place + _ROWS])
+            elif index[line + uint64(3)] == 0 and code != 0:
                 out[i] = int64(-1)
                 missing += 1
             else:
-                prefetch_source(index, int64(slot) + 4)
-                out[i] = int64(-6) - int64(slot)
-                left += 1
-        for i in range(uint64(first), uint64(last if left else first)):
-            if out[i] < -1:
-                out[i] = _probed(keys[i], index, uint64(int64(-2) - out[i]), special)
-                missing += out[i] < 0
+                prefetch_element(index, int64(line + _LINE))
+                farther[count] = int64(i)
+                count += uint64(1)
+        for k in range(count):
+            at = uint64(farther[k])
+            out[at] = _probed(keys[at], index, uint64(out[at]), special)
+            missing += out[at] < 0
     return missing
 
 
 @jit
 def _homes(keys, form, out, lo, hi):
-    """out[i]: where the probing for keys[i] begins."""
-    for i in range(uint64(lo), uint64(hi)):
-        out[i] = int64(_home(keys[i], form))
+    """out[i]: the element where the probing for keys[i] begins."""
+    lines = form[2] >> uint64(2)
+    if form[1] == 0:
+        for i in range(uint64(lo), uint64(hi)):
+            out[i] = int64((((mixed(keys[i]) >> uint64(32)) * lines) >> uint64(32)) * _LINE)
+    else:
+        for i in range(uint64(lo), uint64(hi)):
+            out[i] = int64(_at(_home(keys[i], form)))
 
 
 @jit
@@ -129,66 +147,64 @@ def find_sorted(keys, known, out, lo, hi):
         out[i] = first if count == 1 and known[first] == key else -1
 
 
-def _plain_slot_of(index: Any, slot: Any, code: Any) -> uint64:
+def _plain_place_in(index: Any, line: Any, code: Any) -> uint64:
     for k in range(4):
-        if index[slot + uint64(k), 0] == code:
+        if index[line + uint64(k)] == code:
             return uint64(k)
     return uint64(4)
 
 
-@either(_plain_slot_of)
-def _slot_of(typingctx: Any, index: Any, slot: Any, code: Any) -> Any:
-    """Which of the four slots of the line that begins at a slot holds a code, 4 for none: by one comparison of all."""
+@either(_plain_place_in)
+def _place_in(typingctx: Any, index: Any, line: Any, code: Any) -> Any:
+    """Which of the four codes from an element on is this one, 4 for none: by one comparison of all."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, args[0])
-        word, byte = ir.IntType(64), ir.IntType(8)
-        line = ir.VectorType(word, 8)
-        first = builder.gep(array.data, [builder.mul(args[1], word(2))])
-        held = builder.load(builder.bitcast(first, line.as_pointer()))
+        word, codes = ir.IntType(64), ir.VectorType(ir.IntType(64), 4)
+        held = builder.load(builder.bitcast(builder.gep(array.data, [args[1]]), codes.as_pointer()))
         held.align = 8
-        lone = builder.insert_element(ir.Constant(line, ir.Undefined), args[2], ir.IntType(32)(0))
-        zero = ir.Constant(ir.VectorType(ir.IntType(32), 8), None)
-        equal = builder.icmp_unsigned("==", held, builder.shuffle_vector(lone, ir.Constant(line, ir.Undefined), zero))
-        codes = builder.and_(builder.bitcast(equal, byte), byte(0b01010101))  # between them are rows
-        place = builder.cttz(builder.or_(builder.zext(codes, word), word(256)), ir.IntType(1)(1))
-        return builder.lshr(place, word(1))
+        equal = builder.icmp_unsigned("==", held, spread_over(builder, args[2], 4))
+        found = builder.zext(builder.bitcast(equal, ir.IntType(4)), word)
+        return builder.cttz(builder.or_(found, word(16)), ir.IntType(1)(1))
 
     return types.uint64(index, types.uint64, types.uint64), codegen
 
 
 @jit
-def _probed(key, index, slot, special):
-    """The row of a key, -1 if it is not there; `slot` is where a line begins."""
+def _probed(key, index, line, special):
+    """The row of a key, -1 if it is not there; `line` is the element where a line begins."""
     code = uint64(key) ^ _CODE
     if code == 0:
         return int64(special)
     while True:
-        place = _slot_of(index, slot, code)
-        if place < uint64(4):
-            return int64(index[slot + place, 1])
-        if index[slot + uint64(3), 0] == 0:
+        place = _place_in(index, line, code)
+        if place < _ROWS:
+            return int64(index[line + place + _ROWS])
+        if index[line + uint64(3)] == 0:
             return int64(-1)
-        slot += uint64(4)
+        line += _LINE
 
 
 @jit
 def _place(index, form, code, row):
     slot = _home(code ^ _CODE, form)
-    while index[slot, 0] != 0 and index[slot, 0] != code:
+    while index[_at(slot)] != 0 and index[_at(slot)] != code:
         slot += uint64(1)
-    index[slot, 1] = uint64(row)
-    index[slot, 0] = code
+    index[_at(slot) + _ROWS] = uint64(row)
+    index[_at(slot)] = code
 
 
 @jit
 def move_slots(index, form, count):
     """Move what so many slots hold, with what was probed past them; `form` says that it is done."""
     first, end = uint64(form[1] - count), uint64(form[1])
-    while index[end, 0] != 0:
+    while index[_at(end)] != 0:
         end += uint64(1)
-    held = index[first:end].copy()
-    index[first:end] = 0
+    held = np.empty((int64(end - first), 2), np.uint64)
+    for slot in range(first, end):
+        held[slot - first, 0] = index[_at(slot)]
+        held[slot - first, 1] = index[_at(slot) + _ROWS]
+        index[_at(slot)] = 0
     form[1] = first
     for i in range(held.shape[0]):
         if held[i, 0] != 0:
@@ -200,18 +216,18 @@ def _remove(key, index, form):
     """Take a key out of the index, if it is there, and move back the keys that were probed past it."""
     code = uint64(key) ^ _CODE
     hole = _home(key, form)
-    while index[hole, 0] != code:
-        if index[hole, 0] == 0:
+    while index[_at(hole)] != code:
+        if index[_at(hole)] == 0:
             return
         hole += uint64(1)
     slot = hole + uint64(1)
-    while index[slot, 0] != 0:
-        if _home(index[slot, 0] ^ _CODE, form) <= hole:
-            index[hole, 1] = index[slot, 1]
-            index[hole, 0] = index[slot, 0]
+    while index[_at(slot)] != 0:
+        if _home(index[_at(slot)] ^ _CODE, form) <= hole:
+            index[_at(hole) + _ROWS] = index[_at(slot) + _ROWS]
+            index[_at(hole)] = index[_at(slot)]
             hole = slot
         slot += uint64(1)
-    index[hole, 0] = 0
+    index[_at(hole)] = 0
 
 
 @jit
@@ -235,10 +251,10 @@ def commit_rows(
     versions, counts, marks = facts
     keys, rows = born
     for i in range(min(_AHEAD, keys.shape[0])):
-        prefetch_source(index, int64(_home(keys[i], form)))
+        prefetch_number(index, _at(_home(keys[i], form)))
     for i in range(keys.shape[0]):
         if i + _AHEAD < keys.shape[0]:
-            prefetch_source(index, int64(_home(keys[i + _AHEAD], form)))
+            prefetch_number(index, _at(_home(keys[i + _AHEAD], form)))
         code = uint64(keys[i]) ^ _CODE
         if code == 0:
             notes[SPECIAL] = rows[i]

@@ -10,6 +10,7 @@ import ctypes
 import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+from numpy import uint64
 
 from autobatch.kernels.jit import jit
 
@@ -98,18 +99,20 @@ def unique_first_seen(ids, slots, inverse, unique):
         inverse: out, the number of each id.
         unique: out, the id of each number; as long as `ids`.
     """
-    mask = slots.shape[0] - 1
+    mask = uint64(slots.shape[0] - 1)
     count = 0
-    for i in range(ids.shape[0]):
+    for i in range(uint64(ids.shape[0])):
         key = ids[i]
-        slot = ((((key ^ (key >> 31)) & 0x7FFFFFFF) * 0x9E3779B1) >> 20) & mask
-        while slots[slot] >= 0 and unique[slots[slot]] != key:
-            slot = (slot + 1) & mask
-        if slots[slot] < 0:
-            slots[slot] = count
-            unique[count] = key
+        slot = (((uint64(key ^ (key >> 31)) & uint64(0x7FFFFFFF)) * uint64(0x9E3779B1)) >> uint64(20)) & mask
+        number = slots[slot]
+        while number >= 0 and unique[uint64(number)] != key:
+            slot = (slot + uint64(1)) & mask
+            number = slots[slot]
+        if number < 0:
+            number = slots[slot] = count
+            unique[uint64(count)] = key
             count += 1
-        inverse[i] = slots[slot]
+        inverse[i] = number
     return count
 
 

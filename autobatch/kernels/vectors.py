@@ -75,6 +75,10 @@ def _prefetch_source(array, row):
         _to_read(start + byte)
 
 
+def _prefetch_element(array, place):
+    _to_read(array.ctypes.data + place * array.itemsize)
+
+
 def _prefetch_number(array, place):
     _to_write(array.ctypes.data + place * array.strides[0])
 
@@ -86,6 +90,7 @@ def _nothing(array: Any, row: Any) -> None:
 _compiled = not getattr(config, "DISABLE_JIT", 0)
 prefetch_row = jit(_prefetch_row if _compiled else _nothing)  # a row that is to be updated
 prefetch_source = jit(_prefetch_source if _compiled else _nothing)  # a row that is to be read
+prefetch_element = jit(_prefetch_element if _compiled else _nothing)  # one of an array without gaps, to be read
 prefetch_number = jit(_prefetch_number if _compiled else _nothing)  # an element that is to be updated
 
 

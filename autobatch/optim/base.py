@@ -18,7 +18,7 @@ from autobatch.core.op import is_boxed
 from autobatch.core.threads import holding, thread_count
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_number
-from autobatch.optim.row_threads import RowStep, Running, call_each, keyed_steps, make_step, run_steps, squares
+from autobatch.optim.row_threads import RowStep, Running, keyed_steps, make_step, run_steps, squares
 from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
 
@@ -417,10 +417,7 @@ class Optimizer(abc.ABC):
             scale = min(1.0, self.clip_norm / (norm + 1e-6)) if norm == norm else norm
         limit = -1.0 if self.clip_value is None else self.clip_value
         ends.append(functools.partial(operator.setitem, state, "step", before + 1))
-        if steps:
-            run_steps(steps, kernel, constants, scale, limit, how, ends)
-        else:
-            call_each(ends)
+        run_steps(steps, kernel, constants, scale, limit, how, ends)
         new = [leaf.value if leaf.grad is None else result() for leaf, result in zip(leaves, results, strict=True)]
         if any(value is not leaf.value for value, leaf in zip(new, leaves, strict=True)):
             params = pytree.unflatten(structure, new)

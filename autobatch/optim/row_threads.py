@@ -209,14 +209,16 @@ def run_steps(
     works = [functools.partial(_take, waiting, ready)]
     works += [functools.partial(_take, waiting, functools.partial(arguments, own)) for own in spaces[1:]]
     ends = [*(step.finish for step in steps if step.finish is not None), *ends]
+    ending = False
     try:
         if count == 1:
             _take(waiting, ready)
         else:
             run_together(works)
+        ending = True
         call_each(ends)
     except BaseException:
-        if operator.length_hint(waiting) == 0 < len(tasks):
+        if ending or operator.length_hint(waiting) == 0 < len(tasks):
             call_each(ends)
         raise
 

@@ -67,19 +67,24 @@ class Indexer:
 
     def __call__(self, ids: Any) -> Index:
         """Take (n,) ids apart."""
+        unique, inverse = self.number(ids)
+        starts, positions = self._arrays[2, : len(unique) + 1], self._arrays[3, : len(inverse)]
+        starts.fill(0)
+        sparse_gradients.group_positions(inverse, starts, positions)
+        return Index(unique, inverse, starts, positions)
+
+    def number(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
+        """`unique` and `inverse` of (n,) ids alone."""
         ids = as_ids(ids)
         if ids.ndim != 1:
             raise ShapeError(f"ids have shape {ids.shape}; expected one dimension")
         n = ids.shape[0]
         self._reserve(n)
-        unique, inverse, starts, positions = self._arrays
+        unique, inverse = self._arrays[0, :n], self._arrays[1, :n]
         slots = self._slots[: _slots_for(n)]
         slots.fill(-1)
-        count = unique_first_seen(np.ascontiguousarray(ids), slots, inverse[:n], unique[:n])
-        starts = starts[: count + 1]
-        starts.fill(0)
-        sparse_gradients.group_positions(inverse[:n], starts, positions[:n])
-        return Index(unique[:count], inverse[:n], starts, positions[:n])
+        count = unique_first_seen(np.ascontiguousarray(ids), slots, inverse, unique)
+        return unique[:count], inverse
 
     def __repr__(self) -> str:
         return f"Indexer(capacity={self.capacity})"
@@ -430,5 +435,5 @@ class Spread(NamedTuple):
 
 def first_seen(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct ids in the order of first occurrence, and for each id its place among them."""
-    index = Indexer(len(ids))(ids.view(np.int64) if ids.dtype == np.uint64 else ids)
-    return index.unique.copy().view(ids.dtype if ids.dtype == np.uint64 else np.int64), index.inverse
+    unique, inverse = Indexer(len(ids)).number(ids.view(np.int64) if ids.dtype == np.uint64 else ids)
+    return unique.copy().view(ids.dtype if ids.dtype == np.uint64 else np.int64), inverse

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.batches.masked import MaskedBatch
 from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.keys import EMPTY_KEY
 from autobatch.tables.keyed import key_index
@@ -333,6 +334,20 @@ def test_one_row_of_two_small_tables_by_quotient_and_remainder(combine):
     ab.testing.assert_equivalent(
         lambda words, t: np.tanh(ab.multi_hash(words, t["q"], t["r"], 4, combine)).sum(axis=0), sentences, t=tables
     )
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint64])
+def test_parts_of_keys_of_few_bits_have_any_number_of_buckets(dtype):
+    quotients, remainders = np.arange(2.0)[:, None], np.arange(1000.0)[:, None]
+    keys = np.array([0, 3, 100], dtype)
+    np.testing.assert_array_equal(ab.multi_hash(keys, quotients, remainders, 1000)[:, 0], [0, 3, 100])
+    batch = MaskedBatch.from_examples([keys, keys[:1]])
+    found = ab.batch(lambda keys: ab.multi_hash(keys, quotients, remainders, 1000))(batch)
+    np.testing.assert_array_equal(ab.examples(found)[0][:, 0], [0, 3, 100])
+
+
+def test_parts_of_no_keys_are_no_rows():
+    assert ab.multi_hash([], np.ones((2, 3)), np.ones((4, 3)), 4).shape == (0, 3)
 
 
 def test_what_is_hashed_and_combined_wrongly():

@@ -103,7 +103,7 @@ class count(Admission):  # noqa: N801 - called like a function
         """How many updates each key has had."""
         if not self._index.is_enough(self._used + len(keys)):
             if not self._index.is_moving:
-                self._used = len(self._slots())
+                self._used = len(self._entries()[0])
             self._index.make_room(len(keys), self._used + len(keys))
         return np.maximum(self._index.find(keys, self._special)[0], 0)
 
@@ -115,15 +115,15 @@ class count(Admission):  # noqa: N801 - called like a function
             self._special = int(special[0] + 1) % self.n
         self._used += len(keys)  # at most; counted when it matters
 
-    def _slots(self) -> np.ndarray:
-        """The slots that keys have."""
-        slots = self._index.array[: self._index.slots + self._used]
-        return slots[slots[:, 0] != 0]
+    def _entries(self) -> tuple[np.ndarray, np.ndarray]:
+        """The keys in the index, and their counts."""
+        slots = -(-(self._index.slots + self._used) // 4) * 4
+        return kernels.entries(self._index.array[: 2 * slots])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The keys that were seen and are not alive, and how often."""
-        used = self._slots()
-        keys, counts = kernels.coded(used[:, 0]), used[:, 1].astype(np.int64)
+        keys, counts = self._entries()
+        counts = counts.astype(np.int64)
         if self._special:
             keys, counts = np.append(keys, kernels.EMPTY_KEY), np.append(counts, self._special)
         order = np.argsort(keys)

@@ -275,11 +275,11 @@ def multi_hash(keys: Any, quotients: Any, remainders: Any, buckets: int, combine
             f"rows of {shape_of(quotients)[1:]} and {shape_of(remainders)[1:]}; expected equal dims to {combine} them"
         )
     if not is_boxed(keys):
-        keys = np.asarray(keys)
-        if keys.dtype.kind not in "iu":
-            raise DTypeError(f"keys have dtype {dtype_of(keys)}; expected integers")
+        keys = keys if getattr(keys, "dtype", None) == np.uint64 else as_ids(keys, "keys")
         if keys.size and int(keys.min()) < 0:
             raise UnsupportedError(f"key {int(keys.min())}; quotients and remainders are of keys that are not negative")
+    elif dtype_of(keys).kind in "iu" and dtype_of(keys).itemsize < 8:  # which may not hold the number of buckets
+        keys = keys.astype(np.int64)
     left = _rows(quotients, keys // buckets)
     right = _rows(remainders, keys % buckets)
     if combine == "concatenate":

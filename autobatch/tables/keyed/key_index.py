@@ -22,13 +22,14 @@ class KeyIndex:
         most: how many keys there may be; less where there are no addresses for so many.
 
     Attributes:
-        array: (all that could be, 2) slots, of which those after `slots` have the keys that were probed past the end.
+        array: all elements that could be, two to a slot; the slots after `slots` have the keys that were probed past
+            the end.
         form: (3,) how many slots the places of keys are computed from, as the kernels know it.
     """
 
     def __init__(self, most: int) -> None:
         self._memory = Reserved(3 * most + 128, 2, np.uint64)
-        self.array = self._memory.array
+        self.array = self._memory.array.reshape(-1)
         self.form = np.array([64, 0, 64])
 
     @property
@@ -39,7 +40,7 @@ class KeyIndex:
     @property
     def nbytes(self) -> int:
         """The bytes of the slots."""
-        return self.slots * self.array.itemsize * 2
+        return self.slots * self._memory.row_bytes
 
     @property
     def is_moving(self) -> bool:

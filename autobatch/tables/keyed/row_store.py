@@ -227,6 +227,14 @@ class RowStore:
         self._note_less(len(keys))
         return change
 
+    def name(self, keys: np.ndarray) -> Change | None:
+        """A change of rows that are there, in the order of (n,) keys, which may repeat; None where one is not there."""
+        rows, missing = self.find(keys)
+        if missing:
+            return None
+        self._note_less(len(keys))
+        return Change(next(_tickets), rows)
+
     def stage_removal(self, rows: np.ndarray) -> Change:
         """A change in which these rows' keys are taken out."""
         return Change(next(_tickets), _no_rows, gone=(rows, self.row_keys[rows]))
@@ -322,13 +330,14 @@ class RowStore:
 
     def block(self, which: np.ndarray, key_dtype: np.dtype) -> StoredBlock:
         """Copies of these rows with all that belongs to them."""
-        return StoredBlock(
-            self.row_keys[which].view(key_dtype),
-            self.rows[which],
-            {name: slot.memory.array[which] for name, slot in self.slots.items()},
-            self.versions[which].astype(np.int64),
-            self.counts[which].astype(np.int64),
-        )
+        where = _run_of(which)
+
+        def of(array: np.ndarray) -> np.ndarray:
+            return array[where].copy() if isinstance(where, slice) else array.take(where, axis=0)
+
+        slots = {name: of(slot.memory.array) for name, slot in self.slots.items()}
+        versions, counts = (of(facts).astype(np.int64) for facts in (self.versions, self.counts))
+        return StoredBlock(of(self.row_keys).view(key_dtype), of(self.rows), slots, versions, counts)
 
     def joined(self, blocks: Sequence[StoredBlock]) -> StoredBlock:
         """Blocks as one: of a key that is in several the last; slots that one does not have start as their `fill`."""
@@ -361,8 +370,9 @@ class RowStore:
             if given is not None and given.shape[1:] == slot.memory.array.shape[1:]:  # or another optimiser's
                 slots[name] = given
         change = self.stage(keys, block.rows, slots=slots)
-        gone = np.setdiff1d(self.find(removed)[0], [-1, *change.rows])
-        change.gone = gone, self.row_keys[gone]
+        if len(removed):
+            gone = np.setdiff1d(self.find(removed)[0], np.append(change.rows, -1))
+            change.gone = gone, self.row_keys[gone]
         calls: list[Callable[[], Any]] = [self.begin]
         if len(change.born[0]) < len(keys):
             was = ~np.isin(change.rows, change.born[1])

@@ -328,14 +328,16 @@ class EmbeddingVariable(KeyedTable):
         return [functools.partial(self._store.commit, change, self.step)]
 
     def _assigning(self, keys: np.ndarray, rows: np.ndarray) -> Calls:
-        unique, inverse = first_seen(keys)
-        if len(unique) < len(keys):
-            last = np.empty(len(unique), np.int64)
-            last[inverse] = np.arange(len(keys))
-            rows = rows[last]
-        change = self._staged(unique, rows)
+        change = self._store.name(keys)
+        if change is None:
+            keys, inverse = first_seen(keys)
+            if len(keys) < len(rows):
+                last = np.empty(len(keys), np.int64)
+                last[inverse] = np.arange(len(rows))
+                rows = rows[last]
+            change = self._staged(keys, rows)
         calls: Calls = [self._store.begin, functools.partial(self._store.commit, change, self.step)]
-        if len(change.born[0]) < len(unique):  # else all rows are where they belong already
+        if len(change.born[0]) < len(keys):  # else all rows are where they belong already
             calls.insert(1, functools.partial(self._store.put, change.rows, rows))
         return calls
 
