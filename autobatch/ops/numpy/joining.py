@@ -219,23 +219,6 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     return tuple(x[(*(slice(None),) * axis, i)] for i in range(total))
 
 
-@implements(np.vstack)
-def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
-    return np.concatenate([at_least(x, 2) for x in tup], 0, dtype=dtype, casting=casting)  # type: ignore[call-overload]
-
-
-@implements(np.hstack)
-def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
-    parts = [at_least(x, 1) for x in tup]
-    axis = 0 if parts and ndim_of(parts[0]) == 1 else 1
-    return np.concatenate(parts, axis, dtype=dtype, casting=casting)  # type: ignore[call-overload]
-
-
-@implements(np.dstack)
-def dstack(tup: Any) -> Any:
-    return np.concatenate([at_least(x, 3) for x in tup], 2)
-
-
 @implements(np.column_stack)
 def column_stack(tup: Any) -> Any:
     parts = [as_array(x) for x in tup]

@@ -171,21 +171,11 @@ def nonzero(a: Any) -> Any:
     return tuple(places[:, axis] for axis in range(ndim_of(a)))
 
 
-@implements(np.flatnonzero)
-def flatnonzero(a: Any) -> Any:
-    return nonzero(np.reshape(a, (-1,)))[0]
-
-
 @implements(np.compress, out=into)
 def compress(condition: Any, a: Any, axis: Any = None) -> Any:
     if ndim_of(condition) != 1:
         raise ValueError("condition must be a 1-d array")
-    return take(a, flatnonzero(condition), axis=axis)
-
-
-@implements(np.extract)
-def extract(condition: Any, arr: Any) -> Any:
-    return take(np.reshape(arr, (-1,)), flatnonzero(condition))
+    return take(a, np.flatnonzero(condition), axis=axis)
 
 
 def _choice(index: Any, *, count: int) -> Any:

@@ -100,18 +100,6 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     return transpose(a, order)
 
 
-@implements(np.moveaxis)
-def moveaxis(a: Any, source: Any, destination: Any) -> Any:
-    rank = ndim_of(a)
-    sources, places = normalise_axes(source, rank), normalise_axes(destination, rank)
-    if len(sources) != len(places):
-        raise ValueError("`source` and `destination` arguments must have the same number of elements")
-    order = [axis for axis in range(rank) if axis not in sources]
-    for place, axis in sorted(zip(places, sources, strict=True)):
-        order.insert(place, axis)
-    return transpose(a, order)
-
-
 @implements(np.expand_dims)
 def expand_dims(a: Any, axis: Any) -> Any:
     axes = axis if isinstance(axis, list | tuple) else (axis,)
@@ -525,26 +513,18 @@ def _is_one(size: Size) -> bool:
 squeeze_p = Op("squeeze", _squeeze, rule=_squeeze_rule, vjp=_reshape_vjp, kind="shape")
 
 
-@implements(np.flip)
-def flip(m: Any, axis: Any = None) -> Any:
-    axes = axes_of(axis, ndim_of(m))
-    if len(set(axes)) < len(axes):
-        raise ValueError("repeated axis")
-    return m[tuple(slice(None, None, -1) if place in axes else slice(None) for place in range(ndim_of(m)))]
-
-
 @implements(np.fliplr)
 def fliplr(m: Any) -> Any:
     if ndim_of(m) < 2:
         raise ValueError("Input must be >= 2-d.")
-    return flip(m, 1)
+    return np.flip(m, 1)
 
 
 @implements(np.flipud)
 def flipud(m: Any) -> Any:
     if ndim_of(m) < 1:
         raise ValueError("Input must be >= 1-d.")
-    return flip(m, 0)
+    return np.flip(m, 0)
 
 
 @implements(np.rot90)
@@ -554,22 +534,10 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
         raise ValueError(f"Axes={tuple(axes)} for array of ndim={ndim_of(m)} must be different.")
     k %= 4
     if k == 2:
-        return flip(m, (one, two))
+        return np.flip(m, (one, two))
     if k == 1:
-        return np.swapaxes(flip(m, two), one, two)
-    return flip(np.swapaxes(m, one, two), two) if k == 3 else m[...]
-
-
-@implements(np.rollaxis)
-def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
-    rank = ndim_of(a)
-    axis = normalise_axis(axis, rank)
-    start = start + rank if start < 0 else start
-    if not 0 <= start <= rank:
-        raise np.exceptions.AxisError(
-            f"rollaxis: start arg requires {-rank} <= start < {rank + 1}, but {start} was given"
-        )
-    return np.moveaxis(a, axis, start - 1 if axis < start else start)
+        return np.swapaxes(np.flip(m, two), one, two)
+    return np.flip(np.swapaxes(m, one, two), two) if k == 3 else m[...]
 
 
 def at_least(x: Any, rank: int) -> Any:
