@@ -13,7 +13,7 @@ from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.shaping import at_least
-from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, implements, needs
+from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, check_cast, implements, needs
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import lanewise
 from autobatch.ops.rules.padding import to_width, unbroadcast
@@ -45,10 +45,7 @@ def _cast(arrays: list[Any], dtype: Any, casting: str) -> list[Any]:
         return arrays
     dtype = np.dtype(dtype)
     for x in arrays:
-        if not np.can_cast(dtype_of(x), dtype, casting):  # type: ignore[arg-type]
-            raise TypeError(
-                f"Cannot cast array data from {dtype_of(x)!r} to {dtype!r} according to the rule '{casting}'"
-            )
+        check_cast(dtype_of(x), dtype, casting)
     return [cast(x, dtype) for x in arrays]
 
 
