@@ -22,7 +22,7 @@ from autobatch.ops.rules.aliasing import (
 )
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
 from autobatch.ops.rules.op_kinds import elementwise
-from autobatch.ops.rules.padding import to_width, unbroadcast, without_padding
+from autobatch.ops.rules.padding import closed, to_width, unbroadcast
 from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.sizes import (
     Template,
@@ -70,25 +70,18 @@ def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
-def _transpose(x: Any, *, axes: tuple[int, ...]) -> Any:
-    return np.asarray(x).transpose(axes)
-
-
-def _transpose_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return transpose_p(ct, axes=_inverse(params["axes"]))
-
-
 def _transpose_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     (x,), order = operands, params["axes"]
     return Batched(op(x.data, axes=(0, *(axis + 1 for axis in order))), [x.sizes[axis] for axis in order])
 
 
-def _transpose_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
-    return non_c_order or params["axes"] != tuple(range(len(params["axes"])))
-
-
-transpose_p = Op(
-    "transpose", _transpose, rule=_transpose_rule, vjp=_transpose_vjp, layout=_transpose_layout, kind="shape"
+transpose_p: Op = Op(
+    "transpose",
+    lambda x, *, axes: np.asarray(x).transpose(axes),
+    rule=_transpose_rule,
+    vjp=lambda position, ct, out, args, params: transpose_p(ct, axes=_inverse(params["axes"])),
+    layout=lambda params, non_c_order, rank: non_c_order or params["axes"] != tuple(range(len(params["axes"]))),
+    kind="shape",
 )
 
 
@@ -136,7 +129,7 @@ def _broadcast_to_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) 
     if not isinstance(x, Batched):
         x = as_batched(x, lanes)
     missing = len(target) - len(have)
-    data = without_padding(x)
+    data = closed(x.data, x.sizes)
     padded = [width_of(size) for size in target]
     for axis, size in enumerate(have):
         if isinstance(size, Lengths) or (size != 1 and isinstance(target[axis + missing], Lengths)):
