@@ -5,7 +5,6 @@ itself be an array of an interpreter opened before (a lazy array, an outer tape)
 """
 
 import contextvars
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -19,23 +18,13 @@ from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.recorded import RecordedArray
 from autobatch.errors import ForcedValueError, UnsupportedError
+from autobatch.facts.operators import ARITHMETIC, UNARY
 from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.rules.aliasing import stand_in
 from autobatch.ops.rules.dispatch import CONSTANT, name_of
 
 # What NumPy computes for an operator between Python numbers is a NumPy scalar; Python's own result is weak again.
-_PYTHON_OPERATORS: dict[Any, Callable[..., Any]] = {
-    np.add: operator.add,
-    np.subtract: operator.sub,
-    np.multiply: operator.mul,
-    np.divide: operator.truediv,
-    np.floor_divide: operator.floordiv,
-    np.remainder: operator.mod,
-    np.power: operator.pow,
-    np.negative: operator.neg,
-    np.positive: operator.pos,
-    np.absolute: operator.abs,
-}
+_PYTHON_OPERATORS = {each.ufunc: each.function for each in (*ARITHMETIC, *UNARY)} | {np.absolute: abs}
 
 _active: contextvars.ContextVar["Tape | None"] = contextvars.ContextVar("autobatch_tape", default=None)
 active_tape, set_active = _active.get, _active.set  # the innermost one that a function is being run on

@@ -165,18 +165,14 @@ def reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 BINARY: dict[str, Callable[[Any, Any], Any]] = {name: _binary(name, f) for name, f in BINARY_OPERATORS.items()}
 
 
-def _neg(x: Any) -> Any:
-    if x.scalar is float:
-        return np.negative(x.data)
-    out = _ints(x)
-    return None if np.any(np.equal(out, _INT64.min)) else np.negative(out)
+def _of_least(ufunc: Any) -> Callable[[Any], Any]:
+    """Ufuncs of one operand that answer as Python does, but for the smallest int."""
 
+    def call(x: Any) -> Any:
+        own = x.data if x.scalar is float else _ints(x)
+        return None if x.scalar is not float and np.any(np.equal(own, _INT64.min)) else ufunc(own)
 
-def _abs(x: Any) -> Any:
-    if x.scalar is float:
-        return np.abs(x.data)
-    out = _ints(x)
-    return None if np.any(np.equal(out, _INT64.min)) else np.abs(out)
+    return call
 
 
 def _unary(function: Callable[..., Any], fast: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -199,9 +195,9 @@ def _invert(x: Any) -> Any:
 
 
 UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": _unary(operator.neg, _neg),
+    "neg": _unary(operator.neg, _of_least(np.negative)),
     "pos": _unary(operator.pos, _pos),
-    "abs": _unary(abs, _abs),
+    "abs": _unary(abs, _of_least(np.abs)),
     "invert": _unary(operator.invert, _invert),
 }
 

@@ -15,6 +15,7 @@ from autobatch.core.diagnostics import hide_frames, hiding_frames
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.recorded import RecordedArray
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY
 from autobatch.ops.numpy.along_axis import accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of
 from autobatch.ops.numpy.function_table import reason, twin
@@ -28,6 +29,7 @@ from autobatch.ops.rules.dispatch import (
     UFUNCS,
     UNSUPPORTED,
     Declined,
+    check_cast,
     is_default,
     name_of,
     refuse,
@@ -150,9 +152,6 @@ def _unary(ufunc: Any) -> Callable[[Any], Any]:
     return lambda self: op(self)
 
 
-_power = _binary(np.power)[0]
-
-
 def _equality(ufunc: Any) -> Callable[[Any, Any], Any]:
     op = _op(ufunc)
 
@@ -230,71 +229,15 @@ class ArrayFace:
         keys = getattr(self, "_ab_ids", None)
         return bool(np.any(self == value)) if keys is None else value in keys.__self__  # a table of keys
 
-    __add__, __radd__, __iadd__ = _binary(np.add)
-    __sub__, __rsub__, __isub__ = _binary(np.subtract)
-    __mul__, __rmul__, __imul__ = _binary(np.multiply)
-    __truediv__, __rtruediv__, __itruediv__ = _binary(np.divide)
-    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary(np.floor_divide)
-    __mod__, __rmod__, __imod__ = _binary(np.remainder)
-    __matmul__, __rmatmul__, __imatmul__ = _binary(np.matmul)
-    __and__, __rand__, __iand__ = _binary(np.bitwise_and)
-    __or__, __ror__, __ior__ = _binary(np.bitwise_or)
-    __xor__, __rxor__, __ixor__ = _binary(np.bitwise_xor)
-    __lshift__, __rlshift__, __ilshift__ = _binary(np.left_shift)
-    __rshift__, __rrshift__, __irshift__ = _binary(np.right_shift)
-    _, __rpow__, __ipow__ = _binary(np.power)
-    __neg__ = _unary(np.negative)
-    __pos__ = _unary(np.positive)
     __abs__ = _unary(np.absolute)
-    __invert__ = _unary(np.invert)
-    __eq__ = _equality(np.equal)
-    __ne__ = _equality(np.not_equal)
-    __lt__ = _binary(np.less)[0]
-    __le__ = _binary(np.less_equal)[0]
-    __gt__ = _binary(np.greater)[0]
-    __ge__ = _binary(np.greater_equal)[0]
 
-    def __pow__(self, other: Any) -> Any:
-        if type(other) is int and other == 2 and dtype_of(self).kind == "b" and ndim_of(self):
-            return UFUNCS[np.square](self)  # as NumPy does for every dtype; only for bools the result has another one
-        return _power(self, other)
-
-    def __divmod__(self, other: Any) -> Any:
+    def __divmod__(self: Any, other: Any) -> Any:
         return self // other, self % other
 
-    def __rdivmod__(self, other: Any) -> Any:
+    def __rdivmod__(self: Any, other: Any) -> Any:
         return other // self, other % self
 
     # ndarray's methods and attributes, in terms of NumPy's functions
-
-    all = _method(np.all)
-    any = _method(np.any)
-    argmax = _method(np.argmax)
-    argmin = _method(np.argmin)
-    argpartition = _method(np.argpartition)
-    argsort = _method(np.argsort)
-    choose = _method(np.choose)
-    clip = _method(np.clip)
-    cumprod = _method(np.cumprod)
-    cumsum = _method(np.cumsum)
-    diagonal = _method(np.diagonal)
-    dot = _method(np.dot)
-    max = _method(np.max)
-    mean = _method(np.mean)
-    min = _method(np.min)
-    nonzero = _method(np.nonzero)
-    prod = _method(np.prod)
-    ravel = _method(np.ravel)
-    repeat = _method(np.repeat)
-    round = _method(np.round)
-    searchsorted = _method(np.searchsorted)
-    squeeze = _method(np.squeeze)
-    std = _method(np.std)
-    sum = _method(np.sum)
-    swapaxes = _method(np.swapaxes)
-    take = _method(np.take)
-    trace = _method(np.trace)
-    var = _method(np.var)
 
     def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
         write(self, _of(np.sort)(self, axis=axis, kind=kind, order=order, stable=stable))
@@ -354,10 +297,7 @@ class ArrayFace:
         dtype = np.dtype(dtype)
         if dtype == dtype_of(self) and not copy:
             return self if order == "K" else _of(np.asarray)(self, order=order)
-        if not np.can_cast(dtype_of(self), dtype, casting):  # type: ignore[arg-type]
-            raise TypeError(
-                f"Cannot cast array data from {dtype_of(self)!r} to {dtype!r} according to the rule '{casting}'"
-            )
+        check_cast(dtype_of(self), dtype, casting)
         out = _of(np.astype)(self, dtype)
         return out if order == "K" else np.copy(out, order=order)
 
@@ -397,6 +337,36 @@ class ArrayFace:
         if not args and not kwargs:
             return getitem(self, Ellipsis)
         return refuse(_ndarray_view, (self, *args), kwargs, "ndarray.view of another dtype has no batching rule")
+
+
+def _power(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The operator `**`, by which NumPy squares whatever is of dimensions; only of bools that has another dtype."""
+
+    def power(self: Any, other: Any) -> Any:
+        if type(other) is int and other == 2 and dtype_of(self).kind == "b" and ndim_of(self):
+            return UFUNCS[np.square](self)
+        return forward(self, other)
+
+    return power
+
+
+_METHODS_OF_FUNCTIONS = (
+    np.all, np.any, np.argmax, np.argmin, np.argpartition, np.argsort, np.choose, np.clip, np.cumprod, np.cumsum,
+    np.diagonal, np.dot, np.max, np.mean, np.min, np.nonzero, np.prod, np.ravel, np.repeat, np.round, np.searchsorted,
+    np.squeeze, np.std, np.sum, np.swapaxes, np.take, np.trace, np.var,
+)  # fmt: skip
+for _function in _METHODS_OF_FUNCTIONS:
+    setattr(ArrayFace, _function.__name__, _method(_function))
+for _each in ARITHMETIC:
+    _forward, _reflected, _inplace = _binary(_each.ufunc)
+    setattr(ArrayFace, _each.method, _power(_forward) if _each.name == "pow" else _forward)
+    setattr(ArrayFace, _each.reflected, _reflected)
+    setattr(ArrayFace, _each.inplace_method, _inplace)
+for _each in COMPARISONS:
+    _compare = _equality(_each.ufunc) if _each.symbol in ("==", "!=") else _binary(_each.ufunc)[0]
+    setattr(ArrayFace, _each.method, _compare)
+for _one in UNARY:
+    setattr(ArrayFace, f"__{_one.name}__", _unary(_one.ufunc))
 
 
 def _ufunc_into(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any], out: tuple[Any, ...]) -> Any:

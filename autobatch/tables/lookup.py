@@ -111,7 +111,7 @@ def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
         if current_region() is not None and ids.rank == 1 and len(sizes) == 2 and not is_boxed(ids.data):
             wanted = table_ids(table, ids.data)
             _check_lanes(wanted[mask], id_bound(table), np.flatnonzero(mask), wanted.shape)
-            return Batched(PendingRows(table, wanted, mask, lookup_p), sizes)
+            return Batched(PendingRows(table, wanted, mask), sizes)
         return Batched(lookup_p(table, ids.data, mask), sizes)
     try:
         return Batched(lookup_p(table, ids.data), sizes)
@@ -166,22 +166,20 @@ class PendingRows(StandIn):
         table: (num_rows, dim), plain or of an interpreter below a batch.
         ids: (B, T) int64, checked where the mask is True, arbitrary elsewhere.
         mask: (B, T), True inside the examples, a prefix of each row.
-        look_up: `look_up(table, ids, mask)` gives the rows.
     """
 
-    __slots__ = ("_rows", "ids", "look_up", "mask", "table")
+    __slots__ = ("_rows", "ids", "mask", "table")
 
-    def __init__(self, table: Any, ids: np.ndarray, mask: np.ndarray, look_up: Callable[..., Any]) -> None:
+    def __init__(self, table: Any, ids: np.ndarray, mask: np.ndarray) -> None:
         self.table = table
         self.ids = ids
         self.mask = mask
-        self.look_up = look_up
         self._rows: Any = None
 
     def _ab_force(self) -> Any:
         """The rows, looked up once."""
         if self._rows is None:
-            self._rows = self.look_up(self.table, self.ids, self.mask)
+            self._rows = lookup_p(self.table, self.ids, self.mask)
         return self._rows
 
     def _ab_apply(self, op: Op, args: Any, params: dict[str, Any]) -> Any:
@@ -215,16 +213,14 @@ class PackedRows:
     Args:
         table: (num_rows, dim), plain or of an interpreter below a batch.
         ids: (N,) int64, checked.
-        look_up: `look_up(table, ids)` gives the rows.
     """
 
-    __slots__ = ("_rows", "ids", "look_up", "table")
+    __slots__ = ("_rows", "ids", "table")
     ndim = 2
 
-    def __init__(self, table: Any, ids: np.ndarray, look_up: Callable[..., Any]) -> None:
+    def __init__(self, table: Any, ids: np.ndarray) -> None:
         self.table = table
         self.ids = ids
-        self.look_up = look_up
         self._rows: Any = None
 
     @property
@@ -238,7 +234,7 @@ class PackedRows:
     def force(self) -> Any:
         """The rows, looked up once."""
         if self._rows is None:
-            self._rows = self.look_up(self.table, self.ids)
+            self._rows = lookup_p(self.table, self.ids)
         return self._rows
 
     def reduced(self, op: Op, params: dict[str, Any], offsets: np.ndarray) -> Any:

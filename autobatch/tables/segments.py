@@ -111,16 +111,6 @@ def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: An
     return op(data, segments, *rest, count=count, **params)
 
 
-def _topk(data: Any, how: Segments, k: SupportsIndex, empty: Any) -> tuple[Any, Any]:
-    """The values and the positions of the k greatest of each segment."""
-    most = whole_number(k, "k")
-    positions = _reduce("argtopk", data, how, k=most)
-    values = _reduce("topk", data, how, k=most)
-    if empty is not None:
-        values = np.where(positions < 0, empty_value(empty, dtype_of(values)), values)
-    return values, positions
-
-
 def _array(x: Any, integers: str = "") -> Any:
     """An operand as an op takes it; a list may hold values of an interpreter, and an empty one may be of integers."""
     check_plain(x, integers or "the data or weights")
@@ -393,5 +383,9 @@ def segment_topk(
            [8., 0.]]), array([[ 1,  2],
            [ 3, -1]]))
     """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return _topk(data, how, k, empty)
+    how, most = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted), whole_number(k, "k")
+    positions = _reduce("argtopk", data, how, k=most)
+    values = _reduce("topk", data, how, k=most)
+    if empty is not None:
+        values = np.where(positions < 0, empty_value(empty, dtype_of(values)), values)
+    return values, positions

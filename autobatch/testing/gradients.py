@@ -15,7 +15,7 @@ from autobatch.autodiff import grad as derivatives
 from autobatch.autodiff.grad import value_and_grad
 from autobatch.core import parameter_trees
 from autobatch.core.config import seeded
-from autobatch.core.pytree import flatten, leaves, unflatten
+from autobatch.core.pytree import flatten, leaves, map_tree, unflatten
 from autobatch.errors import OptionError
 from autobatch.rewrite.taped_forms import per_example_form
 from autobatch.tables.table import EmbeddingTable
@@ -54,6 +54,16 @@ def cotangents(result: Any, seed: int) -> list[Any]:
     return [random.standard_normal(x.shape).astype(x.dtype) if is_float(x) else None for x in leaves(result)]
 
 
+def _contracted(results: Sequence[Any], weights: Sequence[list[Any]]) -> Any:
+    """The sum over the float leaves of all results, each times its cotangent."""
+    total: Any = 0.0
+    for result, cotangent in zip(results, weights, strict=True):
+        for leaf, ct in zip(leaves(result), cotangent, strict=True):
+            if ct is not None:
+                total = total + np.sum(leaf * ct)
+    return total
+
+
 def shared_floats(shared: dict[str, Any]) -> tuple[list[Any], Callable[[list[Any]], dict[str, Any]]]:
     """The float arrays and tables among the shared arguments, and how to put others in their place."""
     values, structure = parameter_trees.flatten(shared)
@@ -82,13 +92,8 @@ def gradients(
     def loss(values: list[Any]) -> Any:
         own, common = values[: len(packed.floats)], values[len(packed.floats) :]
         results = way.call(f, packed.rebuild(own), with_shared(common))
-        total: Any = 0.0
         with np.errstate(all="ignore"):
-            for result, cotangent in zip(results, weights, strict=True):
-                for leaf, ct in zip(leaves(result), cotangent, strict=True):
-                    if ct is not None:
-                        total = total + np.sum(leaf * ct)
-        return total
+            return _contracted(results, weights)
 
     _, grads = value_and_grad(loss)([*packed.floats, *shared_leaves])
     own, common = grads[: len(packed.floats)], grads[len(packed.floats) :]
@@ -136,9 +141,7 @@ def check_grads(f: Callable[..., Any], *args: Any, eps: float = 1e-6, rtol: floa
         current = list(values)
         for i, x in zip(where, floats, strict=True):
             current[i] = x
-        result = per_example_form(f)(*unflatten(structure, current))
-        pairs = zip(leaves(result), weights, strict=True)
-        return sum(np.sum(leaf * ct) for leaf, ct in pairs if ct is not None)
+        return _contracted([per_example_form(f)(*unflatten(structure, current))], [weights])
 
     floats = [np.array(values[i]) for i in where]
     _, analytic = value_and_grad(loss)(fresh(floats))
@@ -295,12 +298,7 @@ class _Point:
         results = loop.call(self.f, loop.pack(examples).args, shared)
         if not self._weights:
             self._weights = [cotangents(result, i) for i, result in enumerate(results)]
-        total = 0.0
-        for result, weights in zip(results, self._weights, strict=True):
-            for leaf, ct in zip(leaves(result), weights, strict=True):
-                if ct is not None:
-                    total += float(np.sum(np.asarray(leaf, np.float64) * ct))
-        return total
+        return float(_contracted(map_tree(_as_float64, results), self._weights))
 
     def gradients(self) -> list[np.ndarray]:
         """Gradients of `floats`, given cotangents of `value`."""

@@ -30,6 +30,23 @@ OWN = {
     np.size: lambda x: np.size(x),
     np.linalg.matmul: lambda x: np.linalg.matmul(x, x.mT),
     np.linalg.tensordot: lambda x: np.linalg.tensordot(x, x, axes=2),
+    np.linalg.diagonal: lambda x: np.linalg.diagonal(x, offset=1),
+    np.linalg.svdvals: lambda x: np.linalg.svdvals(x + np.ones(x.shape[1])),
+    np.linalg.trace: lambda x: np.linalg.trace(x),
+    np.cumulative_prod: lambda x: np.cumulative_prod(x, axis=1),
+    np.cumulative_sum: lambda x: np.cumulative_sum(x, axis=0, include_initial=True),
+    np.dstack: lambda x: np.dstack([x, x + 1]),
+    np.hstack: lambda x: np.hstack([x, x[:, :1]]),
+    np.vstack: lambda x: np.vstack([x, x[0]]),
+    np.extract: lambda x: np.extract(x > 0, x),
+    np.flatnonzero: lambda x: np.flatnonzero(x > 0),
+    np.flip: lambda x: np.flip(x, 0),
+    np.moveaxis: lambda x: np.moveaxis(x, 0, -1),
+    np.rollaxis: lambda x: np.rollaxis(x, 1),
+    np.isneginf: lambda x: np.isneginf(np.where(x > 0, x, -np.inf)),
+    np.isposinf: lambda x: np.isposinf(np.where(x > 0, x, np.inf)),
+    np.isreal: lambda x: np.isreal(x),
+    np.union1d: lambda x: np.union1d(x[:, 0], x[:, 1]),
 }
 
 

@@ -314,4 +314,4 @@ def rows_later(table: Any, index: Any) -> Any:
         check_ids(ids, table.shape[0])
     except BadIdError:
         return lookup_p(table, index)  # says which example has it
-    return PackedBatch.pending(PackedRows(table, ids, lookup_p), index.offsets, index.size_of_first)
+    return PackedBatch.pending(PackedRows(table, ids), index.offsets, index.size_of_first)

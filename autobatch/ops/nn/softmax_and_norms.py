@@ -34,13 +34,13 @@ VECTOR = VectorLayout("f4", 16)
 def _by_rows(cost: int, work: Callable[..., Any], *arrays: Any) -> np.ndarray | None:
     """The `out` that `work(*arrays, out, part)` writes, all as matrices, part by part; None where NumPy is to do it.
 
+    The first array `is_worthwhile`.
+
     Args:
         cost: bytes that a thread reads from its cache in the time of one element.
         work: returns False where the kernel leaves it to NumPy.
     """
     x = arrays[0]
-    if not is_worthwhile(x):
-        return None
     if any(type(each) is not np.ndarray or each.dtype != x.dtype or each.shape != x.shape for each in arrays):
         return None
     rows = [as_rows(each) for each in arrays]

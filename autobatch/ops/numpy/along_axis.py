@@ -168,8 +168,8 @@ def _scan_axis(a: Any, axis: Any) -> int | None:
     return at if ndim_of(a) else None
 
 
-def _register(op: Op, identity: float, scan: Any, without_nans: Any, of_the_standard: Any) -> None:
-    """A running sum or product under NumPy's three names of it."""
+def _register(op: Op, identity: float, scan: Any, without_nans: Any) -> None:
+    """A running sum or product, and without NaN."""
 
     @implements(scan)
     def run(a: Any, axis: Any = None, dtype: Any = None) -> Any:
@@ -179,15 +179,9 @@ def _register(op: Op, identity: float, scan: Any, without_nans: Any, of_the_stan
     def run_without_nan(a: Any, axis: Any = None, dtype: Any = None) -> Any:
         return scan(without_nan(a, identity), axis=axis, dtype=dtype)
 
-    @implements(of_the_standard)
-    def run_along_one(x: Any, /, *, axis: Any = None, dtype: Any = None) -> Any:
-        if axis is None and ndim_of(x) > 1:
-            raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
-        return scan(x, axis=0 if axis is None else axis, dtype=dtype)
 
-
-_register(cumsum_p, 0, np.cumsum, np.nancumsum, np.cumulative_sum)
-_register(cumprod_p, 1, np.cumprod, np.nancumprod, np.cumulative_prod)
+_register(cumsum_p, 0, np.cumsum, np.nancumsum)
+_register(cumprod_p, 1, np.cumprod, np.nancumprod)
 
 
 def _sort_params(a: Any, axis: Any, kind: Any, stable: Any) -> dict[str, Any]:

@@ -328,7 +328,8 @@ def _matmul(x: Any, y: Any, **options: Any) -> Any:
     return np.matmul(x, y, **options)
 
 
-def _t(x: Any) -> Any:
+def mt(x: Any) -> Any:
+    """`x.mT`."""
     return np.swapaxes(x, -1, -2)
 
 
@@ -353,12 +354,12 @@ def _matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
             return unbroadcast(matmul_p(np.reshape(ct, (-1,)), np.reshape(x, (_size(ct), width))), y)
         return unbroadcast(np.expand_dims(ct, -1) * y, x)
     if position == 0:
-        return unbroadcast(matmul_p(ct, _t(y)), x)
+        return unbroadcast(matmul_p(ct, mt(y)), x)
     if y_rank == 2 and x_rank > 2:
         rows = _size(ct) // max(shape_of(y)[1], 1) if shape_of(y)[1] else int(np.prod(shape_of(x)[:-1]))
         flat = np.reshape(x, (rows, shape_of(y)[0]))
-        return unbroadcast(matmul_p(_t(flat), np.reshape(ct, (rows, shape_of(y)[1]))), y)
-    return unbroadcast(matmul_p(_t(x), ct), y)
+        return unbroadcast(matmul_p(mt(flat), np.reshape(ct, (rows, shape_of(y)[1]))), y)
+    return unbroadcast(matmul_p(mt(x), ct), y)
 
 
 def _size(x: Any) -> int:

@@ -47,19 +47,16 @@ def _ordered(out: Any, order: Any) -> Any:
     return np.copy(out, order=order) if order in ("F", "A") else out
 
 
-def zeros(shape: Any, dtype: Any = None, order: Any = "C") -> Any:
-    """np.zeros; a size may be a per-example integer."""
-    return _ordered(_constant(shape, 0, dtype or float), order)
+def _of_one_value(name: str, value: int) -> Callable[..., Any]:
+    def make(shape: Any, dtype: Any = None, order: Any = "C") -> Any:
+        return _ordered(_constant(shape, value, dtype or float), order)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"np.{name}; a size may be a per-example integer."
+    return make
 
 
-def ones(shape: Any, dtype: Any = None, order: Any = "C") -> Any:
-    """np.ones; a size may be a per-example integer."""
-    return _ordered(_constant(shape, 1, dtype or float), order)
-
-
-def empty(shape: Any, dtype: Any = None, order: Any = "C") -> Any:
-    """np.empty, with zeros; a size may be a per-example integer."""
-    return _ordered(_constant(shape, 0, dtype or float), order)
+zeros, ones, empty = _of_one_value("zeros", 0), _of_one_value("ones", 1), _of_one_value("empty", 0)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C") -> Any:
@@ -74,17 +71,12 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C") -> An
     return zero_d(np.copy(broadcast_to_p(fill_value, *operands, shape=template), order=order))
 
 
-def _like_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    x = operands[0]
-    return Batched(np.full(shape_of(x.data), **params), x.sizes)
-
-
 # Its vjp gives nothing back, but the result stands on the tape of its operand, so that what carries a gradient can be
 # written into it.
 like_p = Op(
     "full_like",
     lambda a, fill_value, dtype: np.full(np.shape(a), fill_value, dtype),
-    rule=_like_rule,
+    rule=lambda op, operands, params: Batched(np.full(shape_of(operands[0].data), **params), operands[0].sizes),
     vjp=lambda position, ct, out, args, params: None,
     kind="creation",
 )
@@ -98,14 +90,14 @@ def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> Any:
     return _ordered(_constant(shape, value, dtype), order)
 
 
-@implements(np.zeros_like, np.empty_like)
-def zeros_like(a: Any, dtype: Any = None, order: Any = "K", *, shape: Any = None) -> Any:
-    return _like(a, 0, dtype, shape, order)
+def _register_like(value: int, *functions: Callable[..., Any]) -> None:
+    @implements(*functions)
+    def of_one_value_like(a: Any, dtype: Any = None, order: Any = "K", *, shape: Any = None) -> Any:
+        return _like(a, value, dtype, shape, order)
 
 
-@implements(np.ones_like)
-def ones_like(a: Any, dtype: Any = None, order: Any = "K", *, shape: Any = None) -> Any:
-    return _like(a, 1, dtype, shape, order)
+_register_like(0, np.zeros_like, np.empty_like)
+_register_like(1, np.ones_like)
 
 
 @implements(np.full_like)

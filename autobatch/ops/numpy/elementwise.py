@@ -299,26 +299,9 @@ def round_(a: Any, decimals: int = 0) -> Any:
     return np.rint(a * factor) / factor if decimals > 0 else np.rint(a / factor) * factor
 
 
-@implements(np.isneginf, out=into)
-def isneginf(x: Any) -> Any:
-    needs(x, "np.isneginf", kinds="biuf")
-    return x == -np.inf
-
-
-@implements(np.isposinf, out=into)
-def isposinf(x: Any) -> Any:
-    needs(x, "np.isposinf", kinds="biuf")
-    return x == np.inf
-
-
 @implements(np.iscomplex)
 def iscomplex(x: Any) -> Any:
     return np.imag(x) != 0
-
-
-@implements(np.isreal)
-def isreal(x: Any) -> Any:
-    return np.imag(x) == 0
 
 
 @implements(np.polyval)

@@ -14,7 +14,7 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.op_kinds import by_length
-from autobatch.ops.rules.padding import closed, fill, quietly, to_width, unbroadcast, without_padding
+from autobatch.ops.rules.padding import closed, fill, quietly, to_width, unbroadcast
 from autobatch.ops.rules.sizes import normalise_axis
 
 _INVERSE = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -26,7 +26,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     at = x.rank + params["axis"]
     if isinstance(x.sizes[at], Lengths):
         return by_length(op, x, params, (at,))
-    data = without_padding(x)
+    data = closed(x.data, x.sizes)
     out = quietly(lambda: op(data, **params), lambda: op(fill(x, 0), **params))
     sizes = (*x.sizes[:at], shape_of(out)[at + 1], *x.sizes[at + 1 :])
     return Batched(closed(out, sizes), sizes)

@@ -66,20 +66,11 @@ def shares_memory(a: Any, b: Any, /) -> bool:
     raise NeedsLoop("whether views share memory")
 
 
-NUMPY_OWN.update(
-    (
-        np.dsplit,
-        np.hsplit,
-        np.iscomplexobj,
-        np.isrealobj,
-        np.linalg.matmul,
-        np.linalg.tensordot,
-        np.ndim,
-        np.shape,
-        np.size,
-        np.vsplit,
-    )
-)
+_OWN = """
+    cumulative_prod cumulative_sum dsplit dstack extract flatnonzero flip hsplit hstack iscomplexobj isneginf isposinf
+    isreal isrealobj linalg.diagonal linalg.matmul linalg.svdvals linalg.tensordot linalg.trace moveaxis ndim rollaxis
+    shape size union1d vsplit vstack
+"""
 
 _TEXT = "text has a dtype that depends on its length"
 _RECORDS = "structured arrays are records, not arrays of numbers"
@@ -149,6 +140,9 @@ def reason(function: Any) -> str | None:
     return next((why for module, why in _MODULES.items() if function.__module__.startswith(module)), None)
 
 
-for _name, _why in UNSUPPORTED_REASONS.items():
-    _function: Any = functools.reduce(getattr, _name.split("."), np)
-    UNSUPPORTED[_function] = _why
+def _named(name: str) -> Any:
+    return functools.reduce(getattr, name.split("."), np)
+
+
+NUMPY_OWN.update(map(_named, _OWN.split()))
+UNSUPPORTED.update((_named(name), why) for name, why in UNSUPPORTED_REASONS.items())

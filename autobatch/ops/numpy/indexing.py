@@ -53,12 +53,10 @@ def _getitem_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
     spec, shape = params["spec"], tuple(shape_of(x))
     if is_boxed(ct) or any(is_boxed(operand) for operand in operands):
         return scatter_p(ct, *operands, spec=spec, shape=shape)
-    kinds = {entry[0] for entry in spec}
+    index: Any = build(spec, operands)
     if spec and spec[0][0] == "a" and all(entry == FULL for entry in spec[1:]):
-        ids = np.asarray(operands[0]).reshape(-1).astype(np.int64)
-        ids = np.where(ids < 0, ids + shape[0], ids) if ids.size and ids.min() < 0 else ids
-        return Scatter(ids, ct.reshape((ids.size, *shape[1:])), shape, dtype_of(x), unique=False)
-    return Scatter(build(spec, operands), ct, shape, dtype_of(x), unique="a" not in kinds)
+        index = np.asarray(operands[0]).astype(np.int64)  # of rows, which a kernel adds
+    return Scatter(index, ct, shape, dtype_of(x), unique="a" not in {entry[0] for entry in spec})
 
 
 def _scatter(values: Any, *operands: Any, spec: Spec, shape: tuple[int, ...]) -> Any:

@@ -13,7 +13,7 @@ from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.shaping import at_least
-from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, implements, needs
+from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, check_cast, implements, needs
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import lanewise
 from autobatch.ops.rules.padding import to_width, unbroadcast
@@ -45,10 +45,7 @@ def _cast(arrays: list[Any], dtype: Any, casting: str) -> list[Any]:
         return arrays
     dtype = np.dtype(dtype)
     for x in arrays:
-        if not np.can_cast(dtype_of(x), dtype, casting):  # type: ignore[arg-type]
-            raise TypeError(
-                f"Cannot cast array data from {dtype_of(x)!r} to {dtype!r} according to the rule '{casting}'"
-            )
+        check_cast(dtype_of(x), dtype, casting)
     return [cast(x, dtype) for x in arrays]
 
 
@@ -217,23 +214,6 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     if is_boxed(total):
         raise NeedsLoop("unstack gives as many arrays as an example has rows, and that differs between examples")
     return tuple(x[(*(slice(None),) * axis, i)] for i in range(total))
-
-
-@implements(np.vstack)
-def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
-    return np.concatenate([at_least(x, 2) for x in tup], 0, dtype=dtype, casting=casting)  # type: ignore[call-overload]
-
-
-@implements(np.hstack)
-def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
-    parts = [at_least(x, 1) for x in tup]
-    axis = 0 if parts and ndim_of(parts[0]) == 1 else 1
-    return np.concatenate(parts, axis, dtype=dtype, casting=casting)  # type: ignore[call-overload]
-
-
-@implements(np.dstack)
-def dstack(tup: Any) -> Any:
-    return np.concatenate([at_least(x, 3) for x in tup], 2)
 
 
 @implements(np.column_stack)

@@ -10,11 +10,12 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
+from autobatch.ops.numpy.contractions import mt
 from autobatch.ops.numpy.creation import CREATION, arange, zeros
 from autobatch.ops.numpy.indexing import placed
 from autobatch.ops.rules.aliasing import view
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, implements, needs
-from autobatch.ops.rules.op_kinds import by_length
+from autobatch.ops.rules.op_kinds import by_length, vjp_columns
 from autobatch.ops.rules.padding import closed, fill, to_width, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
 
@@ -160,50 +161,34 @@ def _matrix_rule(out_rank: int) -> Callable[..., Batched]:
     return rule
 
 
-def _mt(x: Any) -> Any:
-    return np.swapaxes(x, -1, -2)
-
-
-inv_p = Op(
-    "inv",
-    np.linalg.inv,
-    rule=_matrix_rule(2),
-    vjp=lambda position, ct, out, args, params: -np.matmul(np.matmul(_mt(out), ct), _mt(out)),
-    kind="linalg",
-)
-det_p = Op(
-    "det",
-    np.linalg.det,
-    rule=_matrix_rule(0),
-    vjp=lambda position, ct, out, args, params: (ct * out)[..., None, None] * _mt(inv_p(args[0])),
-    kind="linalg",
-)
-logdet_p = Op(
-    "logabsdet",
-    lambda x: np.linalg.slogdet(x)[1],
-    rule=_matrix_rule(0),
-    vjp=lambda position, ct, out, args, params: ct[..., None, None] * _mt(inv_p(args[0])),
-    kind="linalg",
-)
+def _square(name: str, function: Callable[..., Any], out_rank: int, *vjp: Callable[..., Any]) -> Op:
+    """An op of one square matrix, or a stack of them, that gives a matrix or a number: `vjp(ct, out, x)`."""
+    return Op(name, function, rule=_matrix_rule(out_rank), vjp=vjp_columns(vjp), kind="linalg")
 
 
 def _sign(x: Any) -> Any:
     return np.linalg.slogdet(x)[0]
 
 
-def _phase_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+def _phase_vjp(ct: Any, out: Any, x: Any) -> Any:
     """The sign of a complex determinant turns with it."""
-    return -1j * np.real(1j * ct * out)[..., None, None] * _mt(inv_p(args[0]))
+    return -1j * np.real(1j * ct * out)[..., None, None] * mt(inv_p(x))
 
 
-sign_p = Op("detsign", _sign, rule=_matrix_rule(0), kind="linalg")
-phase_p = Op("detphase", _sign, rule=_matrix_rule(0), vjp=_phase_vjp, kind="linalg")
+# fmt: off
+inv_p: Op = _square("inv", np.linalg.inv, 2, lambda ct, out, x: -np.matmul(np.matmul(mt(out), ct), mt(out)))
+det_p     = _square("det", np.linalg.det, 0, lambda ct, out, x: (ct * out)[..., None, None] * mt(inv_p(x)))
+logdet_p  = _square("logabsdet", lambda x: np.linalg.slogdet(x)[1], 0,
+                    lambda ct, out, x: ct[..., None, None] * mt(inv_p(x)))
+sign_p    = _square("detsign", _sign, 0)
+phase_p   = _square("detphase", _sign, 0, _phase_vjp)
+# fmt: on
 
 
 def _solve_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     a, b = args
-    back = solve_p(_mt(a), ct)
-    return unbroadcast(back, b) if position == 1 else unbroadcast(-np.matmul(back, _mt(out)), a)
+    back = solve_p(mt(a), ct)
+    return unbroadcast(back, b) if position == 1 else unbroadcast(-np.matmul(back, mt(out)), a)
 
 
 def _solve_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -347,17 +332,7 @@ def multi_dot(arrays: Any) -> Any:
 def matrix_transpose(x: Any, /) -> Any:
     if ndim_of(x) < 2:
         raise ValueError(f"Input array must be at least 2-dimensional, but it is {ndim_of(x)}")
-    return _mt(x)
-
-
-@implements(np.linalg.diagonal)
-def stacked_diagonal(x: Any, /, *, offset: int = 0) -> Any:
-    return np.diagonal(x, offset, -2, -1)
-
-
-@implements(np.linalg.trace)
-def stacked_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
-    return np.trace(x, offset, -2, -1, dtype=dtype)
+    return mt(x)
 
 
 @implements(np.linalg.vecdot)
@@ -384,11 +359,7 @@ def unpadded_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
 
 def _factor(name: str, function: Callable[..., Any], vjp: Callable[..., Any]) -> Op:
     """An op of one matrix, or a stack of them: `vjp(ct, out, x, **params)`."""
-
-    def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        return vjp(ct, out, args[0], **params)
-
-    return Op(name, function, rule=unpadded_rule, vjp=backward, kind="linalg")
+    return Op(name, function, rule=unpadded_rule, vjp=vjp_columns([vjp]), kind="linalg")
 
 
 def _chain(*matrices: Any) -> Any:
@@ -414,16 +385,16 @@ def _zero(x: Any) -> np.ndarray:
 
 def _folded(x: Any, lower: bool) -> Any:
     """The gradient by the triangle that is read of a symmetric matrix, from one by all of its elements."""
-    both = x + _mt(x)
+    both = x + mt(x)
     strict = np.tri(shape_of(x)[-1], k=-1, dtype=bool)
     return np.where(strict if lower else strict.T, both, np.where(_on_diagonal(shape_of(x)[-1]), x, _zero(x)))
 
 
 def _cholesky_vjp(ct: Any, out: Any, x: Any) -> Any:
-    inner = np.matmul(_mt(out), np.tril(ct))
+    inner = np.matmul(mt(out), np.tril(ct))
     inner = np.where(_on_diagonal(shape_of(x)[-1]), inner / 2, np.tril(inner))
-    right = solve_p(_mt(out), inner)
-    return _folded(_mt(solve_p(_mt(out), _mt(right))), lower=True)
+    right = solve_p(mt(out), inner)
+    return _folded(mt(solve_p(mt(out), mt(right))), lower=True)
 
 
 def _qr(x: Any) -> Any:
@@ -433,9 +404,9 @@ def _qr(x: Any) -> Any:
 def _qr_vjp(ct: Any, out: Any, x: Any) -> Any:
     rows = shape_of(x)[-2]
     q, r, ct_q, ct_r = out[..., :rows, :], out[..., rows:, :], ct[..., :rows, :], ct[..., rows:, :]
-    inner = np.matmul(r, _mt(np.triu(ct_r))) - np.matmul(_mt(ct_q), q)
-    both = ct_q + np.matmul(q, np.tril(inner) + _mt(np.tril(inner, -1)))
-    return _mt(solve_p(r, _mt(both)))
+    inner = np.matmul(r, mt(np.triu(ct_r))) - np.matmul(mt(ct_q), q)
+    both = ct_q + np.matmul(q, np.tril(inner) + mt(np.tril(inner, -1)))
+    return mt(solve_p(r, mt(both)))
 
 
 def _eigh(x: Any, *, UPLO: Any) -> Any:  # noqa: N803
@@ -446,50 +417,50 @@ def _eigh(x: Any, *, UPLO: Any) -> Any:  # noqa: N803
 def _eigh_vjp(ct: Any, out: Any, x: Any, UPLO: str) -> Any:  # noqa: N803
     values, vectors, ct_values = out[..., 0, :], out[..., 1:, :], ct[..., 0, :]
     on = _on_diagonal(shape_of(x)[-1])
-    inner = np.where(on, _zero(x), np.matmul(_mt(vectors), ct[..., 1:, :]))
+    inner = np.where(on, _zero(x), np.matmul(mt(vectors), ct[..., 1:, :]))
     inner = _ratio(inner, values[..., None, :] - values[..., :, None])
     inner = np.where(on, ct_values[..., None, :], inner)
-    return _folded(_chain(vectors, inner, _mt(vectors)), lower=UPLO == "L")
+    return _folded(_chain(vectors, inner, mt(vectors)), lower=UPLO == "L")
 
 
 def _eigvalsh_vjp(ct: Any, out: Any, x: Any, UPLO: str) -> Any:  # noqa: N803
     vectors = eigh_p(x, UPLO=UPLO)[..., 1:, :]
-    return _folded(np.matmul(vectors * ct[..., None, :], _mt(vectors)), lower=UPLO == "L")
+    return _folded(np.matmul(vectors * ct[..., None, :], mt(vectors)), lower=UPLO == "L")
 
 
 def _svd(x: Any) -> Any:
     u, s, vh = np.linalg.svd(x, full_matrices=False)
-    return np.concatenate([u, s[..., None, :], _mt(vh)], axis=-2)
+    return np.concatenate([u, s[..., None, :], mt(vh)], axis=-2)
 
 
 def _svd_vjp(ct: Any, out: Any, x: Any) -> Any:
     rows, columns = shape_of(x)[-2:]
     (u, s, v), (ct_u, ct_s, ct_v) = ((y[..., :rows, :], y[..., rows, :], y[..., rows + 1 :, :]) for y in (out, ct))
-    own_u, own_v = np.matmul(_mt(u), ct_u), np.matmul(_mt(v), ct_v)
+    own_u, own_v = np.matmul(mt(u), ct_u), np.matmul(mt(v), ct_v)
     across, down = s[..., None, :], s[..., :, None]
     gaps = (across - down) * (across + down)
-    inner = _ratio(own_u - _mt(own_u), gaps) * across + down * _ratio(own_v - _mt(own_v), gaps)
+    inner = _ratio(own_u - mt(own_u), gaps) * across + down * _ratio(own_v - mt(own_v), gaps)
     inner = np.where(_on_diagonal(shape_of(s)[-1]), across * 0 + ct_s[..., None, :], inner)
-    total = _chain(u, inner, _mt(v))
+    total = _chain(u, inner, mt(v))
     if rows > columns:
-        total = total + np.matmul(_ratio(ct_u - np.matmul(u, own_u), across), _mt(v))
+        total = total + np.matmul(_ratio(ct_u - np.matmul(u, own_u), across), mt(v))
     if columns > rows:
-        total = total + np.matmul(u, _mt(_ratio(ct_v - np.matmul(v, own_v), across)))
+        total = total + np.matmul(u, mt(_ratio(ct_v - np.matmul(v, own_v), across)))
     return total
 
 
 def _svdvals_vjp(ct: Any, out: Any, x: Any) -> Any:
     rows = shape_of(x)[-2]
     both = svd_p(x)
-    return np.matmul(both[..., :rows, :] * ct[..., None, :], _mt(both[..., rows + 1 :, :]))
+    return np.matmul(both[..., :rows, :] * ct[..., None, :], mt(both[..., rows + 1 :, :]))
 
 
 def _pinv_vjp(ct: Any, out: Any, x: Any, **params: Any) -> Any:
     """Golub and Pereyra (1973); where the rank does not change."""
-    ct_t = _mt(ct)
-    left = _chain(ct_t, out, _mt(out)) - _chain(x, out, ct_t, out, _mt(out))
-    right = _chain(_mt(out), out, ct_t) - _chain(_mt(out), out, ct_t, out, x)
-    return left + right - _chain(_mt(out), ct, _mt(out))
+    ct_t = mt(ct)
+    left = _chain(ct_t, out, mt(out)) - _chain(x, out, ct_t, out, mt(out))
+    right = _chain(mt(out), out, ct_t) - _chain(mt(out), out, ct_t, out, x)
+    return left + right - _chain(mt(out), ct, mt(out))
 
 
 # fmt: off
@@ -514,7 +485,7 @@ def _real_matrix(x: Any) -> Any:
 @implements(np.linalg.cholesky)
 def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     a = _real_matrix(a)
-    return _mt(cholesky_p(_mt(a))) if upper else cholesky_p(a)
+    return mt(cholesky_p(mt(a))) if upper else cholesky_p(a)
 
 
 @implements(np.linalg.qr)
@@ -528,7 +499,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     both = qr_p(a[..., : min(rows, columns)])
     q, r = both[..., :rows, :], both[..., rows:, :]
     if columns > rows:  # what the others are in terms of the first ones
-        r = np.concatenate([r, np.matmul(_mt(q), a[..., rows:])], axis=-1)
+        r = np.concatenate([r, np.matmul(mt(q), a[..., rows:])], axis=-1)
     return r if mode == "r" else type(np.linalg.qr(np.eye(1)))(q, r)
 
 
@@ -560,13 +531,8 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     if sizes_differ or (full_matrices and rows != columns):
         raise Declined("its factors are not unique; write full_matrices=False" if not sizes_differ else "sizes differ")
     both = svd_p(a)
-    parts = both[..., :rows, :], both[..., rows, :], _mt(both[..., rows + 1 :, :])
+    parts = both[..., :rows, :], both[..., rows, :], mt(both[..., rows + 1 :, :])
     return type(np.linalg.svd(np.eye(1)))(*parts)
-
-
-@implements(np.linalg.svdvals)
-def svdvals(x: Any, /) -> Any:
-    return svdvals_p(_real_matrix(x))
 
 
 @implements(np.linalg.pinv)
@@ -583,7 +549,7 @@ def cond(x: Any, p: Any = None) -> Any:
     if p not in (None, 2, -2):
         raise Declined(f"np.linalg.cond with p={p!r}")
     needs(x, "np.linalg.cond", least=1)
-    s = svdvals(x)
+    s = np.linalg.svdvals(x)
     return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
 
 

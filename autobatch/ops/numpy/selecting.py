@@ -13,7 +13,7 @@ from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem, setitem
 from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.rules.aliasing import into, is_scalar, view, zero_d
-from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, implements
+from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, check_cast, implements
 from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import fill
@@ -81,8 +81,7 @@ def _integers(indices: Any, casting: Any) -> Any:
         TypeError: what `casting` does not allow, as NumPy says it.
     """
     dtype = dtype_of(indices)
-    if not np.can_cast(dtype, np.int64, casting):
-        raise TypeError(f"Cannot cast array data from {dtype!r} to dtype('int64') according to the rule '{casting}'")
+    check_cast(dtype, np.int64, casting)
     return indices.astype(np.int64) if dtype.kind == "b" else indices
 
 
@@ -171,21 +170,11 @@ def nonzero(a: Any) -> Any:
     return tuple(places[:, axis] for axis in range(ndim_of(a)))
 
 
-@implements(np.flatnonzero)
-def flatnonzero(a: Any) -> Any:
-    return nonzero(np.reshape(a, (-1,)))[0]
-
-
 @implements(np.compress, out=into)
 def compress(condition: Any, a: Any, axis: Any = None) -> Any:
     if ndim_of(condition) != 1:
         raise ValueError("condition must be a 1-d array")
-    return take(a, flatnonzero(condition), axis=axis)
-
-
-@implements(np.extract)
-def extract(condition: Any, arr: Any) -> Any:
-    return take(np.reshape(arr, (-1,)), flatnonzero(condition))
+    return take(a, np.flatnonzero(condition), axis=axis)
 
 
 def _choice(index: Any, *, count: int) -> Any:

@@ -51,11 +51,6 @@ def unique_values(x: Any, /) -> Any:
     return unique(x, equal_nan=False)
 
 
-@implements(np.union1d)
-def union1d(ar1: Any, ar2: Any) -> Any:
-    return unique(np.concatenate((ar1, ar2), axis=None))
-
-
 _isin_p = lanewise("isin", lambda x, test, invert=False: np.isin(x, test, invert=invert), dynamic=False)
 
 

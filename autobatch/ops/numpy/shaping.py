@@ -22,7 +22,7 @@ from autobatch.ops.rules.aliasing import (
 )
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
 from autobatch.ops.rules.op_kinds import elementwise
-from autobatch.ops.rules.padding import to_width, unbroadcast, without_padding
+from autobatch.ops.rules.padding import closed, to_width, unbroadcast
 from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.sizes import (
     Template,
@@ -70,25 +70,18 @@ def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
-def _transpose(x: Any, *, axes: tuple[int, ...]) -> Any:
-    return np.asarray(x).transpose(axes)
-
-
-def _transpose_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return transpose_p(ct, axes=_inverse(params["axes"]))
-
-
 def _transpose_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     (x,), order = operands, params["axes"]
     return Batched(op(x.data, axes=(0, *(axis + 1 for axis in order))), [x.sizes[axis] for axis in order])
 
 
-def _transpose_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
-    return non_c_order or params["axes"] != tuple(range(len(params["axes"])))
-
-
-transpose_p = Op(
-    "transpose", _transpose, rule=_transpose_rule, vjp=_transpose_vjp, layout=_transpose_layout, kind="shape"
+transpose_p: Op = Op(
+    "transpose",
+    lambda x, *, axes: np.asarray(x).transpose(axes),
+    rule=_transpose_rule,
+    vjp=lambda position, ct, out, args, params: transpose_p(ct, axes=_inverse(params["axes"])),
+    layout=lambda params, non_c_order, rank: non_c_order or params["axes"] != tuple(range(len(params["axes"]))),
+    kind="shape",
 )
 
 
@@ -97,18 +90,6 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     order = list(range(ndim_of(a)))
     one, two = normalise_axis(axis1, len(order)), normalise_axis(axis2, len(order))
     order[one], order[two] = two, one
-    return transpose(a, order)
-
-
-@implements(np.moveaxis)
-def moveaxis(a: Any, source: Any, destination: Any) -> Any:
-    rank = ndim_of(a)
-    sources, places = normalise_axes(source, rank), normalise_axes(destination, rank)
-    if len(sources) != len(places):
-        raise ValueError("`source` and `destination` arguments must have the same number of elements")
-    order = [axis for axis in range(rank) if axis not in sources]
-    for place, axis in sorted(zip(places, sources, strict=True)):
-        order.insert(place, axis)
     return transpose(a, order)
 
 
@@ -148,7 +129,7 @@ def _broadcast_to_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) 
     if not isinstance(x, Batched):
         x = as_batched(x, lanes)
     missing = len(target) - len(have)
-    data = without_padding(x)
+    data = closed(x.data, x.sizes)
     padded = [width_of(size) for size in target]
     for axis, size in enumerate(have):
         if isinstance(size, Lengths) or (size != 1 and isinstance(target[axis + missing], Lengths)):
@@ -525,26 +506,18 @@ def _is_one(size: Size) -> bool:
 squeeze_p = Op("squeeze", _squeeze, rule=_squeeze_rule, vjp=_reshape_vjp, kind="shape")
 
 
-@implements(np.flip)
-def flip(m: Any, axis: Any = None) -> Any:
-    axes = axes_of(axis, ndim_of(m))
-    if len(set(axes)) < len(axes):
-        raise ValueError("repeated axis")
-    return m[tuple(slice(None, None, -1) if place in axes else slice(None) for place in range(ndim_of(m)))]
-
-
 @implements(np.fliplr)
 def fliplr(m: Any) -> Any:
     if ndim_of(m) < 2:
         raise ValueError("Input must be >= 2-d.")
-    return flip(m, 1)
+    return np.flip(m, 1)
 
 
 @implements(np.flipud)
 def flipud(m: Any) -> Any:
     if ndim_of(m) < 1:
         raise ValueError("Input must be >= 1-d.")
-    return flip(m, 0)
+    return np.flip(m, 0)
 
 
 @implements(np.rot90)
@@ -554,22 +527,10 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
         raise ValueError(f"Axes={tuple(axes)} for array of ndim={ndim_of(m)} must be different.")
     k %= 4
     if k == 2:
-        return flip(m, (one, two))
+        return np.flip(m, (one, two))
     if k == 1:
-        return np.swapaxes(flip(m, two), one, two)
-    return flip(np.swapaxes(m, one, two), two) if k == 3 else m[...]
-
-
-@implements(np.rollaxis)
-def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
-    rank = ndim_of(a)
-    axis = normalise_axis(axis, rank)
-    start = start + rank if start < 0 else start
-    if not 0 <= start <= rank:
-        raise np.exceptions.AxisError(
-            f"rollaxis: start arg requires {-rank} <= start < {rank + 1}, but {start} was given"
-        )
-    return np.moveaxis(a, axis, start - 1 if axis < start else start)
+        return np.swapaxes(np.flip(m, two), one, two)
+    return np.flip(np.swapaxes(m, one, two), two) if k == 3 else m[...]
 
 
 def at_least(x: Any, rank: int) -> Any:

@@ -24,7 +24,7 @@ from autobatch.core.batched import Batched, same_size
 from autobatch.core.current_region import current_region
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.ops.rules.dispatch import Declined, top_box
+from autobatch.ops.rules.dispatch import Declined, check_cast, top_box
 from autobatch.ops.rules.sizes import differ_somewhere
 
 _PRUNE = 32  # look for dead views each time their number has doubled from here
@@ -280,7 +280,7 @@ def cast_for_write(new: Any, box: Any, ufunc: Any = None) -> Any:
         if not np.can_cast(dtype, target, "same_kind"):
             if ufunc is not None:
                 ufunc(np.empty(0, dtype), *([np.empty(0, dtype)] * (ufunc.nin - 1)), out=np.empty(0, target))
-            raise TypeError(f"Cannot cast array data from {dtype!r} to {target!r} according to the rule 'same_kind'")
+            check_cast(dtype, target, "same_kind")
         new = new.astype(target)
     if ndim_of(new) != ndim_of(box):
         raise ValueError(

@@ -332,3 +332,10 @@ def top_box(tree: Any) -> Any:
 def cast(x: Any, dtype: np.dtype) -> Any:
     """The array in another dtype, of any interpreter; itself, without a copy, if it has that dtype."""
     return x if dtype_of(x) == dtype else x.astype(dtype) if hasattr(x, "astype") else np.asarray(x, dtype)
+
+
+def check_cast(dtype: np.dtype, target: Any, casting: Any) -> None:
+    """Raise TypeError, as NumPy says it, where a cast is not allowed."""
+    target = np.dtype(target)
+    if not np.can_cast(dtype, target, casting):
+        raise TypeError(f"Cannot cast array data from {dtype!r} to {target!r} according to the rule '{casting}'")

@@ -387,7 +387,7 @@ class _Reader:
             np.arange(self.lanes).reshape((self.lanes,) + (1,) * len(block)) if self.batched else np.zeros((), int)
         )
         rows = self.lanes if self.batched else 1
-        padded = _block_widths(block)
+        padded = tuple(map(width_of, block))
         for axis, value in advanced:
             width = widths[axis + lead]
             ids = aligned_ids(value, self.sizes[axis], axis, block, padded)
@@ -438,11 +438,6 @@ class _Reader:
             sizes = iter(self.sizes)
             self.sizes = [1 if item is None else next(sizes) for item in index[1:]]
         return Batched(self.data, self.sizes)
-
-
-def _block_widths(block: Sequence[Size]) -> tuple[int, ...]:
-    """The padded shape of the broadcast index arrays."""
-    return tuple(map(width_of, block))
 
 
 def _lane_values(bound: Any) -> np.ndarray | None:

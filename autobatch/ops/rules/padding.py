@@ -75,12 +75,13 @@ def _fill(x: Any, mask: Any, *, value: Any) -> Any:
     return out
 
 
-def _fill_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return None if position else fill_p(ct, args[1], value=0)
-
-
 # fill_p(x, mask, value=): x where the mask is True. The mask is a plain array of x's rank that broadcasts against it.
-fill_p = Op("fill", _fill, vjp=_fill_vjp, kind="padding")
+fill_p: Op = Op(
+    "fill",
+    _fill,
+    vjp=lambda position, ct, out, args, params: None if position else fill_p(ct, args[1], value=0),
+    kind="padding",
+)
 
 
 def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
@@ -233,12 +234,5 @@ def to_widths(data: Any, widths: Sequence[int]) -> Any:
 
 
 def closed(data: Any, sizes: Sequence[Size]) -> Any:
-    """A result whose padding sends no cotangent back, where what its elements get goes to others, too."""
+    """Data whose padding sends no cotangent back, where what its elements get goes to others, too."""
     return select(data, sizes) if is_boxed(data) else data
-
-
-def without_padding(x: Batched) -> Any:
-    """The data of `x`; where it is boxed, zeros are selected at the padding, and no cotangent comes back from there."""
-    if is_boxed(x.data) and padding_mask(x.sizes, shape_of(x.data)[1:]) is not None:
-        return fill(x, 0)
-    return x.data
