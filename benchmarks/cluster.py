@@ -31,9 +31,7 @@ from tests.ray.kills import processes_below
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _BANDWIDTH = 1.25e9  # bytes a second: a network of 10 Gbit/s, which is assumed
-_PARTS = (
-    8  # of a batch: of 2,048 examples what a gradient computes stays in the caches, and cores do not wait for memory
-)
+_PARTS = 8  # of a batch: what a gradient of 2,048 examples computes stays in the caches
 
 
 @ab.batch
