@@ -26,8 +26,7 @@ from autobatch.core.threads import run_parts, run_together, split_work
 from autobatch.errors import CheckpointError
 
 BLOCK = 1 << 20  # bytes that have one checksum
-_GROUP = 8 << 20  # bytes that are written while their checksums are computed, at most
-_TOGETHER = 1 << 19  # and at least
+_GROUP, _TOGETHER = 8 << 20, 1 << 19  # the most and the least bytes that are written while their sums are computed
 _FORMAT = "autobatch 1"
 _NO_SUM = "00000000"
 _NAMES = {

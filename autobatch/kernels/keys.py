@@ -3,8 +3,7 @@
 An index is (any,) of uint64, four slots to a line of the cache: four keys, coded so that zeros are an empty slot, and
 then their rows, so that one comparison looks at half a line. The one key whose code is 0 has its row in `notes`.
 Probing is linear, line by line, from where the key's hash says, past the last line for which it may; a removed key's
-slot is filled by moving later ones back, so nothing is ever marked as removed. Keys come as int64, the bits of uint64
-keys as well.
+slot is filled by moving later ones back, so nothing is ever marked as removed. Keys are int64, or uint64 as its bits.
 
 An index grows where it is. Places are in the order of the hashes, whatever the number of slots, so what is moved goes
 from the end to the start. `form` says how far that is: (slots before, how many of these are still to be moved, slots
@@ -77,7 +76,7 @@ def _home(key, form):
     """The slot where the probing for a key begins, the first of a line, in an index of at most 2**34 slots."""
     before, left, after = form
     code = mixed(key) >> uint64(32)
-    place = ((code * (before >> uint64(2))) >> uint64(32)) << uint64(2)
+    place = ((code * (before >> uint64(2))) >> uint64(32)) << uint64(2) if left != 0 else left
     return place if place < left else ((code * (after >> uint64(2))) >> uint64(32)) << uint64(2)
 
 
@@ -93,7 +92,6 @@ def find_rows(keys, index, form, special, out, lo, hi):
     missing = 0
     form = _form_of(form)
     farther = np.empty(_AHEAD, np.int64)  # those that are not told by the first line
-    final = uint64(hi - 1)
     _homes(keys, form, out, lo, min(lo + _AHEAD, hi))
     for i in range(uint64(lo), uint64(min(lo + _AHEAD, hi))):
         prefetch_element(index, out[i])
@@ -102,7 +100,7 @@ def find_rows(keys, index, form, special, out, lo, hi):
         _homes(keys, form, out, last, min(last + _AHEAD, hi))
         count = uint64(0)
         for i in range(uint64(first), uint64(last)):
-            prefetch_element(index, out[min(i + uint64(_AHEAD), final)])
+            prefetch_element(index, out[min(i + uint64(_AHEAD), uint64(hi - 1))])
             line = uint64(out[i])
             code = uint64(keys[i]) ^ _CODE
             place = _place_in(index, line, code)
@@ -125,13 +123,8 @@ def find_rows(keys, index, form, special, out, lo, hi):
 @jit
 def _homes(keys, form, out, lo, hi):
     """out[i]: the element where the probing for keys[i] begins."""
-    lines = form[2] >> uint64(2)
-    if form[1] == 0:
-        for i in range(uint64(lo), uint64(hi)):
-            out[i] = int64((((mixed(keys[i]) >> uint64(32)) * lines) >> uint64(32)) * _LINE)
-    else:
-        for i in range(uint64(lo), uint64(hi)):
-            out[i] = int64(_at(_home(keys[i], form)))
+    for i in range(uint64(lo), uint64(hi)):
+        out[i] = int64(_home(keys[i], form) << uint64(1))
 
 
 @jit
@@ -148,10 +141,8 @@ def find_sorted(keys, known, out, lo, hi):
 
 
 def _plain_place_in(index: Any, line: Any, code: Any) -> uint64:
-    for k in range(4):
-        if index[line + uint64(k)] == code:
-            return uint64(k)
-    return uint64(4)
+    found = np.flatnonzero(index[line : line + _ROWS] == code)
+    return uint64(found[0] if found.size else 4)
 
 
 @either(_plain_place_in)
@@ -250,8 +241,6 @@ def commit_rows(
     form = _form_of(form)
     versions, counts, marks = facts
     keys, rows = born
-    for i in range(min(_AHEAD, keys.shape[0])):
-        prefetch_number(index, _at(_home(keys[i], form)))
     for i in range(keys.shape[0]):
         if i + _AHEAD < keys.shape[0]:
             prefetch_number(index, _at(_home(keys[i + _AHEAD], form)))

@@ -41,26 +41,18 @@ def ask_for(builder: Any, address: Any, to_write: bool) -> None:
     builder.call(function, [builder.inttoptr(address, byte), word(int(to_write)), word(3 if to_write else 2), word(1)])
 
 
-@intrinsic
-def _to_write(typing_context, address):
-    """The cache line at an address, to be written to."""
+def _asking(to_write: bool) -> Any:
+    def ask(typing_context, address):
+        def generate(context, builder, signature, args):
+            ask_for(builder, args[0], to_write)
+            return context.get_dummy_value()
 
-    def generate(context, builder, signature, args):
-        ask_for(builder, args[0], to_write=True)
-        return context.get_dummy_value()
+        return types.void(types.intp), generate
 
-    return types.void(types.intp), generate
+    return intrinsic(ask)
 
 
-@intrinsic
-def _to_read(typing_context, address):
-    """The cache line at an address, to be read."""
-
-    def generate(context, builder, signature, args):
-        ask_for(builder, args[0], to_write=False)
-        return context.get_dummy_value()
-
-    return types.void(types.intp), generate
+_to_write, _to_read = _asking(True), _asking(False)
 
 
 def _prefetch_row(array, row):

@@ -276,12 +276,7 @@ def keyed_steps(
         if step is None:
             ends.append(update.finish)
         else:
-            step.finish = functools.partial(_finish, step.finish, update.finish)
+            both = [call for call in (step.finish, update.finish) if call is not None]
+            step.finish = functools.partial(call_each, both)
             steps.append(step)
     return steps, ends
-
-
-def _finish(write_back: Callable[[], None] | None, seen: Callable[[], None]) -> None:
-    if write_back is not None:
-        write_back()
-    seen()

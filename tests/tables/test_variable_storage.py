@@ -448,3 +448,16 @@ def test_room_is_made_at_once_for_keys_that_are_expected(monkeypatch):
     users.restore_blocks(source.blocks(1000))
     assert users._store._index.slots == slots < 45_000
     np.testing.assert_array_equal(users[np.arange(20_000)], source[np.arange(20_000)])
+
+
+@pytest.mark.parametrize("count", [3, 3000])
+def test_of_rows_that_are_written_twice_the_last_stays(count):
+    users = ab.EmbeddingVariable(2)
+    users.insert(np.arange(count))
+    mark = users.mark()
+    keys = np.concatenate([np.arange(count), np.arange(count)[::-1], [0]])
+    rows = np.arange(2.0 * len(keys), dtype=np.float32).reshape(-1, 2)
+    users.assign(keys, rows)
+    np.testing.assert_array_equal(users[np.arange(1, count)], rows[count : 2 * count - 1][::-1])
+    np.testing.assert_array_equal(users[0], rows[-1])
+    assert users.changed_since(mark).total == count

@@ -230,10 +230,8 @@ class RowStore:
     def name(self, keys: np.ndarray) -> Change | None:
         """A change of rows that are there, in the order of (n,) keys, which may repeat; None where one is not there."""
         rows, missing = self.find(keys)
-        if missing:
-            return None
         self._note_less(len(keys))
-        return Change(next(_tickets), rows)
+        return None if missing else Change(next(_tickets), rows)
 
     def stage_removal(self, rows: np.ndarray) -> Change:
         """A change in which these rows' keys are taken out."""
