@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.batches.any_batch import Batch, has_batch
-from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.config import with_options
 from autobatch.core.current_region import as_first_example, current_region, in_example
 from autobatch.core.diagnostics import hide_frames
@@ -284,7 +284,7 @@ def batch(f: Any = None, *, strict: bool = False) -> Any:
             that names its index, and `ShapeError` for batches of different sizes.
 
     >>> from numpy.typing import NDArray
-    >>> from autobatch.batches.masked import MaskedBatch
+    >>> from autobatch.batches.padded_batch import MaskedBatch
     >>> @batch
     ... def total(xs):
     ...     h = np.float64(0)

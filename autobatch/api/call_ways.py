@@ -32,7 +32,7 @@ from autobatch.api.measured_costs import (
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note, watched
 from autobatch.autodiff.tape import Tape, active_tape
 from autobatch.batches.examples import lanes_of, stack_results
-from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import in_form
 from autobatch.blocks.kernel_cache import are_kernels_pending
 from autobatch.compiled.compiled_call import NotCompiled

@@ -18,8 +18,8 @@ from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP
 from autobatch.autodiff.grad import Gradient
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
+from autobatch.batches.packed_batch import PackedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.pytree import leaves
 from autobatch.facts.python_functions import PAUSES
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded

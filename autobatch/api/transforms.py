@@ -15,8 +15,8 @@ from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.tables.protocol import Table
 
 if TYPE_CHECKING:
-    from autobatch.lazy.context import Lazy
     from autobatch.lazy.launching import Stats
+    from autobatch.lazy.manual_recorder import Lazy
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -175,7 +175,7 @@ def lazy() -> "Lazy":
     >>> [float(np.asarray(s)) for s in sums]
     [0.0, 6.0, 12.0, 18.0]
     """
-    from autobatch.lazy.context import Lazy  # noqa: PLC0415
+    from autobatch.lazy.manual_recorder import Lazy  # noqa: PLC0415
 
     return Lazy()
 

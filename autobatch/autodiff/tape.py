@@ -16,7 +16,7 @@ from autobatch.core.current_region import clock
 from autobatch.core.memory import KeptArrays, library_code, walking
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
-from autobatch.core.recorded import RecordedArray
+from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.facts.operators import ARITHMETIC, UNARY
 from autobatch.ops.array_protocols import ArrayFace

@@ -46,7 +46,7 @@ def examples(tree: Tree) -> list[Tree]:
         UnsupportedError: no leaf is a batch, so the number of examples is not known.
         ShapeError: the batches differ in size.
 
-    >>> from autobatch.batches.masked import MaskedBatch
+    >>> from autobatch.batches.padded_batch import MaskedBatch
     >>> examples({"x": MaskedBatch.from_examples([[1, 2], [3]]), "name": "a"})
     [{'x': array([1, 2]), 'name': 'a'}, {'x': array([3]), 'name': 'a'}]
     """

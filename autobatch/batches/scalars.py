@@ -205,7 +205,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
 def lane_len(value: Any) -> Any:
     """`len(x)` of each example: an int where all agree, else an int per lane.
 
-    >>> from autobatch.batches.masked import MaskedBatch
+    >>> from autobatch.batches.padded_batch import MaskedBatch
     >>> lane_len(MaskedBatch.from_examples([[1, 2], [3]]))
     MaskedBatch(batch_size=2, example=int, examples=[2 1])
     """

@@ -39,7 +39,7 @@ class Program:
         views: {output: (output that it is a view of, derive, restore, args, contiguous)}, as `ops.inplace` has them.
         forms: what `blocks.launch` compiled, by the kinds of operands.
         apart: what `lookups_apart` made of it; False as long as nobody asked.
-        parts: what `lazy.grouping.forests.parts_of` made of it, by which inputs are each example's own.
+        parts: what `lazy.grouping.addition_chains.parts_of` made of it, by which inputs are each example's own.
     """
 
     __slots__ = ("_skeleton", "apart", "avals", "constants", "forms", "inputs", "outputs", "parts", "steps", "views")

@@ -21,7 +21,7 @@ from autobatch.core.abstract_eval import (
 from autobatch.core.current_region import Example, example
 from autobatch.core.diagnostics import silence
 from autobatch.core.op import Op, next_level
-from autobatch.core.recorded import AbstractArray
+from autobatch.core.recorded_array import AbstractArray
 from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.rules.aliasing import is_unclear, record_of
 

@@ -10,7 +10,7 @@ from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.transforms import taped
 from autobatch.autodiff.grad import vjp
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.bridges.frameworks import imported
 from autobatch.core.batched import Batched
 from autobatch.core.pytree import TreeDef, flatten, unflatten

@@ -11,9 +11,9 @@ from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.transforms import taped
 from autobatch.autodiff.grad import vjp
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.packed import PackedBatch
+from autobatch.batches.packed_batch import PackedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.bridges.frameworks import FRAMEWORKS, imported
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.pytree import flatten, map_tree, unflatten

@@ -16,7 +16,7 @@ import numpy as np
 
 from autobatch.api.batch import batch
 from autobatch.api.transforms import map as map_examples
-from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.blocks import kernel_cache
 from autobatch.cli.kernel_files import kernel_files
 from autobatch.cli.way_timing import least_seconds

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
+from autobatch.batches.packed_batch import PackedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled.translation.exact_types import (
     FIXED,
     OWN,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled.translation.exact_types import (
     BOOL,
     FIXED,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autobatch.core.parameter_trees import is_array_like
-from autobatch.core.recorded import is_recorded
+from autobatch.core.recorded_array import is_recorded
 
 _MOST = 20_000  # entries
 _SMALL, _LARGE = 1 << 12, 1 << 20  # bytes of an array

@@ -306,7 +306,10 @@ def _computes(function: Any) -> bool:
 
 
 _COMPUTING = frozenset(
-    [f"autobatch.ops.nn.{each}" for each in ("activations", "dimensions", "losses", "masks", "softmax_and_norms")]
+    [
+        f"autobatch.ops.nn.{each}"
+        for each in ("activations", "dimensions", "losses", "dropout_and_masks", "softmax_and_norms")
+    ]
 )
 
 

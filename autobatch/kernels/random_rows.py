@@ -1,7 +1,7 @@
 """Random rows, each a function of its key alone: element j is made of the key and j, by a counter and a hash.
 
-The hash is that of `ops/nn/masks.py`: SplitMix64's finaliser over key + (j + 1) times its increment. A normal
-number is the inverse of the normal distribution function at a uniform one, by algorithm AS 241 (PPND16) of M. J.
+The hash is that of `ops/nn/dropout_and_masks.py`: SplitMix64's finaliser over key + (j + 1) times its increment. A
+normal number is the inverse of the normal distribution function at a uniform one, by algorithm AS 241 (PPND16) of M. J.
 Wichura, Applied Statistics 37 (1988), which is right to about 16 digits.
 """
 

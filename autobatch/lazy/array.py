@@ -9,7 +9,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import Aval
 from autobatch.core.op import Op
-from autobatch.core.recorded import AbstractArray
+from autobatch.core.recorded_array import AbstractArray
 from autobatch.errors import NeedsLoop
 from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.numpy.indexing import view_of, write_view

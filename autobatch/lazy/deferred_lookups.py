@@ -17,8 +17,8 @@ from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.numpy import elementwise
 from autobatch.ops.rules.aliasing import _View as View
 from autobatch.ops.rules.ragged_checks import id_bound, table_ids
+from autobatch.tables.bag_and_segment_op import segment_p
 from autobatch.tables.lookup import bag_mode, lookup_p
-from autobatch.tables.reduce import segment_p
 
 _SHARED = View(None, None, None, (), True)  # a view of an array that all examples share: not to be written to
 _MULTIPLY = elementwise.UFUNCS[np.multiply]

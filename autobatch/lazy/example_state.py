@@ -36,7 +36,7 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch
 from autobatch.core.pytree import attributes, leaves, replace_leaves
-from autobatch.core.recorded import is_recorded
+from autobatch.core.recorded_array import is_recorded
 from autobatch.core.snapshot import Snapshot
 from autobatch.facts.call_effects import may_act
 from autobatch.facts.purity import ANY, may_change, meaning_of

@@ -39,11 +39,11 @@ from autobatch.lazy.buffers import (
     shaped,
     sized_rows,
 )
+from autobatch.lazy.grouping.addition_chains import Forest, Graph, forest_p
 from autobatch.lazy.grouping.any_length import AnyLength, SizesByLength
-from autobatch.lazy.grouping.forests import Forest, Graph, forest_p
 from autobatch.lazy.grouping.plans import Plans
 from autobatch.lazy.grouping.ragged import Group, NotTogether, Sizes, refuse, run_ragged, run_steps
-from autobatch.lazy.schedule import Schedule
+from autobatch.lazy.launch_order import Schedule
 from autobatch.ops.numpy.joining import stack_p
 from autobatch.ops.rules.index_rule import shown
 

@@ -30,7 +30,7 @@ from autobatch.core.config import config
 from autobatch.core.diagnostics import catches_warnings, fell_back, handling, user_line, users_filters
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
-from autobatch.core.recorded import is_recorded
+from autobatch.core.recorded_array import is_recorded
 from autobatch.facts.call_effects import effect_of
 from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views

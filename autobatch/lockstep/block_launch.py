@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.examples import broadcast
-from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.blocks.inputs import Guard
 from autobatch.blocks.launch import launch_rows
 from autobatch.blocks.program import Program

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
-from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.blocks.program import Hoisted, Program, hoisted
 from autobatch.blocks.scan import Scan, Stepped, Test
 from autobatch.core.config import config

@@ -8,9 +8,9 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import lanes_of, stack_results
-from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.packed import PackedBatch
+from autobatch.batches.packed_batch import PackedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.memory import write_all
 from autobatch.core.pytree import TreeDef, attributes, flatten, is_node, leaves, unflatten

@@ -8,8 +8,8 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.examples import stack_results
-from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves

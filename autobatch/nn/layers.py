@@ -9,8 +9,8 @@ from numpy.typing import DTypeLike, NDArray
 from autobatch.api.batch import batch
 from autobatch.errors import OptionError
 from autobatch.ops.nn.activations import sigmoid
+from autobatch.ops.nn.dropout_and_masks import causal_mask, dropout
 from autobatch.ops.nn.init import Initializer, normal, orthogonal, uniform, xavier_uniform
-from autobatch.ops.nn.masks import causal_mask, dropout
 from autobatch.ops.nn.softmax_and_norms import layer_norm, softmax
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.table import EmbeddingTable

@@ -13,10 +13,10 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.diagnostics import hide_frames, hiding_frames
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
-from autobatch.core.recorded import RecordedArray
+from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY
-from autobatch.ops.numpy.along_axis import accumulate
+from autobatch.ops.numpy.cumulative_and_sorting import accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of
 from autobatch.ops.numpy.function_table import reason, twin
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem

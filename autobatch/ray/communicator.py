@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.kernels.keys import part_of
+from autobatch.ray.gradient_sums import Block, Values
 from autobatch.ray.messages import Failed, Pull, Push, Reply, ShardRequest, Sum, nbytes
-from autobatch.ray.tree_sums import Block, Values
 from autobatch.tables.sparse import SparseRows
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
+from autobatch.batches.packed_batch import PackedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.pytree import flatten, paths
 from autobatch.errors import OptionError
 from autobatch.ray.shard import is_among

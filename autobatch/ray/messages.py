@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.ray.tree_sums import Block, Values
+from autobatch.ray.gradient_sums import Block, Values
 from autobatch.tables.sparse import SparseRows
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.errors import OptionError
+from autobatch.ray.gradient_sums import TreeSum, Values
 from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, ShardRequest, Sum
-from autobatch.ray.tree_sums import TreeSum, Values
 from autobatch.tables.sparse import first_seen
 
 

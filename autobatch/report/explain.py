@@ -16,8 +16,8 @@ from autobatch.core.pytree import leaves
 from autobatch.lazy.launching import Stats
 from autobatch.report.advice import Facts, advice
 from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
+from autobatch.report.report_text import Forced, Launch, Line, Report
 from autobatch.report.source_lines import Section, source_of
-from autobatch.report.summary import Forced, Launch, Line, Report
 
 _PARTS = ("_ab_body", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # of functions, which are shown whole
 _WORTH = 0.04  # of the time, from which on a line's steps are worth a word

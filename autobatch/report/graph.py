@@ -9,7 +9,7 @@ from autobatch.report.source_lines import enclosing_loops, names_read, source_of
 from autobatch.syntax.scopes import target_names
 
 if TYPE_CHECKING:
-    from autobatch.report.summary import Report
+    from autobatch.report.report_text import Report
 
 _MOST_DRAWN = 60  # nodes; of more launches those of one line are drawn as one
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import Tape
-from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.blocks import kernel_codegen, tracing
 from autobatch.blocks.launch import Form
 from autobatch.blocks.scan import Scan

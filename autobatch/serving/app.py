@@ -14,7 +14,7 @@ from typing import Any
 from autobatch.errors import BadIdError, ClosedError, OptionError, OverloadedError
 from autobatch.serving.batcher import Batcher
 from autobatch.serving.bodies import JSON, NPY, SAFETENSORS, UnsuitedResultError, decode, encode
-from autobatch.serving.hot_swap import CheckpointWatch
+from autobatch.serving.checkpoint_watch import CheckpointWatch
 from autobatch.serving.request_rounds import Answer
 from autobatch.serving.typed_values import BadValueError, Read, object_of, reader
 

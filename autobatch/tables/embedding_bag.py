@@ -1,7 +1,8 @@
 """`embedding_bag`: many bags over one table, with torch's argument names, order and results.
 
 A call becomes flat bags (`_FlatBags`), those of all examples one after the other in code that runs batched; the ids
-that are padding or to be skipped are left out, and what stays is one reduction (`reduce.bags`), or one for each part.
+that are padding or to be skipped are left out, and what stays is one reduction, or one for each part
+(`bag_and_segment_op.bags`; its gradient is there too).
 """
 
 import dataclasses
@@ -35,10 +36,10 @@ from autobatch.ops.rules.ragged_checks import (
     segments_of,
     table_ids,
 )
+from autobatch.tables.bag_and_segment_op import bags, check_bag_table, empty_value
 from autobatch.tables.fast_paths import direct_bags
-from autobatch.tables.modes import BAG_MODES, MODES, BagMode
 from autobatch.tables.protocol import Table
-from autobatch.tables.reduce import bags, check_bag_table, empty_value
+from autobatch.tables.reduction_modes import BAG_MODES, MODES, BagMode
 from autobatch.tables.sparse import first_seen
 
 _AT_ONCE = 1 << 15  # ids that are copied at a time where some are left out

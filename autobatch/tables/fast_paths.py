@@ -11,7 +11,7 @@ import numpy as np
 from autobatch.core.threads import fits_one_thread
 from autobatch.kernels.bags import SUM, checked_sum
 from autobatch.kernels.segment_reductions import are_bounds, run_bounds, sum_rows, sum_runs
-from autobatch.tables.modes import MODES
+from autobatch.tables.reduction_modes import MODES
 from autobatch.tables.row_access import ahead_of, lanes_of, lanes_of_runs, work_of
 from autobatch.tables.table import EmbeddingTable
 

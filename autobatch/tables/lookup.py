@@ -34,8 +34,8 @@ from autobatch.ops.rules.ragged_checks import (
     offsets_from,
     table_ids,
 )
+from autobatch.tables.bag_and_segment_op import bags, check_bag_table, pooled, segment_rows_p
 from autobatch.tables.maplookup_strategies import Default, Preallocation, SimpleParallel, Strategy
-from autobatch.tables.reduce import bags, check_bag_table, pooled, segment_rows_p
 from autobatch.tables.row_access import gather
 from autobatch.tables.sparse import SparseRows
 

@@ -15,8 +15,8 @@ from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError, note_example
 from autobatch.ops.rules.ragged_checks import as_ids, by_lane, check_ids, flattened, own_rows
+from autobatch.tables.bag_and_segment_op import segment_p
 from autobatch.tables.lookup import lookup_p
-from autobatch.tables.reduce import segment_p
 from autobatch.tables.table import EmbeddingTable
 
 

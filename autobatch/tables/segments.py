@@ -17,9 +17,9 @@ from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.ops.rules.ragged_checks import as_ids, check_ids, id_bound, segments_of, table_ids, whole_number
+from autobatch.tables.bag_and_segment_op import empty_value, segment_p, segment_rows_p
 from autobatch.tables.fast_paths import direct_bags, direct_segments
-from autobatch.tables.modes import MODES
-from autobatch.tables.reduce import empty_value, segment_p, segment_rows_p
+from autobatch.tables.reduction_modes import MODES
 
 __all__ = [
     "segment_all",

@@ -18,8 +18,8 @@ from autobatch.api.transforms import map as map_examples
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import batch_size_of
 from autobatch.batches.examples import lanes_of
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
+from autobatch.batches.packed_batch import PackedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.config import WayName, options
 from autobatch.core.current_region import Example, example

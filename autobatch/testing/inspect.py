@@ -28,7 +28,7 @@ from autobatch.api.run_record import ran_ways
 from autobatch.api.transforms import map_with_stats
 from autobatch.autodiff.tape import Tape
 from autobatch.batches import unpadded
-from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.blocks import kernel_cache, launch
 from autobatch.blocks.scan import Scan
 from autobatch.core.current_region import Example, current_example, current_region, example

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
-from autobatch.tables.modes import BagMode
+from autobatch.tables.reduction_modes import BagMode
 from benchmarks import common
 from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, Way, Workload
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autobatch import MaskedBatch, PackedBatch
-from autobatch.batches.packed import CSR
+from autobatch.batches.packed_batch import CSR
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 from autobatch.testing.inspect import Tape
 

@@ -14,7 +14,7 @@ import pytest
 
 import autobatch as ab
 from autobatch import batch
-from autobatch.batches import masked, unpadded
+from autobatch.batches import padded_batch, unpadded
 from autobatch.batches.unpadded import Unpadded
 from autobatch.ops.rules.padding import kept
 from autobatch.testing import inspect
@@ -200,7 +200,7 @@ def test_few_or_full_rows_stay_as_they_are():
     def kind(examples, **sizes):
         with (
             inspect.replaced(unpadded, **sizes),
-            inspect.watched(masked, "unpadded", after=lambda made, *args: type(made)) as kinds,
+            inspect.watched(padded_batch, "unpadded", after=lambda made, *args: type(made)) as kinds,
         ):
             batch(dense, strict=True)(batch_of(examples), W, V)
         return kinds[-1]

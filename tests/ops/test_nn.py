@@ -9,7 +9,7 @@ import autobatch as ab
 from autobatch import nn
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 from autobatch.ops.nn.activations import erf, erfc, normal_cdf
-from autobatch.ops.nn.masks import random_uniform
+from autobatch.ops.nn.dropout_and_masks import random_uniform
 from autobatch.testing.inspect import Example, Tape, example
 from tests.law import Shared, as_operands, check, check_grads
 

@@ -8,7 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api import measured_costs
-from autobatch.report.summary import Launch, Report
+from autobatch.report.report_text import Launch, Report
 from tests.law import normal, vectors
 
 

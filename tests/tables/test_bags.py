@@ -10,9 +10,9 @@ from autobatch import EmbeddingTable, SparseRows, embedding_bag, grad, value_and
 from autobatch.api.extend import Batched, Lengths
 from autobatch.core.batched import Packed
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
+from autobatch.tables.bag_and_segment_op import segment_p
 from autobatch.tables.lookup import lookup_p
-from autobatch.tables.modes import BAG_MODES as MODES
-from autobatch.tables.reduce import segment_p
+from autobatch.tables.reduction_modes import BAG_MODES as MODES
 from tests import naive
 
 RANDOM = np.random.default_rng(2)

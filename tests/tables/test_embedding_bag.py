@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
-from autobatch.tables import reduce
+from autobatch.tables import bag_and_segment_op
 from autobatch.testing import inspect
 from tests import naive
 
@@ -266,7 +266,7 @@ def test_a_batch_of_calls_is_one_launch(strict):
         lambda f: ab.map(f, SENTENCES, t=table, v=np.ones(3)),
     ):
         for name in ("one bag", "padding", "skip"):
-            with inspect.watched(reduce, "pool") as launched:
+            with inspect.watched(bag_and_segment_op, "pool") as launched:
                 run(CALLS[name])
             assert len(launched) <= 2, name  # one, and what foresees the shape of the result
 

@@ -16,7 +16,7 @@ from autobatch import EmbeddingTable, MaskedBatch, SparseRows
 from autobatch.autodiff.grad import grad, value_and_grad
 from autobatch.autodiff.tape import TapeArray
 from autobatch.errors import DTypeError, ForcedValueError, ShapeError, UnsupportedError
-from autobatch.tables.reduce import segment_p
+from autobatch.tables.bag_and_segment_op import segment_p
 from autobatch.testing.inspect import Tape
 from tests import naive
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.tables import modes
-from autobatch.tables.modes import Norm, declare, over
+from autobatch.tables import reduction_modes
+from autobatch.tables.reduction_modes import Norm, declare, over
 from tests import naive
 
 RANDOM = np.random.default_rng(41)
-TABLES = pathlib.Path(modes.__file__).parent
+TABLES = pathlib.Path(reduction_modes.__file__).parent
 IDS = [np.array(ids, np.int64) for ids in ([3, 3, 0], [], [1, 4, 2, 1])]
 
 
@@ -21,8 +21,8 @@ def cube_root():
     """The worked example, a mode of bags: the sum over the cube root of the count, or of the sum of the weights."""
     declare("cbrtn", over(Norm(np.cbrt, False, lambda w, divisor: 1 / (3 * divisor**2)), bag=True))
     yield "cbrtn"
-    del modes.MODES["cbrtn"]
-    modes.BAG_MODES.remove("cbrtn")
+    del reduction_modes.MODES["cbrtn"]
+    reduction_modes.BAG_MODES.remove("cbrtn")
 
 
 def bag(ids, table, weights=None):
@@ -72,8 +72,8 @@ def test_a_mode_is_named_in_two_files():
     """Where it is declared, and where its public function is; of a bag that function's docstring names it."""
     for name, public in (("sqrtn", {"segments.py", "embedding_bag.py"}), ("logmeanexp", {"segments.py"})):
         files = {path.name for path in TABLES.parent.rglob("*.py") if f'"{name}"' in path.read_text(encoding="utf-8")}
-        assert files == {"modes.py"} | public
+        assert files == {"reduction_modes.py"} | public
 
 
 def test_type_checkers_know_the_modes_of_bags():
-    assert set(typing.get_args(modes.BagMode)) == set(modes.BAG_MODES)
+    assert set(typing.get_args(reduction_modes.BagMode)) == set(reduction_modes.BAG_MODES)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.keys import EMPTY_KEY
 from autobatch.tables.keyed import key_index

@@ -11,9 +11,9 @@ from autobatch.batches.any_batch import FORMS, Batch, form
 from autobatch.batches.data.arrow import read_arrow
 from autobatch.batches.data.awkward import read_awkward
 from autobatch.batches.data.columns import Column, Columns, Place
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
+from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.packing import SCALAR_DTYPES, as_arrays, flat_numbers
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.abstract_eval import check_plain
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import is_boxed

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.packed import PackedBatch, own_offsets, ragged_rows
+from autobatch.batches.packed_batch import PackedBatch, own_offsets, ragged_rows
 from autobatch.batches.packing import check_numbers
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError

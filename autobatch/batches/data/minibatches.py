@@ -8,8 +8,8 @@ import numpy as np
 from autobatch.batches.any_batch import FORMS, Batch
 from autobatch.batches.data.columns import take_examples
 from autobatch.batches.data.example_sequence import Examples
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
+from autobatch.batches.packed_batch import PackedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.batched import Lengths
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.pytree import leaves

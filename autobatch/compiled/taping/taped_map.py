@@ -17,8 +17,8 @@ from autobatch.autodiff import tape as tapes
 from autobatch.autodiff.grad import batch_data, with_data
 from autobatch.autodiff.tape import Tape, TapeArray
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
+from autobatch.batches.packed_batch import PackedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled.compiled_call import (
     Arguments,
     ColumnPlace,

@@ -1,7 +1,7 @@
 """Plans: which recorded calls are launched together, and when, with all that may make them fewer.
 
 Calls that differ in sizes only are of one kind (`ragged`); chains of additions are one call each, and blocks are taken
-apart (`forests`), where that takes fewer launches. What took the fewest several times is done at once.
+apart (`addition_chains`), where that takes fewer launches. What took the fewest several times is done at once.
 """
 
 from array import array
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.config import config
-from autobatch.lazy.grouping.forests import Graph, chained, contracted, linked, rewritten
+from autobatch.lazy.grouping.addition_chains import Graph, chained, contracted, linked, rewritten
 from autobatch.lazy.grouping.general_blocks import merged
 from autobatch.lazy.grouping.ragged import Group, by_family, mixed_groups, refusals
-from autobatch.lazy.schedule import Schedule, refine, schedule
+from autobatch.lazy.launch_order import Schedule, refine, schedule
 
 Plan = tuple[Graph, Schedule, Sequence[Group | None]]
 

@@ -25,7 +25,7 @@ from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op
 from autobatch.errors import UnsupportedError
 from autobatch.lazy.buffers import packed, ragged_rows, widths_of
-from autobatch.lazy.schedule import Schedule
+from autobatch.lazy.launch_order import Schedule
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
 from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.row_gather import rows_p

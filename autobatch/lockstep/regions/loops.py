@@ -8,7 +8,7 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import take_lanes
-from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.batched import Batched
 from autobatch.core.current_region import check_time, current_region, has_deadline, let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree

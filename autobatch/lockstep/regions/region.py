@@ -17,8 +17,8 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import prefix_lanes, stack_results, take_lanes
-from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import Example, current_region, random_key
 from autobatch.core.op import is_boxed

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.packed import PackedBatch
+from autobatch.batches.packed_batch import PackedBatch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.current_region import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators

@@ -6,8 +6,8 @@ Floating dtypes are kept (float16 accumulates in float32 where a mean is taken);
 from autobatch.ops.nn import init
 from autobatch.ops.nn.activations import gelu, relu, sigmoid
 from autobatch.ops.nn.dimensions import join_dims, split_dim
+from autobatch.ops.nn.dropout_and_masks import causal_mask, dropout
 from autobatch.ops.nn.losses import cross_entropy, one_hot
-from autobatch.ops.nn.masks import causal_mask, dropout
 from autobatch.ops.nn.softmax_and_norms import layer_norm, log_softmax, logsumexp, softmax
 
 __all__ = [

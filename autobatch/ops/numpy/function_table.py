@@ -15,9 +15,9 @@ from autobatch.core.abstract_eval import dtype_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop
 from autobatch.ops.numpy import (  # noqa: F401  (each enters its functions into FUNCTIONS)
-    along_axis,
     contractions,
     creation,
+    cumulative_and_sorting,
     elementwise,
     fourier,
     indexing,

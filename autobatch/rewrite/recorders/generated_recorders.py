@@ -17,7 +17,7 @@ import numpy as np
 from autobatch.batches.any_batch import Batch
 from autobatch.core.abstract_eval import Aval, known_aval
 from autobatch.core.pytree import leaves
-from autobatch.core.recorded import is_recorded
+from autobatch.core.recorded_array import is_recorded
 from autobatch.facts.types import COMPARISON_METHODS, SCALARS, SILENT_ATTRIBUTES, is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autobatch.core.abstract_eval import Aval, known_aval
-from autobatch.core.recorded import is_recorded
+from autobatch.core.recorded_array import is_recorded
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
 

@@ -35,7 +35,7 @@ from autobatch.ops.rules.ragged_checks import (
     segments_in,
     table_ids,
 )
-from autobatch.tables.modes import MODES, STREAMED, Call, Mode, Norm, Rows, compute_dtype, in_place, quotient
+from autobatch.tables.reduction_modes import MODES, STREAMED, Call, Mode, Norm, Rows, compute_dtype, in_place, quotient
 from autobatch.tables.row_access import check_computed, gather, lanes_of_runs, locate, pool, poolable, steadily
 from autobatch.tables.sparse import SparseRows
 

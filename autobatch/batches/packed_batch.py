@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from autobatch.batches.any_batch import Batch, form, narrowed, refuse
 from autobatch.batches.array_batch import ArrayBatch, collated
 from autobatch.batches.batch_reductions import plain_data
-from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packing import as_arrays, check_numbers, flat_numbers
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.abstract_eval import check_plain, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region
