@@ -91,7 +91,7 @@ def batch_of(column):
 
 # What is the same.
 
-_TOLERANCES = {2: (4e-3, 4e-3), 4: (1e-5, 1e-6), 8: (1e-9, 1e-10)}  # relative and absolute, by bytes of a real number
+_TOLERANCES = {2: (4e-3, 4e-3), 4: (1e-5, 4e-6), 8: (1e-9, 1e-10)}  # relative and absolute, by bytes of a real number
 
 
 def tolerance(dtype, precision=8):

@@ -3,6 +3,7 @@
 import numpy as np
 
 import autobatch as ab
+from autobatch.core import pytree
 from autobatch.testing.inspect import map_with_stats
 from tests.law import assert_same, loop, normal
 
@@ -44,4 +45,5 @@ def tables(seed=0, size=4, rows=5, dtype=np.float32):
 
 
 def same_as_loop(f, *columns, **shared):
-    assert_same(ab.map(f, *columns, **shared), loop(f, *columns, **shared))
+    sizes = [leaf.dtype.itemsize for leaf in pytree.leaves(shared) if getattr(leaf, "dtype", np.dtype(int)).kind == "f"]
+    assert_same(ab.map(f, *columns, **shared), loop(f, *columns, **shared), precision=min(sizes, default=8))
