@@ -370,6 +370,7 @@ class Batcher:
         self.metrics.batches.observe(len(running.requests))
         self.metrics.looped += running.looped is not None
         self._took = time.monotonic() - begun
+        self.metrics.seconds.observe(self._took)
         if len(ways) > 1:
             self._costs.took(len(requests), way, self._took / len(running.requests))
         self._expected = len(running.requests) + len(self._queue)

@@ -4,7 +4,7 @@ import bisect
 from collections.abc import Sequence
 from typing import Any
 
-_LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -45,15 +45,15 @@ class Metrics:
         answered, failed: requests that have ended, with a result or with an exception of the function.
         cancelled: those whose caller left. rejected: those for which there was no room.
         swaps: how often the shared values were replaced; swap_errors: how often that failed.
-        latency: seconds from request to answer. batches: how many requests ran together. looped: batches that ran one
-            request after the other, since the function does what cannot run together.
+        latency: seconds from request to answer. batches: how many requests ran together. seconds: how long they ran.
+            looped: batches that ran one request after the other, since the function does what cannot run together.
         running: the requests that run now, and those that ran with them.
     """
 
     def __init__(self) -> None:
         self.answered = self.failed = self.cancelled = self.rejected = self.swaps = self.swap_errors = 0
         self.looped = 0
-        self.latency, self.batches = Histogram(_LATENCY), Histogram(_SIZES)
+        self.latency, self.batches, self.seconds = Histogram(_SECONDS), Histogram(_SIZES), Histogram(_SECONDS)
         self.running: Sequence[Any] = ()
 
     def text(self, queued: int, version: int) -> str:
@@ -75,6 +75,7 @@ class Metrics:
         )
         lines += _histogram("request_seconds", "From request to answer.", self.latency)
         lines += _histogram("batch_size", "Requests that ran together.", self.batches)
+        lines += _histogram("batch_seconds", "That a batch ran.", self.seconds)
         return "\n".join(lines) + "\n"
 
 
