@@ -351,6 +351,9 @@ async def test_metrics_are_prometheus_text(client, app):
     assert 'autobatch_requests_total{outcome="failed"} 1' in lines
     assert 'autobatch_request_seconds_bucket{le="+Inf"} 3' in lines
     assert "autobatch_queue_length 0" in lines
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert values["autobatch_batch_seconds_count"] == values["autobatch_batch_size_count"] != "0"
+    assert 0 < float(values["autobatch_batch_seconds_sum"]) < 60
     for path in ("/health", "/ready"):
         assert (await client.get(path)).status_code == 200
         assert (await client.head(path)).content == b""
