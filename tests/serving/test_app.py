@@ -106,6 +106,22 @@ async def test_arrays_by_name_in_safetensors(client, app):
     )
 
 
+@served(lambda x: {"total": x["x"].sum(), "of": "x"})
+async def test_a_result_that_safetensors_does_not_have_is_json(client, app):
+    library = pytest.importorskip("safetensors.numpy")
+    headers = {"content-type": "application/safetensors"}
+    answer = await client.post("/", content=library.save({"x": np.arange(4.0)}), headers=headers)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == {"total": 6.0, "of": "x"}
+
+
+@served(lambda x: [int(x.sum()), "of x"])
+async def test_a_result_that_npy_does_not_have_is_json(client, app):
+    answer = await client.post("/", content=npy(np.arange(4)), headers={"content-type": "application/x-npy"})
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == [6, "of x"]
+
+
 def untyped(x):
     return x
 
@@ -351,6 +367,8 @@ async def test_metrics_are_prometheus_text(client, app):
     assert 'autobatch_requests_total{outcome="failed"} 1' in lines
     assert 'autobatch_request_seconds_bucket{le="+Inf"} 3' in lines
     assert "autobatch_queue_length 0" in lines
+    bounds = [float(bound) for bound in re.findall(r'request_seconds_bucket{le="([0-9.]+)"}', answer.text)]
+    assert bounds == sorted(bounds)  # by which values are found
     for path in ("/health", "/ready"):
         assert (await client.get(path)).status_code == 200
         assert (await client.head(path)).content == b""
