@@ -1,14 +1,15 @@
 """Which random changes of the package do the tests see?
 
     python -m tests.mutate --count 200 --seed 1 [--jobs 2] [--under autobatch/lockstep] [--least 95]
-    python -m tests.mutate --count 200 --seed 1 --reached /tmp/reached.json --resume /tmp/seen.json
+    python -m tests.mutate --count 200 --seed 1 --resume /tmp/seen.json
 
 A mutant changes one thing: an operator, a comparison, a condition (negated), a constant or what is returned. Kinds are
 drawn equally often, then a place of that kind anywhere in the package. Each is tried in a temporary copy of the
-repository, up to the first test that fails, which is named: on the tests of its folder, those nearest to its place
-first; with `--reached` on those that reach its place in one run of all tests, the shortest first. All that can be
-switched on and off are in one copy, whose tests are collected once (`tests/switches.py`). A mutant that no test fails
-for *survived*: its diff is printed at the end. One whose tests took too long is not known, and does not count as seen.
+repository, up to the first test that fails, which is named. All that can be switched on and off are in one copy, whose
+tests are collected once and tried file by file on the mutants that they reach (`tests/switches.py`); the others are
+tried one by one on the tests of their folder, those nearest to their place first. A mutant that no test fails for
+*survived*: its diff is printed at the end. One that no test reaches, or whose tests took too long, is not known, and
+does not count as seen.
 The same seed on the same sources draws the same mutants; with `--resume`, a second run tries only those that the first
 did not see. The exit status is 0 where at least `--least` percent were seen, 1 otherwise.
 
@@ -356,7 +357,7 @@ def try_all(drawn: list[Mutant], asked: argparse.Namespace, tell: Callable[[Muta
         if numbers:
             driver = Driver(
                 numbers, lambda number: tests_of(drawn[number]), lambda number, *said: tell(drawn[number], *said),
-                jobs=asked.jobs, limit=asked.limit, reached=asked.reached,
+                jobs=asked.jobs, limit=_HANGS,
             )  # fmt: skip
             copy.collected(driver)
             numbers -= driver.of_imports
@@ -374,7 +375,6 @@ def main() -> int:
     parser.add_argument("--under", default="autobatch", help="a folder or file of the package (all of it)")
     parser.add_argument("--limit", type=float, default=900, help="seconds for the tests of one mutant (900)")
     parser.add_argument("--least", type=float, default=95, help="percent that must be seen (95)")
-    parser.add_argument("--reached", type=pathlib.Path, help="a file: which tests reach what; made if it is not there")
     parser.add_argument("--resume", type=pathlib.Path, help="a file: what it says was seen is not tried again")
     parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
     asked = parser.parse_args()

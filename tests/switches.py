@@ -7,21 +7,20 @@ What Numba compiles, and what runs when a module is imported, can have no switch
 
 import ast
 import builtins
+import collections
 import contextlib
 import functools
 import itertools
 import json
 import os
-import pathlib
 import select
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
-
-Reached = dict[str, tuple[float, list[int]]]  # of each test: seconds, and the mutants that it reaches
 
 _PRELUDE = """
 import builtins as _builtins
@@ -99,82 +98,74 @@ class _Switches(ast.NodeTransformer):
 
 
 class Driver:
-    """A plugin of pytest that, instead of running the tests it has collected, runs some of them for each mutant.
+    """A plugin of pytest that, instead of running the tests it has collected, shows them mutants.
+
+    File by file, those first that are near to most mutants: a fork runs the file's tests without a mutant and notes
+    which of them reach which, and forks of that run those tests, the shortest first, with each mutant not yet seen.
 
     Args:
         numbers: of the mutants.
-        files: of a number the files of tests that may see it, nearest first, where no test is known to reach it.
-        tell: is given the number, the name of the test that fails ("" if none does, "?" if it took too long or fails
-            without the mutant, too), and the seconds that it took.
-        jobs: how many forks at a time.
-        limit: seconds for one mutant.
-        reached: where to note, or find noted, which tests reach which mutants; None: not noted.
+        files: of a number the files of tests that may see it, nearest first.
+        tell: is given the number, the name of the test that fails ("" if none does, "?" if none reaches it), and the
+            seconds since the first.
+        jobs: how many files at a time.
+        limit: seconds for one file's tests without a mutant; a third of them for those with one.
 
     Attributes:
         of_imports: the numbers of those that imports had asked for before any could be on, which were not tried.
     """
 
     def __init__(
-        self,
-        numbers: Iterable[int],
-        files: Callable[[int], list[str]],
-        tell: Callable[[int, str, float], None],
-        *,
-        jobs: int,
-        limit: float,
-        reached: pathlib.Path | None,
-    ) -> None:
-        self.waiting = list(numbers)
+        self, numbers: Iterable[int], files: Callable[[int], list[str]], tell: Callable[[int, str, float], None],
+        *, jobs: int, limit: float,
+    ) -> None:  # fmt: skip
+        self.waiting = set(numbers)
         self.of_imports: set[int] = set()
-        self.sound: dict[str, bool] = {}
-        self.files, self.tell, self.jobs, self.limit, self.reached = files, tell, jobs, limit, reached
+        self.files, self.tell, self.jobs, self.limit = files, tell, jobs, limit
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        items = {item.nodeid: item for item in session.items}
-        self.of_imports = set(self.waiting) & getattr(builtins, "_mutants_of_imports", set())
-        self.waiting = [number for number in self.waiting if number not in self.of_imports]
+        self.of_imports = self.waiting & getattr(builtins, "_mutants_of_imports", set())
+        self.waiting -= self.of_imports
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # one for all forks
-        reached = self._recorded(items)
-        running: dict[int, tuple[int, int, float]] = {}
-        while self.waiting or running:
-            if self.waiting and len(running) < self.jobs:
-                number = self.waiting.pop(0)
-                tests = self._tests(number, items, reached)
-                pid, pipe = _forked(functools.partial(_try, number, tests))
-                running[pipe] = number, pid, time.monotonic()
+        files = self._in_order(session.items)
+        running: dict[int, tuple[int, str]] = {}
+        start, reached = time.monotonic(), set[int]()
+        while (files and self.waiting) or running:
+            if files and self.waiting and len(running) < self.jobs:
+                pid, pipe = _forked(functools.partial(_try_file, files.pop(0), sorted(self.waiting), self.limit))
+                running[pipe] = pid, ""
                 continue
-            ready, _, _ = select.select(list(running), [], [], 1.0)
-            for pipe, (number, pid, start) in list(running.items()):
-                seconds = time.monotonic() - start
-                if pipe in ready or seconds > self.limit:
-                    del running[pipe]
-                    verdict = _end(pid, pipe, None if pipe in ready else "?")
-                    self.tell(number, verdict if self._is_sound(verdict, items) else "?", seconds)
+            for pipe in select.select(list(running), [], [], 1.0)[0]:
+                pid, said = running.pop(pipe)
+                more = os.read(pipe, 65536).decode()
+                if not more:
+                    _end(pid, pipe, "")
+                    continue
+                *lines, rest = (said + more).split("\n")
+                running[pipe] = pid, rest
+                for line in lines:
+                    which, _, test = line.partition(" ")
+                    number = int(which)
+                    reached.add(number)
+                    if test and number in self.waiting:
+                        self.waiting.remove(number)
+                        self.tell(number, test, time.monotonic() - start)
+        for number in sorted(self.waiting):
+            self.tell(number, "" if number in reached else "?", time.monotonic() - start)
         return True
 
-    def _is_sound(self, verdict: str, items: dict[str, pytest.Item]) -> bool:
-        """Whether the test that is said to have failed passes without a mutant."""
-        if verdict in items and verdict not in self.sound:
-            self.sound[verdict] = not _end(*_forked(functools.partial(_try, None, [items[verdict]])))
-        return self.sound.get(verdict, True)
-
-    def _tests(self, number: int, items: dict[str, pytest.Item], reached: Reached) -> list[pytest.Item]:
-        """Those that reach a mutant, the shortest first; else those of the files."""
-        mine = sorted((seconds, test) for test, (seconds, numbers) in reached.items() if number in numbers)
-        if mine:
-            return [items[test] for _, test in mine if test in items]
-        order = {file: place for place, file in enumerate(self.files(number))}
-        near = [item for item in items.values() if item.nodeid.split("::")[0] in order]
-        return sorted(near, key=lambda item: order[item.nodeid.split("::")[0]])
-
-    def _recorded(self, items: dict[str, pytest.Item]) -> Reached:
-        if self.reached is None:
-            return {}
-        if not self.reached.exists():
-            pid, pipe = _forked(functools.partial(_record, list(items.values()), self.reached))
-            _end(pid, pipe)
-        found: Reached = json.loads(self.reached.read_text())
-        return found
+    def _in_order(self, items: list[pytest.Item]) -> list[list[pytest.Item]]:
+        """The tests by their files, those first that are the nearest of most mutants."""
+        of_file, worth = (
+            collections.defaultdict[str, list[pytest.Item]](list),
+            collections.defaultdict[str, float](float),
+        )
+        for item in items:
+            of_file[item.nodeid.split("::")[0]].append(item)
+        for number in self.waiting:
+            for place, file in enumerate(self.files(number)):
+                worth[file] += 1 / (1 + place)
+        return [of_file[file] for file in sorted(of_file, key=lambda file: -worth[file])]
 
 
 def _forked(run: Callable[[Callable[[str], Any]], None]) -> tuple[int, int]:
@@ -204,6 +195,14 @@ def _end(pid: int, pipe: int, verdict: str | None = None) -> str:
     return "" if said == "all pass" else said or "the process itself"
 
 
+def _within(limit: float, run: Callable[[Callable[[str], Any]], None]) -> str | None:
+    """What a process says that runs this; None where it takes longer."""
+    pid, pipe = _forked(run)
+    in_time = select.select([pipe], [], [], limit)[0]
+    said = _end(pid, pipe, None if in_time else "?")
+    return said if in_time else None
+
+
 def _run(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, list[Any]]]:
     """Run tests, one for each turn; with the reports that failed."""
     reports: list[Any] = []
@@ -219,24 +218,42 @@ def _run(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, list[Any]]]:
         yield item, reports
 
 
+def _try_file(items: list[pytest.Item], numbers: list[int], limit: float, say: Callable[[str], Any]) -> None:
+    """Say of the mutants that a file's tests reach, a line for each, its number and the test that fails with it."""
+    tests = {item.nodeid: item for item in items}
+    with tempfile.NamedTemporaryFile("w+") as log:
+        _within(limit, functools.partial(_record, items, log.name))
+        reached: dict[str, tuple[float, list[int]]] = {}
+        for line in log:
+            test, seconds, found = json.loads(line)
+            reached[test] = seconds, found
+    for number in numbers:
+        shortest = sorted((seconds, test) for test, (seconds, found) in reached.items() if number in found)
+        mine = [tests[test] for _, test in shortest]
+        if mine:
+            failed = _within(limit / 3, functools.partial(_try, number, mine))
+            sound = failed in tests and _within(limit, functools.partial(_try, None, [tests[failed]])) == ""
+            say(f"{number} {failed if sound else ''}\n")
+
+
 def _try(number: int | None, items: list[pytest.Item], say: Callable[[str], Any]) -> None:
     builtins._mutant = lambda asked: asked == number  # type: ignore[attr-defined]
-    for _, failed in _run(items) if items else ():
+    for _, failed in _run(items):
         if failed:
             say(failed[0].nodeid)
             return
     say("all pass")
 
 
-def _record(items: list[pytest.Item], log: pathlib.Path, say: Callable[[str], Any]) -> None:
+def _record(items: list[pytest.Item], path: str, say: Callable[[str], Any]) -> None:
     found: set[int] = set()
     builtins._mutant = lambda asked: found.add(asked)  # type: ignore[attr-defined]
-    reached: Reached = {}
     start = time.perf_counter()
-    for item, _ in _run(items):
-        if found:
-            reached[item.nodeid] = time.perf_counter() - start, sorted(found)
-        found.clear()
-        start = time.perf_counter()
-    log.write_text(json.dumps(reached))
+    with open(path, "w", encoding="utf-8", buffering=1) as log:
+        for item, failed in _run(items):
+            if found and not failed:
+                log.write(json.dumps([item.nodeid, time.perf_counter() - start, sorted(found)]) + "\n")
+            found.clear()
+            failed.clear()
+            start = time.perf_counter()
     say("all pass")

@@ -458,6 +458,27 @@ def math_many(x):
     return s + math.pi + math.factorial(5) + math.comb(5, 2) + math.isqrt(17)
 
 
+@program(lambda rng: (int(rng.integers(0, 20)), int(rng.integers(0, 6))))
+def math_of_counts(n, k):
+    return math.isqrt(n), math.comb(n, k), math.perm(n, k), math.factorial(n), math.isqrt(n * n), math.perm(n)
+
+
+@program(lambda rng: (int(rng.integers(-2, 3)), int(rng.integers(-1, 3))))
+def counts_of_negatives(n, k):
+    out = []
+    for which in range(3):
+        try:
+            out.append(math.isqrt(n) if which == 0 else math.comb(n, k) if which == 1 else math.perm(n, k))
+        except ValueError:
+            out.append(-1)
+    return out
+
+
+@program(lambda rng: (float(rng.choice([-0.0, 0.0, -1.5, math.nan, -math.inf])),))
+def abs_of_zeros(x):
+    return abs(x), math.copysign(1.0, abs(x))
+
+
 @program(lambda rng: ("".join(rng.choice(list("abc"), 12)),))
 def run_length(s):
     out = ""

@@ -109,8 +109,9 @@ def _weigh(x, w):
 weigh = ab.batch(_weigh)
 
 
-def test_a_step_on_a_batch_and_on_a_map():
-    xs = [np.linspace(-1.0, 1.0, n) for n in (3, 1, 4, 2)]
+@pytest.mark.parametrize("count", [4, 150])  # 64 at a time are added up
+def test_a_step_on_a_batch_and_on_a_map(count):
+    xs = [np.linspace(-1.0, 1.0, n) for n in np.resize((3, 1, 4, 2), count)]
     batches = [ab.MaskedBatch.from_examples(xs), ab.PackedBatch.from_examples(xs)]
     for loss in (
         lambda w: ab.sum(weigh(batches[0], w) * weigh(batches[1], w)),

@@ -144,6 +144,8 @@ LINES = {
     "delete": lambda x: np.delete(x, 1),
     "delete from the end": lambda x: np.delete(x, -2),
     "delete at a place of its own": without_the_largest,
+    "insert into rows": lambda x: np.insert(x[:, None] * WINDOW, 1, 9.0),
+    "cross of rows": lambda x: np.linalg.cross(x[:, None] * WINDOW, WINDOW),
     "count_nonzero": positive,
     "count_nonzero in arithmetic": share,
     "interp": lambda x: np.interp(GRID, np.sort(x), x),

@@ -106,6 +106,22 @@ async def test_arrays_by_name_in_safetensors(client, app):
     )
 
 
+@served(lambda x: {"total": x["x"].sum(), "of": "x"})
+async def test_a_result_that_safetensors_does_not_have_is_json(client, app):
+    library = pytest.importorskip("safetensors.numpy")
+    headers = {"content-type": "application/safetensors"}
+    answer = await client.post("/", content=library.save({"x": np.arange(4.0)}), headers=headers)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == {"total": 6.0, "of": "x"}
+
+
+@served(lambda x: [int(x.sum()), "of x"])
+async def test_a_result_that_npy_does_not_have_is_json(client, app):
+    answer = await client.post("/", content=npy(np.arange(4)), headers={"content-type": "application/x-npy"})
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == [6, "of x"]
+
+
 def untyped(x):
     return x
 
@@ -354,6 +370,8 @@ async def test_metrics_are_prometheus_text(client, app):
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert values["autobatch_batch_seconds_count"] == values["autobatch_batch_size_count"] != "0"
     assert 0 < float(values["autobatch_batch_seconds_sum"]) < 60
+    bounds = [float(bound) for bound in re.findall(r'request_seconds_bucket{le="([0-9.]+)"}', answer.text)]
+    assert bounds == sorted(bounds)  # by which values are found
     for path in ("/health", "/ready"):
         assert (await client.get(path)).status_code == 200
         assert (await client.head(path)).content == b""
