@@ -282,6 +282,12 @@ def test_a_vocabulary_is_exact_and_grows():
         assert again != vocabulary
 
 
+@pytest.mark.parametrize(("library", "column"), [("pandas", "Series"), ("polars", "Series"), ("pyarrow", "array")])
+def test_a_vocabulary_takes_columns(library, column):
+    of = getattr(pytest.importorskip(library), column)
+    assert ab.Vocabulary()[of(["b", "a", "b", "ab"])].tolist() == [0, 1, 0, 2]
+
+
 def test_a_vocabulary_of_any_strings_in_any_shape():
     vocabulary = ab.Vocabulary()
     assert vocabulary[[["é", b"\xff"], ["", "é".encode()]]].tolist() == [[0, 1], [2, 0]]
