@@ -227,7 +227,7 @@ def _unify(traces: Sequence[_Traced], sizes: Sequence[int]) -> Flat:
     out.constants = tracers[0].constants
     for slot, value in out.constants.items():
         for tracer in tracers:
-            if slot not in tracer.constants or not _same_constant(tracer.constants[slot], value):
+            if slot not in tracer.constants or not same_constant(tracer.constants[slot], value):
                 raise NotABlock("a constant differs with the number of examples")
     if len({len(tracer.avals) for tracer in tracers}) > 1 or len({len(tracer.steps) for tracer in tracers}) > 1:
         raise NotABlock("the steps differ with the number of examples")
@@ -244,9 +244,12 @@ def _unify(traces: Sequence[_Traced], sizes: Sequence[int]) -> Flat:
     return out
 
 
-def _same_constant(a: Any, b: Any) -> bool:
+def same_constant(a: Any, b: Any) -> bool:
+    """Whether two constants of programs are of one type and equal."""
+    if type(a) is not type(b):
+        return False
     if isinstance(a, np.ndarray):
-        return type(b) is type(a) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     return bool(freeze(a) == freeze(b))
 
 

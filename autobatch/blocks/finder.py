@@ -415,7 +415,8 @@ def sink(body: list[ast.stmt], is_array: Callable[[ast.expr], bool]) -> list[ast
     for each in body:
         before = out[-1] if out else None
         if isinstance(before, ast.If) and moved < _MOST and _moves(each, before, is_array):
-            _append(before, each)
+            for arm in _ends(before):
+                arm.append(copy.deepcopy(each))
             moved += 1
             continue
         moved = 0
@@ -450,8 +451,3 @@ def _feeds(arm: Sequence[ast.stmt], node: ast.stmt) -> bool:
         return False
     targets = last.targets if isinstance(last, ast.Assign) else [last.target]
     return any(isinstance(part, ast.Name) and part.id in reads(node) for each in targets for part in ast.walk(each))
-
-
-def _append(into: ast.If, node: ast.stmt) -> None:
-    for arm in _ends(into):
-        arm.append(copy.deepcopy(node))

@@ -67,7 +67,7 @@ def _contracted(results: Sequence[Any], weights: Sequence[list[Any]]) -> Any:
 def shared_floats(shared: dict[str, Any]) -> tuple[list[Any], Callable[[list[Any]], dict[str, Any]]]:
     """The float arrays and tables among the shared arguments, and how to put others in their place."""
     values, structure = parameter_trees.flatten(shared)
-    where = [i for i, x in enumerate(values) if is_float(x) or _is_table(x)]
+    where = [i for i, x in enumerate(values) if is_float(x) or (hasattr(x, "_ab_gradient") and x.dtype.kind == "f")]
 
     def rebuild(new: list[Any]) -> dict[str, Any]:
         out = list(values)
@@ -76,11 +76,6 @@ def shared_floats(shared: dict[str, Any]) -> tuple[list[Any], Callable[[list[Any
         return unflatten(structure, out)
 
     return [values[i] for i in where], rebuild
-
-
-def _is_table(leaf: Any) -> bool:
-    """Whether a leaf says itself what its gradient is, as an `EmbeddingTable` does."""
-    return hasattr(leaf, "_ab_gradient") and leaf.dtype.kind == "f"
 
 
 def gradients(

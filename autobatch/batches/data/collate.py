@@ -68,7 +68,7 @@ def _column(data: Any, columns: Columns, place: Place) -> Column:
         return _sequence(data, columns, place)
     if isinstance(data, np.ndarray):
         return _array(data, columns, place)
-    read = _READERS.get(_library(data))
+    read = _READERS.get(type(data).__module__.partition(".")[0])
     found = None if read is None else read(data, columns, place)
     if found is not None:
         return found
@@ -292,10 +292,6 @@ def _arrays(arrays: Sequence[Any], place: Place) -> Column:
 
 
 # Other libraries, none of which is imported: an object says by its class whose it is.
-
-
-def _library(data: Any) -> str:
-    return type(data).__module__.partition(".")[0]
 
 
 def _awkward(data: Any, columns: Columns, place: Place) -> Column:

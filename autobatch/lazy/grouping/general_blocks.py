@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.batched_program import same_constant
 from autobatch.blocks.program import Program, Step, interned, renumbered
-from autobatch.core.abstract_eval import Aval, Weak, aval_of, freeze, freeze_params
+from autobatch.core.abstract_eval import Aval, Weak, aval_of, freeze_params
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.numpy.elementwise import UFUNCS, add_p
 from autobatch.ops.rules.selected_operands import chosen_matmul_p, chosen_p
@@ -188,14 +189,10 @@ def _same_input(general: _Candidate, other: _Candidate, a: int, b: int) -> bool:
         if not (a < count + len(general.program.constants) and others <= b < others + len(other.program.constants)):
             return False
         x, y = general.program.constants[a - count], other.program.constants[b - others]
-        return type(x) is type(y) and (freeze(x) == freeze(y) if type(x) is not np.ndarray else _same_array(x, y))
+        return same_constant(x, y)
     if b >= others or general.own[a] != other.own[b]:
         return False
     return general.program.avals[a] is other.program.avals[b]
-
-
-def _same_array(x: np.ndarray, y: np.ndarray) -> bool:
-    return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
 
 
 def _without(general: _Candidate, fit: _Fit, step: Step) -> tuple[int, int] | None:

@@ -130,8 +130,8 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
         raise TypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dtype_of(dst).name}")
     if src is dst:
         return
-    if not np.can_cast(dtype_of(src), dtype_of(dst), casting) and type(src) not in (int, float, bool):  # type: ignore[arg-type]
-        raise TypeError(f"Cannot cast array data from {dtype_of(src)!r} to {dtype_of(dst)!r} according to '{casting}'")
+    if type(src) not in (int, float, bool):
+        check_cast(dtype_of(src), dtype_of(dst), casting)
     if where is not True:
         src = where_p(truth(where), _operand(src), dst).astype(dtype_of(dst))
     setitem(dst, Ellipsis, src)
