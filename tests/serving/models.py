@@ -31,20 +31,30 @@ def weights(seed: int = 0, dim: int = 8, words: int = 50, tags: int = 5, layers:
 
 def tagger(words: np.ndarray, params: dict[str, Any]) -> dict[str, Any]:
     """An LSTM over a sentence: the tag of each word, and the scores of the last."""
-    states = _lstm(params["emb"][words], params["w"], params["u"], params["b"])
-    scores = [h @ params["out"] for h in states]
+    scores = scores_of_words(words, params)
     return {"tags": np.array([np.argmax(each) for each in scores], np.int64), "last": scores[-1]}
+
+
+def scores_of_words(words: np.ndarray, params: dict[str, Any]) -> list[np.ndarray]:
+    """The scores of each word's tags, of which `tagger` takes the greatest."""
+    return [h @ params["out"] for h in _lstm(params["emb"][words], params["w"], params["u"], params["b"])]
 
 
 def deep_tagger(words: np.ndarray, params: dict[str, Any]) -> dict[str, Any]:
     """Two layers of LSTMs over a sentence, each from left to right and from right to left."""
+    scores = deep_scores(words, params)
+    return {"tags": np.argmax(scores, axis=1), "last": scores[-1]}
+
+
+def deep_scores(words: np.ndarray, params: dict[str, Any]) -> np.ndarray:
+    """The scores of each word's tags, of which `deep_tagger` takes the greatest."""
     x = params["emb"][words]
     for layer in params["layers"]:
         ahead = _lstm(x, *layer["ahead"])
         back = _lstm(x[::-1], *layer["back"])[::-1]
         x = np.concatenate([np.stack(ahead), np.stack(back)], axis=1)
-    scores = x @ np.concatenate([params["out"], params["out"]])
-    return {"tags": np.argmax(scores, axis=1), "last": scores[-1]}
+    scores: np.ndarray = x @ np.concatenate([params["out"], params["out"]])
+    return scores
 
 
 def _lstm(xs: Any, w: Any, u: Any, b: Any) -> list[Any]:
