@@ -112,6 +112,13 @@ def test_the_message_names_the_example():
         ab.collate(view)
 
 
+def test_empty_lists_point_anywhere():
+    pa = pytest.importorskip("pyarrow")
+    for starts, items in (([0, 0], []), ([1, 0], [7.0])):
+        view = pa.ListViewArray.from_arrays(starts, [0, 0], pa.array(items, pa.float64()))
+        assert [each.tolist() for each in ab.collate(view).examples()] == [[], []]
+
+
 def test_a_missing_list_may_point_at_items():
     pa = pytest.importorskip("pyarrow")
     data = pa.ListArray.from_arrays(pa.array([0, 2, 3]), pa.array([1, 2, 3]), mask=pa.array([True, False]))

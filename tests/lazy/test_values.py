@@ -204,9 +204,16 @@ def test_weighted_bags():
     def f(ids, weights, table):
         return (table[ids] * weights[:, None]).sum(0)
 
+    def mirrored(ids, weights, table):
+        return (weights[:, None] * table[ids]).sum(0)
+
     docs = [np.arange(n) for n in (3, 0, 5)]
-    stats = map_equals_loop(f, docs, [normal(n, seed=n) for n in (3, 0, 5)], table=TABLE)
-    assert [op for op, _ in stats.by_signature if op == "segment"] == ["segment"]
+    launched = []
+    for each in (f, mirrored):
+        stats = map_equals_loop(each, docs, [normal(n, seed=n) for n in (3, 0, 5)], table=TABLE)
+        launched.append([op for op, _ in stats.by_signature])
+    assert launched[0].count("segment") == 1
+    assert launched[1] == launched[0]
 
 
 def test_negative_ids_of_an_array():

@@ -35,6 +35,15 @@ def asked_what_it_is(xs, n):
     return isinstance(v, list), isinstance(v, np.ndarray), isinstance(v, dict | tuple), v is None, hasattr(v, "shape")
 
 
+def test_is_of_a_bool_that_differs():
+    def f(x):
+        some, many = bool((x > 0).any()), len(x) > 2
+        return some is True, many is False, some is not None, x is None, (some is True) + 1
+
+    xs = [np.array(each) for each in ([1.0, -1.0, 2.0], [-1.0], [3.0, 1.0], [-2.0, -1.0, -3.0])]
+    equals_loop(f, xs)
+
+
 def read(xs, n):
     v = of_a_kind(xs, n)
     if isinstance(v, np.ndarray):

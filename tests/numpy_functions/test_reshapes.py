@@ -103,3 +103,12 @@ def test_arguments_at_the_ends_of_what_integers_hold(name, dtype, way):
 
     with ab.options(way=way, warn=False), np.errstate(all="ignore"):
         assert outcome(lambda: ab.map(f, xs)) == outcome(lambda: [f(x) for x in xs])
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (2, 1)])
+def test_no_broadcast_makes_a_dimension_shorter(shape):
+    xs = ab.MaskedBatch.from_examples([np.ones(3), np.ones(4)])
+    with pytest.raises(ValueError, match="broadcast"):
+        np.broadcast_to(xs, shape)
+    with pytest.raises(ValueError, match="broadcast"):
+        ab.batch(lambda x: np.broadcast_to(x, shape))(xs)
