@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch.testing import assert_equivalent
 from tests.law import equals_loop_either_way as equals_loop
 from tests.law import ragged
@@ -42,6 +43,7 @@ def test_is_of_a_bool_that_differs():
 
     xs = [np.array(each) for each in ([1.0, -1.0, 2.0], [-1.0], [3.0, 1.0], [-2.0, -1.0, -3.0])]
     equals_loop(f, xs)
+    assert ab.batch(f, strict=True)(ab.MaskedBatch.from_examples(xs)) is not None  # without a loop
 
 
 def read(xs, n):
