@@ -31,7 +31,7 @@ from tests.ray.kills import processes_below
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _BANDWIDTH = 1.25e9  # bytes a second: a network of 10 Gbit/s, which is assumed
-_PARTS = 8  # of a batch: what a gradient of 2,048 examples computes stays in the caches
+_PART = 2048  # examples: what a gradient of so many computes stays in the caches
 
 
 @ab.batch
@@ -135,7 +135,7 @@ def compared(one: np.ndarray, two: np.ndarray) -> dict[str, Any]:
 
 def training(batch: int, segments: int, steps: int = 4) -> dict[str, Any]:
     """Seconds of a step: by one process, and by two workers and two shards."""
-    model, optimizer = Model(batch), ab.optim.Adagrad(0.05)
+    model, optimizer, parts = Model(batch), ab.optim.Adagrad(0.05), max(2, batch // _PART)
     data = [model.data(step) for step in range(8)]
     clock = Clock()
     marks: list[np.ndarray] = []
@@ -160,7 +160,7 @@ def training(batch: int, segments: int, steps: int = 4) -> dict[str, Any]:
     def two() -> tuple[list[np.ndarray], Any]:
         marks.clear()
         params, _ = ab.ray.train(
-            loss, model.params(), data, optimizer, steps=segments * steps, workers=2, parts=_PARTS, every=steps,
+            loss, model.params(), data, optimizer, steps=segments * steps, workers=2, parts=parts, every=steps,
             keys=lambda batch: {"rows": batch["keys"]}, log=note,
         )  # fmt: skip
         return list(marks), params
@@ -171,7 +171,7 @@ def training(batch: int, segments: int, steps: int = 4) -> dict[str, Any]:
 
     together, found = two()
     expected, _ = ab.ray.train(
-        loss, model.params(), data, optimizer, steps=segments * steps, parts=_PARTS, every=steps,
+        loss, model.params(), data, optimizer, steps=segments * steps, parts=parts, every=steps,
         communicator=ab.ray.LocalCommunicator(1),
     )  # fmt: skip
     np.testing.assert_array_equal(found["last"], expected["last"])  # the bits of one worker
@@ -202,8 +202,8 @@ def total(ids: Any, weight: Any) -> Any:
     return np.tanh(ids * weight).sum() + np.sqrt(ids * ids + 1).sum()
 
 
-def mapping(rows: int, turns: int) -> dict[str, Any]:
-    """Seconds of a map over ragged rows: by one process, by two workers, both warm."""
+def mapping(rows: int, files: int, turns: int) -> dict[str, Any]:
+    """Seconds of a map over files of so many ragged rows each: by one process, by two workers, both warm."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -212,8 +212,9 @@ def mapping(rows: int, turns: int) -> dict[str, Any]:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(rng.integers(0, 1000, offsets[-1], np.int32)))
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, "in.parquet")
-        pq.write_table(pa.table({"ids": ids, "weight": rng.normal(size=rows)}), path, row_group_size=rows // 32)
+        table = pa.table({"ids": ids, "weight": rng.normal(size=rows)})
+        for file in range(files):
+            pq.write_table(table, pathlib.Path(folder, f"in-{file}.parquet"), row_group_size=rows // 32)
         clock = Clock()
         results: list[np.ndarray] = []
         taken: dict[int, list[np.ndarray]] = {0: [], 2: []}
@@ -221,14 +222,14 @@ def mapping(rows: int, turns: int) -> dict[str, Any]:
             for workers in (0, 2):
                 out = pathlib.Path(folder, f"out-{turn}-{workers}")
                 begin = clock.now()
-                ab.ray.map(total, path, columns=["ids", "weight"], out=out, workers=workers)
+                ab.ray.map(total, f"{folder}/in-*.parquet", columns=["ids", "weight"], out=out, workers=workers)
                 if turn:  # the first one starts processes and compiles
                     taken[workers].append(clock.now() - begin)
                 results.append(pq.read_table(out)["result"].to_numpy())
                 np.testing.assert_allclose(results[-1], results[0], rtol=1e-6)
         clock.close()
     one, two = (np.min(taken[workers], axis=0) for workers in (0, 2))
-    return {"rows": rows, **compared(one, two)}
+    return {"rows": files * rows, **compared(one, two)}
 
 
 def calls() -> dict[str, float]:
@@ -337,11 +338,15 @@ def main() -> int:
         found["calls"] = calls()
         say("calls", found)
     if "map" in given.only:
-        found["map"] = mapping(100_000 if given.quick else 1_600_000, 1 if given.quick else 3)
+        found["map"] = mapping(100_000 if given.quick else 1_600_000, 1, 1 if given.quick else 3)
+        found["larger map"] = mapping(100_000 if given.quick else 1_600_000, 4, 1 if given.quick else 3)
         say("map", found)
+        say("larger map", found)
     if "training" in given.only:
         found["training"] = training(batch, 4)
+        found["larger training"] = training(2 * batch, 4)
         say("training", found)
+        say("larger training", found)
     if "simulated" in given.only:
         model = Model(2048)
 
