@@ -344,3 +344,23 @@ def test_two_threads_at_once():
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(1, 9)))
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "sqrtn"])
+def test_a_weights_gradient_has_a_gradient_by_the_table(mode):
+    ids, offsets, weights, direction = np.array([1, 1, 4, 0, 2]), np.array([0, 2, 2]), make(5), make(5)
+
+    def slope(table):
+        def total(weights):
+            return ab.embedding_bag(ids, table, offsets, mode=mode, per_sample_weights=weights).sum()
+
+        return (grad(total)(weights) * direction).sum()
+
+    table = make(6, 3)
+    np.testing.assert_allclose(grad(slope)(table), naive.numeric_gradient(slope, table), 1e-6, 1e-6)
+
+
+def test_a_function_without_a_gradient_is_named_where_padded_data_is_differentiated():
+    examples = MaskedBatch.from_examples([make(3), make(2)])
+    with pytest.raises(UnsupportedError, match=r"no gradient for np\.unwrap"):
+        grad(lambda scale: np.unwrap((examples * scale).data).sum())(2.0)
