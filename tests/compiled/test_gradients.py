@@ -5,6 +5,7 @@ before, places of a callee's array not given back, flags of the way back taken f
 """
 
 import math
+import sys
 import warnings
 from typing import Any
 
@@ -129,6 +130,24 @@ def test_a_step_on_a_batch_and_on_a_map(count):
             got = ab.grad(lambda x: ab.mean(weigh(x, 0.7)))(batch)
         for one, two in zip(got.examples(), expected.examples(), strict=True):
             _close(one, two)
+
+
+def test_a_compiled_map_in_a_gradient_runs_no_python():
+    names = []
+
+    def slope():
+        return ab.grad(lambda w: sum(ab.map(_weigh, [np.ones(2), np.ones(1)], w=w)))(1.3)
+
+    with ab.options(way="compiled"):
+        expected = slope()
+        sys.setprofile(lambda frame, *_: names.append(frame.f_code.co_name))
+        try:
+            found = slope()
+        finally:
+            sys.setprofile(None)
+    assert found == expected
+    assert "slope" in names
+    assert "_weigh" not in names
 
 
 def _logs(x, w):
