@@ -157,7 +157,8 @@ def _equality(ufunc: Any) -> Callable[[Any, Any], Any]:
 
     def compare(self: Any, other: Any) -> Any:
         if other is None or isinstance(other, str):
-            return np.full_like(self, ufunc is np.not_equal, dtype=bool)
+            differs = ufunc is np.not_equal
+            return differs if other is None and is_scalar(self) else np.full_like(self, differs, dtype=bool)
         return op(self, other)
 
     return compare

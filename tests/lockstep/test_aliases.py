@@ -348,6 +348,26 @@ def test_what_strides_decide_is_decided_by_each_example(f, examples):
     equals_loop(f, examples, falls_back=True)
 
 
+def written_and_copied(x):
+    y = x.T
+    y[0] = 0
+    return x, np.ascontiguousarray(x)
+
+
+@pytest.mark.parametrize("way", ["auto", "lockstep", "fly", "compiled", "loop"])
+def test_a_copy_of_an_empty_example_leaves_the_next_one_writable(way):
+    examples = [np.ones((n, 3)) for n in (0, 2, 1)]
+
+    def loss(batch):
+        written, copied = ab.batch(written_and_copied)(batch)
+        return ab.sum(written) + ab.sum(copied * copied)
+
+    with ab.options(way=way, warn=False):
+        found = ab.grad(loss)(MaskedBatch.from_examples(examples))
+    for gradient, example in zip(found.examples(), examples, strict=True):
+        np.testing.assert_array_equal(gradient, np.full(example.shape, [0.0, 3.0, 3.0]))
+
+
 def writes_into_a_copy(x):
     y = x.copy()
     y[0] = 5

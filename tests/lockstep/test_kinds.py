@@ -143,3 +143,11 @@ def an_array_written_by_each_name(xs, n):
 @pytest.mark.parametrize("f", [an_array_of_two_names, an_array_written_by_each_name])
 def test_writes_reach_every_name(f):
     assert_equivalent(f, XS, NUMBERS, grad=False)
+
+
+def test_a_scalar_is_compared_with_none_and_text_as_numpys():
+    def f(x):
+        total = x.sum()
+        return total == None, total != None, total == "a", np.array(total) == None, x[0] != None  # noqa: E711
+
+    assert_equivalent(f, [np.arange(n) + 1.0 for n in (3, 2, 4)])

@@ -126,6 +126,8 @@ def unclear_view(out: Any, base: Any) -> Any:
         return out
     if out is base or not hasattr(type(out), "_view") or is_scalar(base):
         return out
+    if any(type(size) is int and not size for size in shape_of(out)):  # there is nothing to write
+        return out
     if record_of(base) is None and hasattr(type(base), "__weakref__"):
         _link(out, base, _UnclearView(base))
     else:
