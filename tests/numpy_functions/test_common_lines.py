@@ -345,3 +345,34 @@ def test_a_ufunc_of_python_objects_is_called_for_each_example():
     with pytest.warns(FallbackWarning, match="loop over the examples"):
         ab.batch(lambda x: noted(x))(ab.MaskedBatch.from_examples(EXAMPLES))
     assert seen == [float(each) for x in EXAMPLES for each in x]
+
+
+FLOATS = [x.astype(np.float32) for x in EXAMPLES]
+COMPLEX = [x + 1j for x in EXAMPLES]
+TYPES = {
+    "dot": (lambda x: np.dot(x, 2), FLOATS),
+    "inner": (lambda x: np.inner(2.5, x), FLOATS),
+    "interp": (lambda x: np.interp(x, np.arange(2, dtype=np.float32), np.ones(2, np.float32)), FLOATS),
+    "intersect1d": (lambda x: np.intersect1d(x, np.arange(3)), FLOATS),
+    "union1d": (lambda x: np.union1d(x, 2), FLOATS),
+    "std as int8": (lambda x: np.std(x, dtype=np.int8), EXAMPLES),
+    "var as float": (lambda x: np.var(x, dtype=np.float64), COMPLEX),
+    "real": (lambda x: (x.sum().real, np.vdot(x, x).imag, x[..., 0].real, np.real(x)), COMPLEX),
+    "clip": (lambda x: (np.clip(x.sum(), None, None), np.clip(x, None, None)), EXAMPLES),
+    "spectral norm": (lambda x: np.linalg.norm(np.outer(x, x), 2), EXAMPLES),
+}
+
+
+@pytest.mark.parametrize("way", ["lockstep", "fly"])
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.filterwarnings("ignore:Casting complex")
+def test_types_and_dtypes_of_rare_forms(name, way):
+    function, examples = TYPES[name]
+    with ab.options(way=way, warn=False):
+        found = ab.map(function, examples)
+    for one, example in zip(found, examples, strict=True):
+        pairs = [(one, function(example))] if type(one) is not tuple else zip(one, function(example), strict=True)
+        for ours, numpys in pairs:
+            assert type(ours) is type(numpys)
+            assert ours.dtype == numpys.dtype
+            np.testing.assert_allclose(ours, numpys, 1e-5)

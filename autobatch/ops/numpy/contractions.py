@@ -511,7 +511,7 @@ def _letters_of(left: int, right: int) -> tuple[str, str]:
 @implements(np.dot)
 def _np_dot(a: Any, b: Any) -> Any:
     if ndim_of(a) == 0 or ndim_of(b) == 0:
-        return np.multiply(a, b)
+        return np.multiply(as_array(a), as_array(b))  # a number of Python's has the dtype of its array here
     if ndim_of(b) <= 2:
         return np.matmul(a, b)
     left, right = _letters_of(ndim_of(a) - 1, ndim_of(b) - 2)
@@ -530,7 +530,7 @@ def _flat(x: Any) -> Any:
 @implements(np.inner)
 def _np_inner(a: Any, b: Any) -> Any:
     if ndim_of(a) == 0 or ndim_of(b) == 0:
-        return np.multiply(a, b)
+        return np.multiply(as_array(a), as_array(b))
     left, right = _letters_of(ndim_of(a) - 1, ndim_of(b) - 1)
     return _contract("inner", a, b, f"{left}K,{right}K->{left}{right}", [(-1, -1)])
 

@@ -205,10 +205,10 @@ def _copy_in(order: str) -> Op:
 _copies = {"K": copy_p, **{order: _copy_in(order) for order in "CFA"}}
 
 
-real_p = elementwise(lambda x: np.asarray(x).real, lambda ct, out, x: ct, name="real")
+real_p = elementwise(np.real, lambda ct, out, x: ct, name="real")
 
 
-imag_p = elementwise(lambda x: np.asarray(x).imag, lambda ct, out, x: -1j * ct, name="imag")
+imag_p = elementwise(np.imag, lambda ct, out, x: -1j * ct, name="imag")
 
 
 @implements(np.astype)
@@ -242,7 +242,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
     low = a_min if a_min is not None else min
     high = a_max if a_max is not None else max
     if low is None and high is None:
-        return copy_p(a)
+        return copy_p(a) if ndim_of(a) else copy_p(a)[()]
     if low is None:
         return min_p(a, high)
     return max_p(a, low) if high is None else clip_p(a, low, high)

@@ -52,7 +52,13 @@ def _cast(arrays: list[Any], dtype: Any, casting: str) -> list[Any]:
 @implements(np.concatenate)
 def concatenate(arrays: Any, /, axis: Any = 0, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """np.concatenate of each example; lengths along the axis may differ between examples."""
-    parts = _cast(_arrays(arrays), dtype, casting)
+    parts = _arrays(arrays)
+    if axis is None and dtype is None and not is_boxed(arrays):  # here numbers of Python's have no dtype of their own
+        weak = [type(x) in (int, float, complex) for x in arrays]
+        dtype = (
+            np.result_type(*(x if w else dtype_of(x) for x, w in zip(arrays, weak, strict=True))) if any(weak) else None
+        )
+    parts = _cast(parts, dtype, casting)
     if not parts:
         raise ValueError("need at least one array to concatenate")
     if axis is None:

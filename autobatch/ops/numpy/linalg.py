@@ -287,7 +287,7 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
         out = np.expand_dims(out, axes)
     else:
         raise ValueError("Invalid norm order for matrices.")
-    return out if keepdims else np.squeeze(out, axes)
+    return out if keepdims else np.squeeze(out, axes)[()]
 
 
 @implements(np.linalg.vector_norm)

@@ -69,8 +69,9 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
 
 @implements(np.intersect1d)
 def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+    ar1, ar2 = as_array(ar1), as_array(ar2)
     values = unique(ar1)
-    return getitem(values, isin(values, ar2))
+    return getitem(values, isin(values, ar2)).astype(np.result_type(dtype_of(ar1), dtype_of(ar2)), copy=False)
 
 
 _search_p = lanewise("searchsorted", lambda a, v, *, side: np.searchsorted(a, v, side=side), dynamic=False)
@@ -144,11 +145,12 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any:
     """np.interp, differentiable in x and fp."""
     xp, fp, x = as_array(xp), as_array(fp), as_array(x)
+    for each in (x, xp, fp):
+        needs(each, "np.interp", kinds="iuf")
+    xp, fp, x = (each.astype(np.float64, copy=False) for each in (xp, fp, x))  # NumPy computes in no other
     n, points = shape_of(xp)[0], shape_of(fp)
     if any_shorter(xp, 2) or len(points) != 1 or any_true(n != points[0]):
         raise Declined("np.interp with a single point, or with as many values as points in some examples only")
-    for each in (x, xp, fp):
-        needs(each, "np.interp", kinds="iuf")
     below = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, n - 2)
     x0, x1 = getitem(xp, below), getitem(xp, below + 1)
     y0, y1 = getitem(fp, below), getitem(fp, below + 1)

@@ -122,10 +122,16 @@ def _np_mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False)
     return mean_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=bool(keepdims), **_typed(dtype))
 
 
+def _holds_variance(a: Any, dtype: Any) -> None:
+    if dtype is not None and np.dtype(dtype).kind not in ("c" if dtype_of(a).kind == "c" else "fc"):
+        raise Declined("a variance in a dtype that cuts numbers off")
+
+
 @implements(np.var)
 def _np_var(
     a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False, *, correction: Any = None
 ) -> Any:
+    _holds_variance(a, dtype)
     if correction is not None:
         if ddof != 0:
             raise ValueError("ddof and correction can't be provided simultaneously.")
@@ -137,6 +143,7 @@ def _np_var(
 def _np_std(
     a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False, *, correction: Any = np._NoValue
 ) -> Any:
+    _holds_variance(a, dtype)
     return np.sqrt(np.var(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, correction=correction))
 
 
