@@ -5,6 +5,7 @@ A method here only dispatches: to the op of an operator, or to the function of `
 
 import copy
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -118,6 +119,13 @@ def _op(ufunc: Any) -> Callable[..., Any]:
     return UFUNCS.get(ufunc, undeclared)
 
 
+def _repeated(count: Any, items: list[Any] | tuple[Any, ...]) -> Any:
+    """`items * count`: a scalar of NumPy's repeats a list, as an int of Python's does, which an array multiplies."""
+    if dtype_of(count).kind not in "iu":
+        return refuse(operator.mul, (items, count), {}, "")
+    return NotImplemented  # Python takes the list's own, and asks for the index
+
+
 def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     """The operator of a ufunc, the reflected and the in-place one."""
     op = _op(ufunc)
@@ -126,6 +134,8 @@ def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callabl
         if getattr(other, "__array_ufunc__", self) is None:
             return NotImplemented
         try:
+            if ufunc is np.multiply and isinstance(other, list | tuple) and is_scalar(self):
+                return _repeated(self, other)
             return op(self, other)
         except Exception as error:
             hide_frames(error)
@@ -133,6 +143,8 @@ def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callabl
 
     def reflected(self: Any, other: Any) -> Any:
         try:
+            if ufunc is np.multiply and isinstance(other, list | tuple) and is_scalar(self):
+                return _repeated(self, other)
             return op(other, self)
         except Exception as error:
             hide_frames(error)
@@ -140,7 +152,7 @@ def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callabl
 
     def inplace(self: Any, other: Any) -> Any:
         if is_scalar(self):  # which is not updated in place
-            return op(self, other)
+            return forward(self, other)
         write(self, cast_for_write(op(self, other), self, ufunc))
         return self
 
@@ -158,7 +170,9 @@ def _equality(ufunc: Any) -> Callable[[Any, Any], Any]:
     def compare(self: Any, other: Any) -> Any:
         if other is None or isinstance(other, str):
             differs = ufunc is np.not_equal
-            return differs if other is None and is_scalar(self) else np.full_like(self, differs, dtype=bool)
+            if is_scalar(self):
+                return differs if other is None else np.bool_(differs)
+            return np.full_like(self, differs, dtype=bool)
         return op(self, other)
 
     return compare

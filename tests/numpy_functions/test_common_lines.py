@@ -359,6 +359,13 @@ TYPES = {
     "var as float": (lambda x: np.var(x, dtype=np.float64), COMPLEX),
     "real": (lambda x: (x.sum().real, np.vdot(x, x).imag, x[..., 0].real, np.real(x)), COMPLEX),
     "clip": (lambda x: (np.clip(x.sum(), None, None), np.clip(x, None, None)), EXAMPLES),
+    "linspace": (
+        lambda x: (np.linspace(x[0].astype(np.float32), x[0].astype(np.int8), 3), np.linspace(x[0], 3, 1)),
+        EXAMPLES,
+    ),
+    "step": (lambda x: np.stack(np.linspace(x.sum(), 1, 1, retstep=True)[1:]), EXAMPLES),
+    "clip of a number": (lambda x: np.clip(2, 0, x[0]), FLOATS),
+    "equals text": (lambda x: (x.sum() == "a", x != "a"), EXAMPLES),
     "spectral norm": (lambda x: np.linalg.norm(np.outer(x, x), 2), EXAMPLES),
 }
 
@@ -376,3 +383,33 @@ def test_types_and_dtypes_of_rare_forms(name, way):
             assert type(ours) is type(numpys)
             assert ours.dtype == numpys.dtype
             np.testing.assert_allclose(ours, numpys, 1e-5)
+
+
+@pytest.mark.parametrize("way", ["lockstep", "fly"])
+def test_an_integer_scalar_repeats_a_list_as_in_python(way):
+    examples = [np.array([0.0, 2.0, 1.0]), np.array([3.0])]
+
+    def repeated(x):
+        items = [4, x[0]]
+        items *= x.argmax()
+        count = np.count_nonzero(x)
+        return [0] * count, count * (1, 2), items, [1] * x.astype(np.int8)[0], [1.0] * x[:1]
+
+    with ab.options(way=way, warn=False):
+        for one, example in zip(ab.map(repeated, examples), examples, strict=True):
+            law.assert_same(one, repeated(example))
+        for times in (lambda x: [1] * x[0], lambda x: (x[0] > 1) * (1,)):
+            with pytest.raises(TypeError, match=r"can't multiply sequence by non-int of type 'numpy\.(float64|bool)'"):
+                ab.map(times, examples)
+
+
+@pytest.mark.parametrize("way", ["lockstep", "fly"])
+@pytest.mark.parametrize("num", [-1, 2.0, "size"])
+def test_linspace_refuses_numbers_as_numpy_does(num, way):
+    def points(x):
+        return np.linspace(x[0], 3, x.size - 3 if num == "size" else num)
+
+    with pytest.raises((ValueError, TypeError)) as expected:
+        points(EXAMPLES[0][:1])
+    with ab.options(way=way, warn=False), pytest.raises(type(expected.value), match=re.escape(str(expected.value))):
+        ab.map(points, [x[:1] for x in EXAMPLES])

@@ -152,6 +152,8 @@ def arange(*bounds: Any, dtype: Any = None, **named: Any) -> Any:
     given = [*bounds, *(named[key] for key in ("start", "stop", "step") if named.get(key) is not None)]
     if len(given) == 4:
         dtype = given.pop()
+    if any(dtype_of(bound).kind == "c" for bound in given):
+        raise Declined("np.arange of complex numbers")
     if any(rank_of(bound) == BATCH_RANK for bound in given):
         return arange_p(*given, given=len(given), dtype=None if dtype is None else np.dtype(dtype))
     return np.arange(*(_known(bound) for bound in given), dtype=dtype)
@@ -187,18 +189,22 @@ def linspace(
     """np.linspace for a number and bounds that may differ between examples; differentiable in the bounds."""
     if axis != 0 or ndim_of(start) or ndim_of(stop):
         raise Declined("linspace between arrays")
+    if not is_boxed(num):
+        num = len(np.linspace(0.0, 1.0, num))  # an index, and not negative
+    elif retstep:
+        raise Declined("the step of np.linspace for a number that differs by example")
     float_dtype = dtype_of((start + stop) * 1.0)
-    start, stop = start * 1.0, stop * 1.0  # unsigned integers would wrap
+    start, stop = np.asarray(start, float_dtype), np.asarray(stop, float_dtype)  # unsigned integers would wrap
     steps = arange(num).astype(float_dtype)
     parts = num - 1 if endpoint else num
     divisor = np.maximum(parts, 1) * 1.0
     step = ((stop - start) / divisor).astype(float_dtype)
     out = steps * step + start
     if endpoint:
-        out = np.where((steps == parts) & (steps > 0), stop * 1.0, out)
+        out = np.where((steps == parts) & (steps > 0), stop, out)
     if dtype is not None:
         out = (np.floor(out) if np.dtype(dtype).kind in "iu" else out).astype(dtype)
-    return (out, step) if retstep else out
+    return (out, step if parts > 0 else np.nan) if retstep else out
 
 
 def array(object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0) -> Any:

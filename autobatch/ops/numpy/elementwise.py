@@ -239,6 +239,7 @@ def imag(val: Any) -> Any:
 
 @implements(np.clip, out=into)
 def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    a = as_array(a)
     low = a_min if a_min is not None else min
     high = a_max if a_max is not None else max
     if low is None and high is None:
