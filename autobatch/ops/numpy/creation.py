@@ -152,8 +152,6 @@ def arange(*bounds: Any, dtype: Any = None, **named: Any) -> Any:
     given = [*bounds, *(named[key] for key in ("start", "stop", "step") if named.get(key) is not None)]
     if len(given) == 4:
         dtype = given.pop()
-    if any(dtype_of(bound).kind == "c" for bound in given):
-        raise Declined("np.arange of complex numbers")
     if any(rank_of(bound) == BATCH_RANK for bound in given):
         return arange_p(*given, given=len(given), dtype=None if dtype is None else np.dtype(dtype))
     return np.arange(*(_known(bound) for bound in given), dtype=dtype)
