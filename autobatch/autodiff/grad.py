@@ -22,7 +22,7 @@ from autobatch.core.memory import collector_paused, keep_freed_memory
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.core.pytree import map_tree
 from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError
-from autobatch.ops.numpy.indexing import zero_d_p
+from autobatch.ops.rules.aliasing import zero_d_p
 from autobatch.ops.rules.op_kinds import elementwise
 
 

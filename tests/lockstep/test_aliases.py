@@ -11,8 +11,8 @@ import pytest
 import autobatch as ab
 from autobatch import MaskedBatch, batch
 from autobatch.errors import FallbackWarning
+from tests.law import assert_same, ragged
 from tests.law import equals_loop_either_way as equals_loop
-from tests.law import ragged
 
 XS = ragged(3, 2, 5, 1, 3)
 ROWS = ragged(3, 1, 4, 2, width=2)
@@ -447,3 +447,35 @@ def test_an_array_in_an_object_of_the_library_is_written_there():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ab.testing.assert_equivalent(an_array_in_a_namespace, XS, grad=False)
+
+
+def a_view_of_one_element(x):
+    y = x.copy()
+    z = y[0, ...]
+    hasattr(z, "missing")
+    z += 1
+    y *= 2
+    return y, z
+
+
+def a_choice_of_two_scalars(x):
+    w = other = np.where(x[0] > 0, x[0], -1.0)
+    while float(w) < 5:
+        w += 2
+    return w, other
+
+
+def a_zero_d_index_copies(x):
+    y = np.outer(x, x)
+    row, last, fixed = y[np.asarray(x.argmax())], y[np.int64(-1)], y[np.array(0), 1:]
+    y += 1
+    fixed *= 3
+    return y, row, last, fixed
+
+
+@pytest.mark.parametrize("way", ["auto", "lockstep", "fly", "compiled", "loop"])
+@pytest.mark.parametrize("f", [a_view_of_one_element, a_choice_of_two_scalars, a_zero_d_index_copies])
+def test_arrays_without_dimensions_are_written_in_place(f, way):
+    with ab.options(way=way, warn=False):
+        for found, x in zip(ab.map(f, [x.copy() for x in XS]), XS, strict=True):
+            assert_same(found, f(x.copy()))

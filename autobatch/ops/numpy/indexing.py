@@ -16,7 +16,7 @@ from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import array
-from autobatch.ops.rules.aliasing import view, write
+from autobatch.ops.rules.aliasing import is_scalar, view, write, zero_d_p
 from autobatch.ops.rules.dispatch import Declined, cast, refuse, top_box
 from autobatch.ops.rules.index_rule import (
     FULL,
@@ -82,15 +82,6 @@ getitem_dynamic_p = Op(
     kind="index",
 )  # fmt: skip
 scatter_p = Op("scatter", _scatter, rule=scatter_rule, vjp=_scatter_vjp, kind="index")
-
-
-# What NumPy leaves a 0-d array where it would give a scalar: `x[..., 0]` of a vector.
-zero_d_p = Op(
-    "zero_d",
-    np.asarray,
-    rule=lambda op, operands, params: Batched(operands[0].data, operands[0].sizes),
-    vjp=lambda position, ct, out, args, params: ct,
-)
 
 
 def getitem_op(spec: Spec) -> Op:
@@ -244,6 +235,8 @@ def getitem(x: Any, index: Any) -> Any:
         return out
     if not views and not (type(index) is tuple and is_basic(spec) and any(item is Ellipsis for item in index)):
         return out
+    if any(entry[0] == "i" for entry in spec) and any(map(_is_zero_d, index if type(index) is tuple else (index,))):
+        return out  # an array of indices, whatever its rank: what it picks is a copy
     return view(out, x, view_of, write_view, (spec, tuple(operands)), leads) if spec or is_boxed(out) else out
 
 
@@ -252,6 +245,10 @@ def _facts(spec: Spec) -> tuple[Op, bool, bool]:
     """The op of a read, whether the result is a view (an element is a copy), and whether it is one contiguous run."""
     element = bool(spec) and all(entry[0] == "i" for entry in spec)
     return getitem_op(spec), is_basic(spec) and not element, _is_one_run(spec)
+
+
+def _is_zero_d(item: Any) -> bool:
+    return (type(item) is np.ndarray or is_boxed(item)) and not is_scalar(item)
 
 
 def view_of(base: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:

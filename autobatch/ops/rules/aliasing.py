@@ -22,7 +22,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, same_size
 from autobatch.core.current_region import current_region
-from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.rules.dispatch import Declined, check_cast, top_box
 from autobatch.ops.rules.sizes import differ_somewhere
@@ -114,9 +114,21 @@ def zero_d(out: Any) -> Any:
     return out
 
 
+# What NumPy leaves a 0-d array where it would give a scalar: `x[..., 0]` of a vector.
+zero_d_p = Op(
+    "zero_d",
+    np.asarray,
+    rule=lambda op, operands, params: Batched(operands[0].data, operands[0].sizes),
+    vjp=lambda position, ct, out, args, params: ct,
+)
+
+
 def is_scalar(box: Any) -> bool:
     """Whether this stands for a scalar, which no name can see change."""
-    return is_boxed(box) and not ndim_of(box) and not getattr(box, "_zero_d", False)
+    if not is_boxed(box) or ndim_of(box) or getattr(box, "_zero_d", False):
+        return False
+    aval = getattr(box, "aval", None)  # of a recorded array, which knows it from what made it
+    return aval is None or aval.scalar
 
 
 def unclear_view(out: Any, base: Any) -> Any:
@@ -247,11 +259,15 @@ def _write(box: Any, new: Any, source: Any) -> None:
         if record.restore is _unclear:
             _unclear(box)
         above = record.restore(record.base, new, *record.args)
-    box._ab_rebind(new)
+    _become(box, new)
     if getattr(box, "_views", None):
         _refresh(box, source)
     if record is not None:
         _write(record.base, above, box)
+
+
+def _become(box: Any, new: Any) -> None:
+    box._ab_rebind(zero_d_p(new) if is_scalar(new) else new)  # a 0-d array stays one
 
 
 def _refresh(base: Any, source: Any) -> None:
@@ -264,7 +280,7 @@ def _refresh(base: Any, source: Any) -> None:
         if record.base is base:
             if record.derive is _unclear:
                 _unclear(child)
-            child._ab_rebind(record.derive(base, *record.args))
+            _become(child, record.derive(base, *record.args))
             _refresh(child, None)
 
 
