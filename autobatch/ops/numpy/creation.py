@@ -192,7 +192,7 @@ def linspace(
     elif retstep:
         raise Declined("the step of np.linspace for a number that differs by example")
     float_dtype = dtype_of((start + stop) * 1.0)
-    start, stop = np.asarray(start, float_dtype), np.asarray(stop, float_dtype)  # unsigned integers would wrap
+    start, stop = start * 1.0, stop * 1.0  # unsigned integers would wrap
     steps = arange(num).astype(float_dtype)
     parts = num - 1 if endpoint else num
     divisor = np.maximum(parts, 1) * 1.0
@@ -200,6 +200,7 @@ def linspace(
     out = steps * step + start
     if endpoint:
         out = np.where((steps == parts) & (steps > 0), stop, out)
+    out = out.astype(float_dtype)
     if dtype is not None:
         out = (np.floor(out) if np.dtype(dtype).kind in "iu" else out).astype(dtype)
     return (out, step if parts > 0 else np.nan) if retstep else out
