@@ -135,6 +135,10 @@ class NumbaFiles(FunctionCache):
     write at once, loads what it finds there unchecked, and raises where the disk is full.
     """
 
+    def __init__(self, function: Any, options: str) -> None:
+        super().__init__(function)
+        self._options = options
+
     def _file_name(self, sig: Any) -> str | None:
         shown = repr(sig)
         if " at 0x" in shown:  # of an object of this process
@@ -142,7 +146,14 @@ class NumbaFiles(FunctionCache):
         code, cells = self._py_func.__code__, self._py_func.__closure__ or ()
         # as Numba does, closures of one text are told apart by what they hold
         held = serialize.dumps(tuple([cell.cell_contents for cell in cells]))
-        made_of = shown, self._impl.locator.get_source_stamp(), code.co_code.hex(), repr(code.co_names), held
+        made_of = (
+            shown,
+            self._options,
+            self._impl.locator.get_source_stamp(),
+            code.co_code.hex(),
+            repr(code.co_names),
+            held,
+        )
         return f"{self._impl.filename_base}-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}{SUFFIX}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
