@@ -13,9 +13,9 @@ from autobatch.batches.batch_reductions import count, max, mean, min, sum
 from autobatch.batches.data.collate import collate
 from autobatch.batches.data.concat import concat
 from autobatch.batches.data.example_sequence import Examples
-from autobatch.batches.examples import examples
 from autobatch.batches.packed_batch import PackedBatch, maps_to_packed, packed_to_maps
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import examples
 from autobatch.core.config import config, options
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables import representations, segments

@@ -25,7 +25,7 @@ import numpy as np
 import autobatch as ab
 from autobatch import MaskedBatch, PackedBatch, batch
 from autobatch.api.extend import Batched, Lengths
-from autobatch.batches.examples import stack_results
+from autobatch.batches.stacking import stack_results
 from autobatch.core.memory import collector_paused
 from autobatch.errors import FallbackWarning
 from autobatch.testing.inspect import Tape, forget_warnings, map_with_stats

@@ -1,4 +1,4 @@
-"""The ways that the examples of a call may run, and carrying out what the rule of `api.chooser` picks.
+"""Carrying out the way that `api.chooser` picks for the examples of a call, and the next way where one refuses.
 
 A call of a `@ab.batch` function with batches (`run_batch`) and an `ab.map` (`run_map`) come here. With `way` pinned,
 under `strict`, and inside of other runs of the library, they run as the option says, or as they name it. Else what is
@@ -31,9 +31,9 @@ from autobatch.api.measured_costs import (
 )
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note, watched
 from autobatch.autodiff.tape import Tape, active_tape
-from autobatch.batches.examples import lanes_of, stack_results
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import in_form
+from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.blocks.kernel_cache import are_kernels_pending
 from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wait_until_compiled

@@ -1,4 +1,4 @@
-"""`Batch`: what every batch class has in common, the lanes of trees of them, and how the classes make one another.
+"""`Batch`: what all batch classes have in common; which arguments hold one; and how the classes make one another.
 
 A padded batch whose lanes come to differ in rank becomes a batch of objects, a batch of objects whose lanes agree
 becomes padded: each class makes the others, so none can import them all. They meet in `FORMS`, filled at import.

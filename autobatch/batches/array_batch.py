@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from autobatch.batches.any_batch import FORMS, Batch, agreed_size, differ, narrowed, refuse
-from autobatch.batches.examples import loop_over_examples, map_lanes
 from autobatch.batches.packing import SCALAR_DTYPES
+from autobatch.batches.stacking import loop_over_examples, map_lanes
 from autobatch.core.abstract_eval import check_operands, is_non_c_order, may_leave_c_order, ndim_of
 from autobatch.core.batched import Packed
 from autobatch.core.diagnostics import hiding_frames

@@ -17,7 +17,7 @@ from autobatch.batches.any_batch import (
     narrowed,
     refuse,
 )
-from autobatch.batches.examples import loop_over_examples, map_lanes, stack_results
+from autobatch.batches.stacking import loop_over_examples, map_lanes, stack_results
 from autobatch.core.current_region import current_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import leaves

@@ -11,9 +11,9 @@ from autobatch.batches import scalars
 from autobatch.batches.any_batch import Batch, form, narrowed, refuse
 from autobatch.batches.array_batch import ArrayBatch, as_masked, collated
 from autobatch.batches.batch_reductions import plain_data, shown_data
-from autobatch.batches.examples import broadcast, loop_over_examples, map_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packing import as_arrays, check_numbers, flat_numbers
+from autobatch.batches.stacking import broadcast, loop_over_examples, map_lanes
 from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import (
     check_operands,

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.examples import broadcast
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch, pack_rows
 from autobatch.batches.packing import SCALAR_DTYPES
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import broadcast
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.ops.rules.padding import to_widths

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.inputs import BlockInput, Guard, Key, Slot, key_of, roots
+from autobatch.blocks.block_inputs import BlockInput, Guard, Key, Slot, key_of, roots
 from autobatch.core.op import Op
 from autobatch.facts.call_effects import SHAPED_METHODS, effect_of
 from autobatch.facts.operators import COMPARISONS

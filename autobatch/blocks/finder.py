@@ -1,4 +1,4 @@
-"""The finder of blocks: which statements in a row can run, or be recorded, as one.
+"""The finder of blocks: which statements in a row can run, or be recorded, as one op.
 
     i, o, u = np.split(x @ w, 3)
     c = sigmoid(i) * np.tanh(u) + c          ->     inputs x, w, c; outputs c and what is returned first
@@ -36,7 +36,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.blocks.block_expressions import RECORDED, BlockForm, Names, Refused, Scope, is_pure
-from autobatch.blocks.inputs import Guard
+from autobatch.blocks.block_inputs import Guard
 from autobatch.syntax.quote import located, placed, substituted
 from autobatch.syntax.scopes import binds, bound_names, captured, parameters, path_of, reads, target_names
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.clusters import Cluster, Plan, Read, width_of
+from autobatch.blocks.fusion import Cluster, Plan, Read, width_of
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
 from autobatch.blocks.numpy_codegen import Code, Writer, assemble_p, executed, is_covered
 
@@ -21,7 +21,7 @@ from autobatch.kernels.vector_math import (
     absolute, choose, divide, equal, exp, fill, inverse, less, less_equal, logical_and, logical_or, multiply, negative,
     normal_cdf, not_equal, sigmoid, sqrt, subtract, tanh, unbounded,
 )
-from autobatch.kernels.vectors import VectorLayout, add, greater, lesser, load, put
+from autobatch.kernels.simd_rows import VectorLayout, add, greater, lesser, load, put
 
 '''
 

@@ -36,7 +36,7 @@ class Program:
         steps: in the order they run.
         outputs: the slot of each output.
         avals: for each slot what is known of its value in one example.
-        views: {output: (output that it is a view of, derive, restore, args, contiguous)}, as `ops.inplace` has them.
+        views: {output: (output that it is a view of, derive, restore, args, contiguous)}, as `aliasing` has them.
         forms: what `blocks.launch` compiled, by the kinds of operands.
         apart: what `lookups_apart` made of it; False as long as nobody asked.
         parts: what `lazy.grouping.addition_chains.parts_of` made of it, by which inputs are each example's own.

@@ -1,7 +1,7 @@
 """What changed in an array since it was saved: digests of its units are compared, and the units that differ are stored.
 
 Anyone may write into an array, so nothing that is told of writes would be sure to know of all; the array is read once,
-at the speed of memory, and no write is missed (`kernels/hashes.py` says how surely). A unit is some elements in a row:
+at the speed of memory, and no write is missed (`kernels/hash_functions.py`). A unit is some elements in a row:
 whole rows of a table where they are short, at least 256 bytes. The last unit may be in part beyond the end: zeros.
 """
 
@@ -15,7 +15,7 @@ from autobatch.checkpoint.streams import Piece, Stream
 from autobatch.checkpoint.tensor_files import BLOCK, Tensor, TensorReader, stored_dtype
 from autobatch.core.threads import run_parts, split_work
 from autobatch.errors import CheckpointError
-from autobatch.kernels.hashes import digest_units
+from autobatch.kernels.hash_functions import digest_units
 
 _LEAST = 1 << 14  # bytes of an array for which finding its changes pays
 _SHORT_ROW = 1 << 12  # bytes of a row that is not cut

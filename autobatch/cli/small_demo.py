@@ -11,7 +11,7 @@ from autobatch.api.transforms import value_and_grad
 from autobatch.batches.batch_reductions import mean
 from autobatch.batches.data.collate import collate
 from autobatch.batches.data.minibatches import minibatches
-from autobatch.batches.examples import examples
+from autobatch.batches.stacking import examples
 from autobatch.cli.way_timing import least_seconds
 from autobatch.core.config import options
 from autobatch.tables.table import EmbeddingTable

@@ -10,7 +10,7 @@ from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.run_record import NAMES, ran_ways
 from autobatch.api.transforms import map as map_examples
 from autobatch.batches.data.collate import collate
-from autobatch.batches.examples import examples
+from autobatch.batches.stacking import examples
 from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.core.config import WayName, options
 from autobatch.core.diagnostics import noted_fallbacks

@@ -33,9 +33,8 @@ from autobatch.compiled.compiled_call import (
     packed_arguments,
 )
 from autobatch.compiled.module import Module, new_program, write
-from autobatch.compiled.syntax_check import first_refusal
 from autobatch.compiled.translation.exact_types import Mismatch, Type
-from autobatch.compiled.translation.source_program import SourceProgram, Unreadable
+from autobatch.compiled.translation.source_program import SourceProgram, Unreadable, first_refusal
 from autobatch.compiled.ufunc_loops import table_of
 from autobatch.compiled.value_layout import batch_of, unpack, words_of
 from autobatch.core.diagnostics import underflow_is_ignored

@@ -34,7 +34,7 @@ def _of_value(name: str) -> Callable[..., Any]:
 
 
 class RecordedArray:
-    """An array that a recorder stands for: to be mixed in before `ops.face.ArrayFace`.
+    """An array that a recorder stands for: to be mixed in before `ops.array_protocols.ArrayFace`.
 
     A subclass has `shape`, `dtype`, `__copy__` and `_ab_read(name)`: the value, which the method of this name needs.
     The slots are those that `ops.rules.aliasing` asks for.

@@ -1,7 +1,7 @@
 """The state of objects as it was: whether it has changed since, and putting it back.
 
-One snapshot serves every way of running that may be given up, or that has done things in another order than the loop:
-a map (`lazy.example_state`), and an attempt inside of a lock-step run (`lockstep.journal`).
+One snapshot serves every way of running that may be given up, or that has done things in another order than the loop
+(`lazy.example_state`).
 """
 
 import collections

@@ -15,7 +15,7 @@ import math
 from numpy import int64, uint64
 
 from autobatch.kernels.jit import jit
-from autobatch.kernels.vectors import add, greater, held, lesser, load, prefetch, put, scaled, store, width, zeros
+from autobatch.kernels.simd_rows import add, greater, held, lesser, load, prefetch, put, scaled, store, width, zeros
 
 SUM, MEAN, SQRTN = range(3)
 _FEW = 16  # bags that take their passes together

@@ -1,4 +1,4 @@
-"""Arithmetic that says when it is not Python's: what compiled code of users' functions is written in.
+"""Arithmetic of compiled code: int64 that tells of overflow, floats that tell of NaN, NumPy's own ufunc loops.
 
 `add`, `subtract` and `multiply` give an int64 and whether it overflowed. `float_flags` and `clear_flags` are C's
 floating-point status: an operation that made NaN of numbers, divided by zero or overflowed has set a flag. `apply_1`

@@ -10,8 +10,8 @@ split between threads, and the result is the same to the bit.
 import math
 
 from autobatch.kernels.jit import jit
+from autobatch.kernels.simd_rows import AHEAD, load, prefetch_row, put_past_cache, width
 from autobatch.kernels.sparse_gradients import row_gradient
-from autobatch.kernels.vectors import AHEAD, load, prefetch_row, put_past_cache, width
 
 
 @jit

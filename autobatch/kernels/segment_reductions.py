@@ -14,8 +14,7 @@ from numpy import int64, uint64
 
 from autobatch.kernels.bags import MEAN, SUM
 from autobatch.kernels.jit import jit
-from autobatch.kernels.vector_math import load_first, total
-from autobatch.kernels.vectors import (
+from autobatch.kernels.simd_rows import (
     AHEAD,
     add,
     load,
@@ -27,6 +26,7 @@ from autobatch.kernels.vectors import (
     width,
     zeros,
 )
+from autobatch.kernels.vector_math import load_first, total
 
 
 @jit

@@ -9,6 +9,7 @@ and what is written, are made of what the cache holds.
 from numpy import float32, float64, sqrt
 
 from autobatch.kernels.jit import jit
+from autobatch.kernels.simd_rows import add, greater, lesser, load, put, scaled, zeros
 from autobatch.kernels.vector_math import (
     choose,
     divide,
@@ -22,7 +23,6 @@ from autobatch.kernels.vector_math import (
     subtract,
     total,
 )
-from autobatch.kernels.vectors import add, greater, lesser, load, put, scaled, zeros
 
 _LARGEST = 3.4028234663852886e38
 _INFINITE = float("inf")

@@ -8,7 +8,7 @@ Ids are trusted. Sums run in the order of the positions, so equal input gives bi
 import numpy as np
 
 from autobatch.kernels.jit import jit
-from autobatch.kernels.vectors import AHEAD, prefetch_source
+from autobatch.kernels.simd_rows import AHEAD, prefetch_source
 
 
 @jit

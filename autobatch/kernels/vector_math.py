@@ -1,4 +1,4 @@
-"""Elementwise arithmetic on vector values (`kernels.vectors`): what fused kernels are written with.
+"""Elementwise arithmetic on vector values (`kernels.simd_rows`): what fused kernels are written with.
 
 Each has NumPy's result for every element, NaN and infinities included; `exp`, `tanh`, `sigmoid` and `normal_cdf` of
 float32 are within 4 ulp of it: polynomials after a reduction of the argument (Cody and Waite, "Software Manual for the
@@ -14,7 +14,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from autobatch.kernels.vectors import (
+from autobatch.kernels.simd_rows import (
     VectorLayout,
     VectorType,
     by_pieces,

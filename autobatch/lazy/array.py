@@ -1,4 +1,7 @@
-"""`LazyArray`: an array whose shape and dtype are known and whose values are computed later, with others alike."""
+"""`LazyArray`: an array whose shape and dtype are known and whose values are computed later, with others alike.
+
+Its operators and NumPy's protocols are those of `ops.array_protocols.ArrayFace`.
+"""
 
 import functools
 import weakref
@@ -26,7 +29,7 @@ def _row_spec(ndim: int) -> Spec:
 
 
 class _FastView:
-    """As `ops.inplace` records a view, made in two stores: `how` is (signature, derive, restore, args, leads)."""
+    """As `aliasing` records a view, made in two stores: `how` is (signature, derive, restore, args, leads)."""
 
     __slots__ = ("base", "how")
 

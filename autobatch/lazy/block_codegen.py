@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.inputs import FAULTS, Key
+from autobatch.blocks.block_inputs import FAULTS, Key
 from autobatch.blocks.launch import launch
 from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import WEAK, Aval, freeze
@@ -22,7 +22,7 @@ from autobatch.core.op import Op
 from autobatch.facts.types import SCALARS, stored_in
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.fibers import taken
-from autobatch.lazy.launching import BlockCall, Signature
+from autobatch.lazy.signatures import BlockCall, Signature
 from autobatch.lazy.trace import Trace
 
 Where = tuple[str, int, int]

@@ -2,7 +2,7 @@
 
 A `Block` knows how its inputs are read from the user's names, and holds the run as a function of those inputs. The
 first call of a kind goes the long way (`Block.record`): the run is traced, and a recorder for calls of that kind is
-generated (`lazy.recorder`). What cannot be one node gives None, and the user's own statements run instead.
+generated (`lazy.block_codegen`). What cannot be one node gives None, and the user's own statements run instead.
 """
 
 import types
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.inputs import CONTAINERS, FAULTS, KEYS, Guard, Key, Slot
+from autobatch.blocks.block_inputs import CONTAINERS, FAULTS, KEYS, Guard, Key, Slot
 from autobatch.blocks.program import interned
 from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze, known_aval

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from autobatch.core.diagnostics import handling
+from autobatch.lazy.generator_rounds import MISFIT, WAITS, Generating, Rounds
 from autobatch.lazy.trace import Trace
-from autobatch.lazy.waiting_examples import MISFIT, WAITS, Generating, Rounds
 
 NO_ROOM: Any = object()
 """What says that there has to be a launch before an example is recorded."""

@@ -1,4 +1,4 @@
-"""The trace: ops as they were recorded, in flat lists, with signatures interned.
+"""The trace: ops recorded in flat lists, signatures interned; `Trace.value` launches what waits, and gives a value.
 
 A recorded op is one entry in `GraphSegment.sigs` and one reference per operand in `GraphSegment.refs`: a node of the
 segment (>= 0), or an external value (~i is entry i of the externals): a constant, an input, a shared value, a row of an
@@ -38,7 +38,8 @@ from autobatch.lazy.buffers import row_p
 from autobatch.lazy.example_state import Inputs
 from autobatch.lazy.grouping.any_length import AnyLength
 from autobatch.lazy.grouping.plans import Plans
-from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment
+from autobatch.lazy.launching import GraphSegment, LargeConstant, Stats, launch_segment
+from autobatch.lazy.signatures import BlockCall, Signature
 from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule
 from autobatch.tables.sparse import SparseRows

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
-from autobatch.batches.examples import broadcast
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.blocks.inputs import Guard
+from autobatch.batches.stacking import broadcast
+from autobatch.blocks.block_inputs import Guard
 from autobatch.blocks.launch import launch_rows
 from autobatch.blocks.program import Program
 from autobatch.blocks.tracing import trace

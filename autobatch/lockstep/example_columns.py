@@ -1,4 +1,4 @@
-"""The batches of a call, example by example: columns of their values, parts of them, and results as batches again."""
+"""Which arguments of a call differ by example, as columns of their values; parts of them, and results as batches."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.examples import lanes_of, stack_results
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.memory import write_all
 from autobatch.core.pytree import TreeDef, attributes, flatten, is_node, leaves, unflatten

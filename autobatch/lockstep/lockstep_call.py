@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch, batches_in
-from autobatch.batches.examples import stack_results
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import in_form
+from autobatch.batches.stacking import stack_results
 from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
 from autobatch.core.config import config

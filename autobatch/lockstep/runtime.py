@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch, per_lane
-from autobatch.batches.examples import stack_results
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import stack_results
 from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves

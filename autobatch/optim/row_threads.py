@@ -22,8 +22,8 @@ import numpy as np
 from autobatch.core.threads import run_together, thread_count
 from autobatch.kernels.jit import Kernel
 from autobatch.kernels.segment_reductions import segment_sum
+from autobatch.kernels.simd_rows import VectorLayout
 from autobatch.kernels.sparse_gradients import add_spread, row_squares
-from autobatch.kernels.vectors import VectorLayout
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.sparse import Indexer, SparseRows

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.kernels.keys import part_of
 from autobatch.ray.gradient_sums import Block, Values
 from autobatch.ray.messages import Failed, Pull, Push, Reply, ShardRequest, Sum, nbytes
+from autobatch.ray.shard import owners_of, split_rows
 from autobatch.tables.sparse import SparseRows
 
 
@@ -136,22 +136,3 @@ class Communicator(abc.ABC):
     def barrier(self) -> None:
         """Return when all workers have called it."""
         self.all_reduce(None)
-
-
-def owners_of(keys: np.ndarray, shards: int) -> np.ndarray:
-    """The shard of each of (n,) keys.
-
-    >>> owners_of(np.array([1, 2, 3, 4]), 2)
-    array([0, 0, 1, 0])
-    """
-    out = np.empty(len(keys), np.int64)
-    part_of(np.ascontiguousarray(keys).view(np.int64), shards, out)
-    return out
-
-
-def split_rows(grad: SparseRows, shards: int) -> list[SparseRows]:
-    """The part of a gradient that belongs to each shard."""
-    if shards == 1:
-        return [grad]
-    places = owners_of(grad.ids, shards)
-    return [grad.where(places == shard) for shard in range(shards)]

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.errors import OptionError
+from autobatch.kernels.hash_table import part_of
 from autobatch.ray.gradient_sums import TreeSum, Values
 from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, ShardRequest, Sum
-from autobatch.tables.sparse import first_seen
+from autobatch.tables.sparse import SparseRows, first_seen
 
 
 @dataclasses.dataclass(slots=True)
@@ -219,3 +220,22 @@ def is_among(keys: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
     places = first_seen(np.concatenate([_bits(each) for each in (*others, keys)]))[1]
     known = len(places) - len(keys)
     return places[known:] <= places[:known].max(initial=-1)
+
+
+def owners_of(keys: np.ndarray, shards: int) -> np.ndarray:
+    """The shard of each of (n,) keys.
+
+    >>> owners_of(np.array([1, 2, 3, 4]), 2)
+    array([0, 0, 1, 0])
+    """
+    out = np.empty(len(keys), np.int64)
+    part_of(np.ascontiguousarray(keys).view(np.int64), shards, out)
+    return out
+
+
+def split_rows(grad: SparseRows, shards: int) -> list[SparseRows]:
+    """The part of a gradient that belongs to each shard."""
+    if shards == 1:
+        return [grad]
+    places = owners_of(grad.ids, shards)
+    return [grad.where(places == shard) for shard in range(shards)]

@@ -19,7 +19,7 @@ import numpy as np
 
 from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.errors import CheckpointError, OptionError
-from autobatch.ray.communicator import owners_of
+from autobatch.ray.shard import owners_of
 from autobatch.tables.stored import StoredBlock
 
 

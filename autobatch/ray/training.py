@@ -1,4 +1,4 @@
-"""`ab.ray.train`: synchronous data-parallel training, variables in shards; what leads the workers and the owners.
+"""`ab.ray.train`: synchronous data-parallel training; begins again from a checkpoint when a process is lost.
 
 The process that calls it has the workers take the steps to the next checkpoint. Then nothing is on its way: the shards
 save, and the rest is saved last. When a process is lost, all start again from the last checkpoint; as a step's result

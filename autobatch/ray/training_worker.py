@@ -17,11 +17,12 @@ from autobatch.batches.data.example_sequence import Examples
 from autobatch.core import parameter_trees, pytree
 from autobatch.core.config import current, options
 from autobatch.errors import DTypeError, ShapeError
-from autobatch.ray.communicator import Communicator, owners_of, split_rows
+from autobatch.ray.communicator import Communicator
 from autobatch.ray.gradient_sums import Block, TreeSum, Values, share, without_negative_zeros
 from autobatch.ray.key_columns import KeyColumns
 from autobatch.ray.messages import Pull, Push
 from autobatch.ray.pulled_table import PulledTable
+from autobatch.ray.shard import owners_of, split_rows
 from autobatch.tables.sparse import SparseRows, first_seen
 
 _WORTH_CUTTING = 1 << 16  # bytes of a gradient from which on all shards add up a part of it

@@ -33,13 +33,21 @@ from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.fibers import item
 from autobatch.lazy.trace import plain_parts
 from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, helper, through_form
-from autobatch.rewrite.lockstep_forms import compiled
 from autobatch.rewrite.taped_forms import CELLS, mark
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded, OfCodes
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression, placed, statements, substituted
 from autobatch.syntax.scopes import parameters, path_of, target_names
-from autobatch.syntax.source import NoSourceError, as_function, find, inner_codes, is_library, own_tree, remember
+from autobatch.syntax.source import (
+    NoSourceError,
+    as_function,
+    compiled,
+    find,
+    inner_codes,
+    is_library,
+    own_tree,
+    remember,
+)
 
 _GENERATOR = 0x20
 _BATCHED = "_ab_batched"

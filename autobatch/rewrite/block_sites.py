@@ -117,7 +117,7 @@ class _NotAScan(Exception):  # noqa: N818  (a signal inside of this module)
 def scan_lines(
     blocks: Any, loop: str, body: list[ast.stmt], test: list[ast.stmt] | None, states: list[str], targets: set[str]
 ) -> list[ast.stmt]:
-    """What the end of a loop's body asks, where its steps may run as one op (`lockstep.scans`); else nothing.
+    """What the end of a loop's body asks, where its steps may run as one op (`lockstep.block_loops`); else nothing.
 
     ```
     _ab_out_2 = _ab_scan_2(_ab_loop_1, (h, c), (x, u, h, c), (), (params,), (states,))

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.blocks.block_expressions import Names, Scope
+from autobatch.blocks.block_inputs import Guard
 from autobatch.blocks.finder import relies_on
-from autobatch.blocks.inputs import Guard
 from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.numpy.math_functions import OF_NUMBERS

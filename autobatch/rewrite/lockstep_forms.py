@@ -6,12 +6,11 @@ rebinding any of them is seen.
 
 import ast
 import re
-from collections.abc import Iterable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from autobatch.blocks.block_expressions import Names, Scope
-from autobatch.blocks.inputs import Guard
+from autobatch.blocks.block_inputs import Guard
 from autobatch.core.current_region import check_time
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.block_launch import Site
@@ -23,14 +22,13 @@ from autobatch.rewrite.control import Control
 from autobatch.rewrite.expressions import Calls, Choices, Comprehensions, Displays, Guards, Operators, Reads, is_pause
 from autobatch.rewrite.in_place_writes import OutsideChanges, Ownership, Stores
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded, OfCodes
-from autobatch.syntax.quote import located
 from autobatch.syntax.scopes import bound_names, parameters
 from autobatch.syntax.source import (
     PARSING,
     Mangle,
     NoSourceError,
     as_function,
-    definition,
+    compiled,
     find,
     inner_codes,
     is_library,
@@ -225,38 +223,3 @@ def _in_functions(tree: ast.FunctionDef) -> Any:
         node = stack.pop()
         yield node
         stack += list(ast.iter_child_nodes(node))
-
-
-def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> CodeType:
-    """Compile inside a function whose parameters are the captured names, so that these are free names.
-
-    Args:
-        given: names that the rewriter has added to what the user's code captures.
-    """
-    free = [*code.co_freevars, *given]
-    taken = parameters(tree)
-    names = [ast.arg(name) for name in dict.fromkeys(free) if name not in taken]
-    factory = definition("_ab_factory", ast.arguments([], names, None, [], [], None, []), [tree], tree)
-    defaults, own_name = (tree.args.defaults, tree.args.kw_defaults), tree.name
-    tree.name = "_ab_function"  # its own name must stay a global or captured one
-    tree.lineno = code.co_firstlineno  # where its decorators begin: lines of code are counted from there
-    tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
-    tree.args.kw_defaults = [None if default is None else ast.Constant(None) for default in tree.args.kw_defaults]
-    module = located(ast.Module([factory], []))
-    outer = compile(module, code.co_filename, "exec", dont_inherit=True)
-    (tree.args.defaults, tree.args.kw_defaults), tree.name = defaults, own_name
-    (made,) = [const for const in outer.co_consts if isinstance(const, CodeType)]
-    (inner,) = [const for const in made.co_consts if isinstance(const, CodeType) and const.co_name == "_ab_function"]
-    named = _named(inner, inner.co_qualname, code.co_qualname)
-    return named.replace(co_name=code.co_name)
-
-
-def _named(code: CodeType, own: str, name: str) -> CodeType:
-    """The code with another qualified name, those of its nested functions and classes included."""
-
-    def renamed(const: Any) -> Any:
-        if isinstance(const, CodeType):
-            return _named(const, own, name)
-        return name + const.removeprefix(own) if isinstance(const, str) and const.startswith(own) else const
-
-    return code.replace(co_consts=tuple(map(renamed, code.co_consts)), co_qualname=renamed(code.co_qualname))

@@ -33,11 +33,10 @@ from autobatch.ops.numpy.math_functions import OF_NUMBERS, number
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, through_form
 from autobatch.rewrite.in_place_writes import Ownership, is_fresh, is_maker, stored_names
-from autobatch.rewrite.lockstep_forms import compiled
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded, OfCodes
 from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import bound_names, local_nodes, parameters
-from autobatch.syntax.source import NoSourceError, inner_codes, is_library, own_tree, remember
+from autobatch.syntax.source import NoSourceError, compiled, inner_codes, is_library, own_tree, remember
 
 _TAKING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "full"})
 _NO_LISTS = (ast.Constant, ast.Compare, ast.UnaryOp, ast.JoinedStr, ast.Lambda, ast.Dict, ast.DictComp)

@@ -24,8 +24,8 @@ import numpy as np
 from autobatch.api.call_ways import run_map
 from autobatch.api.transforms import undecorated
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.examples import examples
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import examples
 from autobatch.core.config import options
 from autobatch.core.current_region import as_first_example
 from autobatch.core.pytree import leaves

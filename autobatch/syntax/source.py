@@ -1,4 +1,4 @@
-"""From a live function to the syntax tree it was compiled from, or the reason why there is none; and whose it is.
+"""From a live function to the syntax tree it was compiled from, and from a rewritten tree to a code object.
 
 The tree is found by compiling the source again and looking for the function's own code object in the result: code
 objects compare by value, line numbers included. So a file that was edited since it was imported can never make other
@@ -22,12 +22,13 @@ import sys
 import sysconfig
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
 from autobatch.syntax.bounded_caches import OfCodes
-from autobatch.syntax.quote import parse
+from autobatch.syntax.quote import located, parse
+from autobatch.syntax.scopes import parameters
 
 PARSING = threading.RLock()
 """Held while trees are made and compiled: CPython 3.11 counts the depth of trees for all threads together."""
@@ -363,3 +364,38 @@ class Mangle(ast.NodeTransformer):
     def visit_arg(self, node: ast.arg) -> Any:
         node.arg = self._mangled(node.arg)
         return node
+
+
+def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> CodeType:
+    """Compile inside a function whose parameters are the captured names, so that these are free names.
+
+    Args:
+        given: names that the rewriter has added to what the user's code captures.
+    """
+    free = [*code.co_freevars, *given]
+    taken = parameters(tree)
+    names = [ast.arg(name) for name in dict.fromkeys(free) if name not in taken]
+    factory = definition("_ab_factory", ast.arguments([], names, None, [], [], None, []), [tree], tree)
+    defaults, own_name = (tree.args.defaults, tree.args.kw_defaults), tree.name
+    tree.name = "_ab_function"  # its own name must stay a global or captured one
+    tree.lineno = code.co_firstlineno  # where its decorators begin: lines of code are counted from there
+    tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
+    tree.args.kw_defaults = [None if default is None else ast.Constant(None) for default in tree.args.kw_defaults]
+    module = located(ast.Module([factory], []))
+    outer = compile(module, code.co_filename, "exec", dont_inherit=True)
+    (tree.args.defaults, tree.args.kw_defaults), tree.name = defaults, own_name
+    (made,) = [const for const in outer.co_consts if isinstance(const, CodeType)]
+    (inner,) = [const for const in made.co_consts if isinstance(const, CodeType) and const.co_name == "_ab_function"]
+    named = _named(inner, inner.co_qualname, code.co_qualname)
+    return named.replace(co_name=code.co_name)
+
+
+def _named(code: CodeType, own: str, name: str) -> CodeType:
+    """The code with another qualified name, those of its nested functions and classes included."""
+
+    def renamed(const: Any) -> Any:
+        if isinstance(const, CodeType):
+            return _named(const, own, name)
+        return name + const.removeprefix(own) if isinstance(const, str) and const.startswith(own) else const
+
+    return code.replace(co_consts=tuple(map(renamed, code.co_consts)), co_qualname=renamed(code.co_qualname))

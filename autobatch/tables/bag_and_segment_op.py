@@ -1,4 +1,4 @@
-"""`segment_p`: the reduction of rows by segment, which with ids is that of bags; one op for every mode of `modes`.
+"""`segment_p`: the reduction of rows by segment, which with ids is that of bags: one op for all of `reduction_modes`.
 
 Operands are the data (rows, or with ids a table), what describes the segments, then ids, weights, how often each id
 occurs and the number of segments, each if there is one. A description of plain arrays has been checked, and so have
@@ -18,7 +18,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, note_example
 from autobatch.kernels.bags import SUM
 from autobatch.kernels.segment_reductions import run_bounds, sum_runs
-from autobatch.kernels.vectors import computed_dtype
+from autobatch.kernels.simd_rows import computed_dtype
 from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.padding import select
 from autobatch.ops.rules.ragged_checks import (

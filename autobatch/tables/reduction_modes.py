@@ -1,4 +1,4 @@
-"""The reductions of bags and segments, each declared once: what it computes of the rows of a segment, and its gradient.
+"""Reductions of bags and segments (sum, mean, max, softmax, logsumexp …): each declared once, with its gradient.
 
 A mode has its row in `MODES`, at the end. What computes it takes `Rows`, plain arrays whose segments and ids have been
 checked. Gradients are written in NumPy calls and ops, so that they run on any interpreter below: with S the segment of

@@ -17,7 +17,7 @@ from autobatch.core.threads import run_parts, split_work
 from autobatch.errors import DTypeError
 from autobatch.kernels import bags as kernels
 from autobatch.kernels.segment_reductions import sum_rows
-from autobatch.kernels.vectors import FORMATS, REGISTER, VectorLayout, computed_dtype
+from autobatch.kernels.simd_rows import FORMATS, REGISTER, VectorLayout, computed_dtype
 
 _AHEAD = (16, 96)  # the least and the most ids between the row that is read and the one that is asked for
 _ASKED = 16 << 10  # bytes of rows asked for that leave the first cache to the rest
@@ -199,7 +199,7 @@ def pool(
 
     Args:
         weights: a factor for each id, of the computed dtype; only for "sum".
-        norm: what a bag's sum is divided by, `kernels.SUM`, `MEAN` or `SQRTN`; only where nothing but "sum" is wanted.
+        norm: what a bag's sum is divided by, `bags.SUM`, `MEAN` or `SQRTN`; only where nothing but "sum" is wanted.
         wanted: ("sum",), ("max",), ("min",), or ("sum", "max", "min").
         outs: (bags, dim) for each that is wanted, of the computed dtype, with contiguous rows.
     """

@@ -1,4 +1,4 @@
-"""`SparseRows`: the gradient of a table of which few rows were read; `Indexer`: which positions name which row."""
+"""`SparseRows`: the gradient of a table of which few rows were read, and how repeated ids are merged (coalesced)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

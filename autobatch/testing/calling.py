@@ -14,7 +14,7 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch, batch_size_of
 from autobatch.batches.data.collate import collate as collated
-from autobatch.batches.examples import lanes_of
+from autobatch.batches.stacking import lanes_of
 from autobatch.bridges.frameworks import Framework, imported
 from autobatch.core.pytree import flatten, leaves, paths, unflatten
 from autobatch.errors import OptionError, ShapeError, UnsupportedError

@@ -17,9 +17,9 @@ from autobatch.api.run_record import NAMES
 from autobatch.api.transforms import map as map_examples
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import batch_size_of
-from autobatch.batches.examples import lanes_of
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import lanes_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.config import WayName, options
 from autobatch.core.current_region import Example, example

@@ -5,8 +5,8 @@ import pytest
 
 from autobatch import MaskedBatch, PackedBatch, options
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.examples import lanes_of
 from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.stacking import lanes_of
 from autobatch.core import current_region
 from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.testing.inspect import Op, forget_warnings

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from autobatch import MaskedBatch, options
-from autobatch.batches.examples import lanes_of
 from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.stacking import lanes_of
 from autobatch.errors import FallbackWarning, UnsupportedError
 from autobatch.testing.inspect import forget_warnings
 

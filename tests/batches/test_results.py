@@ -9,9 +9,9 @@ import pytest
 
 from autobatch import MaskedBatch, PackedBatch, examples
 from autobatch.batches.any_batch import batch_size_of, is_batched, lane
-from autobatch.batches.examples import broadcast, lanes_of, prefix_lanes, stack_results, take_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.result_form import in_form
+from autobatch.batches.stacking import broadcast, lanes_of, prefix_lanes, stack_results, take_lanes
 from autobatch.core.pytree import map_tree
 from autobatch.errors import ShapeError, UnsupportedError
 from autobatch.testing.inspect import Tape

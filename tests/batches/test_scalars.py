@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from autobatch import MaskedBatch
-from autobatch.batches.examples import lanes_of, stack_results
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.scalars import (
     LANE_FUNCTIONS,
@@ -22,6 +21,7 @@ from autobatch.batches.scalars import (
     lane_round,
     lane_sum,
 )
+from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.errors import ShapeError
 from autobatch.testing.inspect import python_calls
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from autobatch.kernels.simd_rows import VectorLayout
 from autobatch.kernels.softmax_layer_norm import layer_norm_gradient, layer_norm_rows
-from autobatch.kernels.vectors import VectorLayout
 
 LANES = VectorLayout("f4", 16)
 EPS = np.float32(1e-5)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autobatch.kernels import bags as bags_module
-from autobatch.kernels.vectors import FORMATS, VectorLayout, computed_dtype
+from autobatch.kernels.simd_rows import FORMATS, VectorLayout, computed_dtype
 from tests import naive
 
 RANDOM = np.random.default_rng(3)

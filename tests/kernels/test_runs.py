@@ -10,7 +10,7 @@ import pytest
 
 from autobatch.kernels.bags import MEAN, SQRTN, SUM
 from autobatch.kernels.segment_reductions import run_bounds, sum_rows, sum_runs
-from autobatch.kernels.vectors import VectorLayout
+from autobatch.kernels.simd_rows import VectorLayout
 
 RANDOM = np.random.default_rng(5)
 LENGTHS = [0, 1, 15, 16, 17, 31, 0, 63, 64, 65, 129, 5]

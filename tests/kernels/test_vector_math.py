@@ -7,7 +7,7 @@ import pytest
 
 from autobatch.kernels import vector_math
 from autobatch.kernels.jit import jit
-from autobatch.kernels.vectors import VectorLayout, load, put
+from autobatch.kernels.simd_rows import VectorLayout, load, put
 
 F4, F8, U1 = np.float32, np.float64, np.uint8
 

@@ -1,6 +1,6 @@
 """How far blocks reach: over computed keys, past an `if`, up to what is appended, and over lists within.
 
-Found red by breaking once each: in `Key.suits`, `return True`; in `blocks.inputs`, no `_scalar` around items; in
+Found red by breaking once each: in `Key.suits`, `return True`; in `blocks.block_inputs`, no `_scalar` around items; in
 `preparing._lists`, every name that is ever bound to a list; in `FoundBlock._add`, lists that are not `copied`; in
 `BlockForm._is_zip`, any name `zip`.
 """

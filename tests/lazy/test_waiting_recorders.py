@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.lazy import open_segment
-from autobatch.lazy.open_segment import OpenSegment
+from autobatch.lazy import launch_on_demand
+from autobatch.lazy.launch_on_demand import OpenSegment
 from autobatch.rewrite.recorders.generated_recorders import forget_recorders
 from autobatch.testing.inspect import map_with_stats
 from tests.law import assert_same, normal
@@ -364,7 +364,7 @@ def test_values_that_nobody_names_any_more_are_let_go(monkeypatch):
 
 
 def test_values_from_outside_that_are_still_needed_are_carried_over(monkeypatch):
-    monkeypatch.setattr(open_segment, "_MOST_KEPT", 0)
+    monkeypatch.setattr(launch_on_demand, "_MOST_KEPT", 0)
     for f, xs in COVERED:
         for seed in range(2):
             mapped(f, xs, weights(seed))

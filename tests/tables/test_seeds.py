@@ -8,7 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.kernels import bags
-from autobatch.kernels.vectors import VectorLayout
+from autobatch.kernels.simd_rows import VectorLayout
 from autobatch.tables.row_access import lanes_for
 from tests import naive
 

@@ -9,7 +9,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
-from autobatch.kernels.vectors import computed_dtype
+from autobatch.kernels.simd_rows import computed_dtype
 from autobatch.tables.row_access import lanes_for
 
 RANDOM = np.random.default_rng(11)

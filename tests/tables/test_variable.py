@@ -8,7 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
-from autobatch.kernels.keys import EMPTY_KEY
+from autobatch.kernels.hash_table import EMPTY_KEY
 
 MAX, MIN = 2**63 - 1, -(2**63)
 SENTENCES = [np.array(x, np.int64) for x in ([-7, 4, -7], [MIN], [5, EMPTY_KEY, 2, 3], [6, 6], [])]

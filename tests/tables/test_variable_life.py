@@ -10,7 +10,7 @@ import pytest
 import autobatch as ab
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
-from autobatch.kernels.keys import EMPTY_KEY
+from autobatch.kernels.hash_table import EMPTY_KEY
 from autobatch.tables.keyed import key_index
 
 MAX, MIN = 2**63 - 1, -(2**63)

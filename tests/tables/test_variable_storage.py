@@ -10,8 +10,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import OptionError, UnsupportedError
-from autobatch.kernels import keys as kernels
-from autobatch.kernels.keys import EMPTY_KEY
+from autobatch.kernels import hash_table as kernels
+from autobatch.kernels.hash_table import EMPTY_KEY
 from autobatch.tables.stored import StoredBlock, StoredTable
 from tests.faults import Left, left_at, without_memory_at
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from autobatch.batches.any_batch import FORMS, batch_size_of, form, lane
 from autobatch.batches.data.columns import take_examples
-from autobatch.batches.examples import lanes_of
+from autobatch.batches.stacking import lanes_of
 from autobatch.errors import ShapeError, UnsupportedError
 
 

@@ -1,4 +1,4 @@
-"""Operators on numbers: NumPy is asked for the type of a result, and Python's meaning is written with its guards.
+"""Operators on numbers, with Python's errors: NumPy gives the type of a result, guards what Python means by it.
 
 An int that overflows, a division by zero and whatever else compiled code would do otherwise leaves the example to
 Python. What goes wrong with floats alone is seen by the processor's flags, after the example.

@@ -65,7 +65,7 @@ def family_of(sig: Any) -> Any:
     """What calls must share to be launched together though their sizes differ; None for a signature that stands alone.
 
     Args:
-        sig: a `launching.Signature`.
+        sig: a `signatures.Signature`.
     """
     found = sig.family
     if found is False:

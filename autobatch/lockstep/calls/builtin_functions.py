@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch, narrowed
-from autobatch.batches.examples import map_lanes, weak_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.scalars import LANE_FUNCTIONS, lane_len, lane_sum
+from autobatch.batches.stacking import map_lanes, weak_lanes
 from autobatch.core.abstract_eval import type_of
 from autobatch.core.batched import Packed
 from autobatch.core.config import config

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch, per_lane
-from autobatch.batches.examples import following_views, stack_results
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import following_views, stack_results
 from autobatch.core.current_region import check_time, current_region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import Op, is_boxed

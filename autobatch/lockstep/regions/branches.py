@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch, narrowed, per_lane
-from autobatch.batches.examples import weak_lanes
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import weak_lanes
 from autobatch.core.current_region import current_region, set_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.joins import Piece, meet, narrowed_values

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.examples import take_lanes
+from autobatch.batches.stacking import take_lanes
 from autobatch.core.current_region import let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop

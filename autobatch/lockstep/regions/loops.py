@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.examples import take_lanes
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import take_lanes
 from autobatch.core.batched import Batched
 from autobatch.core.current_region import check_time, current_region, has_deadline, let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
@@ -90,7 +90,7 @@ class Loop:
         fewer: lanes have left since the step before, so what the loop carries must be narrowed.
         step: the number of the step that runs; what runs several steps at once says here which was the last of them.
         counts: how many lanes each step has.
-        tries: how often that was tried (`lockstep.scans`).
+        tries: how often that was tried (`lockstep.block_loops`).
     """
 
     __slots__ = (
@@ -340,7 +340,7 @@ class Walk:
     Attributes:
         changed: the values of the names are not those of the statement that ran before: read `values`.
         nobody: no lane is in the loop any more; behind the loop: none came out of it.
-        tries: how often it was tried to run several steps at once (`lockstep.scans`).
+        tries: how often it was tried to run several steps at once (`lockstep.block_loops`).
     """
 
     __slots__ = ("at_head", "base", "broken", "changed", "ended", "nobody", "own", "region", "tries", "values")

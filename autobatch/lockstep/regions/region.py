@@ -1,4 +1,4 @@
-"""Regions: which lanes run, and how a value made for more lanes is restricted to them.
+"""Regions: which lanes are active, and how a value made for more lanes is restricted to them.
 
 The root region has every lane. A loop over data of different lengths puts the lanes in order of length once; each of
 its steps runs in a `Prefix` of that order. Restricting a value of the enclosing region gathers it once for the whole
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.examples import prefix_lanes, stack_results, take_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import prefix_lanes, stack_results, take_lanes
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import Example, current_region, random_key
 from autobatch.core.op import is_boxed

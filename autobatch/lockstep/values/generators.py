@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
-from autobatch.batches.examples import map_lanes
 from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.stacking import map_lanes
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import fell_back

@@ -8,10 +8,10 @@ import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.any_batch import Batch, narrowed, per_lane
-from autobatch.batches.examples import broadcast, stack_results
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import broadcast, stack_results
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.current_region import current_region, set_region
 from autobatch.core.op import is_boxed

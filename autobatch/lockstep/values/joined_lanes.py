@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.data.concat import joined_lanes
-from autobatch.batches.examples import broadcast, lanes_of
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import broadcast, lanes_of
 from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.current_region import let_go
 from autobatch.core.op import is_boxed

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch, narrow_tree, narrowed
-from autobatch.batches.examples import broadcast, lanes_of, stack_results, weak_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import broadcast, lanes_of, stack_results, weak_lanes
 from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region, let_go, set_region

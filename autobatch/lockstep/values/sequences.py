@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch, narrowed, per_lane
-from autobatch.batches.examples import map_tree, weak_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import map_tree, weak_lanes
 from autobatch.batches.unpadded import padded
 from autobatch.core.batched import Lengths, Packed
 from autobatch.core.current_region import current_region

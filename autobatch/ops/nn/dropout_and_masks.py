@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.config import config
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.current_region import current_example
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 from autobatch.ops.nn.softmax_and_norms import as_floating, as_numbers
-from autobatch.ops.rules.padding import unbroadcast
 
 
 def _hash(key: Any, index: Any) -> np.ndarray:

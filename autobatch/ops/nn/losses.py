@@ -8,13 +8,13 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op
 from autobatch.errors import BadIdError, DTypeError, note_example
 from autobatch.ops.nn.softmax_and_norms import as_numbers, log_softmax, log_softmax_p, softmax_p
 from autobatch.ops.numpy.contractions import check_same
 from autobatch.ops.numpy.statistics import mean_p
 from autobatch.ops.rules.dispatch import as_array
-from autobatch.ops.rules.padding import unbroadcast
 from autobatch.ops.rules.ragged_checks import whole_number
 from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, size_per_lane
 

@@ -14,16 +14,17 @@ from numpy.typing import ArrayLike, NDArray
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import config
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.op import Op
 from autobatch.core.threads import run_together, split_work
 from autobatch.errors import DTypeError
+from autobatch.kernels.simd_rows import VectorLayout
 from autobatch.kernels.softmax_layer_norm import layer_norm_gradient, layer_norm_rows, softmax_gradient, softmax_rows
-from autobatch.kernels.vectors import VectorLayout
 from autobatch.ops.numpy.elementwise import add_p, mul_p
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted
 from autobatch.ops.rules.dispatch import as_array, cast
-from autobatch.ops.rules.padding import fill, fill_p, kept, quietly, unbroadcast
+from autobatch.ops.rules.padding import fill, fill_p, kept, quietly
 from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, normal_axes, normalise_axis
 
 _LEAST_ELEMENTS = 1 << 14

@@ -1,1 +1,1 @@
-"""NumPy's functions for arrays of ours, by concept; `table` decides about every function of NumPy's."""
+"""NumPy's functions for arrays of ours, by concept; `function_table` decides about every function of NumPy's."""

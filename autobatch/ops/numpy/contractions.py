@@ -15,7 +15,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
-from autobatch.core.cotangent import Product
+from autobatch.core.cotangent import Product, unbroadcast
 from autobatch.core.memory import transposed
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
@@ -24,7 +24,7 @@ from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.shaping import reshape_p
 from autobatch.ops.rules.aliasing import unclear_view, zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, implements, name_of, needs
-from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select, unbroadcast
+from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select
 from autobatch.ops.rules.sizes import (
     axes_of,
     broadcast_size,

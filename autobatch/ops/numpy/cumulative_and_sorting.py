@@ -7,13 +7,14 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.numpy.reductions import highest, one_axis
 from autobatch.ops.numpy.statistics import without_nan
 from autobatch.ops.rules.dispatch import UFUNCS, Declined, any_shorter, as_array, implements, name_of
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import by_length
-from autobatch.ops.rules.padding import closed, fill, quietly, unbroadcast
+from autobatch.ops.rules.padding import closed, fill, quietly
 from autobatch.ops.rules.sizes import normalise_axis
 
 

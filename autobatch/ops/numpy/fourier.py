@@ -11,10 +11,11 @@ import numpy as np
 
 from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.op_kinds import by_length
-from autobatch.ops.rules.padding import closed, fill, quietly, to_width, unbroadcast
+from autobatch.ops.rules.padding import closed, fill, quietly, to_width
 from autobatch.ops.rules.sizes import normalise_axis
 
 _INVERSE = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}

@@ -13,6 +13,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import array
@@ -30,7 +31,7 @@ from autobatch.ops.rules.index_rule import (
     parse,
     scatter_rule,
 )
-from autobatch.ops.rules.padding import to_width, to_widths, unbroadcast
+from autobatch.ops.rules.padding import to_width, to_widths
 from autobatch.ops.rules.row_gather import Scatter, last_writes, put_rows_p, rows_p
 from autobatch.ops.rules.sizes import (
     as_batched,

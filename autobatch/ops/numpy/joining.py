@@ -8,6 +8,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange, full
@@ -16,7 +17,7 @@ from autobatch.ops.numpy.shaping import at_least
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, check_cast, implements, needs
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import lanewise
-from autobatch.ops.rules.padding import to_width, unbroadcast
+from autobatch.ops.rules.padding import to_width
 from autobatch.ops.rules.row_gather import gather_axis
 from autobatch.ops.rules.sizes import (
     array_and_axis,

@@ -8,6 +8,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, same_size
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
 from autobatch.ops.numpy.contractions import mt
@@ -16,7 +17,7 @@ from autobatch.ops.numpy.indexing import placed
 from autobatch.ops.rules.aliasing import view
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, implements, needs
 from autobatch.ops.rules.op_kinds import by_length, vjp_columns
-from autobatch.ops.rules.padding import closed, fill, to_width, unbroadcast
+from autobatch.ops.rules.padding import closed, fill, to_width
 from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
 
 

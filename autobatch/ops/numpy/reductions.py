@@ -1,4 +1,4 @@
-"""Reductions: sum, prod, max, min, any, all, and the positions argmax and argmin.
+"""Reductions (sum, prod, max, min, any, all, argmax, argmin), and the identity that hides padding from each.
 
 Over a ragged dimension the padding becomes the reduction's identity; along the other dimensions it stays padding.
 """
@@ -11,11 +11,12 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import note_example
 from autobatch.ops.rules.dispatch import Declined, cast, implements
 from autobatch.ops.rules.op_kinds import by_length
-from autobatch.ops.rules.padding import fill, quietly, unbroadcast
+from autobatch.ops.rules.padding import fill, quietly
 from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
 
 

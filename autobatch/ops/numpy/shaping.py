@@ -8,6 +8,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.rules.aliasing import (
@@ -22,7 +23,7 @@ from autobatch.ops.rules.aliasing import (
 )
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
 from autobatch.ops.rules.op_kinds import elementwise
-from autobatch.ops.rules.padding import closed, to_width, unbroadcast
+from autobatch.ops.rules.padding import closed, to_width
 from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.sizes import (
     Template,

@@ -8,6 +8,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
@@ -16,7 +17,7 @@ from autobatch.ops.numpy.sets import searchsorted
 from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, implements, needs
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import lane_by_lane, lanewise, values_of
-from autobatch.ops.rules.padding import fill_p, unbroadcast
+from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.sizes import axes_of, differ_somewhere, has_lengths, normal_axes, normalise_axis
 
 

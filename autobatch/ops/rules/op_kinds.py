@@ -10,10 +10,11 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError, note_example
 from autobatch.facts.operators import COMPARISONS
-from autobatch.ops.rules.padding import align, quietly, spread, to_widths, unbroadcast
+from autobatch.ops.rules.padding import align, quietly, spread, to_widths
 from autobatch.ops.rules.sizes import broadcast_sizes, has_lengths, lane_lengths, lanes_of, target_extents
 
 _SCALARS = (int, float, bool, complex)

@@ -12,37 +12,9 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.sizes import size_per_lane
-
-
-def unbroadcast(ct: Any, like: Any) -> Any:
-    """Sum a cotangent over the axes along which its operand was broadcast, and give it the operand's dtype.
-
-    Args:
-        ct: the cotangent of a result that the operand was broadcast to.
-        like: the operand, an array or anything with a shape and a dtype.
-
-    Returns:
-        A cotangent of the operand's shape and dtype.
-
-    >>> unbroadcast(np.ones((3, 2)), like=np.zeros((1, 2), np.float32))
-    array([[3., 3.]], dtype=float32)
-    """
-    if type(ct) is type(like) is np.ndarray and ct.dtype is like.dtype and ct.shape == like.shape:
-        return ct  # nearly always
-    shape, ct_shape = shape_of(like), shape_of(ct)
-    if ct_shape != shape:
-        extra = len(ct_shape) - len(shape)
-        axes = (*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and ct_shape[extra + i] != 1))
-        ct = np.reshape(np.sum(ct, axis=axes), shape)
-    dtype = dtype_of(like)
-    if dtype_of(ct) == dtype:
-        return ct
-    if dtype_of(ct).kind == "c" and dtype.kind != "c":
-        ct = np.real(ct)
-    return ct.astype(dtype)
-
 
 _BITS: dict[int, Any] = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
-from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.cotangent import SparseCotangent, unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.kernels.rows import scatter_add
-from autobatch.ops.rules.padding import fill, unbroadcast
+from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.sizes import as_batched, lanes_of, sizes_of
 
 _KERNEL_SIZE = 2048  # elements from which a kernel is faster than np.add.at

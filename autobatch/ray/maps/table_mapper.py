@@ -8,7 +8,7 @@ import numpy as np
 from autobatch.api.batch import batch as batched
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.data.collate import collate
-from autobatch.batches.examples import examples
+from autobatch.batches.stacking import examples
 from autobatch.core.config import options
 from autobatch.core.pytree import flatten, paths
 from autobatch.errors import OptionError, StructureError

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.inputs import Key, Slot
+from autobatch.blocks.block_inputs import Key, Slot
 from autobatch.core.abstract_eval import Aval, aval_of
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block

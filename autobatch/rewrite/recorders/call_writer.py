@@ -14,7 +14,7 @@ from autobatch.facts.call_effects import method_names, mutators
 from autobatch.facts.types import keeps_fields
 from autobatch.lazy.array import LazyArray
 from autobatch.rewrite.block_forms import block_tree
-from autobatch.rewrite.recorders.assumed_constants import MISSING, Changed, method_of
+from autobatch.rewrite.recorders.guards import MISSING, Changed, method_of
 from autobatch.rewrite.recorders.line_writer import Dead
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,

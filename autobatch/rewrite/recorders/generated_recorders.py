@@ -25,7 +25,7 @@ from autobatch.lazy.example_recorder import NoRoom, UnusualLength
 from autobatch.lazy.grouping.any_length import LONGEST, SHORTEST
 from autobatch.lazy.trace import Trace
 from autobatch.rewrite.block_forms import block_tree
-from autobatch.rewrite.recorders.assumed_constants import FUNCTION, TRACE, Changed, Constants
+from autobatch.rewrite.recorders.guards import FUNCTION, TRACE, Changed, Constants
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,

@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import Aval
 from autobatch.lazy.array import LazyArray
-from autobatch.rewrite.recorders.assumed_constants import Changed
+from autobatch.rewrite.recorders.guards import Changed
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,

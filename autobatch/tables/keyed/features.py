@@ -15,7 +15,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, OptionError, ShapeError, UnsupportedError
-from autobatch.kernels import hashes as kernels
+from autobatch.kernels import hash_functions as kernels
 from autobatch.ops.rules.ragged_checks import as_ids, whole_option
 from autobatch.tables.lookup import index_table
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from autobatch.core.growing_arrays import Reserved
 from autobatch.core.threads import run_parts, split_work
-from autobatch.kernels import keys as kernels
+from autobatch.kernels import hash_table as kernels
 from autobatch.tables.row_access import work_of
 
 _FULLEST = 0.7  # of an index, which is looked into for fewer than two lines of the cache
@@ -16,7 +16,7 @@ _KEY_BYTES = 64  # read from memory to find a key: a line of the cache
 
 
 class KeyIndex:
-    """Numbers of keys, by the kernels of `kernels/keys.py`. Whoever changes it says that readers are to read again.
+    """Numbers of keys, by the kernels of `kernels/hash_table.py`. Whoever changes it tells readers to read again.
 
     Args:
         most: how many keys there may be; less where there are no addresses for so many.

@@ -11,7 +11,7 @@ import numpy as np
 
 from autobatch.core.threads import run_parts, split_work
 from autobatch.errors import UnsupportedError
-from autobatch.kernels.keys import find_sorted
+from autobatch.kernels.hash_table import find_sorted
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.stored import StoredBlock

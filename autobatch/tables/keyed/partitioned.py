@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from autobatch.errors import OptionError
-from autobatch.kernels.keys import part_of
+from autobatch.kernels.hash_table import part_of
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located

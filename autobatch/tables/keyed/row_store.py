@@ -1,4 +1,4 @@
-"""`RowStore`: keys, their rows, what optimisers keep beside them, and what is noted of each; how all of it changes.
+"""`RowStore`: keys, their rows, what optimisers keep beside them; how all of it changes, and which rows are evicted.
 
 Every change is staged first: rows for new keys are written where nobody looks yet, memory is taken, and nothing that
 can be seen is different. Then one kernel call makes it (`commit_rows`), once, however often it is asked. So what is
@@ -19,8 +19,8 @@ import numpy as np
 
 from autobatch.core.growing_arrays import Reserved, memory_of_machine
 from autobatch.errors import OptionError
-from autobatch.kernels import keys as kernels
-from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION
+from autobatch.kernels import hash_table as kernels
+from autobatch.kernels.hash_table import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION
 from autobatch.tables.keyed.key_index import KeyIndex
 from autobatch.tables.row_access import FEW, locate_array, write_rows
 from autobatch.tables.stored import Changes, StoredBlock

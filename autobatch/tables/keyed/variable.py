@@ -1,4 +1,4 @@
-"""`EmbeddingVariable`: a table of rows named by any keys, that grows and shrinks while it is trained."""
+"""`EmbeddingVariable`: a table of rows named by keys, that grows in training and shrinks by `steps_to_live`."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from autobatch.core.formatting import shown_bytes
 from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
-from autobatch.kernels.keys import DEAD
+from autobatch.kernels.hash_table import DEAD
 from autobatch.ops.nn import init
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.keyed import admission as admissions

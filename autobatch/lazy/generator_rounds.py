@@ -18,7 +18,7 @@ import numpy as np
 from autobatch.autodiff.tape import active_tape, off_tape
 from autobatch.core.pytree import leaves
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.open_segment import OpenSegment
+from autobatch.lazy.launch_on_demand import OpenSegment
 from autobatch.lazy.trace import Trace
 
 WAITS: Any = object()

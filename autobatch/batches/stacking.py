@@ -1,4 +1,4 @@
-"""Trees with batches in them: split into one plain tree per example, stacked again, and a function applied to each."""
+"""Batches of examples taken apart, and results of examples stacked to a batch again; trees of them included."""
 
 import itertools
 import operator

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.inputs import Guard
+from autobatch.blocks.block_inputs import Guard
 from autobatch.core.abstract_eval import freeze
 from autobatch.facts.types import SCALARS, is_stored
 from autobatch.lazy.array import LazyArray

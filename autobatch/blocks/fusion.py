@@ -1,4 +1,4 @@
-"""Which steps of batched code run as one kernel.
+"""Fusion: which elementwise steps of batched code run as one kernel.
 
 Steps that act on each element form clusters: all have one width (elements for each example) and one dtype, and between
 no two of them lies a step of another kind. Steps of a cluster are told by their level: how many other steps lie before

@@ -21,7 +21,7 @@ from numba.core import types
 from numpy import int64, uint32, uint64
 
 from autobatch.kernels.jit import jit
-from autobatch.kernels.vectors import either, prefetch_element, prefetch_number, spread_over
+from autobatch.kernels.simd_rows import either, prefetch_element, prefetch_number, spread_over
 
 # Places in the notes of a table of keys, int64: how many changes were begun or ended; how many rows are alive; how many
 # were ever used; how many of those are free; how many are noted as changed; the row of the key whose code is 0, or -1;
