@@ -98,6 +98,7 @@ class MaskedBatch(Batched, ArrayBatch):
         self.data, self.sizes, self.scalar = padded, sizes, None
         self.region = current_region()
         self._view = self._views = None
+        self._zero_d = False
         self.guard_data()
 
     @classmethod
@@ -116,6 +117,7 @@ class MaskedBatch(Batched, ArrayBatch):
         self = object.__new__(cls)
         self.data, self.sizes, self.scalar, self.region = data, sizes, scalar, region
         self._view = self._views = None  # set, so that looking for them never reaches __getattr__
+        self._zero_d = False
         if region is None and sizes:
             self.guard_data()
         return self
@@ -245,9 +247,10 @@ class MaskedBatch(Batched, ArrayBatch):
             out = object.__new__(MaskedBatch)
             out.data, out.sizes, out.scalar, out.region = take(self.data), self.sizes, self.scalar, current_region()
             out._view = out._views = None
+            out._zero_d = self._zero_d
             if self._ab_non_c_order:
                 set_order(out, True)
-            return out if self.sizes or is_scalar(self) else zero_d(out)
+            return out
         sizes: list[Size] = []
         corner = []
         for size in self.sizes:
@@ -314,6 +317,7 @@ class MaskedBatch(Batched, ArrayBatch):
         self = object.__new__(MaskedBatch)
         self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
         self._view = self._views = None
+        self._zero_d = False
         if non_c_order or op.layout is not None:
             self._ab_set_order(may_leave_c_order(op, params, non_c_order, len(out.sizes)))
         if region is None and Lengths in map(type, out.sizes):

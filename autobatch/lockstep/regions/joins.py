@@ -1,14 +1,16 @@
 """Where lanes that took different ways meet: the pieces that arrived, and one value for all of them."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
+from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import take_lanes
 from autobatch.core.current_region import let_go, set_region
-from autobatch.core.pytree import is_node, leaves, map_tree
+from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import Subset, lanes_within
 from autobatch.lockstep.values.joined_lanes import UNBOUND, batch_of, joined
@@ -29,57 +31,123 @@ def meet(pieces: Sequence[Piece], base: Any, own: Sequence[int] = ()) -> Piece:
     if len(pieces) == 1 and (pieces[0][0] is base or pieces[0][0].count < base.count):
         set_region(pieces[0][0])
         return pieces[0]
-    places = [lanes_within(region, base) for region, _ in pieces]
-    if any(place is None for place in places):
-        raise NeedsLoop("examples meet where they did not part")
-    arrived: np.ndarray = np.concatenate(places)  # type: ignore[arg-type]
-    if len(arrived) > base.count:
-        raise NeedsLoop("an example meets itself")
-    order = np.argsort(arrived, kind="stable")
-    target = base if len(arrived) == base.count else Subset(base, base.lanes()[arrived[order]])
-    regions = [region for region, _ in pieces]
-    memo: dict[Any, Any] = {}
+    meeting = _Meeting([region for region, _ in pieces], base)
     known: dict[tuple[int, ...], Any] = {}
     out = []
     for place, column in enumerate(zip(*(values for _, values in pieces), strict=True)):
         key = tuple(map(id, column))
         if key not in known:
-            known[key] = _one(column, regions, order, target, memo, place in own)
+            known[key] = meeting.value(column, place in own)
         out.append(known[key])
-    set_region(target)
-    return target, tuple(out)
+    set_region(meeting.target)
+    return meeting.target, tuple(out)
 
 
-def _one(column: Sequence[Any], regions: Sequence[Any], order: Any, target: Any, memo: Any, owned: bool) -> Any:
-    first = column[0]
-    if all(value is first for value in column) and _is_known(first, target):
-        return first
-    parts = []
-    for value, region in zip(column, regions, strict=True):
-        piece = UNBOUND if value is UNBOUND else _narrowed(value, region, owned)
-        if piece is not UNBOUND:
-            partly = isinstance(piece, Batch) and piece.region is not region
-            parts.append((piece.region if partly else region, piece))
-    in_order = bool((order == np.arange(len(order))).all())
+class _Meeting:
+    """Regions whose lanes meet.
 
-    def arranged(leaf: Any) -> Any:
+    Attributes:
+        regions: those that the lanes come from; target: the one that they are in from now on.
+        order: of the lanes, one region after the other, which is the first of the target, the second, …; None where
+            they come in order. places: for each region, where its lanes are in the target.
+    """
+
+    __slots__ = ("_memo", "order", "places", "regions", "target")
+
+    def __init__(self, regions: list[Any], base: Any) -> None:
+        within = [lanes_within(region, base) for region in regions]
+        if any(place is None for place in within):
+            raise NeedsLoop("examples meet where they did not part")
+        arrived: np.ndarray = np.concatenate(within)  # type: ignore[arg-type]
+        count = len(arrived)
+        if count > base.count:
+            raise NeedsLoop("an example meets itself")
+        order = np.argsort(arrived, kind="stable")
+        self.regions = regions
+        self.target = base if count == base.count else Subset(base, base.lanes()[arrived[order]])
+        lanes = np.arange(count)
+        self.order = None if (order == lanes).all() else order
+        where = np.empty_like(order)
+        where[order] = lanes
+        ends = [0, *itertools.accumulate(region.count for region in regions)]
+        self.places = [where[start:stop] for start, stop in itertools.pairwise(ends)]
+        self._memo: dict[Any, Any] = {}
+
+    def value(self, column: Sequence[Any], owned: bool) -> Any:
+        """One value for all lanes, from that of each region."""
+        first = column[0]
+        if all(value is first for value in column) and _is_known(first, self.target):
+            return first
+        out = self._trees(column) if is_node(first) else self._arrays(column)
+        if out is None:
+            out = self._joined(column, owned)
+        if not owned or any(map(has_views, column)):
+            for each in (out, *column):
+                _freeze(each, self.target.root)
+        return out
+
+    def _trees(self, column: Sequence[Any]) -> Any:
+        """Containers of one structure whose leaves are all such arrays; None for others."""
+        values, structures = zip(*map(flatten, column), strict=True)
+        if any(structure != structures[0] for structure in structures):
+            return None
+        out = []
+        for each in zip(*values, strict=True):
+            out.append(self._arrays(each))
+            if out[-1] is None:
+                return None
+        for container in column:
+            let_go(container)
+        return unflatten(structures[0], out)
+
+    def _arrays(self, column: Sequence[Any]) -> MaskedBatch | None:
+        """The common case in few steps: plain arrays, or numbers, of one shape and dtype in each lane."""
+        first = column[0]
+        if not _is_simple(first) or first.data.shape[1:] != first.sizes:
+            return None
+        kind = first.sizes, first.scalar, first.data.dtype, first._zero_d
+        data = np.empty((self.target.count, *first.sizes), first.data.dtype)
+        for value, region, places in zip(column, self.regions, self.places, strict=True):
+            if not _is_simple(value) or (value.sizes, value.scalar, value.data.dtype, value._zero_d) != kind:
+                return None
+            index = None if value.region is region else lanes_within(region, value.region)
+            if index is None and value.region is not region:
+                return None
+            data[places] = value.data if index is None else value.data[index]
+        out = MaskedBatch.of_data(data, first.sizes, self.target, first.scalar)
+        out._zero_d = first._zero_d
+        return out
+
+    def _joined(self, column: Sequence[Any], owned: bool) -> Any:
+        parts = []
+        for value, region in zip(column, self.regions, strict=True):
+            piece = UNBOUND if value is UNBOUND else _narrowed(value, region, owned)
+            if piece is not UNBOUND:
+                partly = isinstance(piece, Batch) and piece.region is not region
+                parts.append((piece.region if partly else region, piece))
+        if sum(region.count for region, _ in parts) < self.target.count:
+            return joined_where_bound(parts, self.target)
+        homes = [region for region, _ in parts]
+        value = _in(self.target, joined, [piece for _, piece in parts], [region.count for region in homes], homes)
+        return map_tree(self._arranged, value) if is_node(value) else self._arranged(value)
+
+    def _arranged(self, leaf: Any) -> Any:
         if not isinstance(leaf, Batch):
             return leaf
-        if not in_order:
-            leaf = take_lanes(leaf, order, memo)
-        leaf.region = target
+        if self.order is not None:
+            leaf = take_lanes(leaf, self.order, self._memo)
+        leaf.region = self.target
         return leaf
 
-    if sum(region.count for region, _ in parts) < len(order):
-        out = joined_where_bound(parts, target)
-    else:
-        homes = [region for region, _ in parts]
-        value = _in(target, joined, [piece for _, piece in parts], [region.count for region in homes], homes)
-        out = map_tree(arranged, value) if is_node(value) else arranged(value)
-    if not owned or any(map(has_views, column)):
-        for each in (out, *column):
-            _freeze(each, target.root)
-    return out
+
+def _is_simple(value: Any) -> bool:
+    """Whether a value is a padded batch of a region whose data is one plain array in C order, without views."""
+    return (
+        type(value) is MaskedBatch
+        and value.region is not None
+        and value._view is None
+        and type(value.data) is np.ndarray
+    )
 
 
 def joined_where_bound(parts: Sequence[tuple[Any, Any]], base: Any) -> Any:
@@ -146,10 +214,11 @@ def _narrowed(value: Any, region: Any, owned: bool = False) -> Any:
         return _in(region, region.take, value, index)
     if not is_node(value) or (isinstance(value, tuple) and not value):
         return value
-    if not owned and not any(isinstance(leaf, Batch) for leaf in leaves(value)):
+    values, structure = flatten(value)
+    if not owned and not any(isinstance(leaf, Batch) for leaf in values):
         return value
     let_go(value)
-    return map_tree(lambda leaf: _whole(leaf, region) if isinstance(leaf, Batch) else leaf, value)
+    return unflatten(structure, [_whole(leaf, region) if isinstance(leaf, Batch) else leaf for leaf in values])
 
 
 def _whole(leaf: Any, region: Any) -> Any:

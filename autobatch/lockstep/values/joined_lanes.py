@@ -46,7 +46,7 @@ def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any])
         return first
     if any(piece is UNBOUND for piece in pieces):
         raise UnboundLocalError("a local variable is not bound in some examples")
-    held = next((piece for piece in pieces if hasattr(piece, "_ab_unite")), None)
+    held = next((piece for piece in pieces if hasattr(type(piece), "_ab_unite")), None)
     if held is not None:
         return held._ab_unite(pieces, regions)
     if any(is_node(piece) and not isinstance(piece, tuple) for piece in pieces) and len(set(map(type, pieces))) > 1:

@@ -127,6 +127,8 @@ def is_scalar(box: Any) -> bool:
     """Whether this stands for a scalar, which no name can see change."""
     if not is_boxed(box) or ndim_of(box) or getattr(box, "_zero_d", False):
         return False
+    if box._ab_rank == BATCH_RANK:
+        return True
     aval = getattr(box, "aval", None)  # of a recorded array, which knows it from what made it
     return aval is None or aval.scalar
 
