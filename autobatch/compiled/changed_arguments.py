@@ -35,7 +35,7 @@ class KernelChanges:
     """What a kernel returns besides results: which arguments are returned, and new contents of containers.
 
     Attributes:
-        returned: for each item of the result, or the result, how many ints say which argument it is; 0 if it is none.
+        returned: for each item of a result tuple, or the result, how many ints say which argument it is; 0 if none.
         containers: the indices of the arguments that are lists or dicts and are changed.
     """
 
@@ -47,9 +47,9 @@ class KernelChanges:
 
 
 def returned_arguments(result: Type, kinds: Sequence[Type], own: Sequence[bool]) -> list[int]:
-    """For each item of a result, or the result, how many ints say which argument it is, or is a view of.
+    """For each item of a result tuple, or the result, how many ints say which argument it is, or is a view of.
 
-    For a container one, the index of the argument; for an array also the offset of its start in bytes, and its strides.
+    One for a container: the index of the argument. For an array also the byte offset of its start, and its strides.
     """
     items = result.items if isinstance(result, Tuple) else (result,)
     given = any(map(_given, kinds)) and any(own)
@@ -164,7 +164,7 @@ def write_back(
 
     Args:
         arrays: those that `pack` gave for the values, in its order.
-        wanted: for each value whether to do that.
+        wanted: for each value, whether to copy it.
     """
     match kind:
         case Array():

@@ -1,4 +1,4 @@
-"""One compiled call: its data, the types of its arguments, and how these are packed into flat arrays."""
+"""One compiled call: its data, its arguments' types, and how the arguments are packed into flat arrays."""
 
 import dataclasses
 import functools
@@ -66,7 +66,7 @@ class CompiledCall:
     arguments_of: Arguments | None
     count: int
     first: int  # the index of the first example in its batch
-    values: list[Any]  # for each parameter: the shared value, or where the columns' values go, as `ColumnPlace`
+    values: list[Any]  # for each parameter: the shared value, or a `ColumnPlace`, alone or in a tuple or dict
     lists: list[Any]  # for each column its examples, once they are needed
 
     def examples(self, column: int) -> Sequence[Any]:
@@ -189,7 +189,7 @@ def describe(kind: Type) -> str:
 
 
 def packed_values(call: CompiledCall, value: Any, kind: Type, first: int, last: int) -> tuple[list[Any], list[int]]:
-    """The packed arrays of an argument, and the step of each that is in `Loader.steps` (-1: no gaps)."""
+    """The packed arrays of an argument, and how far examples lie apart in those of `Loader.steps` (-1: no gaps)."""
     if not isinstance(value, ColumnPlace):
         if not is_own(value):
             return pack(kind, [value] * (last - first)), [-1] * count_apart(kind)
@@ -222,7 +222,7 @@ def packed_values(call: CompiledCall, value: Any, kind: Type, first: int, last: 
 def packed_arguments(
     call: CompiledCall, kinds: Sequence[Type], first: int, last: int
 ) -> tuple[list[np.ndarray], list[int]]:
-    """The packed arrays of all arguments for the examples `first` to `last - 1`, and the steps (`Loader.steps`)."""
+    """The packed arrays of all arguments for the examples `first` to `last - 1`, and their steps, as above."""
     arrays: list[Any] = []
     steps: list[int] = []
     for value, kind in zip(call.values, kinds, strict=True):

@@ -78,7 +78,7 @@ class KernelForm:
         return "it is being compiled", True
 
     def refuse(self, name: str, given: Any, expected: Any) -> NotCompiled:
-        """Retire the kernel because `name` gave `given`, not `expected` as Python; returns the exception to raise."""
+        """Retire the kernel because `name` gave `given` where Python has `expected`; returns the exception."""
         self.reason, self.kernel = f"compiled, {name} gave {given!r} for {expected!r}", None
         return NotCompiled(self.reason)
 
@@ -264,7 +264,7 @@ def _memos(form: CompiledForm | None) -> list[Any]:
 
 
 def _holds(form: CompiledForm) -> bool:
-    """Whether globals and closure values are still those compiled for: the same objects, arrays of the same type."""
+    """Whether globals and closure values are as when compiled: the same objects; for arrays the dtype and rank."""
     if form.module is None:
         return True
     try:
@@ -305,7 +305,7 @@ class Run:
 
 
 def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) -> Run:
-    """Run a compiled form over the examples; `stacked` allows a batch as the result if no example needs a look.
+    """Run a compiled form on all examples; `stacked` allows a batch as the result if none fails or changes an argument.
 
     Raises:
         NotCompiled: the kernel does not take these values, or its results differ from Python's.
@@ -323,7 +323,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
     packed: list[tuple[int, int, list[np.ndarray]]] = []
 
     def part(first: int, last: int) -> tuple[Any, np.ndarray]:
-        """Run the kernel on `first` to `last - 1`: its arrays, and a status for each (1: Python has to run it)."""
+        """Run the kernel on `first` to `last - 1`: result arrays, and for each a status (1: Python has to run it)."""
         status = np.zeros(last - first + 1, np.uint8)
         start = time.thread_time()
         for careful in (0, 1)[form.careful :]:  # flags are checked once at the end; on a second try, after each example
@@ -419,7 +419,7 @@ def _with_arguments(
 
 
 def check(call: CompiledCall, form: KernelForm, run: Run, name: str, approximate: bool, writes: bool = False) -> None:
-    """Compare the results of the first and the last example with Python's, to their types and bits.
+    """Compare the results of the first and the last example with Python's, in type and bits.
 
     Args:
         name: what computed the results, for the message.
@@ -474,7 +474,7 @@ def _restore(values: Sequence[Any], before: Sequence[Any]) -> None:
 
 
 def same(a: Any, b: Any, approximate: bool) -> bool:
-    """Whether two results are equal to their types and bits; `approximate` allows for another order of sums."""
+    """Whether two results are equal in type and bits; `approximate` allows for another order of sums."""
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray):

@@ -159,7 +159,7 @@ class KernelLoop:
 def _aliases(
     root: Instance, changes: KernelChanges, arguments: Sequence[str], own: Sequence[bool], lines: Lines
 ) -> list[str]:
-    """Write code that finds which argument each result item is, or is a view of; returns the names that will say so."""
+    """Write code that finds which argument each result item is, or is a view of; returns variables that hold this."""
     items = enumerate(root.result.items) if isinstance(root.result, Tuple) else [(None, root.result)]
     names = []
     for (place, kind), count in zip(items, changes.returned, strict=True):
@@ -201,8 +201,8 @@ FIRST_PARAMETERS = [
     ("n", "types.int64"), ("careful", "types.int64"), ("table", numba_array("int64")), ("depth", "types.int64"),
     ("status", numba_array("uint8")),
 ]  # fmt: skip
-"""The number of examples; 1 if flags are checked after each; the addresses of ufunc loops; how deep calls may nest; a
-status for each example, 1 if Python has to run it, and at the end whether any flag was set."""
+"""`n` examples; `careful`: 1 to check flags after each; `table`: addresses of ufunc loops; `depth`: how deep calls may
+nest; `status`: for each example, 1 if Python has to run it, and in the last place whether any flag was set."""
 
 
 def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type], own: Sequence[bool]) -> Module:

@@ -1,7 +1,7 @@
 """How example values become flat arrays that compiled code reads, and its result arrays become Python objects.
 
-`type_of` finds the type of many values; `pack` writes them one after the other into arrays; `Loader` and `Keeper` write
-the code that reads one example's value and appends one result; `unpack` makes objects of the result arrays.
+`type_of` finds the type of many values; `pack` writes them one after the other into arrays, its leaves; `Loader` and
+`Keeper` write the code that reads an example's value and appends a result; `unpack` makes objects of result arrays.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ def type_of(program: SourceProgram, values: Sequence[Any], where: str, given: in
 
     Args:
         given: whose memory they are, as in `Array.given`.
-        where: a name for where they come from; containers of the same name share a `MakingPlace`.
+        where: the path that leads to them, as `argument 0[1]`; containers of one path share a `MakingPlace`.
 
     Raises:
         Mismatch: no variable of compiled code can hold them all, or one has a type without a compiled form.
@@ -266,7 +266,7 @@ class Loader:
 
     Attributes:
         dtypes: of the packed arrays, in order; the text names them `in0`, `in1` …, and read positions `at0`, `at1` …
-        steps: arrays whose examples may lie apart, as if padded; `step<array>` is their distance, -1 without gaps.
+        steps: arrays whose examples may lie apart, as in padded data; `step<array>` is how far, -1 for no gaps.
         kinds: the type of each variable that holds a value.
     """
 
@@ -435,7 +435,7 @@ class Keeper:
 def apart(kind: Type, text: str, given: Sequence[tuple[str, str]], lines: Lines, aliases: Sequence[str] = ()) -> None:
     """Write code that leaves an example to Python if one object, or one memory, occurs twice in its result.
 
-    The same if the result contains a part of an argument: results are copied out, which would lose such sharing.
+    Likewise if the result contains a part of an argument. Results are copied out, which would lose such sharing.
 
     Args:
         given: the name and the dtype of each array that holds data of arguments.
@@ -457,7 +457,7 @@ def apart(kind: Type, text: str, given: Sequence[tuple[str, str]], lines: Lines,
 
 
 def _objects(kind: Type) -> int:
-    """How many mutable objects a value of this type contains: 0, 1, or some larger number for "more than one"."""
+    """How many mutable objects a value of this type contains: 0, 1, or a larger number that only means several."""
     if isinstance(kind, Tuple):
         return sum(map(_objects, kind.items))
     if isinstance(kind, Maybe):

@@ -249,7 +249,7 @@ def reduced(
     """Reduce an iterable argument with `step(so_far, item)`; returns the name of the variable that holds the result.
 
     Args:
-        made: makes of an item what is reduced; by default the item itself.
+        first: the value to begin with, if any; made: maps an item to what is reduced, by default the item itself.
     """
     name = f"fold.{node.lineno}.{node.col_offset}"
     if first is not None:

@@ -1,4 +1,4 @@
-"""Functions of NumPy and `ab.nn`, written in what compiled code can read, as `python_sources` has Python's.
+"""Functions of NumPy and `ab.nn`, written as plain Python that is compiled like a helper of the user's.
 
 Products of matrices, and what is computed from them, add in another order than BLAS and LAPACK do.
 """

@@ -1,4 +1,4 @@
-"""Functions of Python, written in what compiled code can read, like helpers of the user's.
+"""Functions of Python's library, written as plain Python that is compiled like a helper of the user's.
 
 Each does what CPython's does, for arguments of a few types. Where one raises an exception, the example runs in Python,
 unless the user's function catches the exception.

@@ -26,7 +26,7 @@ def default_rng(reader: Any, node: Any, seed: Value | None = None) -> Value:
 
 
 def _used(reader: Any, stream: Value, node: Any) -> None:
-    """Record that a generator advances; refuse one that all examples share, which they would advance one by one."""
+    """Record that a generator advances; refuse a shared one, which each example finds where the last one left it."""
     if stream.kind.given & FIXED:
         raise reader.refuse("a generator that examples share, which they use in their order", node)
     if stream.kind.given & OWN:

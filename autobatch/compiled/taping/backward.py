@@ -22,7 +22,7 @@ from autobatch.core.threads import run_together, thread_count
 
 _NODES = 1 << 12  # length of the tape, in nodes, for a form that has not run
 _CHUNK = 64  # examples whose gradients are summed first of all, so that sums do not depend on the number of threads
-_WORDS = 7  # of 8 bytes for each node that is recorded; beside these, each node has a cotangent and a flag
+_WORDS = 7  # 8-byte words of the tape for a recorded node; beside these every node has a cotangent and a flag
 
 
 @dataclasses.dataclass(eq=False)
@@ -102,7 +102,7 @@ class Backward:
 def run_backward(
     call: CompiledCall, form: CompiledForm, taped: TapedForm, cotangents: Cotangents, first: int, last: int, rows: bool
 ) -> Backward:
-    """Run the examples `first` to `last - 1` forward and back, in threads where that pays; each has its own tape.
+    """Run the examples `first` to `last - 1` forward and back: chunks with a tape each, on threads if that pays.
 
     Args:
         cotangents: for all of these examples; those of an example that fails are not used.

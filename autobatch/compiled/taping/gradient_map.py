@@ -94,7 +94,7 @@ def compiled_gradient_map(
     values = unpack(form.module.result, outs, call.count - len(done.failed))
     python = dataclasses.replace(call, function=in_python)  # type: ignore[arg-type]
     results = _assembled(gradient, call, form, values, done.leaves, done.failed, taped)
-    if isinstance(_result(gradient, form.module.result), Union):  # an int has no gradient, and Python raises
+    if isinstance(_result(gradient, form.module.result), Union):  # an int result has no gradient: Python raises
         given = iter([value[0] if gradient.has_aux else value for value in values])
         bad = set(done.failed)
         kinds = [index in bad or isinstance(next(given), float | np.floating) for index in range(call.count)]

@@ -10,7 +10,7 @@ with, a node with the partial derivatives is pushed (`kernels.gradient_tape`).
     v_h_2[t4] = t6                 v_h_2_p[t4] = t6_p
 
 Which variables have places is found first: whatever is computed from the inputs that are differentiated, and whatever
-may share memory with it. What has no derivative, or may be changed without its being seen, raises `Unreadable`.
+may share memory with it. What has no derivative, or may be changed unseen by this pass, raises `Unreadable`.
 """
 
 import ast
@@ -160,7 +160,7 @@ class _ShadowedFunction:
     # --- which variables carry a gradient
 
     def spread(self) -> bool:
-        """Find more of these variables until there are no more; returns whether there were any."""
+        """Find more variables that carry a gradient, until there are no more; returns whether there were any."""
         before = len(self.active), self.result
         size = -1
         while size != len(self.active):
@@ -236,7 +236,7 @@ class _ShadowedFunction:
                     self._reach(value)
 
     def _put(self, holder: ast.expr, value: ast.expr) -> None:
-        """Activate what has to be when `value` is stored into `holder`."""
+        """Activate `holder` if `value`, stored in it, carries a gradient; and an item stored in an active list."""
         if self.carries(value):
             self._reach(holder)
         root = holder
@@ -353,7 +353,7 @@ class _ShadowedFunction:
         return "\n".join(flat(["@jit", f"def {self.tree.name}({', '.join(parameters)}):", [*start, *body]])) + "\n"
 
     def call_of_root(self) -> Lines:
-        """The lines of the kernel that call the function, for another run of it."""
+        """The kernel's lines that call the function, to run it again for another window of the tape."""
         for node in ast.walk(self.tree):
             if (
                 isinstance(node, ast.Assign)

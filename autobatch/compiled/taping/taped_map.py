@@ -63,7 +63,7 @@ class _TapedCall:
     """A call whose arguments hold values of the outer tape.
 
     Attributes:
-        given: the call as it was made; plain: the same with the numbers and arrays that the tape's values hold.
+        given: the call as it was made; plain: the same, each `TapeArray` replaced by what it holds.
         form, taped: the compiled forms, forward and for gradients; None if there is nothing to run or differentiate.
     """
 
@@ -91,7 +91,7 @@ class _TapedCall:
             self.taped = taped_form(self.form, self.differentiated)
 
     def _without(self, value: Any) -> Any:
-        """A value with the numbers and arrays that the tape's values in it hold."""
+        """A value in which each `TapeArray` is replaced by the number or array that it holds."""
         if isinstance(value, Batch):
             data = batch_data(value) if isinstance(value, Batched | PackedBatch) else None
             return with_data(value, np.ascontiguousarray(self._held(data))) if is_boxed(data) else value
@@ -162,7 +162,7 @@ def _holds_tape(value: Any) -> bool:
 
 
 def _objects(kind: Type, values: Sequence[Any]) -> list[list[Any]]:
-    """For each packed array of floats, what of these values lies in it, in their order."""
+    """For each packed array of floats, the parts of these values that lie in it, in order."""
     return [
         list(own)
         for leaf, own in flattened(kind, values)

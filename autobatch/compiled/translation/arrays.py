@@ -353,7 +353,7 @@ def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: An
 
 
 def writable(reader: Any, holder: Value, node: Any) -> None:
-    """Record that an array is written into; refuse it if all examples share it, or if NumPy would have a view here."""
+    """Record that an array is written into; refuse a shared one, and a copy where NumPy has a view."""
     given = holder.kind.given
     if given & FIXED:
         raise reader.refuse("it writes into what examples share, or into a view that compiled code has not", node)
@@ -512,7 +512,7 @@ def _normal(loop: str) -> str:
 
 
 def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> Value:
-    """A ufunc of arrays and numbers, by NumPy's own loop."""
+    """A ufunc of arrays and numbers: by NumPy's own loop, or for those in `_EXACT` by a loop that is written out."""
     values = [as_array(reader, value, node) if isinstance(value.kind, List) else value for value in values]
     for value in values:
         if not isinstance(value.kind, Array | Scalar | Union):

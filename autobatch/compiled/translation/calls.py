@@ -55,7 +55,7 @@ def methods(kind: type, *names: str) -> Callable[[Handler], Handler]:
 
 
 def call_function(reader: Any, node: ast.Call) -> Value:
-    """Read a call."""
+    """Read a call expression."""
     if any(word.arg is None for word in node.keywords):
         raise reader.refuse("arguments with **", node)
     keywords = {str(word.arg): word.value for word in node.keywords}

@@ -1,9 +1,9 @@
 """The types of values in compiled code: each value's exact Python or NumPy type, and how compiled code holds it.
 
-A type here is what `type(value)` says and, for arrays, `dtype` and `ndim`: Python's `int` and `np.int64` are two types
-of one machine word. A number whose type depends on the path taken is a `Union`, which compiled code holds as
-`(tag, int64, float64)`. All containers that are made at one place in the program (`MakingPlace`) have one element type,
-which is widened as the program is read, until nothing changes any more.
+A type (in the code: `kind`) is what `type(value)` says and, for arrays, `dtype` and `ndim`: Python's `int` and
+`np.int64` are two types of one machine word. A number whose type depends on the path taken is a `Union`, which compiled
+code holds as `(tag, int64, float64)`. All containers that are made at one place in the program (`MakingPlace`) have one
+element type, which is widened as the program is read, until nothing changes any more.
 """
 
 import dataclasses
@@ -166,7 +166,7 @@ CONFLICT = _Conflict()
 
 
 class MakingPlace:
-    """A place in the program that makes containers, with the types of their contents so far.
+    """A place in the program that makes containers (`site` in the code), with the types of their contents so far.
 
     Attributes:
         given: bits as in `Array.given`, if the containers come from an argument.

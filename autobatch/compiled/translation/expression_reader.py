@@ -212,7 +212,7 @@ class ExpressionReader(StatementReader):
         return self._of_ways(made, kind)
 
     def _of_ways(self, made: Sequence[tuple[Lines, Value]], kind: Any) -> Value:
-        """A variable that holds the value of the way taken; each way's lines get an assignment to it."""
+        """A variable for the value of several branches: the lines of each get an assignment to it."""
         self.count += 1
         name = f"t{self.count}"
         for lines, value in made:

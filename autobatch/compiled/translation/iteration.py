@@ -79,7 +79,7 @@ def items_of(reader: Any, node: ast.expr) -> Iterated:
 
 
 def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
-    """`range`, `enumerate`, `zip` and the like, and views of a dict, which are iterated over without being made."""
+    """`range`, `enumerate`, `zip` and the like, and views of a dict, which need not be made; None for other calls."""
     if isinstance(node.func, ast.Attribute) and not isinstance(reader.expr(node.func.value).kind, Static):
         if node.func.attr not in ("items", "keys", "values") or node.args:
             return None

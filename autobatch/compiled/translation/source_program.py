@@ -194,7 +194,7 @@ class SourceProgram:
     def _met(self, function: python_types.FunctionType, kinds: tuple[Type, ...], jitted: bool) -> Instance | None:
         """The open call of the same function whose types differ only in where containers were made, or None.
 
-        Else a recursion that makes lists for itself would be another function at each depth.
+        Without this, a recursion that makes lists for itself would be another function at each depth.
         """
         for instance in self.instances.values():
             own = (*instance.kinds, *(kind for _, kind in instance.outer))

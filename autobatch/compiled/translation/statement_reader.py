@@ -59,7 +59,7 @@ from autobatch.core.op import is_boxed
 from autobatch.syntax.scopes import bound_names
 
 FAIL = "return 0, @dummy@"
-"""Leaves the example to Python. A function returns `1, value`, `0, dummy` (this) or `number of an exception, dummy`."""
+"""Leaves the example to Python. A function returns `1, value`; `0, dummy` (this); `exception's number, dummy`."""
 
 
 class Stop(Exception):  # noqa: N818  # a signal: nothing after this runs
@@ -68,7 +68,7 @@ class Stop(Exception):  # noqa: N818  # a signal: nothing after this runs
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Variable:
-    """What is known of a variable at a point of the program; `reach` is the bounds of an int."""
+    """What is known of a variable at a point of the program; `reach`: the bounds of an int."""
 
     kind: Type
     maybe_unbound: bool = False
@@ -93,7 +93,7 @@ class Handlers:
 
     Attributes:
         classes: what each catches; None if that is not known, or if the handler uses the exception.
-        depth: how many loops are around the `try`; the loop that runs its body once is the next.
+        depth: how many loops are around the `try`, without the one that runs its body once.
         first: the value of `leave` for which the first handler runs.
         jumps: where the body goes to a handler: the handler's number, a place for lines, and the variables there.
     """
@@ -231,7 +231,7 @@ class StatementReader:
         """The type of a value that has one of two types.
 
         Raises:
-            Unreadable: there is none.
+            Unreadable: no variable of compiled code can hold both.
         """
         try:
             return join(a, b)
@@ -445,7 +445,7 @@ class StatementReader:
                 raise self.refuse(str(error), node) from None
 
     def arm(self, body: Any, env: Env | None) -> tuple[Lines, Env | None]:
-        """The lines that statements, or a function, write when they start from these variables, and those after."""
+        """Read statements, or run a function, from these variables: the lines written, and the variables afterwards."""
         lines, before = self.lines, self.env
         self.lines, self.env = [], None if env is None else dict(env)
         try:
@@ -628,8 +628,8 @@ class StatementReader:
         """Write a loop, once its body has been read until the types at its head settle.
 
         Args:
-            head: its first line; a `for` ends at its head, a `while True` by what `body` puts into `exits`.
-            exits: places for lines where the loop's condition has ended it, and the variables there.
+            head: its first line. A `for` ends at its head, a `while True` where `body` adds to `exits`.
+            exits: for each end by the loop's own condition, a place for lines and the variables there.
         """
         assert self.env is not None
         live_head, live_out = node.live_head, node.live_out

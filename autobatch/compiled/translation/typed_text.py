@@ -38,7 +38,7 @@ class Reach(NamedTuple):
     def plus(self, other: "Reach", constant: Any, sign: int = 1) -> "Reach":
         """The bounds of a sum, or of a difference if `sign` is -1; `constant`: the other operand, if it is known.
 
-        Counting by small constants is taken to stay within 48 bits, or its own: it would take days to exceed 56 bits.
+        An int counted up or down by small constants keeps its bits (48 at least): exceeding 56 would take days.
         """
         counts = isinstance(constant, int) and abs(constant) <= _STEP
         bits = max(self.bits, 48) if counts else {32: 48, 48: 56}.get(max(self.bits, other.bits), 64)
