@@ -1,7 +1,7 @@
-"""What a function changes in its arguments: compiled code changes copies, and this puts it into the user's own objects.
+"""How a function's changes to its arguments reach the user: compiled code changes copies, which are then written back.
 
-So an example that Python has to run finds its arguments as they were. What was changed by one example must not be seen
-by another: arrays that are written into lie in memory of their own, and containers are all different objects.
+So an example that Python has to run finds its arguments unchanged. No example may see what another has changed: arrays
+that are written into must not share memory with others, and changed containers must be distinct objects.
 """
 
 import dataclasses
@@ -32,11 +32,11 @@ from autobatch.compiled.value_layout import leaves, set_words
 
 @dataclasses.dataclass
 class KernelChanges:
-    """What a kernel gives beside the results: places of arguments that are returned, and contents of containers.
+    """What a kernel returns besides results: which arguments are returned, and new contents of containers.
 
     Attributes:
-        returned: for each item of the result, or for the result, how many ints say which argument it is.
-        containers: the arguments that are lists or dicts, and are changed.
+        returned: for each item of a result tuple, or the result, how many ints say which argument it is; 0 if none.
+        containers: the indices of the arguments that are lists or dicts and are changed.
     """
 
     returned: list[int]
@@ -47,9 +47,9 @@ class KernelChanges:
 
 
 def returned_arguments(result: Type, kinds: Sequence[Type], own: Sequence[bool]) -> list[int]:
-    """For each item of a result, or for the result, how many ints say which argument it is, or which part of one.
+    """For each item of a result tuple, or the result, how many ints say which argument it is, or is a view of.
 
-    Of a container that is which it is; of an array also where in it it begins, in bytes, and its strides.
+    One for a container: the index of the argument. For an array also the byte offset of its start, and its strides.
     """
     items = result.items if isinstance(result, Tuple) else (result,)
     given = any(map(_given, kinds)) and any(own)
@@ -61,10 +61,10 @@ def _given(kind: Type) -> bool:
 
 
 def changed_containers(program: SourceProgram, kinds: Sequence[Type], own: Sequence[bool]) -> list[int]:
-    """The arguments that are containers and are changed.
+    """The indices of the arguments that are containers and are changed.
 
     Raises:
-        Mismatch: what is changed lies deeper, or cannot be put back as it is.
+        Mismatch: a changed container is shared or nested, or holds mutable objects, so it cannot be written back.
     """
     out = []
     for place, (kind, of_examples) in enumerate(zip(kinds, own, strict=True)):
@@ -88,7 +88,7 @@ def _can_change(kind: Type) -> bool:
 
 
 def parts_within(kind: Type) -> Iterator[Type]:
-    """A type and those of its parts."""
+    """A type and, recursively, the types of its parts."""
     yield kind
     if isinstance(kind, Tuple | Struct):
         for item in kind.items:
@@ -99,10 +99,10 @@ def parts_within(kind: Type) -> Iterator[Type]:
 
 
 def demand_separate(call: CompiledCall, program: SourceProgram, kinds: Sequence[Type]) -> None:
-    """Nothing, if no example can see what another changes.
+    """Check that no example can see what another one changes.
 
     Raises:
-        NotCompiled: it can, or what is to be changed cannot be.
+        NotCompiled: one can, or an array to be written into is read-only.
     """
     spans: list[tuple[int, int, bool]] = []
     seen: set[int] = set()
@@ -135,7 +135,7 @@ def demand_separate(call: CompiledCall, program: SourceProgram, kinds: Sequence[
 
 
 def _objects(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Any, Type]]:
-    """The arrays and containers in values of a type."""
+    """The arrays, generators and containers in values of a type, each with its own type."""
     match kind:
         case Array():
             yield from ((value, kind) for value in values)
@@ -160,11 +160,11 @@ def _objects(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Any, Type]]:
 def write_back(
     program: SourceProgram, kind: Type, values: Sequence[Any], arrays: Iterator[np.ndarray], wanted: Sequence[bool]
 ) -> None:
-    """Put what lies in packed arrays, after a run, into the arrays of these values.
+    """Copy packed arrays, as they are after a run, into the arrays and generators of these values.
 
     Args:
         arrays: those that `pack` gave for the values, in its order.
-        wanted: the values of which that is to be done.
+        wanted: for each value, whether to copy it.
     """
     match kind:
         case Array():
@@ -191,10 +191,10 @@ def write_back(
 
 
 def returned(kind: Type, changes: KernelChanges, arguments: Sequence[Any], result: Any, places: Sequence[int]) -> Any:
-    """A result, in which arguments, and views of them, stand in the places of their copies.
+    """A result, with the user's own arguments, and views of them, in the places of their copies.
 
     Raises:
-        NotCompiled: a view of an array that does not lie in C order.
+        NotCompiled: the result is a view of an array that is not in C order.
     """
     items = result if isinstance(kind, Tuple) else (result,)
     found, at = [], 0

@@ -1,4 +1,4 @@
-"""One compiled call: its data, the types of its arguments, and their way into flat arrays."""
+"""One compiled call: its data, its arguments' types, and how the arguments are packed into flat arrays."""
 
 import dataclasses
 import functools
@@ -41,7 +41,7 @@ class NotCompiled(Exception):  # noqa: N818  # a signal, raised before anything 
 
     Attributes:
         reason: why, naming the user's line where there is one.
-        pending: it is being compiled.
+        pending: the form is being compiled.
     """
 
     def __init__(self, reason: str, pending: bool = False) -> None:
@@ -50,7 +50,7 @@ class NotCompiled(Exception):  # noqa: N818  # a signal, raised before anything 
 
 
 class ColumnPlace:
-    """Stands for the value of a column in the arguments of a call."""
+    """A placeholder, in the arguments of a call, for an example's value of a column."""
 
     def __init__(self, column: int) -> None:
         self.column = column
@@ -65,9 +65,9 @@ class CompiledCall:
     shared: dict[str, Any]
     arguments_of: Arguments | None
     count: int
-    first: int  # the place of the first example in its batch
-    values: list[Any]  # of each parameter: a `ColumnPlace`, or what all share
-    lists: list[Any]  # the examples of each column, once they are needed
+    first: int  # the index of the first example in its batch
+    values: list[Any]  # for each parameter: the shared value, or a `ColumnPlace`, alone or in a tuple or dict
+    lists: list[Any]  # for each column its examples, once they are needed
 
     def examples(self, column: int) -> Sequence[Any]:
         if self.lists[column] is None:
@@ -76,14 +76,14 @@ class CompiledCall:
         return self.lists[column]
 
     def example(self, index: int) -> list[Any]:
-        """The values of an example."""
+        """The values of one example, one for each column."""
         return [self.examples(column)[index] for column in range(len(self.columns))]
 
     def in_python(self, index: int, given: Sequence[Any] | None = None) -> Any:
-        """One example as the loop runs it.
+        """Run one example in Python, as the loop does.
 
         Args:
-            given: its values; by default the user's own, which it may change.
+            given: the example's values; by default the user's own objects, which the function may change.
         """
         with example(Example(self.first + index)):
             try:
@@ -100,7 +100,7 @@ def bound_values(function: FunctionType, given: Sequence[Any], named: dict[str, 
     """The value of each parameter.
 
     Raises:
-        NotCompiled: they do not fit, which the loop says better, or there is any number of them.
+        NotCompiled: the arguments do not fit (the loop raises the better error), or there is `*args` or `**kwargs`.
     """
     defaults = function.__defaults__ or ()
     places = _places(function.__code__, function, len(given), tuple(named), len(defaults))
@@ -117,7 +117,7 @@ def bound_values(function: FunctionType, given: Sequence[Any], named: dict[str, 
 def _places(
     code: Any, function: FunctionType, given: int, named: tuple[str, ...], defaults: int
 ) -> list[tuple[str, Any]] | str:
-    """Where the value of each parameter is: the kind of place, and which of that kind; or why there is none."""
+    """Where each parameter's value comes from, as pairs of a source and a key in it; or a string that says why not."""
     signature = inspect.signature(function)
     parameters = sorted(signature.parameters.values(), key=lambda each: each.kind == each.KEYWORD_ONLY)
     if {each.kind for each in parameters} & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
@@ -137,7 +137,7 @@ def _places(
 
 
 def is_own(value: Any) -> bool:
-    """Whether a column's values stand anywhere in an argument."""
+    """Whether an argument is, or contains, a value that differs by example."""
     if isinstance(value, ColumnPlace):
         return True
     if isinstance(value, dict):
@@ -146,7 +146,7 @@ def is_own(value: Any) -> bool:
 
 
 def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where: str) -> Type:
-    """The type of an argument; of one made of several columns, that of the whole."""
+    """The type of an argument; for a tuple or dict of several columns, the type of the whole."""
     if isinstance(value, ColumnPlace):
         column = call.columns[value.column]
         if isinstance(column, Batch) and lies_flat(column):
@@ -164,7 +164,7 @@ def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where:
 
 
 def lies_flat(batch: Any) -> bool:
-    """Whether the examples of a batch can be read where they are: each is contiguous."""
+    """Whether the examples of a batch can be read without a copy: each is contiguous."""
     if isinstance(batch, PackedBatch):
         values = batch.values
         return isinstance(values, np.ndarray) and not is_boxed(values) and values.flags.c_contiguous
@@ -175,7 +175,7 @@ def lies_flat(batch: Any) -> bool:
 
 
 def describe(kind: Type) -> str:
-    """A type in full, as text: what tells two kinds of examples apart."""
+    """A type in full, as text: the key by which kinds of examples are distinguished."""
     match kind:
         case Tuple():
             return f"({', '.join(map(describe, kind.items))})"
@@ -189,7 +189,7 @@ def describe(kind: Type) -> str:
 
 
 def packed_values(call: CompiledCall, value: Any, kind: Type, first: int, last: int) -> tuple[list[Any], list[int]]:
-    """The arrays of an argument, and how far examples lie apart in those that `Loader.steps` names."""
+    """The packed arrays of an argument, and how far examples lie apart in those of `Loader.steps` (-1: no gaps)."""
     if not isinstance(value, ColumnPlace):
         if not is_own(value):
             return pack(kind, [value] * (last - first)), [-1] * count_apart(kind)
@@ -222,7 +222,7 @@ def packed_values(call: CompiledCall, value: Any, kind: Type, first: int, last: 
 def packed_arguments(
     call: CompiledCall, kinds: Sequence[Type], first: int, last: int
 ) -> tuple[list[np.ndarray], list[int]]:
-    """The arrays of all arguments for some of the examples, and how far examples lie apart in those that may."""
+    """The packed arrays of all arguments for the examples `first` to `last - 1`, and their steps, as above."""
     arrays: list[Any] = []
     steps: list[int] = []
     for value, kind in zip(call.values, kinds, strict=True):

@@ -1,8 +1,8 @@
-"""The compiled way: a function of one example, compiled for the types of its examples and run over all in one loop.
+"""The compiled way: compile a function of one example for its argument types, then loop over all examples.
 
-An example in which a guard fails (an int overflows, an index is out of range, anything is raised, a float operation
-sets a flag) runs again in Python, from its start: compiled code changes nothing outside of itself. Compiling is another
-process's work; until it is done, and where there is no compiled form, `NotCompiled` says so and nothing has happened.
+If a guard fails in an example (an int overflows, an index is out of range, anything is raised, a float operation
+sets a flag), that example runs again in Python from its start; compiled code has no effects outside of itself. Another
+process compiles. Until it is done, or if there is no compiled form, `NotCompiled` is raised before anything has run.
 """
 
 import copy
@@ -41,18 +41,18 @@ from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.threads import run_together, thread_count
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
 
-WORTH = 2e-3  # seconds of work that a second thread is woken for
-_PATIENCE = 0.01  # seconds between two looks at what is being compiled
-_KINDS = 32  # kinds of examples that are remembered of one function
-_CHECKED = 2  # examples that also run in Python when a module is used first
+WORTH = 2e-3  # seconds of estimated work above which more than one thread is used
+_PATIENCE = 0.01  # seconds between two looks at whether a compilation is done
+_KINDS = 32  # kinds of examples (lists of argument types) remembered for one function
+_CHECKED = 2  # examples that also run in Python, for comparison, when a module is first used
 
 
 @dataclasses.dataclass(eq=False)
 class KernelForm:
-    """A kernel that is there, that is being compiled, or why there is none.
+    """A kernel that is compiled or being compiled, or the reason why there is none.
 
     Attributes:
-        table: the addresses of ufuncs' loops; checked: whether some of what it gives was compared with Python's.
+        table: the addresses of NumPy's ufunc loops; checked: whether some results were compared with Python's.
     """
 
     reason: str = ""
@@ -61,16 +61,16 @@ class KernelForm:
     checked: bool = False
 
     def demand(self) -> None:
-        """Nothing, if it is there.
+        """Check that the kernel can run now.
 
         Raises:
-            NotCompiled: it is not, or not yet.
+            NotCompiled: there is no kernel, or it is not compiled yet.
         """
         if self.kernel is None or not self.kernel.look(wait=False):
             raise NotCompiled(*self.state())
 
     def state(self) -> tuple[str, bool]:
-        """Why it cannot run, and whether it will."""
+        """The reason why the kernel cannot run, and whether it will be able to later."""
         if self.reason:
             return self.reason, False
         if self.kernel is None or self.kernel.failed:
@@ -78,18 +78,18 @@ class KernelForm:
         return "it is being compiled", True
 
     def refuse(self, name: str, given: Any, expected: Any) -> NotCompiled:
-        """What to raise where it gave something else than Python; it is not used again."""
+        """Retire the kernel because `name` gave `given` where Python has `expected`; returns the exception."""
         self.reason, self.kernel = f"compiled, {name} gave {given!r} for {expected!r}", None
         return NotCompiled(self.reason)
 
 
 @dataclasses.dataclass(eq=False)
 class CompiledForm(KernelForm):
-    """What a function was compiled to for one kind of examples."""
+    """A function compiled for one kind of examples (one list of argument types)."""
 
     module: Module | None = None
-    careful: int = 0  # whether an example has set a flag of floating-point arithmetic
-    seconds: float = 0.0  # of the processor that an example took
+    careful: int = 0  # 1 once an example has set a floating-point flag; flags are then checked after each example
+    seconds: float = 0.0  # CPU seconds per example, in the last run
     runs: int = 0
     failures: int = 0
     taped: dict[tuple[bool, ...], Any] = dataclasses.field(default_factory=dict)  # forms for gradients
@@ -101,17 +101,17 @@ _lock = threading.Lock()
 
 
 def _forms_of(function: FunctionType) -> "dict[str, CompiledForm]":
-    """The forms of a function, which are those of any other of the same code, closure and defaults."""
+    """The compiled forms of a function, shared by all functions of the same code, globals, closure and defaults."""
     closure = tuple(id(cell.cell_contents) if _is_bound(cell) else None for cell in function.__closure__ or ())
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     key = (function.__code__, id(function.__globals__), closure, tuple(map(id, defaults)))
     if key not in _forms:
-        _forms[key] = (function, {})  # it keeps alive what the ids are of
+        _forms[key] = (function, {})  # the function keeps the objects alive whose ids are in the key
     kept, forms = _forms[key]
     if kept is not function and any(
         _is_bound(one) != _is_bound(two) or (_is_bound(one) and one.cell_contents is not two.cell_contents)
         for one, two in zip(kept.__closure__ or (), function.__closure__ or (), strict=True)
-    ):  # a cell was bound again since, and what its id was of is gone
+    ):  # a cell was bound again, so an id in the key may be that of a freed object
         _forms[key] = (function, forms := {})
     return forms
 
@@ -125,7 +125,7 @@ def _is_bound(cell: Any) -> bool:
 
 
 def refusal(function: Callable[..., Any]) -> str | None:
-    """Why a function can never be compiled, from its syntax alone; None if it may be.
+    """Why a function can never be compiled, from its syntax alone; None if its syntax does not rule it out.
 
     >>> refusal(lambda x: x * 2.0)
     """
@@ -148,19 +148,19 @@ def compiled_map(
     """`[function(*values, **shared) for values in zip(*columns)]`, compiled.
 
     Args:
-        columns: for each argument that examples have of their own, a sequence of B values or a batch.
-        shared: what is the same for all, by name.
-        arguments_of: from the values of an example and what is shared to the arguments of its call, where it places
-            them; by default the values by position, what is shared by keyword.
-        first: the place of the first example in its batch.
-        stacked: results may be given as a batch, or a tuple of batches, where they can be without making them.
+        columns: for each argument that differs by example, a sequence of B values or a batch.
+        shared: the arguments that all examples share, by name.
+        arguments_of: maps the values of an example and `shared` to the positional and keyword arguments of its call; by
+            default the values are positional and `shared` is passed by keyword.
+        first: the index of the first example in its batch.
+        stacked: allow a batch, or a tuple of batches, as the result where that needs no object per example.
 
     Returns:
-        B results: those of the loop, to their types.
+        B results, equal to those of the loop down to their types.
 
     Raises:
-        NotCompiled: there is no compiled form, or not yet; nothing has happened.
-        Exception: that of the first example that raises, with the note that names it.
+        NotCompiled: there is no compiled form, or not yet; nothing has run.
+        Exception: the exception of the first example that raises, with a note that names the example.
     """
     call, form = prepared(function, columns, shared, arguments_of, first)
     if call.count == 0:
@@ -181,10 +181,10 @@ def wait_until_compiled(
     arguments_of: Arguments | None = None,
     seconds: float = 120.0,
 ) -> None:
-    """Wait until `compiled_map` of the same arguments runs.
+    """Wait until `compiled_map` with the same arguments can run.
 
     Raises:
-        NotCompiled: it never will, or not within so many seconds.
+        NotCompiled: it never can, or not within `seconds`.
     """
     call, form = prepared(function, columns, shared, arguments_of)
     if call.count and form is not None:
@@ -192,10 +192,10 @@ def wait_until_compiled(
 
 
 def wait_for(form: KernelForm | None, seconds: float = 120.0) -> None:
-    """Wait until a form is there.
+    """Wait until the kernel of a form is compiled.
 
     Raises:
-        NotCompiled: it never will be, or not within so many seconds.
+        NotCompiled: it never will be, or not within `seconds`.
     """
     if form is None:
         return
@@ -210,10 +210,10 @@ def wait_for(form: KernelForm | None, seconds: float = 120.0) -> None:
 def prepared(
     function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None, first: int = 0
 ) -> tuple[CompiledCall, CompiledForm | None]:
-    """The call's data, and the form for its types; None where there is no example.
+    """The call's data, and the compiled form for its types; the form is None if there are no examples.
 
     Raises:
-        NotCompiled: there is none.
+        NotCompiled: the function, or this call of it, has no compiled form.
     """
     reason = refusal(function)
     if reason is not None:
@@ -259,12 +259,12 @@ def _made(program: SourceProgram, function: Any, kinds: list[Type], own: list[bo
 
 
 def _memos(form: CompiledForm | None) -> list[Any]:
-    """The memoised functions of modules that it calls."""
+    """The memoised module-level functions that a form calls."""
     return [] if form is None or form.module is None else [wrapper for wrapper, _ in form.module.program.memos.values()]
 
 
 def _holds(form: CompiledForm) -> bool:
-    """Whether what the function reads from outside is what it was compiled for."""
+    """Whether globals and closure values are as when compiled: the same objects; for arrays the dtype and rank."""
     if form.module is None:
         return True
     try:
@@ -274,19 +274,19 @@ def _holds(form: CompiledForm) -> bool:
             found = each.read()
             if type(found) is not np.ndarray or (found.dtype.name, found.ndim) != (each.kind.dtype, each.kind.ndim):
                 return False
-    except Exception:  # a name that is gone
+    except Exception:  # for example, a name that was deleted
         return False
     return True
 
 
 @dataclasses.dataclass
 class Run:
-    """What came of a run.
+    """The outcome of running a kernel.
 
     Attributes:
-        results: of each example; failed: the examples without one, which Python has to run.
-        put: writes what the examples from one to before another have changed in their arguments.
-        tree: all results as a batch, in place of `results`.
+        results: one per example; failed: the indices of examples without a result, which Python has to run.
+        put: `put(first, last)` writes what the examples `first` to `last - 1` changed into the user's arguments.
+        tree: all results as a batch, in which case `results` is empty.
     """
 
     results: list[Any]
@@ -295,7 +295,7 @@ class Run:
     tree: Any = None
 
     def finish(self, in_python: Callable[[int], Any]) -> None:
-        """Run in Python what has failed; what the loop would have changed by then has been."""
+        """Run the failed examples in Python; before each, write back what the examples before it have changed."""
         done = 0
         for index in self.failed:
             self.put(done, index)
@@ -305,10 +305,10 @@ class Run:
 
 
 def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) -> Run:
-    """The results of a form that is compiled; `stacked`: as a batch, where they need not be looked at one by one.
+    """Run a compiled form on all examples; `stacked` allows a batch as the result if none fails or changes an argument.
 
     Raises:
-        NotCompiled: values that it does not take, or what it gives is not what Python gives.
+        NotCompiled: the kernel does not take these values, or its results differ from Python's.
     """
     module = form.module
     assert module is not None
@@ -323,16 +323,16 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
     packed: list[tuple[int, int, list[np.ndarray]]] = []
 
     def part(first: int, last: int) -> tuple[Any, np.ndarray]:
-        """What the kernel kept of some of the examples, and which of them Python has to run."""
+        """Run the kernel on `first` to `last - 1`: result arrays, and for each a status (1: Python has to run it)."""
         status = np.zeros(last - first + 1, np.uint8)
         start = time.thread_time()
-        for careful in (0, 1)[form.careful :]:  # at first one look at the flags at the end; then one after each example
+        for careful in (0, 1)[form.careful :]:  # flags are checked once at the end; on a second try, after each example
             if careful == form.careful or program.writes:
                 arrays, steps = packed_arguments(call, kinds, first, last)
             status[:] = 0
             try:
                 outs = entry(last - first, careful, form.table, depth, status, *arrays, *steps, *captured)
-            except Exception:  # there is no memory for an array, say: Python says it as it says it
+            except Exception:  # no memory for an array, say: Python raises its own error
                 return None, np.ones(last - first, np.uint8)
             if not status[-1]:
                 break
@@ -377,7 +377,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
             wanted = [first <= index < last and index not in bad for index in range(start, end)]
             given = iter(arrays)
             for value, kind in zip(call.values, kinds, strict=True):
-                own = isinstance(value, ColumnPlace)  # nothing is written into what all share
+                own = isinstance(value, ColumnPlace)  # nothing is written into shared arguments
                 examples = call.examples(value.column)[start:end] if own else [value]
                 write_back(program, kind, examples, given, wanted if own else [False])
         for index in range(first, last):
@@ -399,7 +399,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
 def _with_arguments(
     call: CompiledCall, module: Module, kept: list[Any]
 ) -> tuple[list[Any], list[list[tuple[Any, Any]]]]:
-    """The results, arguments themselves among them, and of each example the containers to change and their contents."""
+    """The results, with returned arguments put in; for each example its changed containers and their new contents."""
     changes = module.changes
     many = sum(changes.returned)
     results: list[Any] = []
@@ -419,15 +419,15 @@ def _with_arguments(
 
 
 def check(call: CompiledCall, form: KernelForm, run: Run, name: str, approximate: bool, writes: bool = False) -> None:
-    """Compare some results with what Python makes of the same examples: types and bits.
+    """Compare the results of the first and the last example with Python's, in type and bits.
 
     Args:
-        name: what they are results of.
-        approximate: but for the order of sums.
-        writes: it changes arguments: those of copies, which are compared when they have been put back.
+        name: what computed the results, for the message.
+        approximate: allow differences from another order of sums.
+        writes: the function changes arguments: Python then runs on copies, and the changed arguments are compared too.
 
     Raises:
-        NotCompiled: they are not the same; the form is not used again.
+        NotCompiled: they differ; the form is not used again.
     """
     failed = set(run.failed)
     chosen = [index for index in dict.fromkeys((0, call.count - 1)) if index not in failed][:_CHECKED]
@@ -450,7 +450,7 @@ def check(call: CompiledCall, form: KernelForm, run: Run, name: str, approximate
 
 
 def _restore(values: Sequence[Any], before: Sequence[Any]) -> None:
-    """Put back what values held."""
+    """Restore the contents of `values` from `before`, copies made earlier."""
     for value, old in zip(values, before, strict=True):
         if isinstance(value, np.ndarray):
             if value.flags.writeable:
@@ -474,7 +474,7 @@ def _restore(values: Sequence[Any], before: Sequence[Any]) -> None:
 
 
 def same(a: Any, b: Any, approximate: bool) -> bool:
-    """Whether two results are equal to their types and bits; `approximate`: but for the order of sums."""
+    """Whether two results are equal in type and bits; `approximate` allows for another order of sums."""
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray):
@@ -500,7 +500,7 @@ def same(a: Any, b: Any, approximate: bool) -> bool:
 
 
 def open_calls() -> int:
-    """How many calls are open."""
+    """The number of Python frames on this thread's stack."""
     frame, depth = sys._getframe(), 0
     while frame is not None:
         frame, depth = frame.f_back, depth + 1  # type: ignore[assignment]

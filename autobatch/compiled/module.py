@@ -36,13 +36,13 @@ LANES = ()
 
 @dataclasses.dataclass(eq=False)
 class Module:
-    """A function for one kind of examples, as text.
+    """The source text of a compiled module: a function written for one kind of examples.
 
     Attributes:
-        text: a module with `kernel` and its `SIGNATURE`.
-        result: the type of what the function gives; kept: of what the kernel keeps of an example; changes: what else.
-        steps: the arrays in which examples may lie apart.
-        own: which of the arguments each example has of its own.
+        text: a module that defines `kernel` and its `SIGNATURE`.
+        result: the type of the function's result; kept: of what the kernel stores for an example (`KernelLoop.kept`).
+        steps: the packed arrays whose examples may lie apart, as in a padded batch.
+        own: for each argument, whether it differs by example; the others are shared by all.
     """
 
     program: SourceProgram
@@ -56,19 +56,19 @@ class Module:
 
 
 def numba_array(dtype: str, ndim: int = 1) -> str:
-    """An array in C order, as a type of Numba's."""
+    """A C-contiguous array, as a Numba type."""
     name = "boolean" if dtype == "bool" else dtype
     return f"types.Array(types.{name}, {ndim}, 'C')"
 
 
 @dataclasses.dataclass
 class KernelLoop:
-    """What a kernel does with each example, as lines: `before` all of them what they share is read.
+    """What a kernel does with each example, as lines of text; the lines `before` run once and read shared arguments.
 
     Attributes:
-        loop: reads an example, runs it, and appends the result; `ok` says whether it stands.
-        undo: what takes back what was appended of a result that does not.
-        kept: the type of what is appended: the result, and what `changes` says, in a tuple.
+        loop: reads an example, runs it and appends the result; the variable `ok` says whether the result stands.
+        undo: removes what was appended for a result that does not stand.
+        kept: the type of what is appended: the result, or a tuple of the result and what `changes` lists.
     """
 
     loader: Loader
@@ -81,13 +81,13 @@ class KernelLoop:
 
     @classmethod
     def of(cls, program: SourceProgram, root: Instance, own: Sequence[bool], taped: bool = False) -> "KernelLoop":
-        """That of a program.
+        """The loop for a program.
 
         Args:
-            taped: it is for gradients: what it changes or returns of its arguments, Python does.
+            taped: the loop is for gradients; examples that change or return arguments are then left to Python.
 
         Raises:
-            Unreadable: its result cannot be given out.
+            Unreadable: compiled code cannot return a result of this type.
         """
         loader, keeper = Loader(), Keeper()
         before: Lines = []
@@ -132,7 +132,7 @@ class KernelLoop:
         return cls(loader, keeper, before, loop, undo, Tuple(tuple(kept)) if changes else root.result, changes)
 
     def start(self) -> Lines:
-        """What is done at first."""
+        """The lines that run before the loop."""
         lines: Lines = [f"at{leaf} = 0" for leaf in range(len(self.loader.dtypes))]
         for leaf, dtype in enumerate(self.keeper.dtypes):
             name = "bool_" if dtype == "bool" else dtype
@@ -145,12 +145,12 @@ class KernelLoop:
         return f"return ({outs})" if outs else "return n"
 
     def returns(self) -> str:
-        """What that returns, as a type of Numba's."""
+        """The type of what the kernel returns, as a Numba type."""
         outs = "".join(numba_array(dtype) + ", " for dtype in self.keeper.dtypes)
         return f"types.Tuple(({outs}))" if outs else "types.int64"
 
     def parameters(self, program: SourceProgram) -> list[tuple[str, str]]:
-        """The parameters that hold data, each with its type."""
+        """The kernel's parameters that hold data, each with its Numba type."""
         out = [(f"in{leaf}", numba_array(dtype)) for leaf, dtype in enumerate(self.loader.dtypes)]
         out += [(f"step{leaf}", "types.int64") for leaf in self.loader.steps]
         return out + [(name, numba_array(each.kind.dtype, each.kind.ndim)) for name, each in program.captured.items()]
@@ -159,7 +159,7 @@ class KernelLoop:
 def _aliases(
     root: Instance, changes: KernelChanges, arguments: Sequence[str], own: Sequence[bool], lines: Lines
 ) -> list[str]:
-    """Write which argument each item of the result, or the result, is, or is a view of; the names that say so."""
+    """Write code that finds which argument each result item is, or is a view of; returns variables that hold this."""
     items = enumerate(root.result.items) if isinstance(root.result, Tuple) else [(None, root.result)]
     names = []
     for (place, kind), count in zip(items, changes.returned, strict=True):
@@ -176,7 +176,7 @@ def _aliases(
                 same = (
                     f"same_memory({where}, {one})" if isinstance(kind, Array) else f"address({where}) == address({one})"
                 )
-                which = isinstance(kind, Array) and kind.given & EITHER  # the argument, or a view of all of it
+                which = isinstance(kind, Array) and kind.given & EITHER  # it may be the argument or a view of all of it
                 lines += [f"if {same}:", ["ok = False"] if which else found]
             if isinstance(kind, Array) and given.dtype == kind.dtype:
                 offset = f"{names[-1]}_at = {where}.ctypes.data - {one}.ctypes.data"
@@ -185,7 +185,7 @@ def _aliases(
 
 
 def _places(result: Type, aliases: Sequence[str]) -> list[str]:
-    """The ints that say which arguments items of a result are, as text."""
+    """The expressions that say which argument each result item is; for arrays also the offset and the strides."""
     out = []
     for place, alias in enumerate(aliases):
         kind = result.items[place] if isinstance(result, Tuple) else result
@@ -201,21 +201,21 @@ FIRST_PARAMETERS = [
     ("n", "types.int64"), ("careful", "types.int64"), ("table", numba_array("int64")), ("depth", "types.int64"),
     ("status", numba_array("uint8")),
 ]  # fmt: skip
-"""How many examples there are, whether each is looked at for flags, the addresses of ufuncs' loops, how deep calls may
-go, and what came of each example: 1 where Python has to run it."""
+"""`n` examples; `careful`: 1 to check flags after each; `table`: addresses of ufunc loops; `depth`: how deep calls may
+nest; `status`: for each example, 1 if Python has to run it, and in the last place whether any flag was set."""
 
 
 def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type], own: Sequence[bool]) -> Module:
-    """The module for arguments of these types.
+    """Write the module for arguments of these types.
 
     Args:
-        own: which of the arguments each example has of its own; the others all share.
+        own: for each argument, whether it differs by example; the others are shared by all.
 
     Raises:
-        Unreadable: compiled code has no form for the function.
+        Unreadable: the function has no compiled form.
     """
     root = program.settle(function, tuple(kinds))
-    if program.memos and program.captured:  # which may have changed since Python's memo was filled
+    if program.memos and program.captured:  # the arrays may have changed since Python filled its memo
         code = function.__code__
         where = f"{code.co_filename}:{code.co_firstlineno}: {function.__qualname__}"
         raise Unreadable(f"{where}: a memoised function of a module, beside arrays from outside")
@@ -238,14 +238,14 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
 
 
 def without_comprehensions(text: str) -> str:
-    """A module in which each comprehension of what is read from the user is a function of its own.
+    """Move each list comprehension of the functions read from the user into a function of its own.
 
-    In a function that has one, Numba removes what it takes for code without a use, and a write into an array that came
-    out of a list is that to it: the write would be lost.
+    In a function with a comprehension, Numba removes code that it takes for unused. It takes a write into an array that
+    came out of a list for unused, so that write would be lost.
     """
     tree = parse(text)
     functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and len(each.body) > 1]
-    functions = [each for each in functions if each.name != "kernel"]  # which writes into what it returns only
+    functions = [each for each in functions if each.name != "kernel"]  # the kernel writes only into what it returns
     is_same = True
     for function in functions:
         names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
@@ -259,7 +259,7 @@ def without_comprehensions(text: str) -> str:
 
 
 class _Moved(ast.NodeTransformer):
-    """Puts the call of a function in the place of each comprehension; `made` are the texts of these functions."""
+    """Replaces each list comprehension by a call of a function; `made` holds the texts of these functions."""
 
     def __init__(self, own: set[str], name: str) -> None:
         self.own = own
@@ -276,5 +276,5 @@ class _Moved(ast.NodeTransformer):
 
 
 def new_program() -> SourceProgram:
-    """An empty program."""
+    """An empty program, which reads functions by `read_function`."""
     return SourceProgram(read_function)

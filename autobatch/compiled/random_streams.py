@@ -1,9 +1,9 @@
-"""`np.random.Generator` in compiled code: the streams of `default_rng(seed)`, to the bit.
+"""`np.random.Generator` in compiled code: the streams of `default_rng(seed)`, bit for bit.
 
-A stream is six uint64: the state and the increment of PCG64 (the high words first), and the half of a number of 64 bits
-that is left for the next one of 32.
+A stream is six uint64: the state and the increment of PCG64 (high word first), whether half of a 64-bit number is
+left for the next draw of 32 bits, and that half.
 
-Source: M. E. O'Neill, PCG (2014); NumPy's `SeedSequence`, `pcg64.h` and `distributions.c`, whose tables Numba has.
+Source: M. E. O'Neill, PCG (2014); NumPy's `SeedSequence`, `pcg64.h` and `distributions.c`, whose tables are Numba's.
 """
 
 import math
@@ -33,7 +33,7 @@ _32 = np.uint64(0xFFFFFFFF)
 
 @intrinsic
 def _stepped(typing_context, high, low, add_high, add_low):
-    """The next state of PCG64, as two words."""
+    """The next state of PCG64, as a high and a low word."""
     numba: Any = types
     pair = numba.UniTuple(types.uint64, 2)
 
@@ -59,7 +59,7 @@ def _mixed(value, constant):
 
 @jit
 def new_stream(seed):
-    """The stream of `default_rng(seed)`; the seed is not negative."""
+    """The stream of `default_rng(seed)`, for a seed that is not negative."""
     pool = np.zeros(4, np.uint64)
     constant = np.uint64(0x43B0D7E5)
     entropy = (np.uint64(seed) & _32, np.uint64(seed) >> np.uint64(32))
@@ -164,7 +164,7 @@ def next_exponential(stream):
 
 @jit
 def next_whole(stream, low, most):
-    """A whole number from `low` to `low + most`, where `most` is below 2**32 - 1."""
+    """A random integer from `low` to `low + most`, both included; `most` is below 2**32 - 1."""
     if most == 0:
         return low
     count = np.uint64(most) + np.uint64(1)
@@ -180,7 +180,7 @@ def next_whole(stream, low, most):
 
 @jit
 def shuffle_places(stream, count):
-    """The places of `count` elements once they are shuffled."""
+    """The indices of `count` elements in the order that a shuffle puts them into."""
     out = np.arange(count)
     for i in range(count - 1, 0, -1):
         mask = np.uint64(i)

@@ -1,4 +1,4 @@
-"""Where NumPy keeps the inner loops of its ufuncs: addresses that compiled code calls, so that its bits are NumPy's."""
+"""The addresses of the inner loops of NumPy's ufuncs, which compiled code calls to get NumPy's results bit for bit."""
 
 import ctypes
 import functools
@@ -25,7 +25,7 @@ class _UFunc(ctypes.Structure):
 
 @functools.cache
 def _loop(ufunc: Any, loop: str) -> tuple[int, int]:
-    """The address of a loop and what it takes last."""
+    """The address of an inner loop, and the data pointer that it takes as its last argument."""
     head = _UFunc.from_address(id(ufunc))
     if (head.nin, head.nout, head.ntypes) != (ufunc.nin, ufunc.nout, ufunc.ntypes):
         raise RuntimeError("NumPy's ufuncs are of another form")
@@ -37,5 +37,5 @@ def _loop(ufunc: Any, loop: str) -> tuple[int, int]:
 
 
 def table_of(loops: Sequence[tuple[Any, str]]) -> np.ndarray:
-    """(2 n,) int64: of each ufunc's loop its address and its data."""
+    """(2 n,) int64: for each ufunc's loop its address and its data pointer."""
     return np.array([each for ufunc, loop in loops for each in _loop(ufunc, loop)], np.int64)

@@ -1,7 +1,7 @@
-"""Values of examples: their types, their way into flat arrays that compiled code reads, and results on their way out.
+"""How example values become flat arrays that compiled code reads, and its result arrays become Python objects.
 
-`type_of` says what many values are; `pack` writes them one after the other; `Loader` and `Keeper` write the text that
-reads one example's value from such arrays and appends one result to others; `unpack` makes Python's objects of those.
+`type_of` finds the type of many values; `pack` writes them one after the other into arrays, its leaves; `Loader` and
+`Keeper` write the code that reads an example's value and appends a result; `unpack` makes objects of result arrays.
 """
 
 import dataclasses
@@ -55,14 +55,14 @@ _KINDS = {tag: kind for kind, tag in TAGS.items()}
 
 
 def type_of(program: SourceProgram, values: Sequence[Any], where: str, given: int = OWN) -> Type:
-    """The type that all these values are of; None of no value.
+    """The one type that covers all these values; None if there are no values.
 
     Args:
-        given: whose they are, as of `Array`.
-        where: what they are, by which containers are told apart.
+        given: whose memory they are, as in `Array.given`.
+        where: the path that leads to them, as `argument 0[1]`; containers of one path share a `MakingPlace`.
 
     Raises:
-        Mismatch: they are of several types, or of one that compiled code has not.
+        Mismatch: no variable of compiled code can hold them all, or one has a type without a compiled form.
     """
     out: Type = None
     classes = set(map(type, values))
@@ -113,10 +113,10 @@ def type_of(program: SourceProgram, values: Sequence[Any], where: str, given: in
 
 
 def _fields(cls: Any) -> tuple[str, ...]:
-    """The attributes of a dataclass or a named tuple.
+    """The names of the fields of a dataclass or named tuple.
 
     Raises:
-        Mismatch: they are not stored but computed.
+        Mismatch: an attribute is computed, not stored.
     """
     if not dataclasses.is_dataclass(cls):
         return tuple(cls._fields)
@@ -160,9 +160,9 @@ def _word(kind: Scalar) -> Any:
 
 
 def flattened(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Type, Sequence[Any]]]:
-    """What values are made of, in the order in which it is packed: numbers, arrays and strings, of one type each.
+    """Split values into sequences of numbers, arrays or strings of one type each, in packing order.
 
-    Of containers the lengths come first, then what is in them.
+    For containers their lengths come first, then their contents.
     """
     match kind:
         case Tuple() | Struct():
@@ -184,10 +184,10 @@ def flattened(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Type, Sequenc
 
 
 def pack(kind: Type, values: Sequence[Any]) -> list[np.ndarray]:
-    """The values one after the other, in as many arrays as `leaves(kind)` names.
+    """Write the values one after the other into arrays, whose dtypes are `leaves(kind)`.
 
     Raises:
-        OverflowError: an int of more than 64 bits.
+        OverflowError: an int does not fit in 64 bits.
     """
     return [array for leaf, own in flattened(kind, values) for array in _packed(leaf, own)]
 
@@ -207,7 +207,7 @@ def _packed(kind: Any, values: Sequence[Any]) -> list[np.ndarray]:
             flat = [value.reshape(-1) for value in values]
             sizes = np.array([value.shape for value in values], np.int64).reshape(-1)
             if len(flat) == 1 and kind.given == FIXED and flat[0].flags.c_contiguous and flat[0].flags.aligned:
-                return [flat[0], sizes]  # which nothing is written into
+                return [flat[0], sizes]  # no copy, since nothing writes into it
             joined = np.concatenate(flat) if flat else np.empty(0, kind.dtype)
             return [np.ascontiguousarray(joined), sizes]
         case RandomStream():
@@ -219,7 +219,7 @@ def _packed(kind: Any, values: Sequence[Any]) -> list[np.ndarray]:
 
 
 def leaves(kind: Type) -> list[str]:
-    """The dtypes of the arrays that `pack` gives."""
+    """The dtypes of the arrays that `pack` returns for this type."""
     return [dtype for leaf, _ in flattened(kind, ()) for dtype in _dtypes(leaf)]
 
 
@@ -240,7 +240,7 @@ _WORD = (1 << 64) - 1
 
 
 def words_of(generator: np.random.Generator) -> list[int]:
-    """Where a generator is in its stream, as compiled code has it."""
+    """Where a generator is in its stream: the six words that compiled code uses (`random_streams`)."""
     state: Any = generator.bit_generator.state
     wide = state["state"]["state"], state["state"]["inc"]
     words = [part for each in wide for part in (each >> 64, each & _WORD)]
@@ -248,26 +248,26 @@ def words_of(generator: np.random.Generator) -> list[int]:
 
 
 def set_words(generator: np.random.Generator, words: Any) -> None:
-    """Put a generator there."""
+    """Set a generator to the position that `words_of` returned."""
     a, b, c, d, has, left = map(int, words)
     wide = {"state": a << 64 | b, "inc": c << 64 | d}
     generator.bit_generator.state = {"bit_generator": "PCG64", "state": wide, "has_uint32": has, "uinteger": left}
 
 
 def count_apart(kind: Type) -> int:
-    """How many arrays there are whose examples may lie apart."""
+    """The number of packed arrays of a type whose examples may lie apart (`Loader.steps`)."""
     if isinstance(kind, Tuple | Struct):
         return sum(map(count_apart, kind.items))
     return int(isinstance(kind, Array))
 
 
 class Loader:
-    """Text that reads the next value of a type from packed arrays.
+    """Writes the code that reads the next value of a type from packed arrays.
 
     Attributes:
-        dtypes: of the arrays, in order; they are called `in0`, `in1` …, and where one is read `at0`, `at1` …
-        steps: the arrays whose examples may lie apart, each with the name of the argument that says how far.
-        kinds: the types of the names that hold values.
+        dtypes: of the packed arrays, in order; the text names them `in0`, `in1` …, and read positions `at0`, `at1` …
+        steps: arrays whose examples may lie apart, as in padded data; `step<array>` is how far, -1 for no gaps.
+        kinds: the type of each variable that holds a value.
     """
 
     def __init__(self) -> None:
@@ -285,10 +285,10 @@ class Loader:
         return f"x{self._count}"
 
     def load(self, kind: Type, lines: Lines, at_top: bool = False) -> str:
-        """Write what reads one value; the name it then has.
+        """Write the code that reads one value; returns the name of its variable.
 
         Args:
-            at_top: it is an argument itself, or a part of one, whose examples may lie apart.
+            at_top: the value is an argument, or a part of a tuple, dict or dataclass that is one.
         """
         name = self._name()
         self.kinds[name] = kind
@@ -351,10 +351,10 @@ class Loader:
 
 
 class Keeper:
-    """Text that appends a result to arrays that grow.
+    """Writes the code that appends a result to arrays that grow.
 
     Attributes:
-        dtypes: of the arrays; they are called `out0`, `out1` …, and how much of one is used `used0`, `used1` …
+        dtypes: of the arrays; the text names them `out0`, `out1` …, and their used lengths `used0`, `used1` …
     """
 
     def __init__(self) -> None:
@@ -384,10 +384,10 @@ class Keeper:
         ]
 
     def keep(self, kind: Type, text: str, lines: Lines) -> None:
-        """Write what appends a value.
+        """Write the code that appends a value.
 
         Raises:
-            Mismatch: a result of this type cannot be given out.
+            Mismatch: compiled code cannot return a result of this type.
         """
         match kind:
             case None | Scalar(name="none"):
@@ -433,12 +433,12 @@ class Keeper:
 
 
 def apart(kind: Type, text: str, given: Sequence[tuple[str, str]], lines: Lines, aliases: Sequence[str] = ()) -> None:
-    """Write what leaves an example to Python where one object, or one memory, stands in its result twice.
+    """Write code that leaves an example to Python if one object, or one memory, occurs twice in its result.
 
-    So does a result that is a part of an argument.
+    Likewise if the result contains a part of an argument. Results are copied out, which would lose such sharing.
 
     Args:
-        given: the name and the dtype of each array that arguments lie in.
+        given: the name and the dtype of each array that holds data of arguments.
         aliases: for the result, or for each of its items, the variable that says which argument it is; "" if none.
     """
     parts = [(item, f"{text}[{k}]") for k, item in enumerate(kind.items)] if isinstance(kind, Tuple) else [(kind, text)]
@@ -457,7 +457,7 @@ def apart(kind: Type, text: str, given: Sequence[tuple[str, str]], lines: Lines,
 
 
 def _objects(kind: Type) -> int:
-    """How many objects that can be changed a value of a type is made of: none, one, or more."""
+    """How many mutable objects a value of this type contains: 0, 1, or a larger number that only means several."""
     if isinstance(kind, Tuple):
         return sum(map(_objects, kind.items))
     if isinstance(kind, Maybe):
@@ -472,7 +472,7 @@ def _objects(kind: Type) -> int:
 def _spans(
     kind: Type, text: str, given: Sequence[tuple[str, str]], spans: bool, lines: Lines, structs: list[type]
 ) -> None:
-    """Write what appends where each array and each container of a value lies."""
+    """Write code that appends the memory span of each array and each container of a value to `spans`."""
     match kind:
         case Array():
             if kind.given:
@@ -517,17 +517,17 @@ def _is_mutable(kind: Type) -> bool:
 
 
 def unpack(kind: Type, arrays: Sequence[np.ndarray], count: int) -> list[Any]:
-    """The results that a `Keeper` appended, as Python's and NumPy's objects."""
-    with collector_paused():  # many objects, and no garbage
+    """The results that a `Keeper` appended, as Python and NumPy objects."""
+    with collector_paused():  # many objects are made, and none is garbage
         out, rest = _unpack(kind, list(arrays), count)
     assert not rest
     return out
 
 
 def batch_of(kind: Type, arrays: list[np.ndarray]) -> Any:
-    """The results that a `Keeper` appended as a batch, or a tuple of batches; None where that takes more than a look.
+    """The results that a `Keeper` appended, as a batch or a tuple of batches; None if that needs work per example.
 
-    An example's arrays have to be of one shape, or of one dimension.
+    Handles numbers, arrays of one dimension, and tuples of these.
     """
     match kind:
         case Scalar() if kind.name != "none":
@@ -596,14 +596,14 @@ def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any]
 
 
 def made_of(kind: Struct, items: Sequence[Any]) -> Any:
-    """An object of its parts."""
+    """A dict, dataclass object or named tuple with these parts."""
     if kind.cls is dict:
         return dict(zip(kind.names, items, strict=True))
     return kind.cls(**dict(zip(kind.names, items, strict=True)))
 
 
 def _scalars(kind: Scalar, words: np.ndarray, floats: np.ndarray) -> list[Any]:
-    """Numbers of one type, of which those of another are not looked at."""
+    """Numbers of one type, taken from all words or floats of a `Union`; entries of another type are meaningless."""
     if kind == NONE:
         return [None] * words.size
     values = floats if kind.kind == "f" else words

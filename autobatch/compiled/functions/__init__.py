@@ -1,1 +1,1 @@
-"""The functions that compiled code may call: how each is read, or what is read in its place."""
+"""The functions that compiled code may call: for each a handler, or Python source that is read in its place."""

@@ -1,4 +1,4 @@
-"""Python's own functions: builtins, `math` and `heapq`."""
+"""Python's own functions: builtins, `math`, `heapq` and some of `collections`."""
 
 import ast
 import collections
@@ -42,7 +42,7 @@ from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value
 
 
 def takes_nodes(handler: Callable[..., Value]) -> Callable[..., Value]:
-    """Marks a handler that reads its arguments' syntax itself: a generator is never made."""
+    """Mark a handler that reads its arguments from their syntax, so that no generator has to be made."""
     handler.takes_nodes = True  # type: ignore[attr-defined]
     return handler
 
@@ -69,7 +69,7 @@ def length(reader: Any, node: Any, value: Value) -> Value:
 
 @calls(range)
 def range_(reader: Any, node: Any, *args: Value) -> Value:
-    """`range`, where it is no loop's."""
+    """`range`, other than in the head of a loop."""
     if not 1 <= len(args) <= 3:
         reader.stop()
     texts = [reader.index(arg, node) for arg in args]
@@ -82,7 +82,7 @@ def range_(reader: Any, node: Any, *args: Value) -> Value:
 
 @calls(int)
 def int_(reader: Any, node: Any, value: Value | None = None) -> Value:
-    """`int` of a number."""
+    """`int` of a number or a string."""
     if value is None:
         return reader.constant(0, node)
     if isinstance(value.kind, Text):
@@ -98,7 +98,7 @@ def int_(reader: Any, node: Any, value: Value | None = None) -> Value:
 
 
 def _number(reader: Any, value: Value, node: Any) -> Value:
-    """A number, also where it is an array of no dimensions."""
+    """A number; of a 0-d array its element."""
     if isinstance(value.kind, Array) and value.kind.ndim == 0:
         return reader.temp(f"{value.text}[()]", Scalar(value.kind.dtype, False))
     if isinstance(value.kind, Text | Static):
@@ -109,7 +109,7 @@ def _number(reader: Any, value: Value, node: Any) -> Value:
 
 
 def _of_numbers(reader: Any, node: Any, function: Callable[..., Value], *values: Value) -> Value:
-    """`function` of numbers, for each type that they may be of; of None, which is none, Python raises."""
+    """`function` of numbers, for each type that they may have; for None the example is left to Python, which raises."""
 
     def one(*each: Value) -> Value:
         if any(x.kind == NONE for x in each):
@@ -148,7 +148,7 @@ def str_(reader: Any, node: Any, value: Value) -> Value:
 
 @calls(round)
 def round_(reader: Any, node: Any, value: Value, ndigits: Value | None = None) -> Value:
-    """`round` to a whole number; of Python's floats to some digits, too."""
+    """`round` to an integer; for Python's floats also to a number of digits."""
     value = _number(reader, value, node)
     if ndigits is not None and ndigits.kind != NONE:
         if value.kind != FLOAT:
@@ -168,7 +168,7 @@ def round_(reader: Any, node: Any, value: Value, ndigits: Value | None = None) -
 
 @calls(isinstance)
 def isinstance_(reader: Any, node: Any, value: Value, classes: Value) -> Value:
-    """`isinstance`, of what is surely of one class."""
+    """`isinstance` of a value whose class is known while compiling."""
     found = classes.constant
     wanted = found if isinstance(found, tuple) else (found,)
     if not all(isinstance(each, type) for each in wanted) or isinstance(value.kind, Static):
@@ -186,7 +186,7 @@ def isinstance_(reader: Any, node: Any, value: Value, classes: Value) -> Value:
 @calls(collections.deque)
 @takes_nodes
 def deque(reader: Any, node: ast.Call) -> Value:
-    """`collections.deque` without a bound."""
+    """`collections.deque` without `maxlen`."""
     if len(node.args) > 1:
         raise reader.refuse("a deque with a bound", node)
     out = containers.new(reader, node, Deque)
@@ -246,10 +246,10 @@ def reduced(
     reader: Any, node: ast.Call, argument: ast.expr, step: Callable[[Value, Value], Value], first: Value | None,
     made: Callable[[Value], Value] | None = None,
 ) -> str:  # fmt: skip
-    """Reduce what an argument iterates over with `step(so far, item)`; the name that holds the outcome.
+    """Reduce an iterable argument with `step(so_far, item)`; returns the name of the variable that holds the result.
 
     Args:
-        made: what is reduced, of an item; by default the item itself.
+        first: the value to begin with, if any; made: maps an item to what is reduced, by default the item itself.
     """
     name = f"fold.{node.lineno}.{node.col_offset}"
     if first is not None:
@@ -347,7 +347,7 @@ def _extreme(
 
 
 def _extreme_by(reader: Any, node: ast.Call, default: ast.expr | None, key: ast.expr, sign: str) -> Value:
-    """`max` or `min` with a key: the keys beside the values."""
+    """`max` or `min` with a key; keys are kept beside the values."""
     called = _called_with(reader, key, node)
 
     def step(so_far: Value, pair: Value) -> Value:
@@ -376,7 +376,7 @@ calls(min)(takes_nodes(functools.partial(_extreme, sign="Lt")))
 
 
 def _quantifier(reader: Any, node: ast.Call, until: bool) -> Value:
-    """`any`, which reads until something is true, and `all`."""
+    """`any`, which reads until an item is true, and `all`, which reads until one is false."""
     out = reader.temp(str(not until), BOOL)
     argument = node.args[0]
     is_generator = isinstance(argument, ast.GeneratorExp)
@@ -397,7 +397,7 @@ calls(all)(takes_nodes(functools.partial(_quantifier, until=False)))
 
 
 def _collected(reader: Any, node: ast.Call, kind: Any) -> Value:
-    """A new list or set, of the items of what the call is given."""
+    """A new list or set of the items of an iterable."""
     out = containers.new(reader, node, kind)
     if node.args:
         _over(reader, node.args[0], lambda item: containers.put(reader, out, reader.once(item), node))
@@ -442,7 +442,7 @@ def dict_(reader: Any, node: ast.Call) -> Value:
 
 @calls(tuple)
 def tuple_(reader: Any, node: ast.Call, value: Value) -> Value:
-    """`tuple` of what has a length that is known while compiling."""
+    """`tuple` of a value whose length is known while compiling."""
     if not isinstance(value.kind, Tuple):
         raise reader.refuse("a tuple of a length that is known only when it runs", node)
     return value
@@ -456,7 +456,7 @@ def sorted_(reader: Any, node: ast.Call, key: ast.expr | None = None, reverse: a
     out = containers.new(reader, node, List)
     if not isinstance(argument, ast.GeneratorExp | ast.Call):
         value = reader.once(reader.expr(argument))
-        if isinstance(value.kind, Set):  # whose order does not show
+        if isinstance(value.kind, Set):  # the order of a set does not show in the result
             if value.kind.elem is not None:
                 out.kind.site.widen(0, value.kind.elem)
             reader.emit(f"{out.text} = [x for x in {value.text}]")
@@ -495,7 +495,7 @@ def sort(
 
 
 def _called_with(reader: Any, key: ast.expr, node: Any) -> Callable[[Value], Value]:
-    """A key function, on a value: a lambda's body in the function's own scope, or a function that is called."""
+    """A key function, as a function of values: the body of a lambda is read in place, any other function is called."""
     if isinstance(key, ast.Lambda):
         if len(key.args.args) != 1 or key.args.defaults or key.args.vararg or key.args.kwarg or key.args.kwonlyargs:
             raise reader.refuse("a key of other than one argument", node)
@@ -522,20 +522,20 @@ def _has_order(kind: Any) -> bool:
 
 
 def _ordered(reader: Any, kind: Any, node: Any) -> None:
-    """Whether compiled code puts values of a type in Python's order."""
+    """Refuse values that compiled code cannot put into Python's order."""
     if not _has_order(kind):
         raise reader.refuse(f"an order of {kind}", node)
 
 
 def _nan_in(text: str, kind: Any) -> list[str]:
-    """Tests of a number, or of the numbers in a tuple, for NaN."""
+    """Tests for NaN, as text: of a number, or of each number in a tuple."""
     if isinstance(kind, Tuple):
         return [test for place, item in enumerate(kind.items) for test in _nan_in(f"{text}[{place}]", item)]
     return [f"{text} != {text}"] if kind.kind == "f" else []
 
 
 def _without_nan(reader: Any, text: str, kind: Any) -> None:
-    """Where NaN is to be put in order, how it is sorted shows: Python runs."""
+    """Leave the example to Python if a value is NaN, since the order then depends on the sorting algorithm."""
     tests = _nan_in("x", kind)
     if tests:
         flag = reader.temp("False", BOOL)
@@ -599,7 +599,7 @@ def heapify(reader: Any, node: Any, holder: Value) -> Value:
 
 
 def _math(name: str, arity: int = 1, kind: Scalar = FLOAT) -> None:
-    """A function of C's: what it raises in Python shows in the processor's flags."""
+    """Register a function of C's math library; where Python's raises, a floating-point flag is set."""
     text = {"fmod": "np.fmod", "hypot": "hypot"}.get(name, f"math.{name}")
 
     @calls(getattr(math, name))
@@ -616,7 +616,7 @@ def _math(name: str, arity: int = 1, kind: Scalar = FLOAT) -> None:
         return _of_numbers(reader, node, one, *args)
 
 
-# Of Python's functions, which raise where NumPy's of the same names (`numpy_calls`) warn and give NaN.
+# Python's functions, which raise where NumPy's of the same names (`numpy_calls`) warn and give NaN.
 for _name in ("sqrt", "exp", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh",
               "atanh", "log10", "log2", "log1p", "expm1", "fabs", "erf", "erfc"):  # fmt: skip
     _math(_name)
@@ -628,7 +628,7 @@ for _name in ("isnan", "isinf", "isfinite"):
 
 @calls(math.log)
 def log(reader: Any, node: Any, value: Value, base: Value | None = None) -> Value:
-    """`math.log`; with a base the quotient of two."""
+    """`math.log`; with a base, the quotient of two logarithms."""
 
     def one(*each: Value) -> Value:
         texts = [reader.temp(f"math.log({as_float(x)})", FLOAT).text for x in each]

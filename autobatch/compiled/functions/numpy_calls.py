@@ -1,4 +1,4 @@
-"""NumPy's functions: arrays are made, reduced, sorted and searched with NumPy's types, and NumPy's errors as guards."""
+"""NumPy's functions: arrays are made, reduced, sorted and searched, with NumPy's types and guards for its errors."""
 
 import ast
 from typing import Any
@@ -29,7 +29,7 @@ from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_flo
 
 
 def dtype_of(reader: Any, value: Value | None, default: str, node: Any) -> str:
-    """The name of a dtype that is known while compiling."""
+    """The name of a dtype, which has to be known while compiling."""
     if value is None or value.kind == NONE:
         return default
     found = constant_of(reader, value, None, node, "a dtype")
@@ -44,7 +44,7 @@ def _named(name: str) -> str:
 
 
 def shape_of(reader: Any, value: Value, node: Any) -> tuple[str, int]:
-    """A shape as text, and how many dimensions it has."""
+    """A shape as text, and the number of its dimensions."""
     texts = []
     for each in parts_of(value) if isinstance(value.kind, Tuple) else [value]:
         text = reader.temp(reader.index(each, node), INT).text
@@ -142,7 +142,7 @@ def linspace(reader: Any, node: Any, start: Value, stop: Value, num: Value | Non
 
 
 def astype_text(reader: Any, value: Value, name: str) -> Value:
-    """The array as one of this dtype; a new one, unless it has it."""
+    """The array converted to this dtype, as a new array unless it has that dtype."""
     if value.kind.dtype == name:
         return value
     out = Array(name, value.kind.ndim)
@@ -166,7 +166,7 @@ def astype(reader: Any, node: Any, value: Value, dtype: Value) -> Value:
 @methods(Array, "copy")
 @calls(np.copy)
 def copy(reader: Any, node: Any, value: Value) -> Value:
-    """A copy."""
+    """`array.copy`, `np.copy`."""
     value = arrays.as_array(reader, value, node)
     return reader.temp(f"{value.text}.copy()", Array(value.kind.dtype, value.kind.ndim))
 
@@ -174,7 +174,7 @@ def copy(reader: Any, node: Any, value: Value) -> Value:
 @calls(np.array, np.asarray)
 @takes_nodes
 def array(reader: Any, node: ast.Call, dtype: ast.expr | None = None) -> Value:
-    """`np.array`, of an array, a list of numbers or nested lists that are written out."""
+    """`np.array` or `np.asarray` of an array, a list, or nested lists that are written out."""
     if not 1 <= len(node.args) <= 2:
         raise reader.refuse("with these arguments it is not compiled", node)
     given = node.args[1] if len(node.args) == 2 else dtype
@@ -213,7 +213,7 @@ def array(reader: Any, node: ast.Call, dtype: ast.expr | None = None) -> Value:
 
 
 def _nested(reader: Any, value: Value, wanted: Value | None, node: Any) -> Value:
-    """An array of a list of lists of one length."""
+    """A matrix from a list of lists of one length."""
     elem = value.kind.elem.elem
     if not (isinstance(elem, Scalar) and elem.kind in "biuf"):
         raise reader.refuse(f"an array of lists of {elem}", node)
@@ -261,7 +261,7 @@ def _stacked_arrays(reader: Any, parts: list[Value], wanted: Value | None, node:
 @calls(np.concatenate)
 @takes_nodes
 def concatenate(reader: Any, node: ast.Call) -> Value:
-    """`np.concatenate` of vectors that are written out."""
+    """`np.concatenate` of vectors in a list or tuple that is written out."""
     value = (
         reader.expr(ast.copy_location(ast.Tuple(node.args[0].elts, ast.Load()), node))
         if (len(node.args) == 1 and isinstance(node.args[0], ast.List | ast.Tuple))
@@ -367,7 +367,7 @@ def clip(reader: Any, node: Any, value: Value, low: Value, high: Value) -> Value
 
 
 def _axis(reader: Any, axis: Value | None, value: Value, node: Any) -> tuple[int, int] | None:
-    """The axes from one to before another that are reduced; None for all."""
+    """The adjacent axes to reduce, as the first and the one after the last; None for all."""
     found = constant_of(reader, axis, None, node, "an axis")
     if found is None:
         return None
@@ -384,7 +384,7 @@ def _axis(reader: Any, axis: Value | None, value: Value, node: Any) -> tuple[int
 
 
 def _along(reader: Any, value: Value, axes: tuple[int, int] | None, keep: bool, dtype: Scalar, reduce: Any) -> Value:
-    """`reduce` of all elements, or of those along some axes: of each such lane by itself."""
+    """`reduce` of all elements, or of each 1-d part along the reduced axes; `keep` is NumPy's `keepdims`."""
     rank = value.kind.ndim
     first, last = axes or (0, rank)
     if axes is None and not keep:
@@ -540,7 +540,7 @@ def _sort_in_place(reader: Any, value: Value, node: Any) -> None:
 @calls(np.argsort)
 @methods(Array, "argsort")
 def argsort(reader: Any, node: Any, value: Value, kind: Value | None = None) -> Value:
-    """`np.argsort` of a vector: where equal elements would show how it sorts, Python runs."""
+    """`np.argsort` of a vector; if equal elements would show which sorting algorithm was used, Python runs."""
     value = reader.once(arrays.as_array(reader, value, node))
     if value.kind.ndim != 1:
         raise reader.refuse("of a matrix", node)
@@ -632,13 +632,13 @@ def reshape(reader: Any, node: Any, value: Value, *shape: Value) -> Value:
     if len(known) == len(parts):
         reader.fail_if(f"{product} != {value.text}.size")
     shape_text = f"({''.join(text + ', ' for text in texts)})"
-    reader.fail_if(f"not {value.text}.flags.c_contiguous")  # NumPy gives a view of some, whose writes are seen
+    reader.fail_if(f"not {value.text}.flags.c_contiguous")  # else NumPy may give a view, and writes into it are seen
     return reader.temp(f"np.ascontiguousarray({value.text}).reshape({shape_text})", value.kind.view(len(parts)))
 
 
 @methods(Array, "ravel", "flatten")
 def ravel(reader: Any, node: Any, value: Value) -> Value:
-    """`array.flatten`; `ravel` as well."""
+    """`array.flatten` and `array.ravel`."""
     if node.func.attr == "ravel":
         reader.fail_if(f"not {value.text}.flags.c_contiguous")
     out = reader.temp(f"np.ascontiguousarray({value.text}).ravel()", value.kind.view(1))

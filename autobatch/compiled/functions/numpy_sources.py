@@ -1,6 +1,6 @@
-"""Functions of NumPy's and of `ab.nn` in what compiled code reads, as `python_sources` has Python's.
+"""Functions of NumPy and `ab.nn`, written as plain Python that is compiled like a helper of the user's.
 
-Products of matrices, and what is made of them, take sums in another order than BLAS and LAPACK do.
+Products of matrices, and what is computed from them, add in another order than BLAS and LAPACK do.
 """
 
 import numpy as np
@@ -317,7 +317,7 @@ def norm(x):
 
 
 def factored(a):
-    """LU with partial pivoting: the factors in one matrix, the rows as they then are, and the permutation's sign."""
+    """LU with partial pivoting: both factors in one matrix, the order of the rows, and the sign of the permutation."""
     if a.shape[0] != a.shape[1]:
         leave_to_python()
     n = a.shape[0]
@@ -406,7 +406,7 @@ def sigmoid(x):
 
 
 def below_peak(x):
-    """What is left of each number, as floats, when the largest is taken away."""
+    """The numbers minus the largest of them, as floats."""
     y = np.asarray(x) * 1.0
     return y - np.max(y) if len(y) else y
 

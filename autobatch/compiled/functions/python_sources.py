@@ -1,7 +1,7 @@
-"""Functions of Python's that are written here in what compiled code reads, like helpers of the user's.
+"""Functions of Python's library, written as plain Python that is compiled like a helper of the user's.
 
-Each is what CPython's code does with arguments of a few kinds. What one raises, Python raises: the example
-runs there then, unless the user's function catches it.
+Each does what CPython's does, for arguments of a few types. Where one raises an exception, the example runs in Python,
+unless the user's function catches the exception.
 """
 
 import bisect
@@ -23,11 +23,11 @@ from autobatch.compiled.translation.typed_text import Value
 def stands_for(
     *functions: Any, of: tuple[int, ...] = (), sums: bool = False, into: dict[Any, Any] = CALLS
 ) -> Callable[[Any], Any]:
-    """Registers what is read for calls of these functions, or methods (a type and a name).
+    """Register the decorated function to be read for calls of these functions, or of methods given as (type, name).
 
     Args:
-        of: the ranks that the first argument may have, a list counting as a vector; any, if there are none.
-        sums: NumPy, or LAPACK, may take the sums in it in another order.
+        of: the ranks that the first argument may have, a list counting as a vector; () for any.
+        sums: NumPy or LAPACK may add in another order, so results are compared approximately.
     """
 
     def register(written: Any) -> Any:
@@ -51,19 +51,19 @@ def stands_for(
 
 
 def rank(kind: Any) -> int:
-    """Of an array, or a list of numbers; -1 of anything else."""
+    """The rank of an array; 1 for a list of numbers, -1 for anything else."""
     if isinstance(kind, Array):
         return kind.ndim
     return 1 if isinstance(kind, List) and not isinstance(kind.elem, List | Array | Tuple) else -1
 
 
 def method(kind: type, name: str) -> Callable[[Any], Any]:
-    """Registers what is read for a method."""
+    """Register the decorated function to be read for calls of a method."""
     return stands_for((kind, name), into=METHODS)
 
 
 def leave_to_python() -> NoReturn:
-    """What no handler of the user's catches: the example runs in Python."""
+    """Leave the example to Python; no handler of the user's catches this."""
     raise AssertionError
 
 
@@ -138,7 +138,7 @@ def power(base, exp, mod=None):
 
 
 def rounded_to(x, n):
-    """`round` of a float: the whole number next to x * 10**n, where that is sure, divided by 10**n."""
+    """`round` of a float: the integer nearest to x * 10**n, if that is certain, divided by 10**n."""
     if n < 0 or n > 22:
         leave_to_python()
     power = 10.0**n
@@ -470,7 +470,7 @@ def is_blank(c):
 
 
 def _with(written: Any, *constants: Any) -> Callable[..., Value]:
-    """What is read for a method of strings: a function of the string and of objects that are known."""
+    """A handler for a method of strings: calls `written` with the string and with constants."""
 
     def call(reader: Any, node: Any, text: Value) -> Value:
         values = [text, *(reader.constant(each, node) for each in constants)]

@@ -26,7 +26,7 @@ def default_rng(reader: Any, node: Any, seed: Value | None = None) -> Value:
 
 
 def _used(reader: Any, stream: Value, node: Any) -> None:
-    """A generator goes on: one that all examples share would go on in their order."""
+    """Record that a generator advances; refuse a shared one, which each example finds where the last one left it."""
     if stream.kind.given & FIXED:
         raise reader.refuse("a generator that examples share, which they use in their order", node)
     if stream.kind.given & OWN:
@@ -42,7 +42,7 @@ def _float(reader: Any, value: Value | None, default: float, node: Any) -> str:
 
 
 def _drawn(reader: Any, node: Any, stream: Value, size: Value | None, one: str, kind: Scalar = FLOAT) -> Value:
-    """One number, or an array of this size."""
+    """A random number, or an array of them of this size."""
     _used(reader, stream, node)
     if size is None or size.kind == NONE:
         return reader.temp(one, kind)
@@ -156,7 +156,7 @@ def choice(
     reader: Any, node: Any, stream: Value, a: Value, size: Value | None = None, replace: Value | None = None,
     p: Value | None = None,
 ) -> Value:  # fmt: skip
-    """`Generator.choice` of one, or of several with replacement, all as likely."""
+    """`Generator.choice` of one element, or of several with replacement, all equally likely."""
     if p is not None and p.kind != NONE:
         raise reader.refuse("a choice with probabilities", node)
     if replace is not None and replace.constant is not True and size is not None:

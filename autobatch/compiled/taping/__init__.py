@@ -1,1 +1,1 @@
-"""Compiled gradients: the text of a compiled function with a tape beside it, and the loop that walks it back."""
+"""Gradients of compiled functions: their text with a tape beside it, and the loop that walks the tape back."""

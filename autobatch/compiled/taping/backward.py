@@ -1,4 +1,4 @@
-"""Running a form for gradients: cotangents of results in, cotangents of what is differentiated out."""
+"""Run a form for gradients: cotangents of the results go in, cotangents of the differentiated arguments come out."""
 
 import dataclasses
 import functools
@@ -20,26 +20,26 @@ from autobatch.compiled.ufunc_loops import table_of
 from autobatch.core.config import config
 from autobatch.core.threads import run_together, thread_count
 
-_NODES = 1 << 12  # of the tape of a form that has not run
-_CHUNK = 64  # examples whose gradients are added up before those of others: so no number of threads shows in a sum
-_WORDS = 7  # of the tape for each node that is recorded; beside it, of each node, a cotangent and whether it has one
+_NODES = 1 << 12  # length of the tape, in nodes, for a form that has not run
+_CHUNK = 64  # examples whose gradients are summed first of all, so that sums do not depend on the number of threads
+_WORDS = 7  # 8-byte words of the tape for a recorded node; beside these every node has a cotangent and a flag
 
 
 @dataclasses.dataclass(eq=False)
 class TapedForm(KernelForm):
-    """What a form was compiled to for the gradients of some of its arguments."""
+    """A compiled form for the gradients of some arguments."""
 
     module: TapedModule | None = None
     nodes: int = _NODES
-    seconds: float = 0.0  # of the processor that an example took
+    seconds: float = 0.0  # CPU seconds per example, in the last run
 
     def threads(self, count: int, chunks: int) -> int:
-        """How many threads so many examples are worth."""
+        """How many threads are worth using for `count` examples in `chunks` parts."""
         return min(thread_count(), chunks) if self.seconds * count > WORTH else 1
 
 
 def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedForm:
-    """The form for gradients of these arguments."""
+    """The form for gradients of these arguments, written on first use."""
     key = tuple(differentiated)
     if form.module is None:
         return TapedForm(form.reason)
@@ -54,7 +54,7 @@ def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedForm:
 
 
 def differentiable(kind: Type) -> bool:
-    """Whether an argument of this type has a gradient that is given out as the loop gives it."""
+    """Whether the gradient of an argument of this type comes out as the loop gives it."""
     match kind:
         case Scalar():
             return kind.kind in "fnb"
@@ -73,11 +73,11 @@ def differentiable(kind: Type) -> bool:
 
 @dataclasses.dataclass
 class Cotangents:
-    """The cotangents of results.
+    """The cotangents of the results of a call.
 
     Attributes:
-        flat: for each array of results that has some, its cotangents, one after the other.
-        starts: where those of each example begin in it.
+        flat: for each array of results that has cotangents, these one after the other.
+        starts: where those of each example begin in it; -1 if the example has none.
     """
 
     flat: dict[int, np.ndarray]
@@ -86,12 +86,12 @@ class Cotangents:
 
 @dataclasses.dataclass
 class Backward:
-    """What came of a run.
+    """The outcome of a backward run.
 
     Attributes:
-        outs: the arrays of results; failed: the examples without one, which Python has to run.
-        leaves: the cotangents of the packed arrays, in the order of `TapedModule.leaves`; those of what is shared are
-            the sum over the examples, or have a row for each.
+        outs: the arrays of results; failed: the examples without a result, which Python has to run.
+        leaves: the cotangents of the packed arrays, in the order of `TapedModule.leaves`. For shared arguments they are
+            summed over the examples, or have a row for each.
     """
 
     outs: Any
@@ -102,11 +102,11 @@ class Backward:
 def run_backward(
     call: CompiledCall, form: CompiledForm, taped: TapedForm, cotangents: Cotangents, first: int, last: int, rows: bool
 ) -> Backward:
-    """Run some of the examples, forward and back, in threads where that is worth it: each has a tape of its own.
+    """Run the examples `first` to `last - 1` forward and back: chunks with a tape each, on threads if that pays.
 
     Args:
-        cotangents: of all of these examples; those of one that fails are not looked at.
-        rows: what is shared has a cotangent for each example.
+        cotangents: for all of these examples; those of an example that fails are not used.
+        rows: shared arguments get a cotangent for each example, not the sum.
     """
     assert form.module is not None
     captured = [np.ascontiguousarray(each.read()) for each in form.module.program.captured.values()]
@@ -139,7 +139,7 @@ def _part(
     call: CompiledCall, form: CompiledForm, taped: TapedForm, cotangents: Cotangents, start_of_all: int, first: int,
     last: int, rows: bool, captured: Sequence[np.ndarray], depth: int,
 ) -> Backward:  # fmt: skip
-    """The same for one thread's share."""
+    """The same for one chunk of the examples."""
     module = taped.module
     assert module is not None
     assert form.module is not None
@@ -156,7 +156,7 @@ def _part(
     each_shared = np.zeros((count, shared if rows else 0))
     own = slice(first - start_of_all, last - start_of_all)
     seeds = [array for k in module.seeded for array in (cotangents.flat[k], cotangents.starts[k][own])]
-    most = config.memory_budget // 2 // 9  # an example that needs a longer tape is Python's
+    most = config.memory_budget // 2 // 9  # an example that needs a longer tape is left to Python
     while True:
         nodes = taped.nodes
         status = np.zeros(count + 1, np.uint8)
@@ -182,7 +182,7 @@ def _part(
 
 
 def gradients_of(kind: Type, values: Sequence[Any], leaves: Iterator[np.ndarray]) -> list[Any]:
-    """The gradient of each value, in its form, from the cotangents of the packed arrays."""
+    """The gradient of each value, in the value's form, from the cotangents of the packed arrays."""
     match kind:
         case Scalar():
             if kind.kind != "f":

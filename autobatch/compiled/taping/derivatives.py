@@ -1,6 +1,6 @@
-"""Partial derivatives as text: of each function that compiled code calls on numbers, in the order of its operands.
+"""Partial derivatives as text, for each function that compiled code calls on numbers: one for each operand.
 
-In a partial {0} and {1} are the operands, {y} is the result. They are those of `ops.numpy.elementwise`.
+In their text {0} and {1} are the operands, {y} is the result. They are the derivatives of `ops.numpy.elementwise`.
 """
 
 import math
@@ -25,7 +25,7 @@ _ONE = {
     "sqrt": "0.5 / {y}", "cbrt": "1.0 / (3.0 * {y} * {y})",
 }  # fmt: skip
 ROOTS = frozenset({"sqrt", "cbrt", "math.sqrt"})
-"""Those whose derivative is infinite at zero."""
+"""The functions whose derivative is infinite at zero."""
 
 _FIRST = "(1.0 if {0} %s {1} or {%d} != {%d} else 0.0)"
 _SECOND = "(0.0 if {0} %s {1} or {%d} != {%d} else 1.0)"
@@ -50,9 +50,9 @@ _TWO = {
 }  # fmt: skip
 
 UFUNC_PARTIALS: dict[str, tuple[str, ...]] = {**{name: (text,) for name, text in _ONE.items()}, **_TWO}
-"""By the name of the ufunc."""
+"""Partial derivatives by the name of the ufunc."""
 
-_SHARED = set(vars(math)) - {"remainder"}  # its sign is another in `math`
+_SHARED = set(vars(math)) - {"remainder"}  # in `math` its sign is another
 _OF_MATH = {
     "acos": "arccos", "asin": "arcsin", "atan": "arctan", "acosh": "arccosh", "asinh": "arcsinh", "atanh": "arctanh",
     "atan2": "arctan2", "pow": "power",
@@ -66,10 +66,10 @@ PARTIALS: dict[str, tuple[str, ...]] = {
     "Add": UFUNC_PARTIALS["add"], "Sub": UFUNC_PARTIALS["subtract"], "Mult": UFUNC_PARTIALS["multiply"],
     "Div": UFUNC_PARTIALS["divide"], "USub": ("-1.0",),
 }  # fmt: skip
-"""By the name in compiled text; operators by that of their syntax."""
+"""Partial derivatives by the name in compiled text; for operators, by the name of their syntax node."""
 
-# The integers among the dtypes, and of the functions that compiled text calls (`kernels.checked_arithmetic`,
-# `kernels.checked_array_calls`, NumPy's, Python's) those that count, search and test.
+# The integer dtypes, and of the functions that compiled text calls (in `kernels.checked_arithmetic`,
+# `kernels.checked_array_calls`, NumPy and Python) those that count, search and test.
 CONSTANT = frozenset((
     *(name for name in DTYPES if "int" in name),
     "uint64", "boolean", "len", "range", "place_of_extreme", "place_in", "places_in",

@@ -24,10 +24,10 @@ from autobatch.compiled.value_layout import unpack
 def prepared_gradient(
     gradient: Gradient, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None, first: int = 0
 ) -> tuple[CompiledCall, CompiledForm | None, TapedForm | None]:
-    """The call's data, and the forms for its types.
+    """The call's data, and the compiled forms for its types, forward and for gradients; None if there are no examples.
 
     Raises:
-        NotCompiled: there are none.
+        NotCompiled: the function, this call of it, or these gradients have no compiled form.
     """
     call, form = prepared(gradient.function, columns, shared, arguments_of, first)
     if form is None:
@@ -65,15 +65,15 @@ def compiled_gradient_map(
     arguments_of: Arguments | None = None,
     first: int = 0,
 ) -> list[Any]:
-    """What the gradient of a function gives for each example.
+    """What a gradient function returns for each example.
 
     Args:
-        gradient: it; in_python: the same, on a tape in Python.
+        gradient: the gradient function; in_python: the same, on a tape in Python.
         columns, shared, arguments_of, first: as for `compiled_map`.
 
     Raises:
-        NotCompiled: there is no compiled form, or not yet; nothing has happened.
-        Exception: that of the first example that raises, with the note that names it.
+        NotCompiled: there is no compiled form, or not yet; nothing has run.
+        Exception: the exception of the first example that raises, with a note that names the example.
     """
     call, form, taped = prepared_gradient(gradient, columns, shared, arguments_of, first)
     if form is None or taped is None:
@@ -94,7 +94,7 @@ def compiled_gradient_map(
     values = unpack(form.module.result, outs, call.count - len(done.failed))
     python = dataclasses.replace(call, function=in_python)  # type: ignore[arg-type]
     results = _assembled(gradient, call, form, values, done.leaves, done.failed, taped)
-    if isinstance(_result(gradient, form.module.result), Union):  # of an int there is no gradient, as Python says
+    if isinstance(_result(gradient, form.module.result), Union):  # an int result has no gradient: Python raises
         given = iter([value[0] if gradient.has_aux else value for value in values])
         bad = set(done.failed)
         kinds = [index in bad or isinstance(next(given), float | np.floating) for index in range(call.count)]
@@ -110,7 +110,7 @@ def _assembled(
     gradient: Gradient, call: CompiledCall, form: CompiledForm, values: list[Any], leaves: list[np.ndarray],
     failed: list[int], taped: TapedForm,
 ) -> list[Any]:  # fmt: skip
-    """The results, in the form in which the gradient gives them."""
+    """The results, in the form in which the gradient function returns them."""
     assert form.module is not None
     assert taped.module is not None
     kinds, own = form.module.root.kinds, form.module.own

@@ -1,17 +1,16 @@
-"""Compiled text with a tape: beside each number that may carry a gradient goes its place on the tape.
+"""Gradients of compiled text: a second pass writes, beside each number that may carry one, its place on the tape.
 
-The text that readers write is small steps whose meaning is known. A second pass over it leaves each of them as it is,
-so values, guards and errors are the same, and writes beside it what happens to the places: an item of an array has its
-place at the same index of an array of places, a list has a list of places, a tuple a tuple of them; and where numbers
-are computed with, a node with the partial derivatives is pushed (`kernels.gradient_tape`).
+The text that readers write consists of small steps whose meaning is known. The second pass keeps each step, so values,
+guards and errors are the same, and writes beside it what happens to the places. An item of an array has its place at
+the same index of an array of places; a list has a list of places, a tuple a tuple of them. Where numbers are computed
+with, a node with the partial derivatives is pushed (`kernels.gradient_tape`).
 
     t5 = v_x_0[t4]                 t5_p = v_x_0_p[t4]
     t6 = t5 * v_w_1                t6_p = push_2(tape, t5_p, v_w_1, v_w_1_p, t5)
     v_h_2[t4] = t6                 v_h_2_p[t4] = t6_p
 
-Which variables those are is found first, from the inputs that are differentiated: what is computed from them, and all
-that may be one memory with it. What there is no derivative of, or what may be changed in a way that is not seen,
-raises `Unreadable`.
+Which variables have places is found first: whatever is computed from the inputs that are differentiated, and whatever
+may share memory with it. What has no derivative, or may be changed unseen by this pass, raises `Unreadable`.
 """
 
 import ast
@@ -50,7 +49,7 @@ def carries(kind: Any) -> bool:
     """Whether a value of a type may carry a gradient."""
     match kind:
         case Scalar():
-            return kind.kind == "f" or kind == NONE  # None stands for a type that was not said, too
+            return kind.kind == "f" or kind == NONE  # None also stands for an unknown type
         case Union():
             return any(each.kind == "f" for each in kind.scalars)
         case Array():
@@ -65,7 +64,7 @@ def carries(kind: Any) -> bool:
 
 
 def in_memory(kind: Any) -> bool:
-    """Whether two names of a value of a type see each other's writes."""
+    """Whether two names of a value of a type share its memory, so that each sees what is written through the other."""
     match kind:
         case Tuple() | Struct():
             return any(map(in_memory, kind.items))
@@ -82,13 +81,13 @@ def _index(index: ast.expr) -> str:
 
 
 class Shadows:
-    """The functions of a program and its kernel, with places.
+    """The functions of a program and its kernel, rewritten with places.
 
     Args:
-        program: it.
-        kernel: the kernel's text; the line `SEED` stands where cotangents go in.
+        program: the program.
+        kernel: the text of the kernel; cotangents go in where it has the line `SEED`.
         kinds: the types of the kernel's variables.
-        inputs: the arrays that the kernel takes whose elements are leaves; each has places of its name with `_p`.
+        inputs: the arrays passed to the kernel whose elements are leaves; their places have the same names with `_p`.
         root: the function that the kernel calls.
     """
 
@@ -112,11 +111,11 @@ class Shadows:
                 changed |= function.spread()
 
     def seeds(self) -> list[str]:
-        """The arrays of results that carry a gradient."""
+        """The arrays of results that carry a gradient, in order."""
         return sorted((name for name in self.kernel.active if name.startswith("out")), key=lambda name: int(name[3:]))
 
     def text(self, seeding: Lines) -> str:
-        """All of it, as text; `seeding` is put in the place of `SEED`."""
+        """The text of all functions; `seeding` takes the place of `SEED`."""
         self.kernel.seeding = seeding
         written = [function.written() for function in (*self.functions.values(), self.kernel)]
         made = [
@@ -127,7 +126,7 @@ class Shadows:
 
 
 def no_place(kind: Any) -> str:
-    """Places of a value that nobody reads."""
+    """The text of places for a value that nobody reads."""
     if not carries(kind):
         return _ZERO
     match kind:
@@ -145,7 +144,7 @@ def no_place(kind: Any) -> str:
 
 
 class _ShadowedFunction:
-    """One function."""
+    """One function, rewritten with places."""
 
     def __init__(self, shadows: Shadows, text: str, kinds: Mapping[str, Any], instance: Instance) -> None:
         self.shadows, self.kinds, self.instance = shadows, kinds, instance
@@ -161,7 +160,7 @@ class _ShadowedFunction:
     # --- which variables carry a gradient
 
     def spread(self) -> bool:
-        """Find more of them, until there are no more; whether there were any."""
+        """Find more variables that carry a gradient, until there are no more; returns whether there were any."""
         before = len(self.active), self.result
         size = -1
         while size != len(self.active):
@@ -172,11 +171,11 @@ class _ShadowedFunction:
 
     def _activate(self, name: str) -> None:
         given = name in self.shadows.program.captured or (self is self.shadows.kernel and name in self.parameters)
-        if carries(self.kinds.get(name)) and not given:  # into what is given nothing is written
+        if carries(self.kinds.get(name)) and not given:  # nothing is written into arrays that are passed in
             self.active.add(name)
 
     def _reach(self, node: ast.expr) -> None:
-        """Activate the variables that may be one memory with a value."""
+        """Activate the variables that may share memory with a value."""
         match node:
             case ast.Name(id=name):
                 if in_memory(self.kinds.get(name)):
@@ -237,7 +236,7 @@ class _ShadowedFunction:
                     self._reach(value)
 
     def _put(self, holder: ast.expr, value: ast.expr) -> None:
-        """`value` goes into `holder`."""
+        """Activate `holder` if `value`, stored in it, carries a gradient; and an item stored in an active list."""
         if self.carries(value):
             self._reach(holder)
         root = holder
@@ -259,7 +258,7 @@ class _ShadowedFunction:
                 self._reach(arg)
 
     def kind_of(self, node: ast.expr) -> Any:
-        """The type of an expression, as far as it is plain."""
+        """The type of a simple expression; None for any other."""
         match node:
             case ast.Name(id=name):
                 return self.kinds.get(name)
@@ -318,14 +317,14 @@ class _ShadowedFunction:
         return any(map(self.carries, args))
 
     def _array_loop(self, call: ast.Call) -> list[Any] | None:
-        """Of what computes with arrays by a ufunc, its result going into the last argument: its name, and operands."""
+        """For a call that runs a ufunc over arrays, into its last argument: the ufunc's name, and the operands."""
         name = ast.unparse(call.func)
         if name in ("apply_1", "apply_2", "reduce_1"):
             return [self._ufunc(call.args[0]).__name__, *call.args[2:-1]]
         return [name.split("_")[1], *call.args[:-1]] if name in self.shadows.program.loops else None
 
     def _ufunc(self, address: ast.expr) -> Any:
-        """The ufunc whose loop stands at this address, `table[2 k]`."""
+        """The ufunc whose loop has this address, which is `table[2 k]`."""
         assert isinstance(address, ast.Subscript)
         assert isinstance(address.slice, ast.Constant)
         place = address.slice.value
@@ -335,14 +334,14 @@ class _ShadowedFunction:
     # --- writing
 
     def refuse(self, node: ast.AST, why: str) -> Unreadable:
-        """What to raise, with the user's line."""
+        """The exception to raise where there is no gradient, with the user's line."""
         code = self.instance.function.__code__
         names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
         line = next((self.instance.lines[name] for name in names if name in self.instance.lines), code.co_firstlineno)
         return Unreadable(f"{code.co_filename}:{line}: the gradient of {self.instance.function.__qualname__}: {why}")
 
     def written(self) -> str:
-        """The function as text."""
+        """The text of the function."""
         is_kernel = self is self.shadows.kernel
         body = self._block(self.tree.body)
         parameters = list(self.parameters)
@@ -354,7 +353,7 @@ class _ShadowedFunction:
         return "\n".join(flat(["@jit", f"def {self.tree.name}({', '.join(parameters)}):", [*start, *body]])) + "\n"
 
     def call_of_root(self) -> Lines:
-        """In the kernel, the call of the function, once more."""
+        """The kernel's lines that call the function, to run it again for another window of the tape."""
         for node in ast.walk(self.tree):
             if (
                 isinstance(node, ast.Assign)
@@ -412,7 +411,7 @@ class _ShadowedFunction:
         return [text]
 
     def _check(self, node: ast.AST) -> None:
-        """Refuse what Python refuses of a number with a gradient."""
+        """Refuse what Python refuses of a number with a gradient: making an int of it."""
         for each in ast.walk(node):
             is_int = isinstance(each, ast.Call) and ast.unparse(each.func) in ("int64", "uint64")
             if is_int and any(map(self.carries, each.args)):  # type: ignore[attr-defined]
@@ -423,7 +422,7 @@ class _ShadowedFunction:
         return no_place(kind)
 
     def _container(self, kind: Any) -> None:
-        """Have the makers of the lists that are in a type written."""
+        """Register the types of lists within a type, so that functions which make lists of places are written."""
         match kind:
             case List():
                 self.shadows.containers[f"new_{rep(kind)}"] = kind
@@ -498,12 +497,12 @@ class _ShadowedFunction:
         return [text]
 
     def _into(self, holder: ast.expr, value: ast.expr) -> str:
-        """The places of a value that goes into a list or an array."""
+        """The text of the places of a value that is stored into a list or an array."""
         kind = self.kind_of(holder)
         return self.place(value, kind.elem if isinstance(kind, List) else None)
 
     def _loop(self, ufunc: str, operands: Sequence[ast.expr], out: ast.expr) -> Lines:
-        """An element-wise operation, which is one of the tape: its places, and loops for its partial derivatives."""
+        """The lines for an element-wise operation, one op of the tape: its places, and loops for the partials."""
         partials = UFUNC_PARTIALS.get(ufunc)
         if partials is None:
             raise self.refuse(out, f"np.{ufunc} has none here")
@@ -560,7 +559,7 @@ class _ShadowedFunction:
     def _pushed(
         self, name: str, partials: Sequence[str], values: Sequence[str], places: Sequence[str], out: str
     ) -> str:
-        """The place of a number that is computed from others."""
+        """The text of the place of a number that is computed from others: a push onto the tape."""
         parts = []
         for partial, place in zip(partials, places, strict=True):
             if place != _ZERO:
@@ -572,15 +571,15 @@ class _ShadowedFunction:
         return f"push_{len(parts) // 2}(tape, {', '.join(parts)})"
 
     def scalar(self, node: ast.expr) -> str:
-        """The place of a number."""
+        """The text of the place of a number, which is zero if it carries no gradient."""
         return self.place(node) if self.carries(node) else _ZERO
 
     def place(self, node: ast.expr, kind: Any = None, out: str = "") -> str:
-        """The places of a value, as an expression.
+        """The text of the places of a value.
 
         Args:
-            kind: its type, or that of the variable it goes into.
-            out: the variable that holds it by then.
+            kind: the type of the value, or of the variable that it goes into.
+            out: the variable that already holds the value, if any.
         """
         if isinstance(node, ast.Tuple):
             items = kind.items if isinstance(kind, Tuple | Struct) else (None,) * len(node.elts)
@@ -674,7 +673,7 @@ class _ShadowedFunction:
         return f"[{name}_p for {name}_p in {self.place(items)}]"
 
     def _constant(self, node: ast.expr, kind: Any) -> str:
-        """The places of a value that carries no gradient, as large as it."""
+        """The text of places for a value that carries no gradient: zeros, in the value's form."""
         own = self.kind_of(node) if not isinstance(kind, Tuple | Struct | Union | Maybe | List) else kind
         own = own if isinstance(own, Array | Tuple | Struct | Union | Maybe | List) else kind
         text = ast.unparse(node)

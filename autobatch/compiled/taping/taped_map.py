@@ -1,8 +1,8 @@
-"""A compiled map of a function on values of a tape: one step on that tape, for all examples.
+"""A compiled map inside of a differentiated function: one op on the outer tape, for all examples.
 
-Forward it runs as it runs without a tape. What it computed with is computed again on the way back, one example after
-the other, each with a tape of its own in compiled memory: so memory is bounded by one example's operations, and costs
-a second forward run, which is small beside a tape in Python.
+Forward, the call runs as it does without a tape. Backward, the examples run once more, one after the other, each with a
+tape of its own in compiled memory. So memory is bounded by the operations of one example, and the price is a second
+forward run, which is small beside a tape in Python.
 """
 
 import dataclasses
@@ -46,12 +46,12 @@ from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import is_node, leaves, map_tree
 
-_CHECKED = 2  # examples whose gradient is also taken in Python when a form is used first
+_CHECKED = 2  # examples whose gradient is also taken in Python when a form is first used
 
 
 @dataclasses.dataclass
 class _Leaf:
-    """A value of the outer tape and where its cotangent lies: in which packed array, from where to where."""
+    """A value of the outer tape, and where its cotangent lies: the packed array, and the range in it."""
 
     value: TapeArray
     array: int
@@ -60,11 +60,11 @@ class _Leaf:
 
 
 class _TapedCall:
-    """A call whose arguments hold values of a tape.
+    """A call whose arguments hold values of the outer tape.
 
     Attributes:
-        given: the call as it came; plain: the same with what those values hold.
-        form, taped: the forms, forward and for gradients; None where there is nothing to do.
+        given: the call as it was made; plain: the same, each `TapeArray` replaced by what it holds.
+        form, taped: the compiled forms, forward and for gradients; None if there is nothing to run or differentiate.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class _TapedCall:
             self.taped = taped_form(self.form, self.differentiated)
 
     def _without(self, value: Any) -> Any:
-        """What a value holds, without the tape."""
+        """A value in which each `TapeArray` is replaced by the number or array that it holds."""
         if isinstance(value, Batch):
             data = batch_data(value) if isinstance(value, Batched | PackedBatch) else None
             return with_data(value, np.ascontiguousarray(self._held(data))) if is_boxed(data) else value
@@ -111,7 +111,7 @@ class _TapedCall:
         return leaf.value
 
     def _is_taped(self, value: Any) -> bool:
-        """Whether an argument holds a value with a gradient."""
+        """Whether an argument holds a value that carries a gradient."""
         if isinstance(value, ColumnPlace):
             column, plain = self.given.columns[value.column], self.plain.columns[value.column]
             if not isinstance(column, Batch):
@@ -124,7 +124,7 @@ class _TapedCall:
         return _holds_tape(value)
 
     def leaves(self) -> list[_Leaf]:
-        """The values with a gradient, in the order of the packed arrays."""
+        """The values that carry a gradient, in the order of the packed arrays."""
         assert self.form is not None
         assert self.form.module is not None
         module = self.form.module
@@ -143,7 +143,7 @@ class _TapedCall:
         return out
 
     def _objects(self, kind: Type, value: Any) -> list[list[Any]]:
-        """What lies in each packed array of floats of an argument that examples have of their own."""
+        """For each packed array of floats of an argument that differs by example, the values that lie in it."""
         if isinstance(value, ColumnPlace):
             column = self.given.columns[value.column]
             if isinstance(column, Batch) and is_boxed(batch_data(column)):
@@ -162,7 +162,7 @@ def _holds_tape(value: Any) -> bool:
 
 
 def _objects(kind: Type, values: Sequence[Any]) -> list[list[Any]]:
-    """What lies in each packed array of floats of many values, in their order."""
+    """For each packed array of floats, the parts of these values that lie in it, in order."""
     return [
         list(own)
         for leaf, own in flattened(kind, values)
@@ -171,10 +171,10 @@ def _objects(kind: Type, values: Sequence[Any]) -> list[list[Any]]:
 
 
 class _Results:
-    """The results of a call, whose numbers with a gradient become values of the outer tape.
+    """Collects the results of a call, of which the numbers with a gradient become values of the outer tape.
 
     Attributes:
-        outs: those numbers and arrays; slots: of each array of results, the example of each and which of `outs` it is.
+        outs: those numbers and arrays; slots: for each array of results, (example, index in `outs`) of what lies in it.
     """
 
     def __init__(self, seeded: Sequence[int]) -> None:
@@ -185,7 +185,7 @@ class _Results:
         self._next = 0
 
     def add(self, kind: Type, values: list[Any], owners: list[int]) -> list[Any]:
-        """Values of one type, and the examples that they are of; numbers with a gradient become `_Out`s."""
+        """Add values of one type, `owners` being their examples; numbers with a gradient are replaced by `_Out`s."""
         match kind:
             case None | Scalar(name="none"):
                 return values
@@ -233,7 +233,7 @@ class _Results:
         return out
 
     def cotangents(self, cts: Sequence[Any], count: int) -> Cotangents:
-        """Those of the arrays of results; an example none of whose results anything depends on has none."""
+        """The cotangents of the arrays of results; an example has none if nothing depends on its results."""
         reached = {owner for slots in self.slots.values() for owner, at in slots if cts[at] is not None}
         flat: dict[int, np.ndarray] = {}
         starts: dict[int, np.ndarray] = {}
@@ -253,7 +253,7 @@ class _Results:
 
 @dataclasses.dataclass
 class _Out:
-    """Stands in a result for one of `_Results.outs`."""
+    """A placeholder, in a result, for an entry of `_Results.outs`."""
 
     at: int
 
@@ -262,10 +262,10 @@ def wait_until_compiled_on_tape(
     function: Any, python_form: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None,
     wait: Callable[[Any], None],
 ) -> None:  # fmt: skip
-    """Wait until `compiled_map_on_tape` of the same arguments runs; `wait` waits for a form.
+    """Wait until `compiled_map_on_tape` with the same arguments can run; `wait` waits for a form.
 
     Raises:
-        NotCompiled: it never will.
+        NotCompiled: it never can.
     """
     call = _TapedCall(function, python_form, columns, shared, arguments_of, 0)
     if call.form is not None:
@@ -278,12 +278,12 @@ def compiled_map_on_tape(
     function: Any, python_form: Any, columns: Sequence[Any], shared: dict[str, Any],
     arguments_of: Arguments | None = None, first: int = 0, stacked: bool = False,
 ) -> list[Any] | MaskedBatch:  # fmt: skip
-    """`compiled_map` of arguments that hold values of the active tape.
+    """`compiled_map` for arguments that hold values of the active tape.
 
     Args:
-        python_form: what runs one example in Python on that tape.
+        python_form: runs one example in Python on that tape.
         function, columns, shared, arguments_of, first: as for `compiled_map`.
-        stacked: a number of each example may be given as a batch.
+        stacked: allow a batch as the result if it is a number for each example.
 
     Raises:
         NotCompiled, Exception: as `compiled_map`.
@@ -330,7 +330,7 @@ def compiled_map_on_tape(
 
 
 def _filled(tree: Any, boxes: Sequence[TapeArray]) -> Any:
-    """A result with the values of the tape in their places."""
+    """A result with the values of the tape in the places of the `_Out`s."""
     if type(tree) is _Out:
         return boxes[tree.at]
     if type(tree) in (tuple, list):
@@ -340,7 +340,7 @@ def _filled(tree: Any, boxes: Sequence[TapeArray]) -> Any:
 
 @dataclasses.dataclass
 class _Backward:
-    """The step back over a call: the cotangents of its arguments from those of its results."""
+    """The backward step of a call: the cotangents of its arguments from those of its results."""
 
     call: _TapedCall
     form: CompiledForm
@@ -368,7 +368,7 @@ class _Backward:
         return [[one, two] for one, two in zip(found, self._by_python(cts, failed), strict=True)]
 
     def is_constant(self, at: int) -> bool:
-        """Whether a result does not depend on what is differentiated: a cotangent of NaN comes to nothing."""
+        """Whether a result does not depend on what is differentiated: a cotangent of NaN then reaches no argument."""
         cts: list[Any] = [None] * len(self.results.outs)
         cts[at] = np.full(np.shape(self.results.outs[at]), np.nan)
         cotangents = self.results.cotangents(cts, self.call.plain.count)
@@ -392,7 +392,7 @@ class _Backward:
         return flat.reshape(value.shape).astype(value.dtype)
 
     def _by_python(self, cts: Sequence[Any], examples: Sequence[int]) -> list[Any]:
-        """The cotangents by a tape in Python, for some of the examples."""
+        """The cotangents of the arguments for some of the examples, by a tape in Python."""
         own = Tape()
         places: dict[int, TapeArray] = {}
         for leaf in self.held:
@@ -445,7 +445,7 @@ class _Backward:
         totals = own.backward_from(outputs, seeds, leaves_)
         seen: set[int] = set()
         out_: list[Any] = []
-        for leaf, total in zip(self.held, totals, strict=True):  # a value that stands twice has one total
+        for leaf, total in zip(self.held, totals, strict=True):  # a value that occurs twice has one total
             dense = total.to_dense() if isinstance(total, SparseCotangent) else total
             out_.append(None if leaf.value.index in seen else dense)
             seen.add(leaf.value.index)
@@ -453,10 +453,10 @@ class _Backward:
         return out_
 
     def _check(self, cotangents: Cotangents, cts: Sequence[Any], examples: Sequence[int]) -> None:
-        """Compare the gradients of some examples with Python's.
+        """Compare the gradients of the first and the last example with Python's.
 
         Raises:
-            NotCompiled: they are not the same; the form is not used again.
+            NotCompiled: they differ; the form is not used again.
         """
         reached = [index for index in examples if any(start[index] >= 0 for start in cotangents.starts.values())]
         for index in list(dict.fromkeys((reached[0], reached[-1])))[:_CHECKED] if reached else []:

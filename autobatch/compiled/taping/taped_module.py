@@ -1,8 +1,8 @@
 """The module that Numba compiles for gradients: a program's functions with a tape, and the loop over the examples.
 
-Each number of an argument that is differentiated is a leaf, whose place on the tape follows from where it lies in the
-packed arrays; those of what all examples share come first. For each example the function runs and records; then the
-cotangents of its result go in, and the tape is walked back and used anew, so there is never more than one example's.
+Each number of an argument that is differentiated is a leaf. Its place on the tape follows from where it lies in the
+packed arrays, those of shared arguments first. For each example the function runs and records, then the cotangents of
+its result go in and the tape is walked back. The tape is then used anew, so it never holds more than one example.
 """
 
 import dataclasses
@@ -20,19 +20,19 @@ TAPE = [
     ("values", numba_array("float64")), ("operands", numba_array("int64")),
     ("adjoints", numba_array("float64")), ("seen", numba_array("uint8")), ("each_shared", numba_array("float64", 2)),
 ]  # fmt: skip
-"""The tape; `adjoints[1:]` are the gradients, those of what is shared summed over the examples, unless `each_shared`
-has a row for each of these."""
+"""The tape. `adjoints[1:]` are the gradients of the leaves; for shared arguments summed over the examples, unless
+`each_shared` has a row for each example."""
 
 
 @dataclasses.dataclass(eq=False)
 class TapedModule:
-    """A function for gradients for one kind of examples, as text.
+    """The source text of a module for gradients, for one kind of examples.
 
     Attributes:
         leaves: the packed arrays whose elements are leaves, in the order of their places.
-        shared: how many of them are of what all examples share.
-        seeded: the arrays of results that cotangents are of; the others are constant.
-        dtypes: of the arrays of results.
+        shared: how many of these arrays belong to shared arguments; they come first.
+        seeded: the arrays of results that have cotangents; the others are constant.
+        dtypes: of all arrays of results.
     """
 
     text: str
@@ -43,10 +43,10 @@ class TapedModule:
 
 
 def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
-    """The module for gradients with respect to some of the arguments.
+    """Write the module for gradients with respect to some of the arguments.
 
     Raises:
-        Unreadable: there is none.
+        Unreadable: these gradients have no compiled form.
     """
     program, root = module.program, module.root
     if program.writes:
@@ -117,7 +117,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
 
 
 def _leaves(module: Module, differentiated: Sequence[bool]) -> tuple[list[int], list[int]]:
-    """The packed arrays of floats of what is differentiated: of what all share, and of what each has of its own."""
+    """The packed arrays of floats of differentiated arguments: of shared ones, and of those that differ by example."""
     shared: list[int] = []
     own: list[int] = []
     first = 0

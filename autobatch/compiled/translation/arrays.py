@@ -1,4 +1,4 @@
-"""Arrays: items, slices, writes and element-wise operations, with NumPy's own loops and NumPy's errors as guards."""
+"""Arrays: items, slices, writes and element-wise operations, by NumPy's own loops, with guards for NumPy's errors."""
 
 import ast
 import dataclasses
@@ -38,7 +38,7 @@ _EXACT = {
     np.add: "{0} + {1}", np.subtract: "{0} - {1}", np.multiply: "{0} * {1}", np.divide: "{0} / {1}",
     np.negative: "-{0}", np.square: "{0} * {0}", np.sqrt: "math.sqrt({0})",
 }  # fmt: skip
-"""What has one result of floats, whoever computes it: loops of our own, without a call of NumPy's."""
+"""Operations on floats that have one correct result, whoever computes it: written as loops, not as calls of NumPy."""
 _SIGNS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.equal: "==", np.not_equal: "!=",
           np.less: "<", np.less_equal: "<=", np.greater: ">", np.greater_equal: ">="}  # fmt: skip
 
@@ -49,7 +49,7 @@ def scalar_of(kind: Array) -> Scalar:
 
 
 def row(reader: Any, value: Value, k: str) -> Value:
-    """`value[k]`, k in range."""
+    """`value[k]`, for a k in range."""
     kind = value.kind
     if kind.ndim == 1:
         return reader.temp(f"{value.text}[{k}]", scalar_of(kind))
@@ -75,13 +75,13 @@ def attribute(reader: Any, value: Value, name: str, node: Any) -> Value:
 
 @dataclasses.dataclass
 class ArrayIndex:
-    """An index of an array, checked.
+    """An index of an array, evaluated and checked.
 
     Attributes:
-        parts: for each axis of the array its text; of an axis that an array indexes, of its k-th element, k being `@`.
-        slices: whether each is a slice; fancy: the axes that arrays index, together.
-        count: how many elements those arrays have, as text; shape: the shape that they give, as text and its rank.
-        new: before which axes one of length 1 is put in.
+        parts: for each axis its text; for an axis indexed by an array, the text of the k-th element, with `@` for k.
+        slices: for each axis, whether it is a slice; fancy: the axes that arrays index, all together.
+        count: the number of elements of the index arrays, as text; shape: their common shape, as text; rank: its rank.
+        new: the axes before which an axis of length 1 is inserted.
     """
 
     parts: list[str]
@@ -94,7 +94,7 @@ class ArrayIndex:
 
 
 def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> ArrayIndex:
-    """An index, computed and checked."""
+    """Evaluate an index and check it."""
     kind = holder.kind
     given = _parts_of_index(reader, index, node)
     wide = sum(part.kind.ndim if _is_mask(part) else 1 for part in given if part != "..." and part != "new")
@@ -160,7 +160,7 @@ def _is_mask(part: Any) -> bool:
 
 
 def _mask_places(reader: Any, mask: Value, holder: Value, axis: int, node: Any) -> list[Value]:
-    """Where a mask is true: the places along each axis that it covers."""
+    """The indices at which a mask is true, an array for each axis that it covers."""
     rank = mask.kind.ndim
     for k in range(rank):
         reader.fail_if(f"{mask.text}.shape[{k}] != {holder.text}.shape[{axis + k}]", IndexError)
@@ -173,7 +173,7 @@ def _mask_places(reader: Any, mask: Value, holder: Value, axis: int, node: Any) 
 
 
 def _together(reader: Any, holder: Value, out: ArrayIndex, arrays: list[tuple[int, Value]], node: Any) -> None:
-    """Indices that are arrays: broadcast to one shape, in range, from the start."""
+    """Broadcast index arrays to one shape, check their range, and wrap negative indices."""
     out.fancy = [axis for axis, _ in arrays]
     beside = [axis for axis, is_slice in enumerate(out.slices) if not is_slice]
     if out.new or beside != list(range(beside[0], beside[0] + len(beside))):
@@ -224,7 +224,7 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
 
 
 def looked_up(reader: Any, table: Value, index: ast.expr, node: Any) -> Value:
-    """`table[index]`: rows by ids, which are not negative, as memory of their own."""
+    """`table[index]`: a copy of the rows with these ids, which must not be negative."""
     table = reader.once(table)
     holder = Value(table.kind.weights, table.text)
     ids = None if isinstance(index, ast.Slice | ast.Tuple) else reader.once(reader.expr(index))
@@ -245,7 +245,7 @@ def looked_up(reader: Any, table: Value, index: ast.expr, node: Any) -> Value:
 
 
 def taken(reader: Any, holder: Value, index: ArrayIndex) -> Value:
-    """What an index names: a number, a view, or, of arrays of indices, a new array."""
+    """The item at an index: a number, a view, or, for index arrays, a new array."""
     kind = holder.kind
     if not index.fancy:
         parts = list(index.parts)
@@ -269,12 +269,12 @@ def taken(reader: Any, holder: Value, index: ArrayIndex) -> Value:
 
 
 def index_name(out: Value) -> str:
-    """The variable of a loop over what arrays of indices name."""
+    """The variable of the loop over the elements of index arrays."""
     return f"k_{out.text}"
 
 
 def _gathered(reader: Any, holder: Value, index: ArrayIndex) -> tuple[Value, str]:
-    """An empty array for what arrays of indices name, and the text of its part for the k-th."""
+    """An empty array for what index arrays select, and the text of its k-th part."""
     kind, first = holder.kind, index.fancy[0]
     sizes, places = [], []
     for axis, is_slice in enumerate(index.slices):
@@ -297,7 +297,7 @@ def _gathered(reader: Any, holder: Value, index: ArrayIndex) -> tuple[Value, str
 
 
 def checked_places(reader: Any, places: Value, length: str, node: Any) -> str:
-    """An array of indices, each in range and counted from the start."""
+    """The name of an index array with all indices in range, negative ones wrapped."""
     if np.dtype(places.kind.dtype).kind not in "iu":
         reader.stop()
     out = reader.temp(f"wrapped({places.text}, {length})", NONE)
@@ -306,7 +306,7 @@ def checked_places(reader: Any, places: Value, length: str, node: Any) -> str:
 
 
 def as_array(reader: Any, value: Value, node: Any) -> Value:
-    """An array, a list of numbers as one."""
+    """An array; a list of numbers is converted to one."""
     kind = value.kind
     if isinstance(kind, Array):
         return value
@@ -325,7 +325,7 @@ def _dtype(name: str) -> str:
 
 
 def converted(reader: Any, value: Value, to: str, node: Any) -> str:
-    """A number as an array of this dtype takes it."""
+    """The text of a number as an element of an array of this dtype."""
     target = Scalar(to, False)
 
     def one(x: Value) -> Value:
@@ -353,7 +353,7 @@ def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: An
 
 
 def writable(reader: Any, holder: Value, node: Any) -> None:
-    """An array is written into: what all examples share, or what is there only for reading, must not be."""
+    """Record that an array is written into; refuse a shared one, and a copy where NumPy has a view."""
     given = holder.kind.given
     if given & FIXED:
         raise reader.refuse("it writes into what examples share, or into a view that compiled code has not", node)
@@ -362,7 +362,7 @@ def writable(reader: Any, holder: Value, node: Any) -> None:
 
 
 def put_at(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: Any) -> None:
-    """`holder[index] = value`, the index being checked."""
+    """`holder[index] = value`, for an index that is checked."""
     kind = holder.kind
     if index.new:
         raise reader.refuse("None in an index that is assigned to", node)
@@ -393,7 +393,7 @@ def put_at(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: An
 
 
 def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: Any) -> None:
-    """`holder[index] = value` where arrays index: one after the other, so that the last one stays."""
+    """`holder[index] = value` for index arrays: in order, so that of repeated indices the last one stays."""
     kind = holder.kind
     reader.count += 1
     k = f"k{reader.count}"
@@ -431,7 +431,7 @@ def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node
 
 
 def _SAFE(dtype: str) -> set[str]:  # noqa: N802
-    """The dtypes whose numbers this one holds."""
+    """The dtypes that NumPy regards as safe to cast to this one."""
     return {name for name in DTYPES if np.can_cast(name, dtype, "safe")} | ({"int64"} if dtype == "float64" else set())
 
 
@@ -485,7 +485,7 @@ def unary(reader: Any, op: str, value: Value, node: Any) -> Value:
 
 
 def loop_of(reader: Any, ufunc: Any, kinds: Sequence[Any], node: Any) -> tuple[int, list[Scalar]]:
-    """The place of a ufunc's loop for operands of these types, and the dtypes it takes and gives."""
+    """The index of a ufunc's loop in the table of addresses, for these operand types, and the loop's dtypes."""
     weak = {"int64": int, "float64": float, "bool": np.dtype(bool)}
     dtypes: list[Any] = [
         weak[kind.name]
@@ -494,7 +494,7 @@ def loop_of(reader: Any, ufunc: Any, kinds: Sequence[Any], node: Any) -> tuple[i
         for kind in kinds
     ]
     try:
-        if all(isinstance(each, type) for each in dtypes):  # Python's numbers alone are NumPy's own
+        if all(isinstance(each, type) for each in dtypes):  # for Python's numbers alone, NumPy's default dtypes
             dtypes = [np.dtype(each) for each in dtypes]
         found = ufunc.resolve_dtypes((*dtypes, *[None] * ufunc.nout))
         scalars = [of_dtype(dtype) for dtype in found]
@@ -512,7 +512,7 @@ def _normal(loop: str) -> str:
 
 
 def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> Value:
-    """A ufunc of arrays and numbers, by NumPy's own loop."""
+    """A ufunc of arrays and numbers: by NumPy's own loop, or for those in `_EXACT` by a loop that is written out."""
     values = [as_array(reader, value, node) if isinstance(value.kind, List) else value for value in values]
     for value in values:
         if not isinstance(value.kind, Array | Scalar | Union):
@@ -588,9 +588,9 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
 
 
 def _loop_text(name: str, operation: str, forms: str) -> str:
-    """The function `name(x, out)`, or `name(x, y, out)`, of arrays (a) of one dimension and numbers (n).
+    """The source of the function `name(x, out)` or `name(x, y, out)`; `forms`: a for a 1-d array, n for a number.
 
-    An array of one element, beside another, is that element throughout.
+    An array of one element is broadcast to the length of the other array.
     """
 
     def loop(*operands: str) -> Lines:
@@ -603,7 +603,7 @@ def _loop_text(name: str, operation: str, forms: str) -> str:
 
 
 def _with_union(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> Value:
-    """A number that may be of several types, beside an array: the loop has to be one."""
+    """A ufunc of an array and a number of several possible types, all of which have to use the same loop."""
     loops = set()
     place = next(i for i, value in enumerate(values) if isinstance(value.kind, Union))
     for scalar in values[place].kind.scalars:

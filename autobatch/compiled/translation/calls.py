@@ -30,12 +30,12 @@ Handler = Callable[..., Value]
 
 CALLS: dict[Any, Handler] = {}
 ITERATORS: dict[Any, Handler] = {}
-"""What gives an iterator, as what gives a list: only a loop may read it."""
+"""Functions that return an iterator, with handlers that return a list instead: only a loop may read it."""
 METHODS: dict[tuple[type, str], Handler] = {}
 
 
 def calls(*functions: Any) -> Callable[[Handler], Handler]:
-    """Registers what compiled code does for calls of these functions: `handler(reader, node, *args, **keywords)`."""
+    """Register a handler for calls of these functions: `handler(reader, node, *args, **keywords)`."""
 
     def register(handler: Handler) -> Handler:
         CALLS.update(dict.fromkeys(functions, handler))
@@ -45,7 +45,7 @@ def calls(*functions: Any) -> Callable[[Handler], Handler]:
 
 
 def methods(kind: type, *names: str) -> Callable[[Handler], Handler]:
-    """Registers a method of values of a type: `handler(reader, node, self, *args, **keywords)`."""
+    """Register a handler for a method of values of a type: `handler(reader, node, self, *args, **keywords)`."""
 
     def register(handler: Handler) -> Handler:
         METHODS.update({(kind, name): handler for name in names})
@@ -55,7 +55,7 @@ def methods(kind: type, *names: str) -> Callable[[Handler], Handler]:
 
 
 def call_function(reader: Any, node: ast.Call) -> Value:
-    """A call."""
+    """Read a call expression."""
     if any(word.arg is None for word in node.keywords):
         raise reader.refuse("arguments with **", node)
     keywords = {str(word.arg): word.value for word in node.keywords}
@@ -87,7 +87,7 @@ def _method(reader: Any, node: ast.Call, holder: Value, name: str, keywords: dic
 
 
 def call_object(reader: Any, node: ast.Call, function: Any, keywords: dict[str, ast.expr]) -> Value:
-    """A call of something that is known while compiling."""
+    """A call of an object that is known while compiling."""
     try:
         handler = CALLS.get(function)
     except TypeError:
@@ -102,7 +102,7 @@ def call_object(reader: Any, node: ast.Call, function: Any, keywords: dict[str, 
 
 
 def _made(reader: Any, node: Any, cls: type, args: list[Value], named: dict[str, Value]) -> Value:
-    """An object of a dataclass or a named tuple."""
+    """A new object of a dataclass or a named tuple."""
     fields = getattr(cls, "_fields", None) or [field.name for field in dataclasses.fields(cls)]
     names = list(fields)
     values = {**dict(zip(names, args, strict=False)), **named}
@@ -116,7 +116,7 @@ def _named(reader: Any, keywords: dict[str, ast.expr]) -> dict[str, Value]:
 
 
 def call_values(reader: Any, node: Any, function: Any, args: list[Value]) -> Value:
-    """A call of something that is known while compiling, with values."""
+    """A call of an object that is known while compiling, with arguments that have been read."""
     if isinstance(function, LocalFunction):
         return _local_call(reader, node, function, args, {})
     handler = CALLS.get(function)
@@ -128,7 +128,7 @@ def call_values(reader: Any, node: Any, function: Any, args: list[Value]) -> Val
 
 
 def _plain_call(reader: Any, node: Any, function: Any, args: list[Value], named: dict[str, Value]) -> Value:
-    """A call of a function of the user's, plain, jitted or memoised."""
+    """A call of one of the user's functions: plain, compiled by Numba, or memoised."""
     jitted, plain = False, function
     if hasattr(plain, "py_func") and hasattr(plain, "targetoptions"):  # Numba's dispatcher
         options = {name for name, value in plain.targetoptions.items() if value and name in ("fastmath", "parallel")}
@@ -152,7 +152,7 @@ def _plain_call(reader: Any, node: Any, function: Any, args: list[Value], named:
 
 
 def _memo_of(reader: Any, wrapper: Any, node: Any) -> str:
-    """The memo of a memoised function of a module."""
+    """The name of the variable that holds the memo of a memoised module-level function."""
     memos = reader.program.memos
     for name, (known, _) in memos.items():
         if known is wrapper:
@@ -166,7 +166,7 @@ def _memo_of(reader: Any, wrapper: Any, node: Any) -> str:
 
 
 def _local_call(reader: Any, node: Any, local: LocalFunction, args: list[Value], named: dict[str, Value]) -> Value:
-    """A call of a function that this one, or one around it, has made."""
+    """A call of a function that was made in this function or in one around it."""
     function = local.function
     values = bound_arguments(reader, node, function, args, named, local)
     outer, binds = outer_values(reader, local, node)
@@ -192,7 +192,7 @@ def _handled(reader: Any, node: ast.Call, handler: Handler, first: list[Value], 
     try:
         return handler(reader, node, *first, *args, **named)
     except TypeError as error:
-        if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # its signature
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # the call itself: its signature
             raise reader.refuse("with these arguments it is not compiled", node) from None
         raise
 
@@ -205,7 +205,7 @@ def user_function(
     named: dict[str, Value],
     jitted: bool,
 ) -> Value:
-    """A call of a function of the user's."""
+    """A call of one of the user's functions."""
     values = bound_arguments(reader, node, function, args, named)
     return _instance_call(reader, node, function, values, jitted or reader.instance.jitted)
 
@@ -214,12 +214,12 @@ def _instance_call(
     reader: Any, node: Any, function: python_types.FunctionType, values: list[Value], jitted: bool, local: Any = None,
     outer: tuple[tuple[str, Any], ...] = (), binds: Sequence[str] = (), outer_texts: Sequence[str] = (),
 ) -> Value:  # fmt: skip
-    """The call that is written."""
+    """Write the call of a function's instance; returns its result."""
     if any(isinstance(value.kind, Static) and holds_local(value.kind.value) for value in values):
         raise reader.refuse("a function made in another is given to a function", node)
     kinds = tuple(value.kind for value in values)
     instance = reader.program.call(function, kinds, jitted, local, outer, tuple(binds))
-    # What is written as a constant would be a type of its own to Numba, and the function compiled once more for it.
+    # A literal has a type of its own in Numba, which would compile the function once more for it.
     texts = [
         f"boolean({value.text})" if value.kind == BOOL else f"int64({value.text})" if value.kind == INT else value.text
         for value in values
@@ -231,7 +231,7 @@ def _instance_call(
     given = ", ".join(["table", "depth", *texts, *outer_texts])
     reader.emit(f"{code}, {out.text} = {instance.name}({given}@extra@)")
     reader.pass_on(code, instance.raised)
-    if instance.result is None:  # it is not known yet that it ever returns
+    if instance.result is None:  # it is not known yet whether it ever returns
         reader.stop()
     return rebind(reader, out, binds) if binds else out
 
@@ -240,7 +240,7 @@ def bound_arguments(
     reader: Any, node: Any, function: Any, args: list[Value], named: dict[str, Value],
     local: LocalFunction | None = None,
 ) -> list[Value]:  # fmt: skip
-    """The values of a function's parameters, in their order, defaults among them."""
+    """The values of a function's parameters, in their order, with defaults filled in."""
     tree = reader.program.tree(function).args
     positional = [arg.arg for arg in (*tree.posonlyargs, *tree.args)]
     only_named = [arg.arg for arg in tree.kwonlyargs]
@@ -273,10 +273,10 @@ def bound_arguments(
 
 
 def constant_of(reader: Any, value: Value | None, default: Any, node: Any, what: str) -> Any:
-    """An argument that has to be known while compiling.
+    """The value of an argument that has to be known while compiling.
 
     Raises:
-        Unreadable: it is not.
+        Unreadable: it is not known.
     """
     if value is None:
         return default

@@ -1,4 +1,4 @@
-"""Tuples, lists, dicts, sets and strings: items, operators, comparisons and methods, with Python's errors as guards."""
+"""Tuples, lists, dicts, sets and strings: items, operators, comparisons and methods; guards for Python's errors."""
 
 import ast
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ def new(reader: Any, node: Any, container: Any) -> Value:
 
 
 def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0) -> str:
-    """The text of a value as the container holds it, which holds such values from now on."""
+    """The text of a value as a container holds it; the container's type is widened to hold such values."""
     changed(reader, holder, node)
     if isinstance(value.kind, Array) and value.kind.ndim == 0:
         raise reader.refuse("a 0-d array in a container", node)
@@ -73,7 +73,7 @@ def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0)
 
 
 def hashable(kind: Type) -> bool:
-    """Whether equal values of a type have equal forms in compiled code."""
+    """Whether equal values of a type are represented alike in compiled code, so that it can hash them."""
     if isinstance(kind, Tuple):
         return all(map(hashable, kind.items))
     return is_number(kind)
@@ -89,7 +89,7 @@ def literal(reader: Any, node: Any, values: Sequence[Value], container: Any) -> 
 
 
 def literal_with_star(reader: Any, node: ast.List) -> Value:
-    """A list in which others stand with *."""
+    """A list literal with `*` in it."""
     parts = [
         (isinstance(each, ast.Starred), reader.held(reader.expr(each.value if isinstance(each, ast.Starred) else each)))
         for each in node.elts
@@ -104,13 +104,13 @@ def literal_with_star(reader: Any, node: ast.List) -> Value:
 
 
 def put(reader: Any, holder: Value, value: Value, node: Any) -> None:
-    """Append to a list, add to a set."""
+    """Append to a list, or add to a set."""
     text = widened(reader, holder, value, node)
     reader.emit(f"{holder.text}.{'append' if isinstance(holder.kind, List) else 'add'}({text})")
 
 
 def struct_of(reader: Any, cls: type, names: Sequence[str], values: Sequence[Value], node: Any) -> Value:
-    """An object of named parts."""
+    """An object with named parts."""
     held = [reader.held(value) for value in values]
     if any(isinstance(value.kind, Static) for value in held):
         raise reader.refuse(f"a {cls.__name__} that holds functions", node)
@@ -119,7 +119,7 @@ def struct_of(reader: Any, cls: type, names: Sequence[str], values: Sequence[Val
 
 
 def dict_literal(reader: Any, node: ast.Dict) -> Value:
-    """A dict of keys and values; of keys that are strings, an object of named parts."""
+    """A dict literal; if its keys are all constant strings, an object with named parts."""
     words = [key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
     if words and len(set(words)) == len(node.keys):
         return struct_of(reader, dict, words, reader.exprs(node.values), node)
@@ -136,14 +136,14 @@ def dict_literal(reader: Any, node: ast.Dict) -> Value:
 
 
 def comprehension(reader: Any, node: Any, container: Any) -> Value:
-    """A list or set of what the loops give."""
+    """A list or set comprehension."""
     out = new(reader, node, container)
     iteration.scoped_loops(reader, node, lambda: put(reader, out, reader.once(reader.expr(node.elt)), node))
     return out
 
 
 def dict_comprehension(reader: Any, node: ast.DictComp) -> Value:
-    """A dict of what the loops give."""
+    """A dict comprehension."""
     out = new(reader, node, Dict)
 
     def put_pair() -> None:
@@ -185,7 +185,7 @@ def unpack_with_star(reader: Any, value: Value, targets: Sequence[ast.expr], nod
 
 
 def slice_text(reader: Any, node: ast.Slice) -> str:
-    """A slice of a list or a string, in Python's meaning."""
+    """A slice of a list or a string as text, which means what it means in Python."""
     parts: list[Any] = []
     for part in (node.lower, node.upper, node.step):
         if part is None:
@@ -264,7 +264,7 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
 
 
 def _field_of_name(reader: Any, holder: Value, key: Value, place: int, node: Any) -> Value:
-    """`dict[key]` of keys that are strings, from this one on, which are compared with `key` one after the other."""
+    """`dict[key]` for keys that are strings: `key` is compared with those from `place` on, one after the other."""
     names, items = holder.kind.names, holder.kind.items
     if place == len(names):
         reader.stop(KeyError)
@@ -274,7 +274,7 @@ def _field_of_name(reader: Any, holder: Value, key: Value, place: int, node: Any
 
 
 def _value_at(reader: Any, holder: Value, key: Value, node: Any) -> Value:
-    """`dict[key]`, which puts in what a `defaultdict` puts in."""
+    """`dict[key]`; a `defaultdict` inserts a key that is missing."""
     if isinstance(holder.kind, DefaultDict):
         text = widened(reader, holder, key, node)
         factory = holder.kind.site.find().factory
@@ -302,7 +302,7 @@ def _tuple_item(reader: Any, holder: Value, value: Value, node: Any) -> Value:
 
 
 def _key(reader: Any, holder: Value, value: Value, node: Any) -> str | None:
-    """A key as the container holds keys; None if it can hold none that is equal."""
+    """The text of a key as the container holds keys; None if the container can hold no key that is equal."""
     held = holder.kind.elem
     if held is None:
         return None
@@ -314,7 +314,7 @@ def _key(reader: Any, holder: Value, value: Value, node: Any) -> str | None:
 
 
 def _comparable_keys(a: Type, b: Type) -> bool:
-    """Whether values of type a can be equal to values of type b once they are converted to it."""
+    """Whether values of type a, converted to type b, can equal values of type b; TypeError if that is unknown."""
     if isinstance(a, Tuple) and isinstance(b, Tuple):
         return len(a.items) == len(b.items) and all(map(_comparable_keys, a.items, b.items))
     a, b = one_form(a), one_form(b)
@@ -345,7 +345,7 @@ def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: An
 
 
 def _set_slice(reader: Any, holder: Value, index: ast.Slice, value: Value, node: Any) -> None:
-    """`list[a:b] = list`: what stood there goes, then the new items are put in."""
+    """`list[a:b] = list`: the old items are popped, then the new ones inserted."""
     if not isinstance(value.kind, List) or value.text == holder.text:
         raise reader.refuse(f"a {value.kind} in a slice of a list", node)
     changed(reader, holder, node)
@@ -411,7 +411,7 @@ def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> No
 
 
 def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:
-    """`name += value` of a container, which changes it."""
+    """`name += value` of a container, in place."""
     if not (isinstance(old.kind, List) and op == "Add"):
         raise reader.refuse(f"{op} in place of a {old.kind}", node)
     extend(reader, node, old, value)
@@ -458,7 +458,7 @@ def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
 
 
 def _of_sets(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
-    """An operator of two sets of numbers of one type."""
+    """`&`, `|`, `^` or `-` of two sets of numbers of one type."""
     out = new(reader, node, Set)
     for each in (a, b):
         if each.kind.elem is not None:
@@ -477,7 +477,7 @@ def _of_sets(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
 
 
 def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
-    """A comparison of tuples or of strings."""
+    """A comparison of strings, tuples, lists or sets."""
     if isinstance(a.kind, Text) and isinstance(b.kind, Text):
         if a.constant is not NO_CONSTANT and b.constant is not NO_CONSTANT:
             return reader.constant(COMPARISONS[op](a.constant, b.constant), node)
@@ -498,7 +498,7 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
         elem = next(iter(kinds), None)
         whole = isinstance(elem, Scalar) and elem.kind in "biu"
         if len(kinds) == 1 and hashable(elem) and (a.kind == b.kind or (whole and a.kind.elem == b.kind.elem)):
-            boxed = a.kind.site.find().boxed != b.kind.site.find().boxed  # Numba holds lists of two kinds for unequal
+            boxed = a.kind.site.find().boxed != b.kind.site.find().boxed  # to Numba, lists of two kinds are unequal
             texts = [f"[x for x in {each.text}]" if boxed else each.text for each in (a, b)]
             return reader.temp(f"{texts[0]} {SIGNS[op]} {texts[1]}", BOOL)
     if isinstance(a.kind, Set) and isinstance(b.kind, Set) and a.kind.elem == b.kind.elem is not None:
@@ -608,7 +608,7 @@ def remove(reader: Any, node: Any, holder: Value, value: Value) -> Value:
 
 
 def changed(reader: Any, holder: Value, node: Any) -> None:
-    """The container is changed, which must not be what examples share, nor a part of an argument."""
+    """Record that a container is changed; refuse it if all examples share the container."""
     if holder.kind.given & FIXED:
         raise reader.refuse("it changes what examples share", node)
     if holder.kind.given & OWN:
@@ -706,7 +706,7 @@ def get(reader: Any, node: Any, holder: Value, key: Value, default: Value | None
 
 @methods(Dict, "pop")
 def pop_key(reader: Any, node: Any, holder: Value, key: Value) -> Value:
-    """`dict.pop`, of a key that is there."""
+    """`dict.pop`; a missing key raises KeyError."""
     changed(reader, holder, node)
     text = _key(reader, holder, reader.once(key), node)
     if text is None:
@@ -726,7 +726,7 @@ def setdefault(reader: Any, node: Any, holder: Value, key: Value, default: Value
 
 @methods(Struct, "get")
 def get_field(reader: Any, node: Any, holder: Value, key: Value, default: Value | None = None) -> Value:
-    """`dict.get` of a dict of fields."""
+    """`dict.get` of a dict that is held as named parts."""
     if holder.kind.cls is not dict or key.constant is NO_CONSTANT:
         raise reader.refuse("a key that is not written as a constant", node)
     if key.constant not in holder.kind.names:

@@ -1,9 +1,9 @@
-"""What is known of a value before it is computed: its exact Python or NumPy type, and how compiled code holds it.
+"""The types of values in compiled code: each value's exact Python or NumPy type, and how compiled code holds it.
 
-A type here is what `type(value)` and, of arrays, `dtype` and `ndim` say: Python's `int` and `np.int64` are two types of
-one machine word. A number that is of one type or another, depending on what ran, is a `Union`, which compiled code
-holds as `(tag, int64, float64)`. A container's elements have one type for each place that makes such containers
-(`MakingPlace`), which grows as the program is read until nothing changes any more.
+A type (in the code: `kind`) is what `type(value)` says and, for arrays, `dtype` and `ndim`: Python's `int` and
+`np.int64` are two types of one machine word. A number whose type depends on the path taken is a `Union`, which compiled
+code holds as `(tag, int64, float64)`. All containers that are made at one place in the program (`MakingPlace`) have one
+element type, which is widened as the program is read, until nothing changes any more.
 """
 
 import dataclasses
@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 OWN, FIXED, PART, EITHER = 1, 2, 4, 8
-"""Whose memory is given: an argument's that is its example's own, or what must not be written into: what all examples
-share, and what compiled code has as a copy where NumPy has a view. Of an example's own: it is a view, an object of its
-own, even where it is of the whole; it is that or the argument itself, by the way that led there."""
+"""Bits of `Array.given`: whose memory an array is. OWN: an argument that differs by example. FIXED: must not be written
+into, since all examples share it, or since compiled code has a copy where NumPy has a view. For OWN also PART: a view,
+which is a new object even where it covers all; EITHER: a view or the argument itself, depending on the path taken."""
 
 
 class Mismatch(Exception):  # noqa: N818  # a signal: two types that no variable can hold both of
-    """Two values that are not of one type in compiled code."""
+    """A type without a compiled form, or two types that no variable of compiled code can hold both of."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number, or None: Python's (`python`), or NumPy's of this dtype."""
+    """A number or None: Python's if `python`, else NumPy's scalar of this dtype."""
 
     name: str
     python: bool
@@ -33,7 +33,7 @@ class Scalar:
 
     @property
     def kind(self) -> str:
-        """NumPy's letter: b, i, u or f; n for None."""
+        """NumPy's letter for the kind of dtype: b, i, u or f; n for None."""
         return "n" if self.name == "none" else np.dtype(self.name).kind
 
 
@@ -44,7 +44,7 @@ TAGS = {scalar: tag for tag, scalar in enumerate([NONE, BOOL, INT, FLOAT, *(Scal
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Union:
-    """A scalar of one of these types; which is known when it runs."""
+    """A scalar of one of these types; which one is known only when it runs."""
 
     scalars: frozenset[Scalar]
 
@@ -54,14 +54,14 @@ class Union:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Array:
-    """An array; `given`: whose memory its own may be: bits `OWN` and `FIXED`, and which object it is."""
+    """An array; `given` has the bits `OWN`, `FIXED`, `PART` and `EITHER`, which say whose memory it may be."""
 
     dtype: str
     ndim: int
     given: int = 0
 
     def view(self, ndim: int) -> "Array":
-        """The type of a view of it, which is an object of its own."""
+        """The type of a view of the array; a view is a new object."""
         return Array(self.dtype, ndim, self.given & ~EITHER | PART if self.given & OWN else self.given)
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Array:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LookedUp:
-    """An `EmbeddingTable`, which is looked up by ids: it lies in memory as the matrix of its weights."""
+    """An `EmbeddingTable`, which is indexed by ids; it lies in memory as the matrix of its weights."""
 
     weights: Array
 
@@ -80,7 +80,7 @@ class LookedUp:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Text:
-    """A string: the code points of its characters."""
+    """A string, held as the code points of its characters."""
 
     def __str__(self) -> str:
         return "str"
@@ -91,7 +91,7 @@ STR = Text()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tuple:
-    """A tuple of these items."""
+    """A tuple with items of these types."""
 
     items: tuple[Any, ...]
 
@@ -101,7 +101,7 @@ class Tuple:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Struct:
-    """An object with named parts: a dict of string keys, a dataclass or a named tuple; `given`: an argument's."""
+    """An object with named parts: a dict of string keys, a dataclass or a named tuple; `given`: it is an argument's."""
 
     cls: type
     names: tuple[str, ...]
@@ -114,7 +114,7 @@ class Struct:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RandomStream:
-    """An `np.random.Generator` of PCG64; `given` as of arrays."""
+    """An `np.random.Generator` of PCG64; `given` as in `Array`."""
 
     given: int = 0
 
@@ -148,7 +148,7 @@ class Static:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Maybe:
-    """Something else than a scalar, or None: held as whether it is there, and itself."""
+    """A value that is not a scalar, or None: held as a pair of whether it is not None, and the value."""
 
     inner: Any
 
@@ -162,17 +162,17 @@ class _Conflict:
 
 
 CONFLICT = _Conflict()
-"""The type of a variable of which compiled code cannot hold all that it may be: it must not be read."""
+"""The type of a variable that may hold values of types which cannot be joined: the variable must not be read."""
 
 
 class MakingPlace:
-    """A place that makes containers, and the types of what they hold so far; sites whose containers meet are one.
+    """A place in the program that makes containers (`site` in the code), with the types of their contents so far.
 
     Attributes:
-        given: whether the containers are an argument's, as of arrays.
-        boxed: its lists are values of a dict, which takes lists of Numba's own only.
-        vague: keys are Python's or NumPy's ints, of which it is not known which: they are looked up, never read.
-        changes: counts the changes of all sites of a program, so that it is known when there are none.
+        given: bits as in `Array.given`, if the containers come from an argument.
+        boxed: its lists are values of a dict, which can hold only Numba's typed lists.
+        vague: its keys may be Python's ints or NumPy's, unknown which: they are looked up, never read.
+        changes: a counter shared by all places of a program, raised at each change: it shows when nothing changes.
     """
 
     def __init__(self, number: int, changes: list[int], size: int = 1, given: int = 0) -> None:
@@ -180,19 +180,19 @@ class MakingPlace:
         self.vague = False
         self.items: list[Any] = [None] * size
         self.parent: MakingPlace | None = None
-        self.container: Any = None  # the type of what it makes
+        self.container: Any = None  # the type of container that it makes
         self.factory: Any = None
         self.boxed = False
 
     def find(self) -> "MakingPlace":
-        """The site that stands for this one."""
+        """The place that this one is merged into in the end, or itself."""
         site = self
         while site.parent is not None:
             site = site.parent
         return site
 
     def widen(self, place: int, kind: Any) -> None:
-        """Its containers hold values of this type, too."""
+        """Record that its containers hold values of this type, too."""
         site = self.find()
         joined = join(site.items[place], kind)
         if joined != site.items[place]:
@@ -200,7 +200,7 @@ class MakingPlace:
             site.changes[0] += 1
 
     def merge(self, other: "MakingPlace") -> None:
-        """Containers of the two sites meet in one variable."""
+        """Merge two places whose containers meet in one variable."""
         one, two = self.find(), other.find()
         if one is two:
             return
@@ -222,7 +222,7 @@ class _Container:
         return type(other) is type(self) and other.site.find() is self.site.find()
 
     def __hash__(self) -> int:
-        return hash(type(self))  # sites that are two may become one
+        return hash(type(self))  # not of the place, since two places may be merged into one
 
     def __str__(self) -> str:
         return f"{type(self).__name__.lower()} of {self.site.find().items[0]}"
@@ -259,11 +259,11 @@ class Dict(_Container):
 
 
 class Counts(Dict):
-    """A `collections.Counter`: what is not in it counts 0."""
+    """A `collections.Counter`: a key that is missing counts 0."""
 
 
 class DefaultDict(Dict):
-    """A `collections.defaultdict`, its factory `MakingPlace.factory`: what is not in it is put in when it is read."""
+    """A `collections.defaultdict` of `MakingPlace.factory`: reading a missing key inserts it."""
 
 
 Type = Any  # one of the above
@@ -273,10 +273,10 @@ _KNOWN: dict[Any, Scalar] = {}
 
 
 def of_dtype(dtype: Any) -> Scalar:
-    """NumPy's scalar of a dtype.
+    """The type of NumPy's scalars of a dtype.
 
     Raises:
-        Mismatch: compiled code has no form for it.
+        Mismatch: the dtype has no compiled form.
     """
     known = _KNOWN.get(dtype)
     if known is None:
@@ -288,12 +288,12 @@ def of_dtype(dtype: Any) -> Scalar:
 
 
 def is_number(kind: Type) -> bool:
-    """Whether it is a number for sure."""
+    """Whether a type is surely that of a number: neither a `Union` nor None."""
     return isinstance(kind, Scalar) and kind is not NONE and kind.name != "none"
 
 
 def members(kind: Type) -> list[Scalar]:
-    """The scalars that it may be, in one order."""
+    """The types of scalar that a value may have, in a fixed order."""
     return sorted(kind.scalars, key=TAGS.__getitem__) if isinstance(kind, Union) else [kind]
 
 
@@ -304,10 +304,10 @@ def union_of(scalars: Any) -> Type:
 
 
 def join(a: Type, b: Type) -> Type:
-    """The type of a value that is of either; None is that of no value.
+    """The type of a value that has one of two types; None stands for no value.
 
     Raises:
-        Mismatch: compiled code cannot hold either in one variable.
+        Mismatch: no variable of compiled code can hold both.
     """
     if a is None or a == b:
         return b
@@ -346,7 +346,7 @@ _SAMPLES: dict[str, Any] = {"int64": 1, "float64": 1.0, "bool": True}
 
 
 def sample(kind: Type) -> Any:
-    """A value of this type: NumPy is asked for the type of a result by computing one."""
+    """A value of this type: the type of a result is found by computing one in NumPy or Python."""
     if isinstance(kind, Scalar):
         return _SAMPLES[kind.name] if kind.python else np.dtype(kind.name).type(1)
     return np.ones((1,) * kind.ndim, kind.dtype)

@@ -1,4 +1,4 @@
-"""Expressions: each gives a `Value`, and writes what computes it, in Python's order."""
+"""Expressions: each is read into a `Value`, and the code that computes it is written, in Python's order."""
 
 import ast
 import dataclasses
@@ -42,7 +42,7 @@ from autobatch.compiled.translation.statement_reader import StatementReader
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, convert, joined_reach, parts_of
 from autobatch.facts.types import is_plain
 
-_TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # which fill `CALLS` and `METHODS`
+_TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # importing them fills `CALLS` and `METHODS`
 
 
 class ExpressionReader(StatementReader):
@@ -86,7 +86,7 @@ class ExpressionReader(StatementReader):
     # --- names and constants
 
     def on_name(self, node: ast.Name) -> Value:
-        """A variable; a copy of one that something in the same expression might bind again."""
+        """The value of a variable; a copy if the same expression might bind the variable again."""
         value = self.read(node.id, node)
         binds = any(node.id in each.binds for each in self.program.local_functions.values())
         return self.held(value) if binds or node.id in self.rebound else value
@@ -187,7 +187,7 @@ class ExpressionReader(StatementReader):
         )
 
     def choice(self, condition: str, then: Any, other: Any, node: Any) -> Value:
-        """The value of one of two ways of computing one."""
+        """The value of one of two computations, depending on a condition."""
         made: list[tuple[Lines, Value]] = []
 
         def way(body: Any) -> Any:
@@ -212,7 +212,7 @@ class ExpressionReader(StatementReader):
         return self._of_ways(made, kind)
 
     def _of_ways(self, made: Sequence[tuple[Lines, Value]], kind: Any) -> Value:
-        """The value that any of several ways has computed, which are given the lines that name it."""
+        """A variable for the value of several branches: the lines of each get an assignment to it."""
         self.count += 1
         name = f"t{self.count}"
         for lines, value in made:
@@ -221,7 +221,7 @@ class ExpressionReader(StatementReader):
         return Value(kind, name, reach=joined_reach(value.reach for _, value in made))
 
     def selected(self, condition: str, a: Value, b: Value, kind: Any) -> Value:
-        """One of two numbers that are there: no branch, which data decide."""
+        """One of two numbers that are both computed, selected without a branch (whose outcome would depend on data)."""
         reach = joined_reach([a.reach, b.reach])
         one, two = (self.temp(convert(value.text, value.kind, kind), kind).text for value in (a, b))
         if isinstance(kind, Scalar):
@@ -230,7 +230,7 @@ class ExpressionReader(StatementReader):
         return self.temp(f"({parts})", kind)
 
     def condition(self, node: ast.expr) -> Value:
-        """Whether an expression is true; of what is computed for it only that is needed."""
+        """Whether an expression is true; computes no more of it than that needs."""
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]) if not isinstance(op, ast.Is | ast.IsNot):
                 a, b = self.exprs([left, right])
@@ -282,7 +282,7 @@ class ExpressionReader(StatementReader):
         return self._chain(self.expr(node.left), list(zip(node.ops, node.comparators, strict=True)), node)
 
     def on_compare_none(self, node: ast.Compare) -> Value | None:
-        """`name is None` of what may be None, which is not read otherwise."""
+        """`name is None` for a variable that may be None (a plain read of it would leave None to Python); else None."""
         match node:
             case ast.Compare(
                 left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]
@@ -307,7 +307,7 @@ class ExpressionReader(StatementReader):
         return self.choice(self.truth(out, node), lambda: self._chain(right, more, node), lambda: out, node)
 
     def compared(self, op: str, a: Value, b: Value, node: Any) -> Value:
-        """`a op b`, a comparison, `in` or `is`."""
+        """`a op b`, where `op` is a comparison, `in` or `is`."""
         if op in ("In", "NotIn"):
             found = containers.contains(self, a, b, node)
             if op == "In":
@@ -379,7 +379,7 @@ class ExpressionReader(StatementReader):
         return call_function(self, node)
 
     def key_of(self, holder: Value, key: Value, node: Any) -> str:
-        """A key as a dict of this function's holds it, which holds such keys from now on."""
+        """The text of a key as a dict holds it; the dict's type of keys is widened to it."""
         return containers.widened(self, holder, key, node)
 
     def put_key(self, holder: Value, key: Value, value: Value, node: Any) -> None:
@@ -387,12 +387,12 @@ class ExpressionReader(StatementReader):
         containers.assign_key(self, holder, key, value, node)
 
     def makes_plainly(self, cls: type) -> bool:
-        """Whether objects of a class are their parts."""
+        """Whether objects of a class consist of their fields alone: a plain dataclass or named tuple."""
         is_one = dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
         return is_one and is_plain(cls)
 
     def struct_of(self, cls: type, names: Sequence[str], values: Sequence[Value], node: Any) -> Value:
-        """An object of named parts."""
+        """An object with named parts."""
         return containers.struct_of(self, cls, names, values, node)
 
     # --- statements and functions within
@@ -404,7 +404,7 @@ class ExpressionReader(StatementReader):
         try_and_match.match_statement(self, node)
 
     def on_with(self, node: ast.With) -> None:
-        for item in node.items:  # what floats set a flag of is Python's to warn of, or not
+        for item in node.items:  # a float operation that sets a flag leaves the example to Python, which warns or not
             called = item.context_expr.func if isinstance(item.context_expr, ast.Call) else None
             if called is None or self.expr(called).constant is not np.errstate or item.optional_vars is not None:
                 raise self.refuse("a `with` block", node)
@@ -447,7 +447,7 @@ class ExpressionReader(StatementReader):
                 raise self.refuse(f"an assignment to {type(target).__name__}", target)
 
     def parts(self, value: Value, count: int, node: Any) -> list[Value]:
-        """The items of something that is unpacked, each in a variable of its own."""
+        """The items of a value that is unpacked, each in a variable of its own."""
         kind = value.kind
         if value.parts is not None:
             if len(value.parts) != count:
@@ -490,7 +490,7 @@ class ExpressionReader(StatementReader):
         iteration.for_each(self, node)
 
     def index(self, value: Value, node: Any) -> str:
-        """An index as an int64; anything that is no integer raises in Python, too."""
+        """An index as an int64; for anything but an integer Python raises, so the example is left to it."""
         if isinstance(value.kind, Union):
             return lift(self, lambda one: Value(INT, self.index(one, node)), value).text
         if not is_number(value.kind) or value.kind.kind == "f":
@@ -499,5 +499,5 @@ class ExpressionReader(StatementReader):
 
 
 def read_function(program: SourceProgram, instance: Instance) -> None:
-    """Read a function for the types of an instance, and write it."""
+    """Read a function for the types of an instance, and write its text."""
     ExpressionReader(program, instance).whole()

@@ -1,4 +1,4 @@
-"""Loops: what is iterated over is a length and a way to get the k-th item. Comprehensions."""
+"""Loops and comprehensions: an iterable is a length and a way to get its k-th item."""
 
 import ast
 import dataclasses
@@ -27,12 +27,12 @@ from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Reach
 
 @dataclasses.dataclass
 class Iterated:
-    """Something that is iterated over.
+    """An iterable in compiled code.
 
     Attributes:
-        length: text of how many items there are; computed again for each item if it `changes`. Empty: not known.
-        get: the k-th, k being text.
-        head: the first line of a loop of its own, @ being its variable, which `take` makes the item of.
+        length: text of the number of items, evaluated again before each item if it `changes`.
+        get: returns the k-th item, k being text.
+        head: the first line of a loop that is not over k, with `@` for its variable, of which `take` makes the item.
     """
 
     length: str
@@ -49,7 +49,7 @@ def for_each(reader: Any, node: ast.For) -> None:
 
 
 def over_items(reader: Any, node: Any, items: Iterated, body: Callable[[Value], Any]) -> None:
-    """Run `body(item)` for each item; the node says what is live, and has the loop's `else`."""
+    """Run `body(item)` for each item; `node` says which variables are live, and has the loop's `else`."""
     reader.count += 1
     k = f"k{reader.count}"
     if items.changes:
@@ -79,7 +79,7 @@ def items_of(reader: Any, node: ast.expr) -> Iterated:
 
 
 def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
-    """`range`, `enumerate`, `zip`, `reversed` and the views of a dict, which are iterated over without being made."""
+    """`range`, `enumerate`, `zip` and the like, and views of a dict, which need not be made; None for other calls."""
     if isinstance(node.func, ast.Attribute) and not isinstance(reader.expr(node.func.value).kind, Static):
         if node.func.attr not in ("items", "keys", "values") or node.args:
             return None
@@ -111,7 +111,7 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
     if called is zip and set(words) <= {"strict"}:
         parts = [items_of(reader, arg) for arg in node.args]
         if "strict" in words and reader.expr(words["strict"]).constant is not False:
-            for part in parts[1:]:  # what is done before it raises is Python's to do
+            for part in parts[1:]:  # Python runs what precedes the error
                 reader.fail_if(f"{part.length} != {parts[0].length}")
         if not parts:
             return Iterated("0", lambda k: reader.tuple_of([]))
@@ -144,7 +144,7 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
 
 
 def _filtered(reader: Any, node: ast.Call) -> Iterated:
-    """What `filter` lets through, in a list of its own."""
+    """The items that `filter` lets through, in a new list."""
     test = reader.expr(node.args[0])
     if not (isinstance(test.kind, Static) or test.kind == NONE):
         raise reader.refuse(f"a call of a {test.kind}", node)
@@ -166,7 +166,7 @@ def _filtered(reader: Any, node: ast.Call) -> Iterated:
 
 
 def range_items(reader: Any, args: Sequence[Value], node: Any) -> Iterated:
-    """A range's numbers."""
+    """The numbers of a range."""
     if not 1 <= len(args) <= 3:
         reader.stop()
     held = [reader.held(Value(INT, reader.index(arg, node), arg.constant, arg.reach)) for arg in args]
@@ -195,7 +195,7 @@ def range_items(reader: Any, args: Sequence[Value], node: Any) -> Iterated:
 
 
 def content(reader: Any, kind: Type, place: int = 0) -> Type:
-    """The type of what a container holds. Where nothing has ever been put into one, nothing can be read."""
+    """The type of a container's elements or keys, or of a dict's values (`place` 1); stops if it is always empty."""
     found = kind.site.find().items[place]
     if place == 0 and kind.site.find().vague:
         raise reader.refuse(f"{kind} whose keys are Python's or NumPy's, and are read")
@@ -242,7 +242,7 @@ def items_of_value(reader: Any, value: Value, node: Any) -> Iterated:
 
 
 def dict_items(reader: Any, value: Value, view: str) -> Iterated:
-    """The keys, values or items of a dict, in the order of their insertion."""
+    """The keys, values or items of a dict, in insertion order."""
     kind = value.kind
 
     def both(k: str) -> Value:
@@ -264,19 +264,19 @@ def character(reader: Any, value: Value, k: str) -> Value:
 
 
 class Everywhere:
-    """Stands for the `for` statement of a loop of our own: all names are live, there is no `else`."""
+    """Stands in for the `for` statement in a loop of the library's own: all names are live, there is no `else`."""
 
     live_head = live_out = None
     orelse: tuple[Any, ...] = ()
 
 
 def each(reader: Any, items: Iterated, body: Callable[[Value], Any]) -> None:
-    """`body(item)` for each item, in a loop of our own."""
+    """Run `body(item)` for each item, in a loop of the library's own."""
     over_items(reader, Everywhere(), items, body)
 
 
 def own_scope(reader: Any, node: Any) -> None:
-    """Rename, once, what a comprehension binds."""
+    """Give the names that a comprehension binds a scope of their own, by renaming them once."""
     if hasattr(node, "scope_names"):
         reader.locals |= node.scope_names
         return
@@ -285,21 +285,21 @@ def own_scope(reader: Any, node: Any) -> None:
     number = reader.program.scopes
     rename(node, names, number)
     node.scope_names = {f"{name}.{number}" for name in names}
-    for x in ast.walk(node.generators[0].iter):  # which is of the scope around
+    for x in ast.walk(node.generators[0].iter):  # the first iterable is of the scope around
         if isinstance(x, ast.Name) and x.id in node.scope_names:
             x.id = x.id.rpartition(".")[0]
     reader.locals |= node.scope_names
 
 
 def rename(node: Any, names: set[str], number: int) -> None:
-    """Give names of a scope of its own, in place, a form that no other names have."""
+    """Rename variables, in place, to `name.number`, which no other name can be."""
     for x in ast.walk(node):
         if isinstance(x, ast.Name) and x.id in names:
             x.id = f"{x.id}.{number}"
 
 
 def scoped_loops(reader: Any, node: Any, body: Callable[[], Any]) -> None:
-    """The loops of a comprehension around `body()`."""
+    """Write the loops of a comprehension around `body()`."""
     own_scope(reader, node)
     names = node.scope_names
 

@@ -1,8 +1,8 @@
-"""Functions that a function makes: what they read of it is given to them as arguments, what they bind comes back.
+"""Functions made in a function: the variables that they read are passed to them, those that they bind are returned.
 
-A nested function or a lambda is called only where it can be seen, in the call that made it. So at each call its free
-variables are what they are in the caller; those that it declares `nonlocal` are parts of its result. One that is
-memoised, here or in a module, has a dict from its arguments to its results.
+A nested function or a lambda is called only where it can be seen, within the call that made it. So at each call its
+free variables have the values that they have in the caller, and its `nonlocal` variables are parts of its result. A
+memoised function, nested or of a module, has a dict from its arguments to its results.
 """
 
 import ast
@@ -25,12 +25,12 @@ class LocalFunction:
     """A function made in another.
 
     Attributes:
-        function: what is known of its code; it is never run.
-        outer: the function whose closure and module it sees beyond the variables of those around it.
-        scopes: the codes of the functions around it, of which any may call it, and its own.
-        mentions: the names that it reads or binds and that are not its own; binds: those of its `nonlocal`s.
-        defaults: the hidden variables that hold the defaults of its parameters.
-        memo: the hidden variable that holds its memo, if it is memoised.
+        function: a function object that stands for its code; it is never run.
+        outer: the module-level function whose closure and globals it sees, beyond the variables of those around it.
+        scopes: the code objects of the functions that may call it: those around it, and itself.
+        mentions: the names of the functions around it (`around`) that it reads or binds; binds: its `nonlocal` names.
+        defaults: for each parameter, the hidden variable that holds its default.
+        memo: the hidden variable that holds its memo; "" if it is not memoised.
     """
 
     function: python_types.FunctionType
@@ -44,7 +44,7 @@ class LocalFunction:
 
 
 def define(reader: Any, node: ast.FunctionDef | ast.Lambda) -> Value:
-    """The function that is made here, and its defaults in variables."""
+    """Read the definition of a nested function or lambda: its defaults are stored in hidden variables."""
     known = reader.program.local_functions
     if id(node) not in known:
         known[id(node)] = _made(reader, node, len(known))
@@ -98,7 +98,7 @@ def _made(reader: Any, node: ast.FunctionDef | ast.Lambda, number: int) -> Local
 
 
 def _is_memo(reader: Any, decorator: ast.expr, node: Any) -> bool:
-    """Whether a decorator memoises; `lru_cache` of a bounded size forgets, which shows in what is done twice."""
+    """Whether a decorator memoises; a bounded `lru_cache` forgets, so a call that changes something may run twice."""
     bound: Any = None
     called = decorator
     if isinstance(decorator, ast.Call):
@@ -116,7 +116,7 @@ def _is_memo(reader: Any, decorator: ast.expr, node: Any) -> bool:
 
 
 def _changes_nothing(node: Any) -> bool:
-    """Whether a function has no statement that could change anything but its own names."""
+    """Whether no statement of a function could change anything but its own names."""
     stores = (ast.Attribute, ast.Subscript)
     return not any(
         isinstance(x, ast.Nonlocal | ast.Expr) or (isinstance(x, stores) and isinstance(x.ctx, ast.Store))
@@ -126,12 +126,12 @@ def _changes_nothing(node: Any) -> bool:
 
 
 def holds_local(value: Any) -> bool:
-    """Whether an object known while compiling is a function made in another, or holds one."""
+    """Whether an object known while compiling is, or contains, a function made in another."""
     return isinstance(value, LocalFunction) or (isinstance(value, tuple) and any(map(holds_local, value)))
 
 
 def _reached(reader: Any, local: LocalFunction) -> list[LocalFunction]:
-    """The function, and those made beside it that it may call."""
+    """The function, and all functions made beside it that it may call."""
     out: list[LocalFunction] = []
     left = [local]
     while left:
@@ -147,10 +147,10 @@ def _reached(reader: Any, local: LocalFunction) -> list[LocalFunction]:
 
 
 def outer_values(reader: Any, local: LocalFunction, node: Any) -> tuple[list[tuple[str, Any, str]], list[str]]:
-    """Each variable of the functions around it that a call needs: its name, type and text; and those that it binds.
+    """The variables of the functions around it that a call needs, as (name, type, text), and the names that it binds.
 
     Raises:
-        Unreadable: the function is called where it was not made.
+        Unreadable: the call is in a function that cannot see it.
     """
     if not local.scopes & {reader.instance.function.__code__} or reader.env is None:
         raise reader.refuse("a function made in another is called elsewhere", node)
@@ -171,7 +171,7 @@ def outer_values(reader: Any, local: LocalFunction, node: Any) -> tuple[list[tup
 
 
 def rebind(reader: Any, out: Value, names: Sequence[str]) -> Value:
-    """After a call: what it bound, and its value."""
+    """After a call, bind the outer variables that it has bound; returns its value."""
     for place, name in enumerate(names):
         reader.locals.add(name)
         reader.assign(name, reader.temp(f"{out.text}[{place + 1}]", out.kind.items[place + 1]))
@@ -179,11 +179,11 @@ def rebind(reader: Any, out: Value, names: Sequence[str]) -> Value:
 
 
 def memoised(reader: Any, node: Any, memo: Value, args: Sequence[Value], call: Callable[[], Value]) -> Value:
-    """The result for these arguments: from the memo, or computed and kept there."""
+    """The result for these arguments: read from the memo, or computed and stored there."""
     key = reader.once(args[0] if len(args) == 1 else reader.tuple_of(list(args)))
     place, text = memo.text, reader.key_of(memo, key, node)
 
-    if memo.kind.site.find().vague:  # equal keys have one result, of which the first that asked decides the type
+    if memo.kind.site.find().vague:  # equal keys share one result, whose type the first call decides
         raise reader.refuse("a memo of arguments that are Python's ints and NumPy's", node)
 
     def computed() -> Value:

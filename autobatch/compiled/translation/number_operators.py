@@ -1,7 +1,7 @@
-"""Operators on numbers, with Python's errors: NumPy gives the type of a result, guards what Python means by it.
+"""Operators on numbers, as in Python: NumPy gives the type of each result, and guards catch what raises in Python.
 
-An int that overflows, a division by zero and whatever else compiled code would do otherwise leaves the example to
-Python. What goes wrong with floats alone is seen by the processor's flags, after the example.
+An int that overflows, a division by zero, and whatever else compiled code would do differently, leaves the example to
+Python. What goes wrong only in floats is seen in the processor's floating-point flags, after the example.
 """
 
 import operator
@@ -40,14 +40,14 @@ COMPARISONS = {
 SIGNS = {"Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
 _GUARDED = {"Add": "add", "Sub": "subtract", "Mult": "multiply"}
 _PLAIN = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "BitAnd": "&", "BitOr": "|", "BitXor": "^"}
-_EXACT = 2**53  # ints up to here are floats
+_EXACT = 2**53  # ints up to here are exact as floats
 
 
 def result_of(reader: Any, function: Any, *kinds: Type) -> Type:
-    """What NumPy or Python makes of numbers of these types.
+    """The type of the result that NumPy or Python computes from numbers of these types.
 
     Raises:
-        Unreadable: nothing, or nothing that compiled code has.
+        Unreadable: they raise, or the type has no compiled form.
     """
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -59,7 +59,7 @@ def result_of(reader: Any, function: Any, *kinds: Type) -> Type:
 
 
 def lift(reader: Any, function: Any, *values: Value) -> Value:
-    """`function` of scalars, done for each type that a `Union` among them may be of."""
+    """`function` of scalars; if one is a `Union`, in a branch for each type that it may have."""
     for place, value in enumerate(values):
         if isinstance(value.kind, Union):
             return _by_type(reader, function, list(values), place)
@@ -67,7 +67,7 @@ def lift(reader: Any, function: Any, *values: Value) -> Value:
 
 
 def _by_type(reader: Any, function: Any, values: list[Value], place: int) -> Value:
-    """The same where the value at this place is a `Union`: one arm for each type."""
+    """The same where the value at this place is a `Union`: one branch for each type."""
     held = reader.held(values[place])
     arms: list[tuple[Scalar, Lines, Value | None]] = []
     for scalar in members(held.kind):
@@ -100,7 +100,7 @@ _TWINS = {frozenset([FLOAT, Scalar("float64", False)]): FLOAT, frozenset([INT, S
 
 
 def payload(value: Value) -> Value | None:
-    """A number that is surely a float64, or surely an int64, as Python's number; None if it may be anything else."""
+    """A number that is surely a float64, or surely an int64, as Python's number; None for any other."""
     kinds = frozenset(members(value.kind))
     for twins, kind in _TWINS.items():
         if kinds <= twins:
@@ -109,9 +109,9 @@ def payload(value: Value) -> Value | None:
 
 
 def twins(reader: Any, op: str, a: Value, b: Value) -> Value | None:
-    """`a op b` where one is Python's or NumPy's number of one machine type: the operation is one, only the type is not.
+    """`a op b` where a number may be Python's or NumPy's, of one machine type: one operation, two possible tags.
 
-    None if they are not so. NumPy's guards are as strict as Python's here: what fails them runs in Python.
+    None if it is not so. One guard serves both types: an example that fails it runs in Python.
     """
     if not (isinstance(a.kind, Union) or isinstance(b.kind, Union)) or op == "Pow":
         return None
@@ -132,7 +132,7 @@ def twins(reader: Any, op: str, a: Value, b: Value) -> Value | None:
 
 
 def quick_compare(reader: Any, op: str, a: Value, b: Value) -> str | None:
-    """Whether a comparison holds, where both are of one machine type, and only their Python type may be in doubt."""
+    """The text of a comparison of two numbers of one machine type, which may be Python's or NumPy's; else None."""
     if op not in SIGNS or not all(isinstance(value.kind, Scalar | Union) for value in (a, b)):
         return None
     if not any(isinstance(value.kind, Union) for value in (a, b)):
@@ -149,7 +149,7 @@ def as_int(value: Value) -> str:
 
 
 def cast(value: Value, to: Scalar) -> str:
-    """A number as one of this machine type."""
+    """The text of a number, converted to this machine type."""
     if value.kind.name == to.name:
         return value.text
     if to.kind == "b":
@@ -165,7 +165,7 @@ def truth_of(value: Value) -> str:
 
 
 def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
-    """`a op b` of two numbers, each of one type."""
+    """`a op b` of two numbers, neither of which is a `Union`."""
     if NONE in (a.kind, b.kind):
         reader.stop()
     if a.constant is not NO_CONSTANT and b.constant is not NO_CONSTANT and a.kind.python and b.kind.python:
@@ -176,7 +176,7 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
     kind = result_of(reader, OPERATORS[op], a.kind, b.kind)
     if op == "Pow" and kind.kind in "iu":
         return _integer_power(reader, kind, a, b)
-    for value, other in ((a, b), (b, a)):  # a Python int that NumPy's dtype does not hold raises
+    for value, other in ((a, b), (b, a)):  # a Python int outside of the NumPy dtype's range raises
         if value.kind == INT and not other.kind.python and kind.kind in "iu" and kind.name != "int64":
             _check_range(reader, value.text, kind)
     if kind.kind in "iu" and op in ("Add", "Sub", "Mult"):
@@ -190,7 +190,7 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
         return _integers(reader, op, kind, a, b)
     x, y = cast(a, kind), cast(b, kind)
     if op == "Div" and kind == FLOAT:
-        if a.kind.kind != "f" and b.kind.kind != "f":  # of ints: rounded once
+        if a.kind.kind != "f" and b.kind.kind != "f":  # Python rounds the quotient of two ints once
             for value in (a, b):
                 if value.kind == INT and not value.small:
                     reader.fail_if(f"{value.text} > {_EXACT} or {value.text} < -{_EXACT}")
@@ -212,7 +212,7 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
 
 
 def _check_range(reader: Any, text: str, kind: Scalar) -> None:
-    """Leave the example to Python where an int64 is not of this dtype's range."""
+    """Leave the example to Python if an int64 is outside of this dtype's range."""
     if kind.name == "int64":
         return
     info = np.iinfo(kind.name)
@@ -220,7 +220,7 @@ def _check_range(reader: Any, text: str, kind: Scalar) -> None:
 
 
 def _guarded(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
-    """A sum, difference or product of integers, unless it overflows."""
+    """A sum, difference or product of integers, guarded against overflow."""
     x, y = as_int(a), as_int(b)
     reach = Reach()
     if a.small and b.small and op != "Mult":
@@ -263,7 +263,7 @@ def _integers(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
 
 
 def _integer_power(reader: Any, kind: Scalar, a: Value, b: Value) -> Value:
-    """`a ** b` of ints; with a negative exponent it is a float, or raises, in Python."""
+    """`a ** b` of ints; in Python a negative exponent gives a float, or raises."""
     x, y = as_int(a), as_int(b)
     if isinstance(b.constant, int) and b.constant < 0 and kind == INT:
         reader.fail_if(f"{x} == 0")
@@ -317,10 +317,10 @@ def negative(reader: Any, value: Value) -> Value:
 
 
 def in_range(reader: Any, index: str, length: str, value: Value, signed: bool = True) -> str:
-    """An index that counts from the start; out of range leaves the example to Python.
+    """An index with negative ones wrapped to count from the start; out of range leaves the example to Python.
 
     Args:
-        signed: it is computed with; else it only names an element of an array, for which unsigned is cheaper.
+        signed: it is computed with; otherwise it only indexes an array, for which unsigned is cheaper.
     """
     out = reader.temp(f"uint64({index})", INT)
     if value.reach.low is None or value.reach.low < 0:

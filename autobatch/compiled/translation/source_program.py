@@ -38,27 +38,27 @@ _INSTANCES = 60
 
 
 class Unreadable(Exception):  # noqa: N818  # a signal, as `NeedsLoop` is
-    """Compiled code has no form for what the user wrote; the message names the line and says why."""
+    """What the user wrote has no compiled form; the message names the line and says why."""
 
 
-Lines = list[Any]  # of text, and of lines that are indented
+Lines = list[Any]  # strings, and lists of lines that are indented by one level more
 
 
 @dataclasses.dataclass
 class Inline:
-    """Lines that are found later, and are not indented."""
+    """A place for lines that are filled in later, at the same indentation."""
 
     place: Lines
 
 
 @dataclasses.dataclass(eq=False)
 class Captured:
-    """Something outside of the function that it reads.
+    """An object from outside of the function that the function reads.
 
     Attributes:
-        read: gives what it is now.
-        seen: what it was, where the program was written for exactly that.
-        name: what it is called there.
+        read: returns its value now.
+        seen: its value when the program was written.
+        name: the name by which the function reads it.
     """
 
     read: Callable[[], Any]
@@ -69,13 +69,13 @@ class Captured:
 
 @dataclasses.dataclass(eq=False)
 class Instance:
-    """A function for arguments of certain types.
+    """A function, specialised to the types of its arguments.
 
     Attributes:
-        local: what is known of it as a function made in another; outer: the variables of the functions around it that
-            are given to it, with their types; binds: those that it gives back beside its result.
-        raised: the exceptions that it says it has raised; the example of any other is Python's.
-        variables: the types of the variables of its text; lines: the user's lines that they were written for.
+        local: the `LocalFunction`, if it is made in another function; outer: variables of the functions around it that
+            are passed to it, with their types; binds: those of them that it returns beside its result.
+        raised: the exceptions that it can report to its caller; any other one leaves the example to Python.
+        variables: the type of each variable in its text; lines: the user's line that each was written for.
     """
 
     name: str
@@ -95,10 +95,10 @@ class Instance:
 
 
 class SourceProgram:
-    """What is compiled together.
+    """All the functions that are compiled together.
 
     Args:
-        read_function: reads one function for its types: fills in an `Instance`.
+        read_function: reads one function for the types of an `Instance`, and fills that in.
     """
 
     def __init__(self, read_function: Callable[["SourceProgram", Instance], None]) -> None:
@@ -111,7 +111,7 @@ class SourceProgram:
         self.constants: list[Captured] = []
         self.kinds: dict[Any, Type] = {}
         self.ufuncs: list[tuple[Any, str]] = []
-        self.loops: dict[str, str] = {}  # functions that are written as they are needed, with their text
+        self.loops: dict[str, str] = {}  # by name, the text of the loops over arrays that are needed
         self.approximate = False
         self.scopes = 0
         self.errors: list[Any] = []
@@ -121,19 +121,19 @@ class SourceProgram:
         self.trees: dict[Any, ast.FunctionDef] = {}
 
     def site(self, key: Any, size: int = 1, given: int = 0) -> MakingPlace:
-        """The site of this key."""
+        """The `MakingPlace` of this key, made at the first request."""
         if key not in self.sites:
             self.sites[key] = MakingPlace(len(self.sites), self.changes, size, given)
         return self.sites[key]
 
     def writes_into(self, kind: Type) -> None:
-        """An argument of this type that is its example's own is changed."""
+        """Record that an argument of this type, which differs by example, is changed."""
         if not self.changes_what(kind):
             self.writes.append(kind)
             self.changes[0] += 1
 
     def changes_what(self, kind: Type) -> bool:
-        """Whether arguments like this one may be changed: arrays of its dtype, containers of its place."""
+        """Whether arguments like this may be changed: arrays of its dtype, generators, containers of its place."""
         if isinstance(kind, RandomStream):
             return any(isinstance(each, RandomStream) for each in self.writes)
         if isinstance(kind, Array):
@@ -141,7 +141,7 @@ class SourceProgram:
         return kind in self.writes
 
     def error_number(self, instance: Instance | None, error: type[BaseException]) -> int:
-        """What a function returns in place of 1 where it raises this; from now on, `instance` may."""
+        """What a function returns in place of 1 where it raises this; records that `instance` may raise it."""
         if error not in self.errors:
             self.errors.append(error)
         if instance is not None and error not in instance.raised:
@@ -150,10 +150,10 @@ class SourceProgram:
         return 2 + self.errors.index(error)
 
     def tree(self, function: python_types.FunctionType) -> ast.FunctionDef:
-        """The syntax of a function, annotated with what is live.
+        """The syntax tree of a function, annotated with its live variables.
 
         Raises:
-            Unreadable: there is none.
+            Unreadable: its source is not found.
         """
         code = function.__code__
         if code not in self.trees:
@@ -169,7 +169,7 @@ class SourceProgram:
         self, function: python_types.FunctionType, kinds: tuple[Type, ...], jitted: bool = False, local: Any = None,
         outer: tuple[tuple[str, Type], ...] = (), binds: tuple[str, ...] = (),
     ) -> Instance:  # fmt: skip
-        """The instance of a function for these types, read in this pass; its result may not be known yet."""
+        """The instance of a function for these types, read in this pass; in a recursion its result may be unknown."""
         key = (id(function), tuple(map(rep, kinds)), kinds, jitted, tuple(rep(kind) for _, kind in outer), outer)
         instance = self.instances.get(key)
         if instance is None:
@@ -192,9 +192,9 @@ class SourceProgram:
         return instance
 
     def _met(self, function: python_types.FunctionType, kinds: tuple[Type, ...], jitted: bool) -> Instance | None:
-        """The call that is being read of the same function, if types differ in where containers were made alone.
+        """The open call of the same function whose types differ only in where containers were made, or None.
 
-        A recursion that makes lists for itself would else be another function at each depth.
+        Without this, a recursion that makes lists for itself would be another function at each depth.
         """
         for instance in self.instances.values():
             own = (*instance.kinds, *(kind for _, kind in instance.outer))
@@ -207,10 +207,10 @@ class SourceProgram:
         return None
 
     def settle(self, function: python_types.FunctionType, kinds: tuple[Type, ...]) -> Instance:
-        """Read until nothing changes.
+        """Read the function, and what it calls, until no type changes any more.
 
         Raises:
-            Unreadable: compiled code has no form for it.
+            Unreadable: something in it has no compiled form, or the types do not settle.
         """
         for _ in range(_PASSES):
             before = self.changes[0]
@@ -222,22 +222,22 @@ class SourceProgram:
         raise Unreadable(f"the types of {function.__qualname__} do not settle")
 
     def ufunc(self, ufunc: Any, loop: str) -> int:
-        """The place in the table of addresses of a ufunc's loop."""
+        """The index of a ufunc's loop in the table of addresses."""
         if (ufunc, loop) not in self.ufuncs:
             self.ufuncs.append((ufunc, loop))
         return self.ufuncs.index((ufunc, loop))
 
     def makers(self) -> str:
-        """The functions that make empty containers, and the loops over arrays."""
+        """The source of the functions that make empty containers, and of the loops over arrays."""
         sites = [site for site in self.sites.values() if site.find() is site and site.container is not None]
         return "".join([*(constructor(site.container(site)) + "\n" for site in sites), *self.loops.values()])
 
     def extra(self) -> str:
-        """The arguments that all functions have: arrays from outside, and the memos of functions of modules."""
+        """The arguments that all functions take: captured arrays, and the memos of module-level functions."""
         return "".join(f", {name}" for name in (*self.captured, *self.memos))
 
     def text(self) -> str:
-        """All functions, without those that read examples and keep results."""
+        """The source of all functions but the kernel."""
         extra = self.extra()
         made = [instance.text for instance in self.instances.values() if instance in self.done]
         return self.makers() + "\n".join(made).replace("@extra@", extra)
@@ -257,11 +257,11 @@ def _plain(name: str) -> str:
 
 
 def joined_results(instance: Instance, kinds: list[Type]) -> Type:
-    """The type of what a function returns."""
+    """The type that covers all that a function returns."""
     out = None
     for kind in kinds:
         out = join(out, kind)
-    if instance.jitted:  # Numba's functions give Python's numbers, and one type of them
+    if instance.jitted:  # Numba's functions return Python's numbers, of one type
         scalars = {dataclasses.replace(each, python=True) for each in members(out) if is_number(each)}
         if scalars and len(scalars) == len({s.name for s in members(out)}):
             out = FLOAT if FLOAT in scalars else union_of(scalars)
@@ -269,7 +269,7 @@ def joined_results(instance: Instance, kinds: list[Type]) -> Type:
 
 
 def flat(lines: Lines, depth: int = 0) -> list[str]:
-    """The lines as text."""
+    """Nested lines as lines of text, indented."""
     out: list[str] = []
     for line in lines:
         out += flat(line, depth + 1) if isinstance(line, list) else ["    " * depth + line]
@@ -277,7 +277,7 @@ def flat(lines: Lines, depth: int = 0) -> list[str]:
 
 
 def first_refusal(function: python_types.FunctionType) -> str | None:
-    """Why a function can never be compiled, with the line that says so; None if nothing in its syntax does."""
+    """Why a function can never be compiled, with the line at fault; None if nothing in its syntax forbids it."""
     try:
         tree = own_tree(function)
     except NoSourceError as error:

@@ -1,8 +1,8 @@
-"""Statements: each is read with the types of the variables before it, written, and gives those after it.
+"""Statements: each is read with the types of the variables before it, written as text, and gives the types after it.
 
-A loop is read until the types at its head settle, then written. Where ways meet (after an arm, at a `break`, at the
-head of a loop) a variable that has several types gets the one that joins them; one that has none is gone, and reading
-it is refused. One that may be unbound has a flag beside it.
+A loop is read until the types at its head settle, then written. Where paths meet (after an arm, at a `break`, at the
+head of a loop) a variable of several types gets the type that joins them. If there is none, reading the variable is
+refused. A variable that may be unbound has a flag beside it.
 """
 
 import ast
@@ -59,16 +59,16 @@ from autobatch.core.op import is_boxed
 from autobatch.syntax.scopes import bound_names
 
 FAIL = "return 0, @dummy@"
-"""Leaves the example to Python. A function returns 1 and its value, 0, or the number of the exception it raises."""
+"""Leaves the example to Python. A function returns `1, value`; `0, dummy` (this); `exception's number, dummy`."""
 
 
 class Stop(Exception):  # noqa: N818  # a signal: nothing after this runs
-    """What is read here never returns, or fails whenever it runs."""
+    """Nothing after this is reached: what was read never returns, or fails whenever it runs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Variable:
-    """What is known of a variable at a point; `reach` is about ints."""
+    """What is known of a variable at a point of the program; `reach`: the bounds of an int."""
 
     kind: Type
     maybe_unbound: bool = False
@@ -80,7 +80,7 @@ Env = dict[str, Variable]
 
 @dataclasses.dataclass
 class _Loop:
-    """A loop that is being read: where it is left, and where it goes on."""
+    """A loop that is being read: where `break` and `continue` leave its body, and with which variables."""
 
     breaks: list[tuple[Lines, Env]] = dataclasses.field(default_factory=list)
     continues: list[tuple[Lines, Env]] = dataclasses.field(default_factory=list)
@@ -92,10 +92,10 @@ class Handlers:
     """The handlers of a `try` whose body is being read.
 
     Attributes:
-        classes: what each catches; None where that is not known, or the handler looks at the exception.
-        depth: how many loops are around the `try`, with the loop of one turn that its body is written in.
-        first: the value of `leave` that says that the first of them runs.
-        jumps: where the body goes to one: the handler, the place for lines, the variables there.
+        classes: what each catches; None if that is not known, or if the handler uses the exception.
+        depth: how many loops are around the `try`, without the one that runs its body once.
+        first: the value of `leave` for which the first handler runs.
+        jumps: where the body goes to a handler: the handler's number, a place for lines, and the variables there.
     """
 
     classes: list[Any]
@@ -114,11 +114,11 @@ class Handlers:
 
 
 class StatementReader:
-    """Reads one function for types of its arguments.
+    """Reads one function, for the types of its arguments.
 
     Attributes:
-        env: the variables here; None where nothing runs.
-        lines: where text goes.
+        env: the variables at this point; None if the point is never reached.
+        lines: where text is written.
     """
 
     def __init__(self, program: SourceProgram, instance: Instance) -> None:
@@ -128,7 +128,7 @@ class StatementReader:
         self.lines: Lines = []
         self.names: dict[tuple[str, str], str] = {}
         self.count = 0
-        self.loops: list[_Loop | None] = []  # None: the body of a `try`, which is a loop of one turn
+        self.loops: list[_Loop | None] = []  # None: the body of a `try`, a loop that runs once
         self.handlers: list[Handlers] = []
         self.returns: list[tuple[Lines, Value]] = []
         self.heads: dict[Any, Env] = {}
@@ -136,15 +136,15 @@ class StatementReader:
         self.own_names = frozenset((*code.co_varnames, *code.co_cellvars))
         self.locals = set(self.own_names)
         self.rebound = {x.target.id for x in ast.walk(self.tree) if isinstance(x, ast.NamedExpr)}
-        self.kept = frozenset(name for name, _ in instance.outer)  # which others read once it has returned
+        self.kept = frozenset(name for name, _ in instance.outer)  # outer variables, which others read afterwards
         self.node: Any = self.tree
         self.unchanging: set[str] = set()  # parameters that nothing binds again
-        self.at_first: dict[str, str] = {}  # what is computed of those alone, and its variable
+        self.at_first: dict[str, str] = {}  # what is computed once, at the start, from those alone, and its variable
 
     # --- writing
 
     def emit(self, *lines: Any) -> None:
-        """Write lines here."""
+        """Write lines at this point."""
         self.lines.extend(lines)
 
     def temp(self, text: str, kind: Type, **facts: Any) -> Value:
@@ -156,7 +156,7 @@ class StatementReader:
         return Value(kind, name, **facts)
 
     def once_for_all(self, operand: str, text: str, kind: Type) -> Value:
-        """A new variable with this value of an operand; of a parameter that stays as it is, computed at first."""
+        """A new variable with this value of an operand; for an unchanging parameter it is computed at the start."""
         if operand not in self.unchanging:
             return self.temp(text, kind)
         if text not in self.at_first:
@@ -165,15 +165,15 @@ class StatementReader:
         return Value(kind, self.at_first[text])
 
     def typed(self, name: str, kind: Type) -> None:
-        """Say of which type a variable is that was written here."""
+        """Record the type of a variable that is written here, and the user's line."""
         self.instance.variables[name] = kind
         self.instance.lines[name] = getattr(self.node, "lineno", 0)
 
     def fail_if(self, condition: str, error: type[BaseException] | None = None) -> None:
-        """Leave the example to Python where this holds.
+        """Leave the example to Python if this condition holds.
 
         Args:
-            error: what Python raises there for sure; a handler of the function's runs if there is one.
+            error: what Python surely raises then; if the function has a handler for it, that runs instead.
         """
         self.emit(f"if {condition}:", self._leaving(error))
 
@@ -183,8 +183,8 @@ class StatementReader:
         raise Stop
 
     def _leaving(self, error: type[BaseException] | None) -> Lines:
-        """What is done where this is raised."""
-        if error is None or self.instance.binds:  # what it has bound would be lost
+        """The lines that leave this point: to a handler, to the caller, or to Python."""
+        if error is None or self.instance.binds:  # the outer variables that it has bound would be lost
             return [FAIL]
         assert self.env is not None
         for handlers in reversed(self.handlers):
@@ -201,7 +201,7 @@ class StatementReader:
         return [f"return {self.program.error_number(self.instance, error)}, @dummy@"]
 
     def pass_on(self, code: str, raised: Sequence[type[BaseException]]) -> None:
-        """After a call: what it raised is caught here, or leaves this function, too."""
+        """After a call: an exception that it raised goes to a handler here, or on to this function's caller."""
         if any(handlers.which(error) is not None for handlers in self.handlers for error in raised):
             for error in raised:
                 self.fail_if(f"{code} == {self.program.error_number(None, error)}", error)
@@ -215,23 +215,23 @@ class StatementReader:
         self.emit(f"if {code} != 1:", [f"return {code}, @dummy@"])
 
     def refuse(self, why: str, node: Any = None) -> Unreadable:
-        """What to raise where there is no compiled form, with the user's line."""
+        """The exception to raise where there is no compiled form, with the user's line."""
         node = node if node is not None and hasattr(node, "lineno") else self.node
         code = self.function.__code__
-        what = re.sub(r"([^\W\d]\w*)\.\d+", r"\1", ast.unparse(node).partition("\n")[0])  # without the scope's number
+        what = re.sub(r"([^\W\d]\w*)\.\d+", r"\1", ast.unparse(node).partition("\n")[0])  # without scope numbers
         return Unreadable(f"{code.co_filename}:{getattr(node, 'lineno', code.co_firstlineno)}: `{what[:80]}`: {why}")
 
     def site(self, node: Any, container: Any, size: int = 1) -> Any:
-        """The type of the containers that are made here."""
+        """The type of the containers that are made at this node."""
         site = self.program.site((self.instance.name, id(node), container.__name__), size)
         site.container = container
         return container(site)
 
     def join(self, a: Type, b: Type, node: Any = None) -> Type:
-        """The type of either.
+        """The type of a value that has one of two types.
 
         Raises:
-            Unreadable: there is none.
+            Unreadable: no variable of compiled code can hold both.
         """
         try:
             return join(a, b)
@@ -241,7 +241,7 @@ class StatementReader:
     # --- variables
 
     def variable(self, name: str, kind: Type) -> str:
-        """The variable of compiled code that holds a name while it is of this type."""
+        """The variable of compiled code that holds a name while the name has this type."""
         key = name, rep(kind)
         if key not in self.names:
             self.names[key] = (
@@ -251,7 +251,7 @@ class StatementReader:
         return self.names[key]
 
     def assign(self, name: str, value: Value) -> None:
-        """Bind a name."""
+        """Bind a name to a value."""
         assert self.env is not None
         if isinstance(value.kind, Static):
             self.env[name] = Variable(value.kind)
@@ -266,7 +266,7 @@ class StatementReader:
         """The value of a name.
 
         Args:
-            whole: None is a value like another; else what may be None and is not a number must not be it.
+            whole: a `Maybe` is read as it is; otherwise its value is read, and None leaves the example to Python.
         """
         assert self.env is not None
         known = self.env.get(name)
@@ -284,11 +284,11 @@ class StatementReader:
             return Value(known.kind, text, reach=known.reach)
         local = self.instance.local
         if name in self.locals or (local is not None and name in local.around):
-            self.stop()  # it is unbound, whichever way led here
+            self.stop()  # unbound on every path
         return self.outside(name, node)
 
     def outside(self, name: str, node: Any) -> Value:
-        """A name of the function's closure, its module or Python."""
+        """The value of a name of the function's closure, its module or Python's builtins."""
         function = self.instance.local.outer if self.instance.local is not None else self.function
         free = function.__code__.co_freevars
         if name in free:
@@ -314,7 +314,7 @@ class StatementReader:
         return self.known_object(found, read, name, node)
 
     def known_object(self, found: Any, read: Any, name: str, node: Any) -> Value:
-        """An object that is known while compiling; the program holds for as long as it is that one."""
+        """An object known while compiling; the program is valid as long as the name has this object."""
         if is_boxed(found):
             raise self.refuse(f"{name}, from outside of the function, stands for a value that is recorded", node)
         if isinstance(found, np.ndarray):
@@ -323,14 +323,14 @@ class StatementReader:
             raise self.refuse(f"{name} is a {type(found).__name__} from outside of the function", node)
         if not any(each.seen is found and each.name == name for each in self.program.constants):
             self.program.constants.append(Captured(read, found, name=name))
-            if isinstance(found, FunctionType):  # which what reloads a module changes in place
+            if isinstance(found, FunctionType):  # a reload of its module changes these in place
                 for part in ("__code__", "__defaults__", "__kwdefaults__"):
                     own = getattr(found, part)
                     self.program.constants.append(Captured(functools.partial(getattr, found, part), own, name=part))
         return self.constant(found, node)
 
     def captured(self, found: np.ndarray, read: Any, name: str, node: Any) -> Value:
-        """An array from outside."""
+        """A NumPy array from outside of the function."""
         try:
             kind = Array(of_dtype(found.dtype).name, found.ndim, FIXED)
         except Mismatch as error:
@@ -343,7 +343,7 @@ class StatementReader:
         return Value(kind, text)
 
     def constant(self, found: Any, node: Any) -> Value:
-        """The value of an immutable object."""
+        """The value of an object that is known while compiling; a `Static` if it is no number, string or tuple."""
         kind: Any
         match found:
             case None:
@@ -388,7 +388,7 @@ class StatementReader:
     # --- where ways meet
 
     def meet(self, ends: list[tuple[Lines, Env]], live: Any, at: Any = None) -> Env | None:
-        """The variables after several ways; each way's lines get what makes them so."""
+        """The variables where several paths meet; each path's lines get the conversions that it needs."""
         if not ends:
             return None
         out: Env = {}
@@ -413,7 +413,7 @@ class StatementReader:
         return out
 
     def adjusted(self, env: Env, to: Env) -> Lines:
-        """What turns variables as they are into what they are to be."""
+        """The lines that convert variables from their types in `env` to those in `to`."""
         out: Lines = []
         for name, wanted in to.items():
             if isinstance(wanted.kind, Static) or wanted.kind is CONFLICT:
@@ -432,7 +432,7 @@ class StatementReader:
         return out
 
     def block(self, body: Sequence[ast.stmt]) -> None:
-        """Statements, one after the other."""
+        """Read statements, one after the other."""
         for node in body:
             if self.env is None:
                 return
@@ -445,7 +445,7 @@ class StatementReader:
                 raise self.refuse(str(error), node) from None
 
     def arm(self, body: Any, env: Env | None) -> tuple[Lines, Env | None]:
-        """What statements, or a function, write from these variables, and the variables after it."""
+        """Read statements, or run a function, from these variables: the lines written, and the variables afterwards."""
         lines, before = self.lines, self.env
         self.lines, self.env = [], None if env is None else dict(env)
         try:
@@ -463,7 +463,7 @@ class StatementReader:
         return written, after
 
     def branch(self, condition: str, then: Any, other: Any, live: Any = None, narrowed: Any = None) -> None:
-        """Either way."""
+        """Read both arms of a condition; their variables meet after it."""
         assert self.env is not None
         first_env, second_env = narrowed or (self.env, self.env)
         first, one = self.arm(then, first_env)
@@ -476,7 +476,7 @@ class StatementReader:
     # --- statements
 
     def statement(self, node: ast.stmt) -> None:
-        """One statement."""
+        """Read one statement."""
         method = getattr(self, f"on_{type(node).__name__.lower()}", None)
         if method is None:
             raise self.refuse(f"{type(node).__name__} statements are not compiled", node)
@@ -509,13 +509,13 @@ class StatementReader:
             self.store(node.target, self.expr(node.value))
 
     def held(self, value: Value) -> Value:
-        """The value in a variable that nothing else binds."""
+        """The value in a new variable, which nothing else binds."""
         if isinstance(value.kind, Static):
             return value
         return self.temp(value.text, value.kind, constant=value.constant, reach=value.reach, parts=value.parts)
 
     def once(self, value: Value) -> Value:
-        """The value as a name, where its text is an expression."""
+        """The value as a name (or a constant): an expression is computed into a variable first."""
         return value if value.text.isidentifier() or value.constant is not NO_CONSTANT else self.held(value)
 
     def on_augassign(self, node: ast.AugAssign) -> None:
@@ -529,7 +529,7 @@ class StatementReader:
         self.give(value, node)
 
     def give(self, value: Value, node: Any) -> None:
-        """Return a value, with the variables of functions around this one that it may have bound."""
+        """Return a value, together with the variables of functions around this one that it may have bound."""
         if self.instance.binds:
             value = self.tuple_of([self.once(value), *(self.read(name, node, True) for name in self.instance.binds)])
         if isinstance(value.kind, Static):
@@ -545,7 +545,7 @@ class StatementReader:
         self.conditional(node.test, node.body, node.orelse, getattr(node, "live_out", None))
 
     def conditional(self, test: ast.expr, then: Any, other: Any, live: Any) -> None:
-        """`if test: then else: other`; a test that is known runs one arm, one of None or type narrows a variable."""
+        """`if test: then else: other`; for a constant test one arm is read, a test for None narrows a variable."""
         match test:
             case ast.UnaryOp(op=ast.Not()):
                 return self.conditional(test.operand, other, then, live)
@@ -558,7 +558,7 @@ class StatementReader:
         return self.decide(self.condition(test), then, other, live)
 
     def decide(self, value: Value, then: Any, other: Any, live: Any) -> None:
-        """One arm or the other; the one that runs, where that is known."""
+        """Read one arm or the other, or only the one that runs, if that is known."""
         if value.constant is not NO_CONSTANT:
             chosen = then if value.constant else other
             lines, self.env = self.arm(chosen, self.env)
@@ -567,7 +567,7 @@ class StatementReader:
         return self.branch(value.text, then, other, live)
 
     def none_test(self, test: Any, name: str, known: Variable, then: Any, other: Any, live: Any) -> None:
-        """`if name is None: then else: other`, or the other way round; the name is of another type in each."""
+        """`if name is None: then else: other`, or with `is not`; the name has another type in each arm."""
         assert self.env is not None
         source, kind = self.variable(name, known.kind), known.kind
         if isinstance(kind, Maybe):
@@ -603,7 +603,7 @@ class StatementReader:
         loop.continues.append(place)
 
     def _leave(self, word: str, number: int) -> tuple[_Loop, tuple[Lines, Env]]:
-        """Leave the innermost loop of the user's, or its turn; from the body of a `try`, by way of its end."""
+        """Leave the user's innermost loop, or start its next pass; from the body of a `try` by way of its end."""
         assert self.env is not None
         place: Lines = []
         inside = self.loops[-1] is None
@@ -625,11 +625,11 @@ class StatementReader:
         self.loop(node, "while True:", body, exits, node.orelse)
 
     def loop(self, node: Any, head: str, body: Any, exits: list[tuple[Lines, Env]], orelse: Any) -> None:
-        """A loop: its body is read until the types at its head settle.
+        """Write a loop, once its body has been read until the types at its head settle.
 
         Args:
-            head: its first line; with exits left empty by `body`, the loop ends by itself, at its head.
-            exits: where `body` finds it at its end.
+            head: its first line. A `for` ends at its head, a `while True` where `body` adds to `exits`.
+            exits: for each end by the loop's own condition, a place for lines and the variables there.
         """
         assert self.env is not None
         live_head, live_out = node.live_head, node.live_out
@@ -650,7 +650,7 @@ class StatementReader:
         live = None if live_head is None else live_head | self.kept
         start = {name: known for name, known in entry.items() if live is None or name in live or "." in name}
         key = id(node), tuple(sorted((name, str(known), rep(known.kind)) for name, known in start.items()))
-        kept = hasattr(node, "lineno")  # a statement of the user's, not a loop of our own
+        kept = hasattr(node, "lineno")  # a statement of the user's, not a loop of the library's
         env = self.heads.get(key, start) if kept else start
         returns, count = len(self.returns), self.count
         jumps = [len(handlers.jumps) for handlers in self.handlers]
@@ -701,7 +701,7 @@ class StatementReader:
     def on_nonlocal(self, node: ast.Nonlocal) -> None:
         pass
 
-    # --- given by other modules, which know expressions
+    # --- given by `ExpressionReader`, which knows expressions
 
     def expr(self, node: ast.expr) -> Value:
         """The value of an expression."""
@@ -726,7 +726,7 @@ class StatementReader:
     # --- the whole function
 
     def whole(self) -> None:
-        """Read the function, and write it into its instance."""
+        """Read the function, and write its text into its instance."""
         instance, args, code = self.instance, self.tree.args, self.function.__code__
         names = [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
         if args.kwarg:
@@ -767,7 +767,7 @@ class StatementReader:
         instance.text = text.replace("@dummy@", dummy(result))
 
     def _frames(self) -> int:
-        """How much of Python's limit a call takes, at the most: a memo and a generator have frames of their own."""
+        """The most that a call takes of Python's recursion limit: a memo and a generator have frames of their own."""
         memos = [wrapper.__wrapped__ for wrapper, _ in self.program.memos.values()]
         is_memoised = self.function in memos or (self.instance.local is not None and bool(self.instance.local.memo))
         frames = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp | ast.Lambda

@@ -1,7 +1,7 @@
-"""`try` and `match`: statements of which an arm runs for what was raised, or for the form of a value.
+"""`try` and `match`: statements that choose an arm by the exception raised, or by the form of a value.
 
-The body of a `try` is written as a loop of one turn. What is surely raised in it, and by whom it is caught, is known
-while reading: `leave` is set, and the loops out to that one are left. Whatever else fails leaves the example to Python.
+The body of a `try` is a loop that runs once. What is surely raised in it, and which handler catches it, is known while
+reading: code sets `leave` and breaks out of the loops up to that `try`. Any other failure leaves the example to Python.
 """
 
 import ast
@@ -67,7 +67,7 @@ def try_statement(reader: Any, node: ast.Try) -> None:
         start = reader.meet(ways, None)
         if start is not None:
             written, left = reader.arm(handler.body, start)
-            written.insert(0, "leave = 0")  # the list itself, to which `meet` adds
+            written.insert(0, "leave = 0")  # in place, since `meet` adds to this list
             reader.emit(f"if leave == {first + number}:", written)
             if left is not None:
                 ends.append((written, left))
@@ -81,7 +81,7 @@ def _bodies(node: ast.Try) -> list[ast.stmt]:
 
 
 def _caught(reader: Any, handler: ast.ExceptHandler) -> Any:
-    """What a handler catches; None if it looks at the exception, or that is not known."""
+    """The classes that a handler catches; None if they are not known, or if it uses the exception."""
     if handler.name and any(
         isinstance(x, ast.Name) and x.id == handler.name for y in handler.body for x in ast.walk(y)
     ):
@@ -97,7 +97,7 @@ def _caught(reader: Any, handler: ast.ExceptHandler) -> Any:
 
 
 def match_statement(reader: Any, node: ast.Match) -> None:
-    """`match`: the cases one after the other. What a pattern captures is bound once all of it has matched."""
+    """`match`: the cases one after the other. The names that a pattern captures are bound once it has matched whole."""
     subject = reader.held(reader.expr(node.subject))
 
     def rest(cases: Sequence[ast.match_case]) -> None:
@@ -123,7 +123,7 @@ def match_statement(reader: Any, node: ast.Match) -> None:
             reader.env.pop(_HIDDEN + name, None)
 
 
-_HIDDEN = "captured."  # a name, before it is known whether all of a pattern matches
+_HIDDEN = "captured."  # prefix of a captured name until its whole pattern has matched
 
 
 def _captured(pattern: ast.pattern) -> list[str]:
@@ -143,7 +143,7 @@ def _all(reader: Any, tests: Sequence[Any], node: Any) -> Value:
 
 
 def _matches(reader: Any, pattern: ast.pattern, value: Value) -> Value:
-    """Whether a pattern matches; it binds what it captures."""
+    """Whether a pattern matches; what it captures is kept in hidden variables."""
     kind = value.kind
     match pattern:
         case ast.MatchValue(value=wanted):
@@ -250,7 +250,7 @@ _OF_KIND = {
 
 
 def class_of(kind: Type) -> type | None:
-    """The class of values of a type; None if they are of several."""
+    """The class of the values of a type; None if it is not known or there are several."""
     if isinstance(kind, Scalar):
         return _CLASSES.get(kind) or np.dtype(kind.name).type
     return kind.cls if isinstance(kind, Struct) else _OF_KIND.get(type(kind))

@@ -30,15 +30,15 @@ NO_CONSTANT = object()
 
 
 class Reach(NamedTuple):
-    """What is known of an int: it has at most so many bits (32, 48, 56 or 64), and is at least `low`."""
+    """Known bounds of an int: it has at most `bits` bits (32, 48, 56 or 64), and is at least `low` (None: unknown)."""
 
     bits: int = 64
     low: int | None = None
 
     def plus(self, other: "Reach", constant: Any, sign: int = 1) -> "Reach":
-        """That of a sum, or of a difference, the sign being -1; `constant`: what the other is, if that is known.
+        """The bounds of a sum, or of a difference if `sign` is -1; `constant`: the other operand, if it is known.
 
-        What is counted up or down by small constants stays as small as it was: it would take days to leave 56 bits.
+        An int counted up or down by small constants keeps its bits (48 at least): exceeding 56 would take days.
         """
         counts = isinstance(constant, int) and abs(constant) <= _STEP
         bits = max(self.bits, 48) if counts else {32: 48, 48: 56}.get(max(self.bits, other.bits), 64)
@@ -46,25 +46,25 @@ class Reach(NamedTuple):
         return Reach(bits, None if self.low is None or more is None else self.low + more)
 
     def join(self, other: "Reach") -> "Reach":
-        """That of either, with few steps to the widest: a loop joins it until it stays."""
+        """Bounds that cover both; few steps lead to the widest, so a loop that joins them soon settles."""
         low = self.low if self.low == other.low else None
         if self.low is not None and other.low is not None and min(self.low, other.low) >= 0:
             low = self.low if self.low == other.low else 0
         return Reach(max(self.bits, other.bits), low)
 
 
-_STEP = 16  # that counting goes on by at most
+_STEP = 16  # the largest constant by which one counts up or down
 ANY = Reach()
 LENGTH = Reach(48, 0)
 
 
 def reach_of(number: int) -> Reach:
-    """That of a constant."""
+    """The bounds of a constant."""
     return Reach(32, number) if abs(number) < 2**31 else Reach(64, number)
 
 
 def joined_reach(reaches: Iterable[Reach]) -> Reach:
-    """That of any of several."""
+    """Bounds that cover all of these."""
     return functools.reduce(Reach.join, reaches)
 
 
@@ -75,9 +75,9 @@ class Value:
     Attributes:
         kind: its type.
         text: a name, or an expression that may be written any number of times.
-        constant: what it is, if that is known while compiling.
-        reach: of an int, how far from overflow and from 0 it is.
-        parts: of a tuple that was just made, its values.
+        constant: the value, if it is known while compiling.
+        reach: for an int, its known bounds.
+        parts: for a tuple that was just made, its items.
     """
 
     kind: Type
@@ -88,22 +88,22 @@ class Value:
 
     @property
     def small(self) -> bool:
-        """Whether it is an int far from overflow."""
+        """Whether it is an int far from overflow: of fewer than 64 bits."""
         return self.reach.bits < 64
 
 
 def parts_of(value: Value) -> list[Value]:
-    """The values in a tuple, whose text is a name."""
+    """The items of a tuple, whose text must be a name."""
     return value.parts or [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
 
 
 def numba_type(kind: Scalar) -> str:
-    """What Numba calls the machine's type of a scalar."""
+    """Numba's name for the machine type of a scalar."""
     return {"bool": "boolean", "none": "int64"}.get(kind.name, kind.name)
 
 
 def rep(kind: Type) -> str:
-    """How it lies in memory: values of types of one `rep` are held by one variable."""
+    """A name for how values of a type lie in memory; types of the same `rep` can be held by one variable."""
     match kind:
         case Scalar():
             return kind.name
@@ -131,7 +131,7 @@ def rep(kind: Type) -> str:
 
 
 def dummy(kind: Type) -> str:
-    """A value of this type that nobody reads."""
+    """The text of some value of this type, where nobody reads the value."""
     match kind:
         case None:
             return "0"
@@ -159,7 +159,7 @@ def dummy(kind: Type) -> str:
 
 
 def constructor(kind: Type) -> str:
-    """The function that makes an empty container of this type."""
+    """The source of the function that makes an empty container of this type."""
     name = rep(kind)
     if isinstance(kind, List) and not kind.site.find().boxed:
         return f"@jit\ndef new_{name}():\n    return [{dummy(kind.elem)} for _ in range(0)]\n"
@@ -170,7 +170,7 @@ def constructor(kind: Type) -> str:
 
 
 def convert(text: str, kind: Type, to: Type) -> str:
-    """The value as a variable of another type holds it: the types were joined, so nothing is lost."""
+    """The text of a value as another type holds it; `to` is a type joined from `kind`, so nothing is lost."""
     if rep(kind) == rep(to):
         return text
     match kind, to:
