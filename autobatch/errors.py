@@ -43,11 +43,11 @@ class BadIdError(IndexError):
 
 
 class OffsetsError(BadIdError, ShapeError):
-    """Offsets that do not describe bags or examples: they start elsewhere than at 0, fall, or end at a wrong number."""
+    """Offsets that do not describe bags or examples: they do not start at 0, decrease, or end at a wrong number."""
 
 
 class UnsupportedError(TypeError):
-    """Something that cannot be batched or differentiated, where a loop over the examples is not allowed."""
+    """Something that cannot be batched or differentiated, and a loop over the examples is not possible or allowed."""
 
 
 class OptionError(UnsupportedError, ValueError):

@@ -45,7 +45,7 @@ class Framework:
 
     def call(self, f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """`f(*args, **kwargs)`, without gradients."""
-        with np.errstate(all="ignore"):  # what padding holds may overflow
+        with np.errstate(all="ignore"):  # the values in padding may overflow
             return f(*args, **kwargs)
 
     def differentiable(self, f: Callable[..., Any]) -> Callable[..., Any]:

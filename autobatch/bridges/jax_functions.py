@@ -327,7 +327,7 @@ def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any
 
 
 class _Kept:
-    """State for the backward pass that is no JAX array: a pytree node without leaves."""
+    """State for the backward pass that is not a JAX array: a pytree node without leaves."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

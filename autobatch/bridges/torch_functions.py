@@ -288,7 +288,7 @@ def _function_of(torch: Any) -> Any:
 
         @staticmethod
         def backward(ctx: Any, *cotangents: Any) -> Any:
-            saved = ctx.saved_tensors  # torch raises here if one was written into since
+            saved = ctx.saved_tensors  # torch raises here if one was modified since
             if ctx.call.back is not None and not torch.is_grad_enabled():
                 return None, *ctx.call.backward(cotangents)
             present = [ct is not None for ct in cotangents]  # create_graph=True, or torch.func
@@ -315,7 +315,7 @@ def _function_of(torch: Any) -> Any:
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            """Nothing is kept."""
+            """No tensor is saved, since there is no second derivative."""
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, call: _Call, present: Sequence[bool], *tensors: Any) -> Any:
@@ -327,7 +327,7 @@ def _function_of(torch: Any) -> Any:
                     one = call.part([False] * len(call.tensors)) if any(is_mapped[count:]) else call
                     rows.append(FirstGradients.apply(one, present, *_row(i, is_mapped, given)))
                 found = [None if each[0] is None else torch.stack(each) for each in zip(*rows, strict=True)]
-            else:  # each example has its own gradient of what is the same for all
+            else:  # each example has its own gradient of tensors that are the same for all
                 every = [x if own else x.expand(size, *x.shape) for own, x in zip(is_mapped, given, strict=True)]
                 found = FirstGradients.apply(call.part([True] * len(call.tensors)), present, *every)
             return tuple(found), tuple(None if g is None else 0 for g in found)

@@ -48,7 +48,7 @@ class Linear:
         weight: (inputs, outputs). bias: (outputs,), or None.
 
     Raises:
-        OptionError: a size that is no positive integer.
+        OptionError: a size that is not a positive integer.
 
     >>> layer = Linear(3, 2, seed=0)
     >>> layer(np.ones((5, 3), np.float32)).shape
@@ -88,7 +88,7 @@ class Embedding:
         weight: an `ab.EmbeddingTable` of (rows, dim).
 
     Raises:
-        OptionError: a size that is no positive integer. A call raises `BadIdError` for an id outside of the table.
+        OptionError: a size that is not a positive integer. A call raises `BadIdError` for an id outside of the table.
 
     >>> Embedding(10, 4, seed=0)(np.array([3, 1, 3])).shape
     (3, 4)
@@ -124,7 +124,7 @@ class LayerNorm:
         scale: (size,), ones at first. shift: (size,), zeros.
 
     Raises:
-        OptionError: a size that is no positive integer.
+        OptionError: a size that is not a positive integer.
 
     >>> LayerNorm(2)(np.array([[1.0, 3.0]], np.float32)).round(2).tolist()
     [[-1.0, 1.0]]
@@ -182,7 +182,7 @@ class Conv1d:
         weight: (width, inputs, outputs). bias: (outputs,), or None.
 
     Raises:
-        OptionError: a size that is no positive integer, or another padding.
+        OptionError: a size that is not a positive integer, or another padding.
 
     >>> Conv1d(3, 2, 5, padding="same", seed=0)(np.ones((7, 3), np.float32)).shape
     (7, 2)
@@ -235,7 +235,7 @@ class Conv2d:
         weight: (height, width, inputs, outputs). bias: (outputs,), or None.
 
     Raises:
-        OptionError: a size that is no positive integer, or another padding.
+        OptionError: a size that is not a positive integer, or another padding.
 
     >>> Conv2d(3, 2, (5, 3), padding="same", seed=0)(np.ones((7, 4, 3), np.float32)).shape
     (7, 4, 2)
@@ -294,7 +294,7 @@ class MultiHeadAttention:
         heads: their number.
 
     Raises:
-        OptionError: a size that is no positive integer, or heads that do not divide it.
+        OptionError: a size that is not a positive integer, or heads that do not divide it.
 
     A call takes (t, size), and optionally `context`, (s, size), rows to attend to instead of these; `causal=True`: a
     row attends only to rows up to itself; and `mask`, (t, s) bool, True where a row may attend.
@@ -375,7 +375,7 @@ class LSTM(Recurrent):
         w: (inputs, 4 · size). u: (size, 4 · size). b: (4 · size,).
 
     Raises:
-        OptionError: a size that is no positive integer.
+        OptionError: a size that is not a positive integer.
 
     A call gives (states, (h, c)): h after each row, (t, size), and the last state; `state=(h, c)` is the initial state,
     by default zeros.
@@ -418,7 +418,7 @@ class GRU(Recurrent):
         w: (inputs, 3 · size). u: (size, 3 · size). b: (3 · size,), for a row. d: (3 · size,), for the state.
 
     Raises:
-        OptionError: a size that is no positive integer.
+        OptionError: a size that is not a positive integer.
 
     A call gives (states, h): the state after each row, (t, size), and the last one; `state=h` is the initial state, by
     default zeros.

@@ -42,7 +42,7 @@ class Communicator(abc.ABC):
         self._unanswered: dict[int, tuple[int, ShardRequest]] = {}
         self._answers: dict[int, Any] = {}
 
-    # How messages travel.
+    # The transport of messages, and the bookkeeping of requests and replies.
 
     @abc.abstractmethod
     def _send(self, shard: int, request: ShardRequest) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from autobatch.tables.sparse import SparseRows
 
 Values = dict[Any, Any]  # by name: an array, or SparseRows of distinct ids
-Block = tuple[int, int, Values]  # the sum of the parts place * 2**level to (place + 1) * 2**level - 1
+Block = tuple[int, int, Values]  # (level, place, sum of the parts place * 2**level to (place + 1) * 2**level - 1)
 
 
 class TreeSum:

@@ -22,7 +22,7 @@ class Start:
     """The state from which a training begins or resumes.
 
     Attributes:
-        step: the next step. dense, state: the leaves that are no variables, and the optimiser's state for their list.
+        step: the next step. dense, state: the leaves that are not variables, and the optimiser's state for their list.
         variables: by name, partitioned with one part for each shard; None: shards read them from the checkpoint.
         slots: the optimiser's state for the list of variables.
         folder, saved_in: the checkpoint's folder, and the number of shards in which it was saved.

@@ -68,7 +68,7 @@ class LocalCommunicator:
         shard_objects: the `Shard`s.
 
     Raises:
-        OptionError: no worker, no shard, or a fraction below 0 or not below 1.
+        OptionError: no worker, no shard, or a fraction outside [0, 1).
 
     >>> group = LocalCommunicator(3, seed=1, drop=0.3, repeat=0.3)
     >>> group.run(lambda worker: worker.all_reduce(10.0**worker.rank))

@@ -111,7 +111,7 @@ class WorkerActor:
         return self._worker.run(first, last)
 
     def dense(self) -> tuple[list[Any], Any]:
-        """The leaves that are no variables, and the optimiser's state for them."""
+        """The leaves that are not variables, and the optimiser's state for them."""
         return self._worker.dense, self._worker.state
 
 

@@ -1,6 +1,6 @@
 """Checkpoints of a training with sharded variables: one folder for each shard, and one for the rest, written last.
 
-    run/                            what is no variable, the same on all workers; its manifest commits a checkpoint
+    run/                            all other leaves, the same on all workers; its manifest commits a checkpoint
     run/shards-2/0, run/shards-2/1  the part of each of two shards
 
 All are saved at one step, while no message is in flight. Only when every shard's part is on the disk is the rest saved,
@@ -59,7 +59,7 @@ class ShardedCheckpoints:
         return None if self._saver is None or not self._saver.steps() else self._saver.restore()
 
     def commit(self, step: int, dense: list[Any], state: Any, shards: int, names: list[str]) -> None:
-        """Save what is no variable, which commits the checkpoint whose parts all shards have saved."""
+        """Save all leaves that are not variables; this commits the checkpoint whose parts the shards have saved."""
         if self._saver is None:
             return
         self._saver.save(step, dense, state, {"shards": shards, "variables": names})

@@ -34,7 +34,7 @@ class TrainingPlan:
 
     Attributes:
         loss: `loss(params, batch)`. data: `data(step)` returns the whole batch of a step.
-        structure: of the parameters. dense: the leaf numbers of those that are no variables.
+        structure: of the parameters. dense: the leaf numbers of those that are not variables.
         variables: the leaf numbers of each variable, by name; a variable may occur several times.
         like: for each variable an empty one with its settings.
         parts: the number of parts of a batch. keys: the argument of `KeyColumns`.
@@ -86,7 +86,7 @@ class TrainingWorker:
 
     Args:
         plan: the same on all workers. communicator: the connection to the others.
-        dense: the parameters' leaves that are no variables. state: the optimiser's state for the list of them.
+        dense: the parameters' leaves that are not variables. state: the optimiser's state for the list of them.
     """
 
     def __init__(self, plan: TrainingPlan, communicator: Communicator, dense: list[Any], state: Any) -> None:

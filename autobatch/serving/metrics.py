@@ -30,7 +30,7 @@ class Histogram:
         self.count += 1
 
     def cumulative(self) -> list[int]:
-        """For each bound, and at last for infinity, the number of values up to it."""
+        """The number of values up to each bound, and last up to infinity."""
         out, total = [], 0
         for count in self._counts:
             total += count

@@ -330,7 +330,7 @@ def _one_of(reads: Sequence[Read], args: tuple[Any, ...]) -> Read:
 
 
 def _fields(kind: type) -> dict[str, bool] | None:
-    """By name, whether a field of a record class may be left out; None if `kind` is no record class."""
+    """By name, whether a field of a record class may be left out; None if `kind` is not a record class."""
     if dataclasses.is_dataclass(kind):
         missing = dataclasses.MISSING
         fields = [each for each in dataclasses.fields(kind) if each.init]

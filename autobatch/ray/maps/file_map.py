@@ -214,7 +214,7 @@ Results = Iterator[tuple[Unit, UnitDone | Exception]]
 
 
 def _attempt(mapper: Mapper, unit: Unit, folder: str, skip: bool) -> UnitDone:
-    """Run one unit; a damaged file is an error that names it, or is skipped as a whole."""
+    """Run one unit; for damaged pages, raise an error that names the unit, or, with `skip`, skip the whole unit."""
     import pyarrow as pa  # noqa: PLC0415
 
     try:

@@ -147,7 +147,7 @@ def _column(table: Any, name: str) -> Any:
 
 
 def _columns_of(results: Any) -> dict[str, Any]:
-    """A tree of batches as columns, each leaf named by its path; a result that is no container is "result"."""
+    """A tree of batches as columns, each leaf named by its path; a result that is not a container is "result"."""
     leaves, structure = flatten(results)
     found = {}
     for path, leaf in zip(paths(structure), leaves, strict=True):
