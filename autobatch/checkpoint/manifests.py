@@ -122,7 +122,7 @@ class Folder:
         return found
 
     def commit(self, manifest: Manifest) -> None:
-        """Commit a checkpoint whose tensor files are flushed; once this returns, it survives a power cut."""
+        """Commit flushed tensor files as a checkpoint: write, flush and rename the manifest; survives a power cut."""
         path = self.join(manifest.name)
         handle = self.files.create(path + ".part")
         try:

@@ -53,8 +53,8 @@ def serve(
     metrics for Prometheus. The header `autobatch-version` of an answer names the parameters that computed it.
 
     Args:
-        f: a function of one example. A request is read as the types that its parameters are annotated with (arrays,
-            lists, dataclasses, ...); a mismatch is answered 422, with its place. Without an annotation the JSON value
+        f: a function of one example. A request is read as the types with which the parameters of `f` are annotated
+            (arrays, dataclasses, ...); a mismatch is answered 422, with its place. Without an annotation the JSON value
             is passed as it is. If several parameters are not shared, a request is an object of their values by name.
         max_batch, max_wait, max_queue: as for `ab.Batcher`; a request beyond `max_queue` is answered 429.
         max_body: the most bytes of a request; a longer one is answered 413.
