@@ -1,7 +1,7 @@
 """autobatch: write a model for one example, run it over a whole batch, with the results and gradients of the loop.
 
-Importing it imports nothing; the first name that is asked for does, and brings all of `autobatch/public.py`. So a
-program that may need it, and a tool that looks at it, starts at once.
+Importing the package imports nothing else; the first access to a public name imports all of `autobatch/public.py`. So
+programs that may not need it, and tools that only inspect it, start at once.
 """
 
 import gc
@@ -13,13 +13,13 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from autobatch.public import *  # noqa: F403
     from autobatch.public import __all__ as __all__
-    from autobatch.tables.representations import *  # noqa: F403 - checkers do not add up what __all__ is made of
+    from autobatch.tables.representations import *  # noqa: F403 - type checkers do not evaluate `__all__ +=`
     from autobatch.tables.segments import *  # noqa: F403
 else:
 
     def _import_public() -> Any:
-        """All of it. Without the collector: what modules make stays, and to look through it again and again, Numba's
-        part included, was a third of the time."""
+        """Import `autobatch.public` with garbage collection off: the modules' objects stay alive, and collections
+        over them, and Numba's, took a third of the time."""
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -29,7 +29,7 @@ else:
                 gc.enable()
 
     def __getattr__(name: str) -> Any:
-        """A public name, or a sub-package; from then on all of them are here."""
+        """A public name or a sub-package; the first access puts all public names into this module."""
         if name[:2] == "__" and name != "__all__":
             raise AttributeError(f"module 'autobatch' has no attribute {name!r}")
         public = _import_public()

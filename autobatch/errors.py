@@ -1,7 +1,7 @@
-"""The errors and warnings of the library, each also a builtin, so that existing `except` clauses hold.
+"""The errors and warnings of the library; each derives from a builtin, so existing `except` clauses catch them.
 
-A message says what was given, what was expected and what to write instead. Which example failed is added once, as a
-note, at the boundary where the example is known (`note_example`).
+A message says what was given, what was expected and what to write instead. A note names the example that failed; it is
+added once, by the code that knows the example's index (`note_example`).
 """
 
 __all__ = [
@@ -43,65 +43,65 @@ class BadIdError(IndexError):
 
 
 class OffsetsError(BadIdError, ShapeError):
-    """Offsets that do not describe bags or examples: they start elsewhere than at 0, fall, or end at a wrong number."""
+    """Offsets that do not describe bags or examples: they do not start at 0, decrease, or end at a wrong number."""
 
 
 class UnsupportedError(TypeError):
-    """Something that cannot be batched or differentiated, where a loop over the examples is not allowed."""
+    """Something that cannot be batched or differentiated, and a loop over the examples is not possible or allowed."""
 
 
 class OptionError(UnsupportedError, ValueError):
-    """An option with a value that is none of those it takes, or that does not go with another option."""
+    """An option with a value that it does not take, or that does not go with another option."""
 
 
 class ForcedValueError(TypeError):
-    """A value was needed as a plain number or array where only a gradient-carrying one exists."""
+    """A plain number or array was needed, but the value carries a gradient, which would be lost."""
 
 
 class CheckpointError(OSError):
-    """A checkpoint that is damaged, is not there, or whose folder another saver holds; the message names the file."""
+    """A checkpoint is damaged or missing, or another saver holds its folder; the message names the file."""
 
 
 class CheckpointWarning(UserWarning):
-    """Something was restored in part, as was asked for, or a file that is no longer needed could not be removed."""
+    """A checkpoint was restored in part, as requested, or a file that is no longer needed could not be removed."""
 
 
 class OverloadedError(RuntimeError):
-    """As many requests wait as may wait: this one was not taken, and can be made again later."""
+    """The queue of requests is full: this request was not taken, and can be made again later."""
 
 
 class ClosedError(RuntimeError):
-    """A request to a batcher that takes none any more, since it is being shut down."""
+    """A request to a batcher that is closed, or a server that shuts down."""
 
 
 class NeedsLoop(UnsupportedError):  # noqa: N818  # a signal, not a failure
     """Raised inside a lock-step run to say: this cannot run for all lanes at once, run the examples on the fly.
 
-    It is raised before anything outside the run was changed, so they start from the state that the caller left.
+    It is raised before anything outside the run was changed, so the examples start from the state that the caller left.
 
     Attributes:
-        where: the file and line that it is about, where it is not the line that runs.
+        where: the file and line at fault, if that is not the line that runs.
     """
 
     where: tuple[str, int] | None = None
 
 
 class OverTime(BaseException):
-    """Raised inside a run that has taken longer than another way may: nothing outside of it was changed.
+    """Raised inside a run that has taken longer than another way would; nothing outside the run was changed.
 
-    No handler of the user's or the library's is to hold it up, so it is no `Exception`.
+    It is not an `Exception`, so that no `except Exception`, of the user or the library, stops it.
     """
 
 
 class FallbackWarning(UserWarning):
-    """Something did not run for all examples at once, but example by example: right, but slower. Once a source line."""
+    """Something ran example by example instead of for all at once: correct, but slower. Given once per source line."""
 
 
 _NOTE = "raised for example "
 
 
 def is_noted(error: BaseException) -> bool:
-    """Whether a note names the example that failed.
+    """True if a note of the error names the example that failed.
 
     >>> is_noted(note_example(ValueError("bad"), 3)), is_noted(ValueError("bad"))
     (True, False)
@@ -110,7 +110,7 @@ def is_noted(error: BaseException) -> bool:
 
 
 def note_example(error: BaseException, index: int) -> BaseException:
-    """Name the failing example in a note of `error`, once; inner boundaries win. Returns `error`.
+    """Name the failing example in a note of `error`, unless one names an example already. Returns `error`.
 
     >>> note_example(ValueError("bad"), 3).__notes__
     ['raised for example 3']
@@ -121,7 +121,7 @@ def note_example(error: BaseException, index: int) -> BaseException:
 
 
 def forget_example(error: BaseException) -> None:
-    """Take back the note that names an example, where there was but one.
+    """Remove the note that names an example, for a call that has just one example.
 
     >>> error = note_example(ValueError("bad"), 0)
     >>> forget_example(error)

@@ -1,10 +1,10 @@
-"""What `autobatch` names: all that is public, in one list."""
+"""The public names of `autobatch`: all of them, in one list."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-import autobatch.lazy  # noqa: F401 - before the function of that name takes its place
-import autobatch.nn as nn  # at once, since what `ab.nn.relu` is is read out of the package's own names
+import autobatch.lazy  # noqa: F401 - first, since the function `lazy` then takes its place
+import autobatch.nn as nn  # not later: code that resolves `ab.nn.relu` reads the package's own names
 from autobatch.api import extend
 from autobatch.api.batch import batch
 from autobatch.api.transforms import grad, jvp, lazy, map, shared, value_and_grad
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from autobatch.tables.keyed.features import Vocabulary, hash_keys, multi_hash
     from autobatch.tables.keyed.variable import EmbeddingVariable
 
-# Of these the modules are imported when they are asked for: none of them is what a call needs.
+# name: (module, attribute, or None for the module itself), imported at the first access: no call needs these.
 _LATER = {
     "Batcher": ("autobatch.serving.batcher", "Batcher"),
     "Checkpoints": ("autobatch.checkpoint.checkpoints", "Checkpoints"),

@@ -1,1 +1,1 @@
-"""Other libraries' arrays in and out: torch and JAX, imported only where a user has them."""
+"""Bridges to the arrays of other libraries: torch and JAX, each imported only if the user has it."""

@@ -1,6 +1,6 @@
-"""Whose arrays a function computes with: NumPy's (and Numba's), torch's or JAX's, and how to go to them and back.
+"""The libraries whose arrays a function may compute with: NumPy (with Numba), torch and JAX, and their conversions.
 
-No library is imported here: whoever has a torch function or tensor has imported torch.
+Importing this imports none of them: whoever has a torch function or tensor has imported torch already.
 """
 
 import functools
@@ -18,54 +18,54 @@ from autobatch.core.pytree import PLAIN, leaves
 from autobatch.errors import OptionError, UnsupportedError
 from autobatch.rewrite.taped_forms import per_example_form
 
-# From (float arrays) to (what a caller keeps, the float leaves to contract with cotangents).
+# From a list of float arrays to (any value for the caller, the float leaves that are contracted with weights).
 Run = Callable[[list[Any]], tuple[Any, list[Any]]]
 
 
 class Framework:
-    """One library of arrays: here NumPy, and Numba's compiled functions of its arrays.
+    """One library of arrays; this base class is NumPy, with functions compiled by Numba.
 
     Attributes:
-        name: what users call it.
+        name: the library's name, as users write it.
     """
 
     name = "numpy"
 
     def owns(self, x: Any) -> bool:
-        """Whether this is one of its arrays."""
+        """True if `x` is an array of this library."""
         return isinstance(x, np.ndarray | np.generic)
 
     def array(self, x: np.ndarray, like: Any = None) -> Any:
-        """One of its arrays, with a copy of this data; of the dtype of `like`, if that is one of its own."""
+        """An array of this library with a copy of this data; in the dtype of `like`, if that is an array of it."""
         return np.array(x)
 
     def numpy(self, x: Any) -> Any:
-        """The data of one of its arrays; anything else as it is."""
+        """The NumPy array of an array of this library; anything else as it is."""
         return x
 
     def call(self, f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """`f(*args, **kwargs)`, without gradients."""
-        with np.errstate(all="ignore"):  # what padding holds may overflow
+        with np.errstate(all="ignore"):  # the values in padding may overflow
             return f(*args, **kwargs)
 
     def differentiable(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        """The form of a user's function that is called where gradients are taken."""
+        """The form of a user's function to call where gradients are taken."""
         form: Callable[..., Any] = per_example_form(f)
         return form
 
     def vjp(
         self, run: Run, floats: Sequence[Any], weights: Sequence[np.ndarray], more: Sequence[Any] = ()
     ) -> list[Any]:
-        """The gradients of the sum of all float leaves of `run`, each times its weight.
+        """The gradients of the weighted sum of all elements of all float leaves of `run`.
 
         Args:
-            run: gives the leaves, from its arrays in place of `floats`.
-            floats: (NumPy array, what it is like) pairs.
-            weights: one per leaf.
-            more: parameters of its own that `run` reads anyway.
+            run: computes the leaves, from this library's arrays in place of `floats`.
+            floats: pairs (x, like), as for `array`.
+            weights: one array per leaf.
+            more: further arrays of this library, parameters that `run` reads by itself.
 
         Returns:
-            NumPy arrays, of `floats` and then of `more`; zeros where nothing depends on one.
+            NumPy arrays: the gradients of `floats`, then of `more`; zeros where no leaf depends on one.
         """
 
         def loss(values: list[Any]) -> Any:
@@ -171,7 +171,7 @@ FRAMEWORKS: dict[str, Framework] = {each.name: each for each in (Framework(), To
 
 
 def imported(name: str) -> Any:
-    """A library that a user asks for by its name."""
+    """Import a library by name, or raise UnsupportedError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -182,9 +182,9 @@ def framework_of(f: Any, examples: Any = (), given: str | None = None) -> Framew
     """The library whose arrays a function takes.
 
     Args:
-        f: it is torch's or JAX's if it, what it names or what it calls is from there.
-        examples: what it is called with, which decides where the code does not.
-        given: the name of the library, where a user said it.
+        f: torch or JAX is found if `f`, an object that it names or a function that it calls comes from there.
+        examples: its arguments, which decide if the code does not.
+        given: the library's name, if the user gave it.
 
     >>> framework_of(np.mean).name
     'numpy'
@@ -218,18 +218,18 @@ def _library_of(x: Any) -> str:
     return "numpy" if roots & {"numpy", "numba"} else ""
 
 
-_MOST = 2000  # objects that are looked at
-_LIBRARIES = {"autobatch", "jax", "jaxlib", "numba", "numpy", "torch"}  # into whose own code nobody looks
+_MOST = 2000  # the most objects that `reachable` visits
+_LIBRARIES = {"autobatch", "jax", "jaxlib", "numba", "numpy", "torch"}  # their own code is not searched
 
 
 def reachable(f: Any) -> Iterator[Any]:
-    """A function and all that it names: its globals, closure and object, and so on through Python functions.
+    """A function and all objects that it names: globals, closure, `self`, and so on through Python functions.
 
     >>> any(x is framework_of for x in reachable([framework_of]))
     True
     """
     found, seen = [f], {id(f)}
-    for each in found:  # which grows on the way
+    for each in found:  # grows during the loop
         yield each
         for inner in itertools.islice(_named_by(each), max(_MOST - len(found), 0)):
             if type(inner) not in PLAIN and id(inner) not in seen:
@@ -244,10 +244,10 @@ def _named_by(x: Any) -> Iterator[Any]:
         for cell in x.__closure__ or ():
             try:
                 yield cell.cell_contents
-            except ValueError:  # of a name that has no value yet
+            except ValueError:  # the name has no value yet
                 continue
         codes = [x.__code__]
-        for code in codes:  # which grows on the way
+        for code in codes:  # grows during the loop
             codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
             yield from (x.__globals__[name] for name in code.co_names if name in x.__globals__)
         yield from x.__defaults__ or ()

@@ -1,4 +1,4 @@
-"""`ab.jax_function`: a function of one example, in NumPy, as one of JAX's arrays, under grad, jit and vmap."""
+"""`ab.jax_function`: turns a NumPy function of one example into a function of JAX arrays, under grad, jit and vmap."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -20,31 +20,31 @@ from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 def jax_function(f: Callable[..., Any], *, in_axes: Any = None, result: Any = None) -> Callable[..., Any]:
     """A function of one example, in NumPy, as a function of JAX arrays, which `jax.grad`, `jit` and `vmap` take.
 
-    It runs on the host by `jax.pure_callback`, with gradients by a custom vjp: those of `ab.grad`. Under `jax.vmap`, or
+    It runs on the host by `jax.pure_callback`; a custom vjp gives it the gradients of `ab.grad`. Under `jax.vmap`, or
     where `in_axes` says so, the examples run together, as in a call of `ab.batch(f)` on batches.
 
     Args:
         f: a function of one example that returns arrays or numbers, or a tree of them; decorated with `ab.batch` or
             not.
-        in_axes: as of `jax.vmap`: 0 for each positional argument whose arrays have an axis of examples in front, None
-            for the others; one such value, or a tuple. The result has that axis, too, so all examples give one shape.
-        result: what the result for one example looks like: a tree of arrays or `jax.ShapeDtypeStruct`. By default `f`
-            is run once on ones of the arguments' shapes, where JAX does not know their values yet (under `jit` and
-            `vmap`); give it for a function that cannot take those.
+        in_axes: as for `jax.vmap`: 0 for each positional argument whose arrays have a leading axis of examples, None
+            for the others; one value, or a tuple. The result has that axis too, so all examples must give one shape.
+        result: a tree of arrays or `jax.ShapeDtypeStruct` with the form of the result for one example. By default, if
+            JAX does not know the arguments' values yet (under `jit` and `vmap`), `f` is run once on ones of their
+            shapes; give `result` for a function that cannot take ones.
 
     Returns:
-        A function of the same arguments, with JAX arrays, or pytrees of them, in place of arrays; one of our batches
-        may stand among them, as a constant.
+        A function of the same arguments, with JAX arrays, or pytrees of them, in place of arrays; batches of this
+        library may be among them, as constants.
 
     Raises:
         UnsupportedError: a gradient that is itself differentiated, or forward mode (`jax.jvp`). DTypeError: arrays of a
-            dtype that NumPy does not have, such as bfloat16. ShapeError: a result of another form than it was said to
-            have; examples of a batch that give results of different shapes.
+            dtype that NumPy does not have, such as bfloat16. ShapeError: a result of another structure or shape than
+            was announced; examples of a batch that give results of different shapes.
 
-    JAX has no ragged array. Examples of different lengths are a padded array and their lengths, of which the function
-    takes its part: `jax_function(lambda x, n, w: f(x[:n], w), in_axes=(0, 0, None))(padded, lengths, w)`.
+    JAX has no ragged arrays. Pass examples of different lengths as a padded array and their lengths, and slice in the
+    function: `jax_function(lambda x, n, w: f(x[:n], w), in_axes=(0, 0, None))(padded, lengths, w)`.
 
-    Without x64 JAX has no float64: results and gradients are of the dtype that it has.
+    Without x64 JAX has no float64: results and gradients have the dtype that JAX uses instead.
 
     >>> import pytest
     >>> jax = pytest.importorskip("jax")
@@ -89,14 +89,14 @@ def _any_traced(jax: Any, arrays: Sequence[Any]) -> bool:
 
 
 class _HostCall:
-    """One call but for the values of its arrays: what runs on the host.
+    """The part of a call that runs on the host: the function and its arguments, but for the values of their arrays.
 
     Attributes:
-        arrays: JAX's, of the arguments.
-        counted: of each, whether its first axis counts examples.
-        floats: which of them are differentiated.
-        form: the structure of the result, and its leaves that are no arrays, None for those that are.
-        shapes: the shapes and dtypes of its arrays.
+        arrays: the JAX arrays among the leaves of the arguments.
+        counted: for each array, True if its first axis counts examples.
+        floats: the indices of the arrays that are differentiated.
+        form: the structure of the result, and its leaves, with None for each leaf that is an array.
+        shapes: the shapes and dtypes of the result's arrays, as JAX is told.
     """
 
     def __init__(self, functions: tuple[Any, Any], arguments: Sequence[tuple[Any, Any]], jax: Any) -> None:
@@ -128,14 +128,14 @@ class _HostCall:
 
     @property
     def key(self) -> Any:
-        """A key that determines the form of the result."""
+        """Cache key: shapes, dtypes and static arguments, which determine the form of the result."""
         shapes = tuple((x.shape, x.dtype) for x in self.arrays)
         return repr((shapes, self.counted, self._structures, self._static))
 
     # Results.
 
     def read(self, result: Any) -> list[Any]:
-        """The arrays of a result, whose form is the one that the first had."""
+        """The arrays of a result, which must have the structure of the first result."""
         values, tree = flatten(result)
         is_array = [isinstance(x, Batch | np.ndarray | np.generic | bool | int | float | complex) for x in values]
         if self.form is None:
@@ -145,12 +145,12 @@ class _HostCall:
         return [_data_of(x) for a, x in zip(is_array, values, strict=True) if a]
 
     def shape(self, outputs: Sequence[Any]) -> None:
-        """Note the shapes and dtypes of results."""
+        """Record the shapes of a result's arrays, and the dtypes that JAX has for them."""
         dtypes = self._jax.dtypes
         self.shapes = [(tuple(np.shape(x)), np.dtype(dtypes.canonicalize_dtype(x.dtype))) for x in outputs]
 
     def tree(self, outputs: Sequence[Any]) -> Any:
-        """The result with these arrays."""
+        """The result, with these arrays as its leaves."""
         assert self.form is not None
         structure, others = self.form
         new = iter(outputs)
@@ -159,7 +159,7 @@ class _HostCall:
     # On the host.
 
     def run(self, boxed: Sequence[Any]) -> Any:
-        """The function of these arrays and batches."""
+        """Call the function with these arrays and batches in place of the arguments' arrays."""
         values = list(self._static)
         for i, x in zip(self._where, boxed, strict=True):
             values[i] = x
@@ -169,7 +169,7 @@ class _HostCall:
         return (self._decorated if is_batched else self._plain)(*args, **kwargs)
 
     def forward(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The arrays of the result, of arrays without further axes."""
+        """The arrays of the result, for arrays without the further axes of a `vmap`."""
         return [np.asarray(x) for x in self.read(self.run(self._boxed(arrays)))]
 
     def differentiated(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], Callable[..., list[Any]]]:
@@ -200,7 +200,7 @@ class _HostCall:
         return outputs, gradients
 
     def mapped(self, arrays: Sequence[Any]) -> list[np.ndarray]:
-        """The results of `jax.vmap`: arrays with axes in front, of length 1 where an array is the same for all."""
+        """The results under `jax.vmap`: arrays have more leading axes, of length 1 if they are the same for all."""
         arrays = [np.asarray(x) for x in arrays]
         lead = self._lead(arrays)
         if not lead:
@@ -212,7 +212,7 @@ class _HostCall:
         return self._checked([np.asarray(x) for x in self.read(self.run(boxed))], lead)
 
     def mapped_gradients(self, arrays: Sequence[Any], cotangents: Sequence[Any]) -> list[np.ndarray]:
-        """Their gradients, each with all axes in front: of what is the same for all, too."""
+        """The gradients for `mapped`, each with all leading axes, even for arrays that are the same for all."""
         arrays, cotangents = [np.asarray(x) for x in arrays], [np.asarray(x) for x in cotangents]
         wanted = [shape for shape, dtype in self.shapes if dtype.kind == "f"]
         lead = np.broadcast_shapes(
@@ -239,7 +239,7 @@ class _HostCall:
         return np.broadcast_shapes(*(x.shape[: x.ndim - r] for x, r in zip(arrays, self._ranks, strict=True)))
 
     def _over(self, x: np.ndarray, rank: int, lead: tuple[int, ...], always: bool) -> Any:
-        """An array as a batch over the axes in front; as it is, if it is the same for all."""
+        """An array as a batch over the leading axes; without those axes, if it is the same for all."""
         own = x.shape[x.ndim - rank :]
         if not always and all(size == 1 for size in x.shape[: x.ndim - rank]) and lead != (1,) * len(lead):
             return x.reshape(own)
@@ -247,13 +247,13 @@ class _HostCall:
         return MaskedBatch.of(Batched(data, own))
 
     def _apart(self, arrays: Sequence[np.ndarray], lead: tuple[int, ...]) -> list[list[np.ndarray]]:
-        """The arrays of each place in the axes in front."""
+        """For each index into the leading axes, the arrays there."""
         pairs = zip(arrays, self._ranks, strict=True)
         whole = [np.broadcast_to(x, (*lead, *x.shape[x.ndim - rank :])) for x, rank in pairs]
         return [[x[index] for x in whole] for index in np.ndindex(*lead)]
 
     def _checked(self, outputs: Sequence[np.ndarray], lead: tuple[int, ...]) -> list[np.ndarray]:
-        """Results of the shapes and dtypes that JAX was told."""
+        """The results, in the dtypes that JAX was told; raises ShapeError if their shapes are not those."""
         out = []
         for x, (shape, dtype) in zip(outputs, self.shapes, strict=True):
             given = x.shape[1:] if lead else x.shape
@@ -267,7 +267,7 @@ class _HostCall:
 
 
 def _data_of(leaf: Any) -> Any:
-    """The array of a leaf of a result, of all examples if it is a batch."""
+    """The array of a leaf of a result; if the leaf is a batch, of all examples."""
     if isinstance(leaf, MaskedBatch) and not leaf.is_ragged:
         return np.asarray(leaf.data)
     if isinstance(leaf, Batch):
@@ -276,7 +276,7 @@ def _data_of(leaf: Any) -> Any:
 
 
 def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any]) -> Callable[..., Any]:
-    """The function of a list of arrays that JAX transforms."""
+    """The function of a list of arrays, with a custom vjp, that JAX transforms."""
 
     def told() -> list[Any]:
         _find_form(jax, host, result, forms)
@@ -327,7 +327,7 @@ def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any
 
 
 class _Kept:
-    """The state for the way back, which is no JAX array: a pytree node without leaves."""
+    """State for the backward pass that is not a JAX array: a pytree node without leaves."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -339,7 +339,7 @@ def _register(jax: Any) -> None:
 
 
 def _find_form(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any]) -> None:
-    """The form of the result: as the user says, as it was, or as that of ones."""
+    """Set the form of the result: from `result=`, from an earlier call, or by running the function on ones."""
     if host.shapes:
         return
     if result is not None:

@@ -1,4 +1,4 @@
-"""`ab.torch_function`: a function of one example, in NumPy, as one of torch's tensors, within torch's autograd."""
+"""`ab.torch_function`: turns a NumPy function of one example into a function of torch tensors, within autograd."""
 
 import copy
 import functools
@@ -21,22 +21,22 @@ from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 
 
 def torch_function(f: Callable[..., Any], *, in_dims: Any = None) -> Callable[..., Any]:
-    """A function of one example, in NumPy, as a function of torch tensors: batched, and `.backward()` goes through.
+    """A function of one example, in NumPy, as a function of torch tensors: batched, and `.backward()` works through it.
 
     A jagged tensor (`torch.nested`) is a batch: its examples run together, as in a call of `ab.batch(f)` on batches, by
     the way that has cost least. Every other tensor is the same for all examples, unless `in_dims` says that its first
-    axis counts them. Without a batch `f` runs once, on the tensors' arrays.
+    axis counts examples. Without a batch `f` runs once, on the tensors' arrays.
 
     Args:
         f: a function of one example; decorated with `ab.batch` or not.
-        in_dims: as of `torch.func.vmap`: 0 for each positional argument whose tensors have an axis of examples in
-            front, None for the others; one such value, or a tuple. Jagged tensors are batches anyway.
+        in_dims: as for `torch.func.vmap`: 0 for each positional argument whose tensors have a leading axis of examples,
+            None for the others; one value, or a tuple. Jagged tensors are always batches.
 
     Returns:
         A function of the same arguments, with tensors, or trees of them (dicts, lists, tuples, dataclasses,
         `torch.nn.ParameterDict`, `ParameterList`), in place of arrays. It returns the tree that `f` returns, with
-        tensors; of a batch, with an axis of examples in front, jagged where the first dimension varies, and a list
-        where others do.
+        tensors; for a batch, with a leading axis of examples: a jagged tensor if the first dimension varies by example,
+        a list of tensors if others do.
 
     Raises:
         UnsupportedError: a tensor that is not dense and on the CPU; a module in place of its parameters; a gradient
@@ -44,8 +44,8 @@ def torch_function(f: Callable[..., Any], *, in_dims: Any = None) -> Callable[..
         DTypeError: a tensor of a dtype that NumPy does not have, such as bfloat16.
         ShapeError: batches of different sizes; examples of a `vmap` that give results of different shapes.
 
-    Tensors are read where they lie, so `f` must not write into them. Gradients are those of `ab.grad`. Calls go through
-    `torch.func.grad`, `vjp`, `jacrev` and `vmap`, in any order: the examples of a `vmap` run together.
+    `f` gets the tensors' own memory, so it must not write into it. Gradients are those of `ab.grad`. `torch.func.grad`,
+    `vjp`, `jacrev` and `vmap` can transform the function, in any order: the examples of a `vmap` run together.
 
     >>> import pytest
     >>> torch = pytest.importorskip("torch")
@@ -68,13 +68,13 @@ def torch_function(f: Callable[..., Any], *, in_dims: Any = None) -> Callable[..
 
 
 class _Call:
-    """One call: its tensors as arrays, and its result as tensors.
+    """One call of the function: passes its tensors as arrays, and returns its result as tensors.
 
     Attributes:
-        tensors: those among the arguments, of a jagged one its values.
-        is_batched: whether a batch is among them.
+        tensors: those among the arguments' leaves; of a jagged tensor, its values.
+        is_batched: whether any argument is a batch.
         is_differentiated: whether gradients may be asked for.
-        back: gives the gradients of the tensors of floats from cotangents of the result, once it has run so.
+        back: from cotangents of the result to gradients of the float tensors; set by a run with `is_differentiated`.
     """
 
     def __init__(self, decorated: Any, plain: Any, in_dims: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -90,7 +90,7 @@ class _Call:
             structures.append(structure)
         self._structures = structures
         self.tensors: list[Any] = []
-        self._as_inputs: list[Callable[[np.ndarray], Any]] = []  # what makes arrays or batches of their arrays
+        self._as_inputs: list[Callable[[np.ndarray], Any]] = []  # per tensor: array -> input of `f`
         self.is_batched = False
         self._boxes: list[tuple[bool, Any]] = [self._box(value, counts) for value, counts in self._tree_leaves]
         self._functions = plain, decorated
@@ -99,7 +99,7 @@ class _Call:
         self.back: Any = None
 
     def _opened(self, tree: Any) -> Any:
-        """torch's containers of parameters as Python's."""
+        """A tree with torch's containers of parameters replaced by dicts and lists."""
         nn = self.torch.nn
 
         def opened(leaf: Any) -> Any:
@@ -116,7 +116,7 @@ class _Call:
         return map_tree(opened, tree)
 
     def _box(self, leaf: Any, counts: bool) -> tuple[bool, Any]:
-        """A leaf of the arguments: (True, which input it is), or (False, what stands for it)."""
+        """For a leaf of the arguments: (True, index of its input) if it is a tensor, else (False, the leaf)."""
         torch = self.torch
         if not isinstance(leaf, torch.Tensor):
             return False, leaf
@@ -151,7 +151,7 @@ class _Call:
         return self._functions[self.is_batched](*args, **kwargs)
 
     def part(self, is_mapped: Sequence[bool]) -> "_Call":
-        """The call below a `vmap`: of all examples, which those tensors have in front, or of one."""
+        """The call below a `vmap`: of all examples, which mapped tensors have as a leading axis, or of one example."""
         new = copy.copy(self)
         new.back = None
         new.is_batched |= any(is_mapped)
@@ -159,7 +159,7 @@ class _Call:
         return new
 
     def forward(self, tensors: Sequence[Any]) -> list[Any]:
-        """Run the function on these tensors; gives the tensors of the result."""
+        """Run the function on these tensors; returns the tensors of the result."""
         arrays = [FRAMEWORKS["torch"].numpy(x) for x in tensors]
         inputs = [boxed(array) for boxed, array in zip(self._as_inputs, arrays, strict=True)]
         if self.is_differentiated:
@@ -178,7 +178,7 @@ class _Call:
         return [self.torch.from_numpy(_owned(x)) for x in outputs]
 
     def backward(self, cotangents: Sequence[Any]) -> list[Any]:
-        """The gradients of the tensors, None of those that have none."""
+        """The gradients of the tensors; None for those that are not floats."""
         cts = iter(cotangents)
         found = [next(cts) if _data_of(leaf) is not None else None for leaf in self._result]
         grads = self.back([None if ct is None else ct.detach().numpy() for ct in found])
@@ -186,12 +186,12 @@ class _Call:
         return [own.get(i) for i in range(len(self.tensors))]
 
     def applied(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """The tensors of the result, within torch's autograd."""
+        """Run the function within torch's autograd; returns the tensors of the result."""
         self.is_differentiated = self.torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
         return tuple(_function_of(self.torch).apply(self, *tensors)) if tensors else tuple(self.forward(()))
 
     def over(self, size: int, is_mapped: Sequence[bool], tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """As `applied`, of a `vmap` over `size` examples; a call that is of a batch is made once for each of them."""
+        """Like `applied`, for a `vmap` over `size` examples; a call with a batch runs once for each of them."""
         if self.is_batched:
             parts = [self.part([False] * len(tensors)) for _ in range(size)]
             rows = [part.applied(_row(i, is_mapped, tensors)) for i, part in enumerate(parts)]
@@ -203,13 +203,13 @@ class _Call:
         return out
 
     def result(self) -> Any:
-        """The result, with tensors."""
+        """Run the call; returns its result, with tensors for arrays."""
         tensors = iter(self.applied(self.tensors))
         made = [leaf if _data_of(leaf) is None else self._shaped(leaf, next(tensors)) for leaf in self._result]
         return unflatten(self._result_tree, [x.examples() if isinstance(x, ObjectBatch) else x for x in made])
 
     def _shaped(self, leaf: Any, tensor: Any) -> Any:
-        """The tensor of a batch's data with its examples' own elements only."""
+        """The tensor of a batch's data without padding: jagged if the first dimension varies, a list if others do."""
         torch = self.torch
         if isinstance(leaf, PackedBatch):
             return torch.nested.nested_tensor_from_jagged(tensor, torch.from_numpy(np.array(leaf.offsets)))
@@ -232,12 +232,12 @@ def _row(i: int, is_mapped: Sequence[bool], tensors: Sequence[Any]) -> list[Any]
 
 
 def _in_front(tensors: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
-    """Tensors with the axis of a `vmap` as their first."""
+    """Tensors with the mapped axis of a `vmap` moved to the front."""
     return [x if dim is None else x.movedim(dim, 0) for x, dim in zip(tensors, dims, strict=True)]
 
 
 def _whole(leaf: Any) -> Any:
-    """What stands for a leaf of a result where torch has all examples of a `vmap` in one tensor."""
+    """A placeholder for a leaf whose examples torch has in one tensor under `vmap`; raises if their shapes differ."""
     if _data_of(leaf) is None:
         return leaf
     if isinstance(leaf, PackedBatch) or (isinstance(leaf, MaskedBatch) and leaf.is_ragged):
@@ -249,7 +249,7 @@ def _whole(leaf: Any) -> Any:
 
 
 def _data_of(leaf: Any) -> np.ndarray | None:
-    """The array of a leaf of a result; None of what has none."""
+    """The array of a leaf of a result; None if the leaf is not numeric."""
     if isinstance(leaf, MaskedBatch):
         return np.asarray(leaf.data)
     if isinstance(leaf, PackedBatch):
@@ -260,13 +260,13 @@ def _data_of(leaf: Any) -> np.ndarray | None:
 
 
 def _owned(x: np.ndarray) -> np.ndarray:
-    """An array that a tensor may be of: writeable, and nobody else's."""
+    """The array, or a copy, for a tensor to take over: writeable, contiguous, and not a view."""
     return np.array(x) if x.base is not None or not x.flags.writeable or not x.flags.c_contiguous else x
 
 
 @functools.lru_cache(maxsize=1)
 def _function_of(torch: Any) -> Any:
-    """The `torch.autograd.Function`, whose class first exists where torch does."""
+    """The `torch.autograd.Function` of calls; made here, since its base class exists only once torch is imported."""
 
     class Ours(torch.autograd.Function):
         @staticmethod
@@ -288,7 +288,7 @@ def _function_of(torch: Any) -> Any:
 
         @staticmethod
         def backward(ctx: Any, *cotangents: Any) -> Any:
-            saved = ctx.saved_tensors  # torch raises here if one was written into since
+            saved = ctx.saved_tensors  # torch raises here if one was modified since
             if ctx.call.back is not None and not torch.is_grad_enabled():
                 return None, *ctx.call.backward(cotangents)
             present = [ct is not None for ct in cotangents]  # create_graph=True, or torch.func
@@ -303,19 +303,19 @@ def _function_of(torch: Any) -> Any:
             )
 
     class FirstGradients(torch.autograd.Function):
-        """Gradients that have none themselves."""
+        """The gradients of a call, as a function that cannot itself be differentiated."""
 
         @staticmethod
         def forward(call: _Call, present: Sequence[bool], *tensors: Any) -> Any:
             given = iter(tensors[: sum(present)])
-            if call.back is None:  # below a `vmap`, where it ran as another's part
+            if call.back is None:  # below a `vmap`, where another call object ran
                 call.is_differentiated = True
                 call.forward(tensors[sum(present) :])
             return tuple(call.backward([next(given) if each else None for each in present]))
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            """Nothing is kept."""
+            """No tensor is saved, since there is no second derivative."""
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, call: _Call, present: Sequence[bool], *tensors: Any) -> Any:
@@ -327,7 +327,7 @@ def _function_of(torch: Any) -> Any:
                     one = call.part([False] * len(call.tensors)) if any(is_mapped[count:]) else call
                     rows.append(FirstGradients.apply(one, present, *_row(i, is_mapped, given)))
                 found = [None if each[0] is None else torch.stack(each) for each in zip(*rows, strict=True)]
-            else:  # each example has its own gradient of what is the same for all
+            else:  # each example has its own gradient of tensors that are the same for all
                 every = [x if own else x.expand(size, *x.shape) for own, x in zip(is_mapped, given, strict=True)]
                 found = FirstGradients.apply(call.part([True] * len(call.tensors)), present, *every)
             return tuple(found), tuple(None if g is None else 0 for g in found)

@@ -1,9 +1,9 @@
-"""`Checkpoints`: a folder of checkpoints of one training, saved whole or as what changed, each there or not at all.
+"""`Checkpoints`: a folder of checkpoints of one training, each full or incremental, and each committed atomically.
 
-A save takes what there is to write as streams (`streams.py`), each array whole or as what changed (`increments.py`),
-writes them into one new file, and commits a manifest (`manifests.py`). What was committed last, and the digests and
-marks of that moment, are the base of the next increment; they are replaced only when the next commit is done, so that a
-save that failed changes nothing.
+A save collects the data to write as streams (`streams.py`): each array whole, or only its changed units
+(`increments.py`). It writes them into one new file and commits a manifest (`manifests.py`). The last committed
+manifest, with the digests and marks taken for it, is the base of the next increment. The base is replaced only after
+the next commit, so a save that fails changes nothing.
 """
 
 import contextlib
@@ -36,12 +36,12 @@ class _Restored(NamedTuple):
 
 
 class Restored(_Restored):
-    """The result of `Checkpoints.restore`: (params, state, step), and beside these what else was saved.
+    """The result of `Checkpoints.restore`: the tuple (params, state, step), with two more attributes.
 
     Attributes:
-        params, state: the trees that were saved, or those of the structure that was asked for. step: of the training.
-        extra: what was saved as `extra`.
-        initialised: the places in `state` that were not saved, or not for this optimiser, and are as they were given.
+        params, state: the saved trees, in the structure of the trees given to `restore`. step: the training step.
+        extra: the tree that was saved as `extra`.
+        initialised: a text for each place in `state` that was not saved, or not for this optimiser, and stays as given.
     """
 
     extra: Any = None
@@ -50,11 +50,11 @@ class Restored(_Restored):
 
 @dataclasses.dataclass(slots=True)
 class _Base:
-    """The last committed checkpoint, to which the next increment is compared.
+    """The last committed checkpoint, against which the next increment is computed.
 
     Attributes:
-        digests: for each entry that is an array its shape, dtype and digests. marks: for each table of keys the table,
-            and its name for the moment of the save. increments: how many since all was saved.
+        digests: for each tracked array entry ((shape, dtype), digests). marks: for each entry of a table of keys, the
+            table and its `mark()` at the save. increments: how many incremental saves since the last full one.
     """
 
     manifest: Manifest
@@ -65,7 +65,7 @@ class _Base:
 
 @dataclasses.dataclass(slots=True)
 class _Save:
-    """A save in the making: what to write, and the next base."""
+    """A save in progress: the data to write, and the fields of the next `_Base`."""
 
     sequence: int
     step: int
@@ -80,7 +80,7 @@ class _Save:
         return f"{self.sequence:08d}.safetensors"
 
     def add(self, name: str, before: list[dict[str, Any]], stream: Stream, said: dict[str, Any]) -> None:
-        """Add an entry that consists of an older part and a part that is written now."""
+        """Add an entry: the parts saved `before`, and a new part that `stream` writes and `said` describes."""
         self.streams.append(stream)
         self.entries[name] = [*before, {"file": self.file, **said}]
 
@@ -88,25 +88,25 @@ class _Save:
 class Checkpoints:
     """The checkpoints of a training in a folder: parameters, tables and the optimiser's state of one step together.
 
-    A save is new files, flushed, and then one rename; so after a crash, a `kill -9` or a power cut there is the last
-    checkpoint that `save` returned from, or the one that was being committed, never a mixture. The first save of a
-    process is whole; the next ones write the arrays' units that changed, found by digests at the speed of memory, and
-    the keys of an `EmbeddingVariable` that changed, which it notes. docs/checkpoints.md describes the files, which
-    other programs can read.
+    A save writes and flushes new files, then commits with one rename. So after a crash, a `kill -9` or a power cut the
+    folder has the last checkpoint for which `save` returned, or the one being committed, never a mixture. The first
+    save of a process is full. Later ones are incremental: of arrays they write the units (runs of elements) whose
+    digests changed, computed at memory speed; of an `EmbeddingVariable`, the keys that it recorded as changed.
+    docs/checkpoints.md describes the files, which other programs can read.
 
-    Only one saver may have a folder; it has it from its first `save` until `close`, its end or its process's. Readers
-    may be many. Use it in a `with` statement, or call `close`, so that the last background save is waited for.
+    Only one saver may hold a folder: from its first `save` until `close`, or until the object or its process is gone.
+    Readers may be many. Use it in a `with` statement, or call `close`, which waits for the last background save.
 
     Args:
-        folder: made with the first save.
-        keep: how many checkpoints stay, the last ones; older ones are removed when a save is done, with the files that
-            no other needs.
-        full_every: of so many saves one is whole, so that no checkpoint has more parts than that; 1: every one. With
-            `background` none is whole but the first: the parts are put together from the files (`compact`) instead.
-        background: `save` returns when it has a copy of what is to be written; a thread writes it. Of what is larger
-            than `config.memory_budget` (1 GiB) together, the rest is written before `save` returns. One save at a time:
-            the next one waits. An error of the thread is raised by the next call, or by `wait`.
-        files: what reads and writes files, for tests and other file systems.
+        folder: its path; the first save creates it.
+        keep: how many checkpoints to keep, the latest ones. Each save removes older ones when it is done, with the
+            files that no kept one needs.
+        full_every: one in so many saves is full, so no checkpoint has more parts than that; 1: every save is full. With
+            `background` only the first is full; later, the parts are merged from the files (`compact`) instead.
+        background: `save` returns once it has copied the data to write; a thread writes the copy. What exceeds
+            `config.memory_budget` (1 GiB) in total is written before `save` returns. Only one save runs at a time: the
+            next one waits. An error in the thread is raised by the next call, or by `wait`.
+        files: the object that reads and writes files; another one serves tests and other file systems.
 
     Raises:
         OptionError: `keep` or `full_every` is less than 1.
@@ -143,7 +143,7 @@ class Checkpoints:
         self._digest = Digester()
         self._base: _Base | None = None
         self._lock: Lock | None = None
-        self._turn = threading.Lock()  # of threads that save
+        self._turn = threading.Lock()  # held by the thread that saves
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -153,20 +153,20 @@ class Checkpoints:
         return self._folder.path
 
     def save(self, step: int, params: Any, state: Any = None, extra: Any = None) -> None:
-        """Save parameters, the optimiser's state and what else belongs to a step.
+        """Save parameters, the optimiser's state and other data of a step.
 
-        When it returns, the checkpoint survives a power cut; with `background`, when the next call or `wait` does. Of
-        tables of keys with `steps_to_live`, the keys that have not been updated for longer are removed first.
+        Once it returns, the checkpoint survives a power cut; with `background`, once the next call or `wait` returns.
+        Tables of keys with `steps_to_live` first drop the keys that were not updated for longer than that.
 
         Args:
-            step: the number of the step; a step that is there already is replaced, and one before the last goes on
-                from there: what was saved last is what `restore` gives.
-            params, state, extra: trees, as for `ab.save`. In `extra` is what else a resumed run needs: where it is in
-                the data, its `np.random.Generator`.
+            step: the number of the step. A step that is already saved is replaced. It may be lower than that of an
+                earlier save: the last save, not the highest step, is what `restore` returns.
+            params, state, extra: trees, as for `ab.save`. `extra` is for other data that a resumed run needs: its
+                position in the data, its `np.random.Generator`.
 
         Raises:
-            CheckpointError: another saver has the folder. UnsupportedError, DTypeError: a leaf that cannot be stored.
-            OSError: what the system says of a file; the last checkpoint is as it was.
+            CheckpointError: another saver holds the folder. UnsupportedError, DTypeError: a leaf that cannot be stored.
+            OSError: the system's error for a file; the last checkpoint is unchanged.
         """
         step = whole_option(step, "step", 0)
         with self._turn:
@@ -190,7 +190,7 @@ class Checkpoints:
         self._write(save, base)
 
     def _add_array(self, save: _Save, base: _Base | None, name: str, array: np.ndarray) -> None:
-        """Plan the writing of an array: all of it, what changed, or nothing."""
+        """Plan how an array is written: whole, its changed units, or not at all."""
         if self.full_every > 1 and is_tracked(array):
             kind = (array.shape, array.dtype)
             digests = self._digest(array)
@@ -202,14 +202,14 @@ class Checkpoints:
                 if not len(changed):
                     save.entries[name] = before
                     return
-                stored = sum(part["count"] for part in before[1:])  # so all parts are at most twice the array
+                stored = sum(part["count"] for part in before[1:])  # increments are at most as large as the array
                 if 2 * len(changed) <= len(digests) and stored + len(changed) <= len(digests):
                     save.add(name, before, *changes_stream(name, array, changed))
                     return
         save.add(name, [], array_stream(name, array), {"tensor": name})
 
     def _write(self, save: _Save, base: _Base | None) -> None:
-        """Write and commit; in the background what fits into memory as a copy."""
+        """Write and commit; with `background`, a thread writes copies of the streams that fit into the budget."""
         writer = self._writer(save)
         try:
             room = config.memory_budget if self.background else -1
@@ -270,7 +270,7 @@ class Checkpoints:
             self._error = error
 
     def _behind_the_work(self, sequence: int) -> None:
-        """Tidy up after a save; if that fails the save stands, and the next one tries again."""
+        """Compact, and remove old checkpoints; if that fails the save stands, and the next save tries again."""
         try:
             if self.background and self._base is not None and self._base.increments >= self.full_every:
                 sequence = self._compact()
@@ -289,13 +289,13 @@ class Checkpoints:
                 f"another saver has {self.folder}: a process that runs, or another Checkpoints of this one, which has "
                 "to be closed; two would remove each other's files"
             ) from None
-        self._base = None  # while it was not ours, another may have saved
+        self._base = None  # another saver may have saved before we got the lock
 
     def wait(self) -> None:
         """Return when the background save is done.
 
         Raises:
-            what the save failed with; once.
+            the error of the background save, if it failed; once.
         """
         if self._thread is not None:
             self._thread.join()
@@ -305,7 +305,7 @@ class Checkpoints:
             raise error
 
     def close(self) -> None:
-        """Wait for the background save, and let another saver have the folder."""
+        """Wait for the background save, then release the folder to other savers."""
         try:
             self.wait()
         finally:
@@ -329,25 +329,25 @@ class Checkpoints:
     def restore(
         self, params: Any = None, state: Any = None, step: int | None = None, *, mapped: bool = False
     ) -> Restored:
-        """The parameters and state of a checkpoint, as new arrays and tables; every block that is read is checked.
+        """The parameters and state of a checkpoint, as new arrays and tables; each block that is read is verified.
 
         Args:
-            params: a tree of the structure that is wanted, of which nothing is written: that which was saved, or with
-                fewer keys in its dicts and objects. Its classes and kinds of tables are taken: an array for a table and
-                the other way round, other settings of an `EmbeddingVariable`. None: what was saved.
-            state: likewise. An optimiser's state that is not the one that was saved (other slots, other shapes) stays
-                as it is given, its number of steps too, with a warning: it begins anew.
-            step: which one; None: the last that was saved.
-            mapped: arrays are read-only and lie in the files, of which only what is looked at is read: for serving. Of
-                the files only the headers are checked; `verify` checks the rest. After `compact` it takes milliseconds.
+            params: a tree with the wanted structure: the saved one, or with fewer keys in its dicts and objects. It is
+                not written to. Its classes and kinds of tables are used: an array restores into a table and the other
+                way round, an `EmbeddingVariable` into one with other settings. None: the saved structure.
+            state: likewise. The state of another optimiser than the saved one (other slots, other shapes) stays as
+                given, its step count included, with a warning: the optimiser starts anew.
+            step: the step to restore; None: the last save.
+            mapped: True: arrays are read-only and memory-mapped, so only the parts that are used are read: for serving.
+                Only the files' headers are verified; `verify` checks the rest. Takes milliseconds after `compact`.
 
         Returns:
-            (params, state, step), which has `.extra` and `.initialised` too.
+            (params, state, step), with the attributes `.extra` and `.initialised`.
 
         Raises:
-            CheckpointError: there is no such checkpoint; or it is damaged: the message names the file, and the last
+            CheckpointError: there is no such checkpoint, or it is damaged: the message names the file, and the last
                 good checkpoint.
-            StructureError, ShapeError, DTypeError: names the first place where `params` differs from what was saved.
+            StructureError, ShapeError, DTypeError: names the first place where `params` differs from the saved tree.
         """
         self.wait()
         while True:
@@ -355,7 +355,7 @@ class Checkpoints:
             try:
                 return self._restored(self._folder.read(name), params, state, mapped)
             except CheckpointError as error:
-                if name in self._folder.files.names(self.folder):  # not removed meanwhile, by its saver
+                if name in self._folder.files.names(self.folder):  # else its saver has removed it: try again
                     raise CheckpointError(f"{error}; {self._last_good(sequence)}") from error
 
     def _found(self, step: int | None) -> tuple[int, str]:
@@ -387,7 +387,7 @@ class Checkpoints:
         return out
 
     def _last_good(self, sequence: int) -> str:
-        """The checkpoint before a damaged one that can be restored, for messages."""
+        """Text for error messages: the latest checkpoint before a damaged one that can be restored."""
         for own, step, name in reversed(self._folder.listed()):
             if own < sequence:
                 with contextlib.suppress(CheckpointError):
@@ -400,10 +400,10 @@ class Checkpoints:
             reader.verify()
 
     def verify(self) -> list[int]:
-        """Read every file of every checkpoint.
+        """Read every file of every checkpoint, and check all checksums.
 
         Returns:
-            The steps, all of which can be restored.
+            The steps of the checkpoints; each can be restored.
 
         Raises:
             CheckpointError: names each damaged file, with the steps that need it.
@@ -421,12 +421,12 @@ class Checkpoints:
         return good
 
     def compact(self) -> None:
-        """Put the last checkpoint together from its parts: one new file, the same step; then the old parts may go.
+        """Merge the parts of the last checkpoint into one new file of the same step; the old parts may then be removed.
 
-        It reads files and writes one; of tables of keys only the keys are in memory, of arrays some MiB at a time.
+        It streams from files to a file: memory holds the keys of tables of keys, and some MiB of arrays at a time.
 
         Raises:
-            CheckpointError: there is no checkpoint, it is damaged, or another saver has the folder.
+            CheckpointError: there is no checkpoint, it is damaged, or another saver holds the folder.
         """
         with self._turn:
             self.wait()
@@ -472,7 +472,7 @@ def _is_mortal(table: Any) -> bool:
 
 
 def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -> None:
-    """Plan the writing of a table of keys: all of it, or what it says has changed."""
+    """Plan how a table of keys is written: whole, or the changes that it recorded, or not at all."""
     mark = table.mark()
     save.marks[name] = table, mark
     known = base.marks.get(name) if base is not None else None
@@ -499,5 +499,5 @@ def _append(writer: TensorWriter | None, stream: Stream) -> None:
 
 def _abandon(writer: TensorWriter | None) -> None:
     if writer is not None:
-        with contextlib.suppress(OSError):  # the first error is the one to be raised; the next save removes the file
+        with contextlib.suppress(OSError):  # the caller raises the first error; the next save removes the file
             writer.abandon()

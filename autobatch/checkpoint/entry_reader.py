@@ -1,4 +1,4 @@
-"""Reading the entries of a checkpoint: each put together from its parts in several files, or streamed."""
+"""Reads the entries of a checkpoint: each is assembled from its parts in several files, or streamed part by part."""
 
 import contextlib
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from autobatch.tables.stored import StoredBlock
 
 
 class Entries(contextlib.ExitStack):
-    """The entries of one checkpoint, whose files are open until this is left."""
+    """The entries of one checkpoint; a context manager that keeps the checkpoint's files open until it exits."""
 
     def __init__(self, folder: Folder, manifest: Manifest, mapped: bool = False) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Entries(contextlib.ExitStack):
         return [(self._reader(part["file"]), part) for part in self.manifest.entries[name]]
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """The elements of an entry, which are stored as of this shape and dtype."""
+        """The array of an entry; shape and dtype are those in which it is stored."""
         (reader, whole), *changes = self._parts(name)
         found = reader.tensors.get(whole["tensor"])
         if found is None or (found.shape, found.dtype) != (shape, dtype):
@@ -58,7 +58,7 @@ class Entries(contextlib.ExitStack):
         return out
 
     def table(self, name: str, node: dict[str, Any], like: Any) -> Any:
-        """A table of keys."""
+        """The table of keys of an entry; class and settings are those of `like` if it is a table."""
         like = None if like is ANY else like
         arrays = {}
         for key, part in node["arrays"].items():
@@ -83,7 +83,7 @@ class Entries(contextlib.ExitStack):
         return self._memory[reader.path]
 
     def merged(self, name: str) -> tuple[Stream, dict[str, Any]]:
-        """An entry as one part, streamed from the files; and what says where it is."""
+        """An entry as one part: a stream from the files, and the manifest's description of that part."""
         (reader, first), *changes = self._parts(name)
         if "tensor" not in first:
             return self._merged_table(name)
@@ -102,10 +102,10 @@ class Entries(contextlib.ExitStack):
         return Stream([Tensor(name, tensor.dtype, tensor.shape)], stream, copied=True), {"tensor": name}
 
     def _merged_table(self, name: str) -> tuple[Stream, dict[str, Any]]:
-        """All keys of a table in the order of their bits, so that they can be found where they lie in the file."""
+        """All keys of a table, sorted by their bits as int64, so that look-ups can search them in the mapped file."""
         parts = self._parts(name)
         for reader, _ in parts:
-            reader.verify()  # once, one block after the other: below, rows are read from anywhere
+            reader.verify()  # sequentially, once: below, rows are read in any order and unchecked
         keys, part_of, place = self._alive(parts)
         order = np.argsort(keys.view(np.int64), kind="stable")
         part_of, place = part_of[order], place[order]
@@ -126,12 +126,12 @@ class Entries(contextlib.ExitStack):
         return stream, said | {"sorted": True}
 
     def _columns(self, reader: TensorReader, said: dict[str, Any]) -> dict[str, np.ndarray]:
-        """The columns of a part, where they lie in its file."""
+        """The columns of a part by name, as views of its memory-mapped file."""
         memory = self._mapped_file(reader)
         return {column: reader.map(tensor, memory) for column, tensor in said["columns"].items()}
 
     def _alive(self, parts: list[tuple[TensorReader, dict[str, Any]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The keys that there are, and for each which part has its last row, and where."""
+        """(keys, parts, places): the keys that exist, and for each the part with its latest row and the row's index."""
         later: list[np.ndarray] = []
         out = []
         for number, (reader, said) in reversed([*enumerate(parts)]):

@@ -1,6 +1,7 @@
-"""`Files`: every operation on files that saving and restoring make, in one place, so that tests can make each one fail.
+"""`Files`: every file operation of saving and restoring, in one class, so that tests can make each one fail.
 
-A handle is what `create` or `open` gives. Nothing here retries or repairs: an error goes up to who knows what it means.
+The order of operations that survives a crash is in `commit` of `manifests.py` (`manifests.Folder.commit`). A handle is
+the result of `create` or `open`. Nothing here retries or repairs: errors go to the caller, who knows what they mean.
 """
 
 import contextlib
@@ -23,10 +24,10 @@ class Files:
     """The operating system's files. A class with the same methods may stand in for it."""
 
     def create(self, path: str) -> Any:
-        """A new file, open for writing.
+        """Create a file and open it for writing.
 
         Raises:
-            FileExistsError: nothing that is there is ever written over.
+            FileExistsError: the path exists; an existing file is never overwritten.
         """
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
 
@@ -35,7 +36,7 @@ class Files:
         return os.pwrite(handle, data, offset)
 
     def begin_flush(self, handle: Any, offset: int, length: int) -> None:
-        """Have the disk begin with bytes that were written, where the system takes such advice; promises nothing."""
+        """Advise the system to start writing these bytes to the disk, where it takes such advice; no guarantee."""
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):
                 os.posix_fadvise(handle, offset, length, os.POSIX_FADV_DONTNEED)
@@ -45,15 +46,15 @@ class Files:
         os.fsync(handle)
 
     def close(self, handle: Any) -> None:
-        """Let go of a handle."""
+        """Close a handle."""
         os.close(handle)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name, in one step; a file of that name is replaced."""
+        """Rename a file atomically; an existing file `new` is replaced."""
         os.replace(old, new)
 
     def flush_folder(self, folder: str) -> None:
-        """Return when the names in a folder are on the disk."""
+        """Return when the folder's list of names is on the disk."""
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -65,18 +66,18 @@ class Files:
         os.unlink(path)
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder and those above it, where they are not there."""
+        """Create a folder and its parents where they do not exist."""
         os.makedirs(folder, exist_ok=True)
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder; none where there is no such folder."""
+        """The names in a folder, sorted; empty if there is no such folder."""
         try:
             return sorted(os.listdir(folder))
         except FileNotFoundError:
             return []
 
     def open(self, path: str) -> Any:
-        """A file, open for reading."""
+        """Open a file for reading."""
         return os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
 
     def size(self, handle: Any) -> int:
@@ -84,24 +85,24 @@ class Files:
         return os.fstat(handle).st_size
 
     def read_into(self, handle: Any, out: Any, offset: int) -> int:
-        """Fill `out` with the bytes at an offset; returns how many were read, fewer at the file's end."""
+        """Fill `out` with the bytes at an offset; returns how many were read, which may be fewer, 0 at the end."""
         return os.preadv(handle, [out], offset)
 
     def map(self, handle: Any) -> np.ndarray:
-        """(bytes,) uint8: the file in memory, read where it is looked at; what is written stays in this process."""
+        """(bytes,) uint8: the file, memory-mapped and copy-on-write: writes stay in this process."""
         return np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_COPY), np.uint8)
 
     def lock(self, path: str) -> "Lock":
-        """Take the lock that a file stands for, or raise `BlockingIOError`; it ends with the process, however it ends.
+        """Take the lock on a file; the system releases it when the process ends, however it ends.
 
         Raises:
-            BlockingIOError: someone holds it, perhaps another object of this process.
+            BlockingIOError: the lock is held, perhaps by another object of this process.
         """
         return Lock(path)
 
 
 class Lock:
-    """A lock of the operating system (`flock`) on a file that is never removed; a child process does not have it."""
+    """An operating-system lock (`flock`) on a file that is never removed; a forked child does not inherit the lock."""
 
     def __init__(self, path: str) -> None:
         if fcntl is None:
@@ -111,7 +112,7 @@ class Lock:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)  # for people
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)  # the owner, for people to read
         except BaseException:
             os.close(handle)
             raise
@@ -119,14 +120,14 @@ class Lock:
         _held.add(self)
 
     def release(self) -> None:
-        """Let the next one have it."""
+        """Release the lock."""
         if self._handle is not None:
             handle, self._handle = self._handle, None
             os.close(handle)
 
     @property
     def held(self) -> bool:
-        """Whether this process has it."""
+        """True while this object holds the lock."""
         return self._handle is not None
 
     __del__ = release
@@ -136,7 +137,7 @@ _held: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
 def _forget() -> None:
-    """In a forked child, whose copies of the handles would keep the locks when the parent is gone."""
+    """Run in a forked child: close its copies of the handles, which would keep the locks after the parent is gone."""
     for lock in list(_held):
         with contextlib.suppress(OSError):
             lock.release()
@@ -147,7 +148,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def write_all(files: Files, handle: Any, data: memoryview, offset: int) -> None:
-    """Write all bytes, however few the system takes at a time."""
+    """Write all bytes, in as many calls as the system needs."""
     while len(data):
         count = files.write(handle, data, offset)
         if count <= 0:
@@ -156,11 +157,7 @@ def write_all(files: Files, handle: Any, data: memoryview, offset: int) -> None:
 
 
 def read_all(files: Files, handle: Any, out: memoryview, offset: int, path: str) -> None:
-    """Fill `out`.
-
-    Raises:
-        CheckpointError: the file ends before.
-    """
+    """Fill `out` from an offset; raises CheckpointError if the file ends before `out` is full."""
     while len(out):
         count = files.read_into(handle, out, offset)
         if count <= 0:

@@ -1,8 +1,8 @@
-"""What changed in an array since it was saved: digests of its units are compared, and the units that differ are stored.
+"""Changes of an array since the last save: digests of its units are compared, and the units that differ are stored.
 
-Anyone may write into an array, so nothing that is told of writes would be sure to know of all; the array is read once,
-at the speed of memory, and no write is missed (`kernels/hash_functions.py`). A unit is some elements in a row:
-whole rows of a table where they are short, at least 256 bytes. The last unit may be in part beyond the end: zeros.
+Any code may write into an array, so a record of writes could not be trusted to be complete. Instead each save reads the
+whole array, at memory speed, and misses no write (`kernels/hash_functions.py`). A unit is a run of elements of at least
+256 bytes, whole rows if rows are short. The last unit may extend beyond the array's end; it is padded with zeros.
 """
 
 import math
@@ -17,24 +17,24 @@ from autobatch.core.threads import run_parts, split_work
 from autobatch.errors import CheckpointError
 from autobatch.kernels.hash_functions import digest_units
 
-_LEAST = 1 << 14  # bytes of an array for which finding its changes pays
-_SHORT_ROW = 1 << 12  # bytes of a row that is not cut
-_UNIT = 256  # bytes
+_LEAST = 1 << 14  # bytes: smaller arrays are stored whole each time
+_SHORT_ROW = 1 << 12  # bytes: rows up to this size are not split between units
+_UNIT = 256  # bytes of a unit, at least
 
 
 def is_tracked(array: np.ndarray) -> bool:
-    """Whether changes of an array are stored alone: it is of a good size and lies in memory as it is stored."""
+    """True if only an array's changes are stored: it is large enough, C-contiguous, and in the dtype of the file."""
     return array.nbytes >= _LEAST and array.flags.c_contiguous and array.dtype == stored_dtype(array.dtype)
 
 
 def unit_of(array: np.ndarray) -> int:
-    """The number of elements in one unit, which are stored together.
+    """The number of elements in one unit of an array; a unit is digested and stored as a whole.
 
     >>> unit_of(np.zeros((1000, 16), np.float32)), unit_of(np.zeros((100, 100), np.float32)), unit_of(np.zeros(5))
     (64, 100, 32)
     """
     size = array.itemsize
-    step = 8 // math.gcd(size, 8)  # words are read in twos
+    step = 8 // math.gcd(size, 8)  # the digest reads pairs of 4-byte words
     row = math.prod(array.shape[1:]) if array.ndim > 1 else 1
     if 0 < row * size <= _SHORT_ROW:
         step = math.lcm(step, row)
@@ -42,14 +42,14 @@ def unit_of(array: np.ndarray) -> int:
 
 
 class Digester:
-    """Digests by keys that are drawn when it is made, so that no data can be made to collide."""
+    """Computes digests with random keys, drawn at construction, so that nobody can craft data that collides."""
 
     def __init__(self) -> None:
         self._random = np.random.default_rng()
         self._keys: dict[int, np.ndarray] = {}
 
     def __call__(self, array: np.ndarray) -> np.ndarray:
-        """(units, 2) uint64 of an array for which `is_tracked` holds."""
+        """(units, 2) uint64: the digests of an array for which `is_tracked` holds."""
         unit = unit_of(array)
         words = unit * array.itemsize // 4
         if words not in self._keys:
@@ -65,7 +65,7 @@ class Digester:
 
 
 def _units(array: np.ndarray, unit: int) -> tuple[np.ndarray, np.ndarray]:
-    """The whole units of an array, a view; and the last one where it is not whole, a copy with zeros at its end."""
+    """The complete units of an array as a view, and an incomplete last unit, if any, as a copy padded with zeros."""
     flat = array.reshape(-1)
     whole = flat.size // unit
     body, rest = flat[: whole * unit].reshape(whole, unit), flat[whole * unit :]
@@ -76,10 +76,10 @@ def _units(array: np.ndarray, unit: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def changes_stream(name: str, array: np.ndarray, changed: np.ndarray) -> tuple[Stream, dict[str, Any]]:
-    """The units of an array that changed, and what says where they are.
+    """A stream of an array's changed units, and the manifest's description of this part.
 
     Args:
-        changed: (n,) their numbers, in order.
+        changed: (n,) the numbers of the changed units, ascending.
     """
     unit = unit_of(array)
     index, units = f"{name}#index", f"{name}#units"
@@ -104,11 +104,11 @@ def changes_stream(name: str, array: np.ndarray, changed: np.ndarray) -> tuple[S
 
 
 def apply_units(out: np.ndarray, reader: TensorReader, said: dict[str, Any], first: int, last: int) -> None:
-    """Write those stored units that lie among the units [first, last) of an array into them.
+    """Write the stored units whose numbers are in [first, last) into `out`.
 
     Args:
-        out: flat: the elements of these units, fewer at the array's end.
-        said: what `changes_stream` gave.
+        out: flat: the elements of the array's units [first, last), fewer at the array's end.
+        said: the description from `changes_stream`.
     """
     index, unit = reader.read(said["index"]), said["unit"]
     lo, hi = np.searchsorted(index, [first, last])

@@ -1,6 +1,6 @@
-"""Python values as JSON and back, exactly, and classes by their names: nothing that is read is run or imported.
+"""Python values as JSON and back, exactly; functions and classes by name: reading a file runs and imports nothing.
 
-A string stands for itself where a key is meant; any other value is an object of one entry that says its type:
+A dict key that is a string is stored as that string. Any other value is a JSON object whose first key is its type:
 `{"value": 3}`, `{"float": "0.1"}`, `{"bytes": "aGk="}`, `{"tuple": [...]}`, `{"name": "numpy:tanh"}`.
 """
 
@@ -20,7 +20,7 @@ _GENERATORS = {"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"}
 
 
 def is_literal(value: Any) -> bool:
-    """Whether a leaf is a value that JSON can say, or what has a name: a function, a class, a member of an enum.
+    """True if JSON can express a leaf: a plain value, or a function, class or enum member, stored by name.
 
     >>> is_literal(None), is_literal(1.5), is_literal(np.tanh), is_literal(object())
     (True, True, True, False)
@@ -30,7 +30,7 @@ def is_literal(value: Any) -> bool:
 
 
 def is_by_name(value: Any) -> bool:
-    """Whether a leaf is stored as its name: a function, class or module."""
+    """True if a leaf is stored as its name: a function, ufunc, class or module."""
     return isinstance(value, _BY_NAME)
 
 
@@ -65,10 +65,10 @@ def to_literal(value: Any) -> dict[str, Any]:
 
 
 def from_literal(node: dict[str, Any]) -> Any:
-    """The value of `to_literal`.
+    """The inverse of `to_literal`.
 
     Raises:
-        CheckpointError: a name of something that is not imported, or is not there.
+        CheckpointError: the name of something that is not imported or does not exist.
     """
     (kind, said), *_ = node.items()
     match kind:
@@ -102,7 +102,7 @@ def from_literal(node: dict[str, Any]) -> Any:
 
 
 def key_to_json(key: Any) -> Any:
-    """A key of a dict as JSON; None: a value that JSON cannot say."""
+    """A key of a dict as JSON; None if JSON cannot express it."""
     if type(key) is str:
         return key
     if type(key) is tuple:
@@ -114,7 +114,7 @@ def key_to_json(key: Any) -> Any:
 
 
 def key_from_json(node: Any) -> Any:
-    """The key of `key_to_json`."""
+    """The inverse of `key_to_json`."""
     if isinstance(node, str):
         return node
     if "scalar" in node:
@@ -130,7 +130,7 @@ def name_of(value: Any) -> str:
 
 
 def named(name: str) -> Any:
-    """The object that `name_of` names, in a module that is imported already: reading a file imports nothing.
+    """The object with a name from `name_of`, in a module that is imported already: reading a file imports nothing.
 
     Raises:
         CheckpointError: the module is not imported, or has no such name.
@@ -154,7 +154,7 @@ def dtype_name(dtype: np.dtype) -> Any:
 
 
 def dtype_of_name(said: Any) -> np.dtype:
-    """The dtype of `dtype_name`."""
+    """The inverse of `dtype_name`."""
     return numpy_dtype(said) if isinstance(said, str) else np.dtype([_as_field(part) for part in said])
 
 

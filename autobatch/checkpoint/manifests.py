@@ -1,9 +1,9 @@
-"""Manifests: the JSON document that says what one checkpoint is made of, and whose name makes it one.
+"""Manifests: the JSON document that lists the contents of one checkpoint; renaming it to its final name is the commit.
 
-`00000007-step-120.json` is the checkpoint of step 120, the seventh save into its folder; the last save counts, also
-where an earlier one has a later step. Its text is `{"checkpoint": …, "crc32": "…"}` with the CRC-32 of all that is
-before `, "crc32"`. The elements are in the files of tensors that it names, each by its length and the checksum of its
-header, which has the checksums of the rest.
+`00000007-step-120.json` is the checkpoint of step 120, the seventh save into its folder. The last save is the current
+one, even if an earlier save has a higher step. The text is `{"checkpoint": …, "crc32": "…"}` with the CRC-32 of all
+bytes before `, "crc32"`. The arrays' elements are in the tensor files that the manifest lists, each with its length and
+its header's checksum; that header has the checksums of the rest of the file.
 """
 
 import dataclasses
@@ -29,10 +29,10 @@ class Manifest:
     """One checkpoint.
 
     Attributes:
-        sequence: the number of its save. step: of the training.
-        trees: what "params", "state" and "extra" are (`trees.py`).
-        entries: for each array or table of keys what it is put together from, in order: parts, each with its "file".
-        files: for each file of tensors its "bytes" and its "header", the checksum.
+        sequence: the number of the save. step: the training step.
+        trees: the descriptions of "params", "state" and "extra" (`trees.py`).
+        entries: for each array or table of keys, its parts in the order of their application, each with its "file".
+        files: for each tensor file its length ("bytes") and its header's checksum ("header").
     """
 
     sequence: int
@@ -53,10 +53,10 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> "Manifest":
-        """A manifest of its text.
+        """Parse the text of a manifest.
 
         Raises:
-            CheckpointError: a byte of it is not what was written.
+            CheckpointError: the checksum is wrong, or the version is not ours.
         """
         text, tail = data[: -len(_TAIL % 0)], data[-len(_TAIL % 0) :]
         if tail != _TAIL % zlib.crc32(text) or not text.startswith(_HEAD):
@@ -68,9 +68,9 @@ class Manifest:
 
 
 class Folder:
-    """The folder of checkpoints: what is in it, how one is added, and what is removed.
+    """The folder of checkpoints: lists, reads, adds and removes checkpoints.
 
-    A checkpoint is added by files of new names, flushed; then a rename gives its manifest the name that counts.
+    To add one, its files are flushed under new names; then a rename gives its manifest the name that makes it visible.
     """
 
     def __init__(self, path: str, files: Files) -> None:
@@ -78,11 +78,11 @@ class Folder:
         self.files = files
 
     def join(self, name: str) -> str:
-        """The path of a file in it."""
+        """The path of a file in the folder."""
         return os.path.join(self.path, name)
 
     def listed(self) -> list[tuple[int, int, str]]:
-        """(sequence, step, name) of the manifests, the last save last; of a step that was saved twice the later."""
+        """(sequence, step, name) of each manifest, the last save last; of a step saved twice, only the later save."""
         found = {}
         for name in self.files.names(self.path):
             match = _MANIFEST.fullmatch(name)
@@ -92,15 +92,15 @@ class Folder:
         return [(sequence, *found[sequence]) for sequence in sorted(last.values())]
 
     def next_sequence(self) -> int:
-        """A number that no file in the folder has."""
+        """A sequence number above those of all files in the folder."""
         matches = map(_OURS.fullmatch, self.files.names(self.path))
         return 1 + max((int(match[1]) for match in matches if match), default=0)
 
     def read(self, name: str) -> Manifest:
-        """A manifest, checked.
+        """Read a manifest and verify it.
 
         Raises:
-            CheckpointError: it is damaged or not there.
+            CheckpointError: it is damaged or does not exist.
         """
         path = self.join(name)
         try:
@@ -122,7 +122,7 @@ class Folder:
         return found
 
     def commit(self, manifest: Manifest) -> None:
-        """Make a checkpoint of flushed files; when this returns, it survives a power cut."""
+        """Commit flushed tensor files as a checkpoint: write, flush and rename the manifest; survives a power cut."""
         path = self.join(manifest.name)
         handle = self.files.create(path + ".part")
         try:
@@ -130,15 +130,15 @@ class Folder:
             self.files.flush(handle)
         finally:
             self.files.close(handle)
-        self.files.flush_folder(self.path)  # the names of the files that it needs, before its own
+        self.files.flush_folder(self.path)  # the tensor files' names are on the disk before the manifest's
         self.files.rename(path + ".part", path)
         self.files.flush_folder(self.path)
 
     def clean(self, keep: int, sequence: int) -> None:
-        """Remove all but the last `keep` checkpoints, and files that none of these needs.
+        """Remove all but the last `keep` checkpoints, and the files that none of these needs.
 
         Args:
-            sequence: files of later saves are left alone, and nothing is removed that a damaged manifest may need.
+            sequence: files of later saves are left alone. A damaged manifest raises before anything is removed.
         """
         kept = [name for _, _, name in self.listed()[-keep:]]
         names = self.files.names(self.path)
@@ -147,17 +147,17 @@ class Folder:
         for name in dropped:
             self.files.unlink(self.join(name))
         if dropped:
-            self.files.flush_folder(self.path)  # before what they name is gone
+            self.files.flush_folder(self.path)  # manifests are gone from the disk before their tensor files
         for name in names:
             match = _OURS.fullmatch(name)
             if match and int(match[1]) <= sequence and name not in needed and not _MANIFEST.fullmatch(name):
                 self.files.unlink(self.join(name))
 
     def reader(self, manifest: Manifest, name: str) -> TensorReader:
-        """A file of tensors that a manifest names: the very file that was written for it.
+        """Open a tensor file that a manifest names, and check that it is the very file that was written for it.
 
         Raises:
-            CheckpointError: it is damaged or another one.
+            CheckpointError: it is damaged or another file.
         """
         reader = TensorReader(self.files, self.join(name))
         said = manifest.files[name]
@@ -167,7 +167,7 @@ class Folder:
         return reader
 
     def readers(self, manifest: Manifest) -> Iterator[TensorReader]:
-        """Each file of a manifest, open for a moment."""
+        """Each tensor file of a manifest, opened in turn and closed before the next."""
         for name in manifest.files:
             with self.reader(manifest, name) as reader:
                 yield reader

@@ -21,19 +21,19 @@ from autobatch.tables.keyed.variable import SlotOf
 def save(path: Any, tree: Any) -> None:
     """Write a tree into one file in the safetensors format; nothing in it is pickled.
 
-    The file is there whole or not at all, also after a crash: it is written beside, flushed, and then takes its name.
-    Any reader of safetensors reads its arrays; `load` gives the same tree again, to the bit.
+    Even after a crash the file is complete or absent: it is written under another name, flushed, and then renamed.
+    Any safetensors reader can read its arrays; `load` returns the same tree, bit for bit.
 
     Args:
-        path: of the file; one that is there is replaced.
-        tree: nested dicts, lists, tuples, named tuples and dataclasses of arrays of any dtype but of objects, tables,
-            numbers, text, None, `np.random.Generator`s, and functions and classes, which are stored by name. Arrays in
-            the same memory are stored once, and share it again when they are loaded.
+        path: of the file; an existing file is replaced.
+        tree: nested dicts, lists, tuples, named tuples and dataclasses of: arrays of any dtype except object, tables,
+            numbers, text, None, `np.random.Generator`s, and functions and classes, which are stored by name. Arrays
+            that share memory are stored once, and share memory again when they are loaded.
 
     Raises:
         UnsupportedError, DTypeError: a leaf that cannot be stored; the message names it, and nothing is written.
 
-    Source: github.com/huggingface/safetensors, whose format it is; docs/checkpoints.md says what is added.
+    Source: the format is that of github.com/huggingface/safetensors; docs/checkpoints.md lists what is added.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/model.safetensors"
@@ -51,7 +51,7 @@ def save(path: Any, tree: Any) -> None:
         stream, tables[name] = whole_table(name, table)
         streams.append(stream)
     beside = f"{path}.{os.getpid()}.part"
-    with contextlib.suppress(FileNotFoundError):  # of a process that was killed
+    with contextlib.suppress(FileNotFoundError):  # left by a process that was killed
         files.unlink(beside)
     write_streams(files, beside, streams, {"tree": json.dumps(node), "tables": json.dumps(tables)})
     try:
@@ -66,22 +66,22 @@ def save(path: Any, tree: Any) -> None:
 def load(path: Any, like: Any = ANY, *, mapped: bool = False) -> Any:
     """Read the tree that `save` wrote.
 
-    Every block of what is read is checked. Nothing that the file says is run or imported: a class or function that it
-    names has to be imported already.
+    The checksum of every block that is read is verified. Nothing in the file is run or imported: a class or function
+    that it names has to be imported already.
 
     Args:
         path: of the file.
-        like: a tree whose structure is wanted, its dicts with the same keys or fewer; its classes, functions and
-            kinds of tables are taken, and nothing in it is written. Left out: the tree that was saved.
-        mapped: the arrays are read-only and lie in the file, of which only what is looked at is read, and nothing is
-            checked but the header.
+        like: a tree with the wanted structure: the saved one, or with fewer keys in its dicts. Its classes, functions
+            and kinds of tables are used, and it is not written to. Left out: the saved structure.
+        mapped: True: arrays are read-only and memory-mapped, so only the parts that are used are read, and only the
+            header is verified.
 
     Returns:
-        The tree, of new arrays; of a safetensors file of another writer a dict of its arrays.
+        The tree, with new arrays; for a safetensors file of another writer, a dict of its arrays.
 
     Raises:
-        CheckpointError: the file is not there or is damaged, or names something that is not imported.
-        StructureError, ShapeError, DTypeError: names the first place where `like` differs from what was saved.
+        CheckpointError: the file does not exist or is damaged, or names something that is not imported.
+        StructureError, ShapeError, DTypeError: names the first place where `like` differs from the saved tree.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/model.safetensors"

@@ -1,4 +1,4 @@
-"""How kinds of tables are stored: each is one declaration, settings and named arrays there and back."""
+"""How each kind of table is stored: one declaration converts it to settings and named arrays, and back."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -13,13 +13,13 @@ from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredKind:
-    """How objects of one class are stored and made again.
+    """How objects of one class are stored and rebuilt.
 
     Attributes:
-        name: stands in files, so it stays; cls: the class, not its subclasses.
-        take: an object's settings, which JSON can say, and its arrays by name.
-        build: the object of settings and arrays.
-        grows: its arrays have any length, so that one to restore into says nothing of them.
+        name: is written into files, so it must not change. cls: the class, subclasses excluded.
+        take: gives an object's settings, as JSON values, and its arrays by name.
+        build: makes the object from settings and arrays.
+        grows: its arrays have any length, so settings and shapes are the saved ones, not those of `like`.
     """
 
     name: str
@@ -33,12 +33,12 @@ KINDS: dict[str, StoredKind] = {}
 
 
 def declare(name: str, cls: type, take: Callable[[Any], Any], build: Callable[[Any, Any], Any], **more: Any) -> None:
-    """Say how a class is stored."""
+    """Declare how a class is stored; the arguments are the fields of `StoredKind`."""
     KINDS[name] = StoredKind(name, cls, take, build, **more)
 
 
 def kind_of(value: Any) -> StoredKind | None:
-    """The kind of a leaf, if it has one.
+    """The kind of a leaf; None if it has none.
 
     >>> kind_of(EmbeddingTable(np.zeros((2, 3)))).name
     'EmbeddingTable'

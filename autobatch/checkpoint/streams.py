@@ -1,7 +1,7 @@
-"""What is written: tensors, and the stream of their elements in pieces of bounded size; and tables of keys read back.
+"""Streams of data to write: tensors, with their elements in pieces of bounded size; also reads tables of keys back.
 
-A table of keys is stored as columns of equally many rows: `keys`, `rows`, `versions`, `counts` and a `slot/…` for each
-of the optimiser's slots. One file holds all keys, or those that changed and those that were removed.
+A table of keys (an `EmbeddingVariable`) is stored as columns with one row per key: `keys`, `rows`, `versions`, `counts`
+and a `slot/…` for each optimiser slot. One file holds all keys, or only the changed and the removed ones.
 """
 
 import dataclasses
@@ -20,18 +20,18 @@ from autobatch.tables.keyed.variable import EmbeddingVariable, SlotOf
 from autobatch.tables.stored import StoredBlock
 
 Piece = tuple[str, np.ndarray]  # the name of a tensor, and its next elements
-TABLES: dict[str, type] = {"EmbeddingVariable": EmbeddingVariable}  # kinds of tables of keys, by their names in files
+TABLES: dict[str, type] = {"EmbeddingVariable": EmbeddingVariable}  # classes of tables of keys, by their names in files
 _SLOT = "slot/"
-ROWS_AT_ONCE = 1 << 14  # of a table of keys that are read or written at a time, at least
-_MOST_AT_ONCE, _READ_AT_ONCE = 1 << 17, 8 << 20  # rows, and bytes of one column, that are read at a time
+ROWS_AT_ONCE = 1 << 14  # the fewest rows of a table of keys that are read or written at a time
+_MOST_AT_ONCE, _READ_AT_ONCE = 1 << 17, 8 << 20  # the most rows, and bytes of the widest column, read at a time
 
 
 @dataclasses.dataclass(slots=True)
 class Stream:
-    """Tensors of one file, and their elements in order, which may be asked for once.
+    """Tensors of one file, and a function that yields their elements in order; it may be called once.
 
     Attributes:
-        copied: the pieces are new arrays, which nobody changes.
+        copied: True if the pieces are new arrays, which nobody changes.
     """
 
     tensors: list[Tensor]
@@ -43,19 +43,19 @@ class Stream:
         return sum(tensor.nbytes for tensor in self.tensors)
 
     def snapshot(self) -> "Stream":
-        """The same with copies of what there is now."""
+        """The same stream with a copy of the elements as they are now."""
         kept = [(name, piece if self.copied else piece.copy()) for name, piece in self.pieces()]
         return Stream(self.tensors, lambda: kept, True)
 
 
 def as_stored(dtype: np.dtype, shape: tuple[int, ...]) -> tuple[np.dtype, tuple[int, ...]]:
-    """The dtype and shape in which an array is stored: bytes, where the format has no name for its dtype."""
+    """The dtype and shape in which an array is stored: as bytes if the format has no name for its dtype."""
     stored = stored_dtype(dtype)
     return (np.dtype(np.uint8), (*shape, dtype.itemsize)) if stored is None else (stored, shape)
 
 
 def array_stream(name: str, array: np.ndarray) -> Stream:
-    """An array, whole."""
+    """A stream of a whole array."""
     dtype, shape = as_stored(array.dtype, array.shape)
     target = stored_dtype(array.dtype)
     return Stream([Tensor(name, dtype, shape)], lambda: ((name, piece) for piece in pieces(array, target)))
@@ -68,12 +68,12 @@ def columns(block: StoredBlock) -> dict[str, np.ndarray]:
 
 
 def whole_table(name: str, table: Any) -> tuple[Stream, dict[str, Any]]:
-    """All keys of a table, and what says where they are."""
+    """A stream of all keys of a table, and the manifest's description of this part."""
     return table_stream(name, len(table), lambda: table.blocks(ROWS_AT_ONCE), None)
 
 
 def block_of(found: Mapping[str, np.ndarray]) -> StoredBlock:
-    """The block of some columns."""
+    """The block made of columns; the inverse of `columns`."""
     slots = {column[len(_SLOT) :]: rows for column, rows in found.items() if column.startswith(_SLOT)}
     return StoredBlock(found["keys"], found["rows"], slots, found["versions"], found["counts"])
 
@@ -81,11 +81,11 @@ def block_of(found: Mapping[str, np.ndarray]) -> StoredBlock:
 def table_stream(
     name: str, count: int, blocks: Callable[[], Iterator[StoredBlock]], removed: np.ndarray | None
 ) -> tuple[Stream, dict[str, Any]]:
-    """The keys of a table, or those that changed, as columns; and what says where they are.
+    """A stream of a table's keys, all or the changed ones, as columns; and the manifest's description of this part.
 
     Args:
-        blocks: gives `count` keys together; begun here, for what columns there are, and ended when it is written.
-        removed: keys that were removed; None: all that there are is here.
+        blocks: yields `count` keys in total; started here, to learn the columns, and exhausted when it is written.
+        removed: the keys that were removed; None if the stream has the whole table.
     """
     waiting = blocks()
     first = next(waiting, None)
@@ -110,11 +110,11 @@ def table_stream(
 
 
 def blocks_of(reader: TensorReader, said: Mapping[str, Any], others: Collection[str] = ()) -> Iterator[StoredBlock]:
-    """The keys of one file, in blocks, without these slots."""
+    """The keys of one part, in blocks, without the slots named in `others`."""
     dropped = {_SLOT + name for name in others}
     named = {column: tensor for column, tensor in said["columns"].items() if column not in dropped}
     widest = max((reader.tensors[tensor].nbytes // max(said["count"], 1) for tensor in named.values()), default=1)
-    # What is read is checked by whole blocks, so of narrow columns few rows at a time would be read many times.
+    # Reads are verified by whole checksum blocks: few rows of a narrow column at a time would reread blocks often.
     rows = max(ROWS_AT_ONCE, min(_MOST_AT_ONCE, _READ_AT_ONCE // max(widest, 1)))
     for first in range(0, said["count"], rows):
         last = min(first + rows, said["count"])
@@ -129,11 +129,11 @@ def restore_table(
     arrays: Any,
     slots: dict[int, SlotOf],
 ) -> Any:
-    """A table of keys, of its parts one after the other.
+    """A table of keys, made by applying its parts in order.
 
     Args:
-        like: a table whose class and settings are taken; None: those that were saved.
-        slots: to which is added what stands in the restored state for each slot that stood in the saved one.
+        like: a table whose class and settings are used; None: the saved ones.
+        slots: added to here: the restored table's `SlotOf` for the token of each saved slot that it keeps.
     """
     cls: Any = type(like) if like is not None else TABLES.get(node["class"])
     if cls is None:
@@ -141,7 +141,7 @@ def restore_table(
     saved = node["settings"].get("slots", [])
     settings = node["settings"] if like is None else like.settings
     if saved and not settings.get("slots"):
-        settings = settings | {"slots": saved}  # of a table that no optimiser has seen
+        settings = settings | {"slots": saved}  # `like` was not used by an optimiser yet
     out = cls.from_settings(settings)
     forms = {slot["name"]: (slot["width"], slot["dtype"]) for slot in saved}
     kept = {
@@ -158,7 +158,7 @@ def restore_table(
             out._expect(said["count"])
         waiting = blocks_of(reader, said, others)
         block = next(waiting, None)
-        while block is not None:  # one is read and checked while the one before it is put into the table
+        while block is not None:  # the next block is read and verified while this one is put into the table
             put = functools.partial(out.restore_blocks, [block])
             _, block = run_together([put, functools.partial(next, waiting, None)])
     out.restore_blocks([], arrays=arrays, step=node["settings"].get("step"))
@@ -166,7 +166,7 @@ def restore_table(
 
 
 def write_streams(files: Files, path: str, streams: Iterable[Stream], metadata: Mapping[str, str]) -> str:
-    """A file of streams, flushed; returns its header's checksum. Nothing of it stays if that fails."""
+    """Write streams into a file and flush it; returns its header's checksum. If that fails, the file is removed."""
     streams = list(streams)
     writer = TensorWriter(files, path, [tensor for stream in streams for tensor in stream.tensors], metadata)
     try:

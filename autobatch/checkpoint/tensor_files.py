@@ -1,14 +1,14 @@
 """Files of tensors in the safetensors format, written and read as streams, with a checksum of every block.
 
 A file is 8 bytes (the header's length, little-endian), a header in JSON, and the bytes of the tensors one after the
-other, each in C order and little-endian. So any reader of safetensors reads it. Under `__metadata__` ours has more:
+other, each in C order and little-endian. So any safetensors reader can read it. Our files add to `__metadata__`:
 
     format     "autobatch 1"
-    crc32      8 hexadecimal digits for each block of 1 MiB of each tensor, whose last block may be shorter, in order
-    header     the CRC-32 of the first 8 bytes and the header, as it is with "00000000" in this place
+    crc32      8 hexadecimal digits for each block of 1 MiB of each tensor, in order; its last block may be shorter
+    header     the CRC-32 of the first 8 bytes and the header, computed with "00000000" in this place
 
-and what else the writer says. A dtype that the format has no name for is stored as its bytes, `U8`, with one dimension
-more; which it is, the writer says. Source: github.com/huggingface/safetensors, "Format".
+and the caller's own entries. A dtype that the format has no name for is stored as bytes, `U8`, with one more dimension;
+the caller records which dtype it is. Source: github.com/huggingface/safetensors, "Format".
 """
 
 import dataclasses
@@ -25,8 +25,8 @@ from autobatch.checkpoint.files import Files, read_all, write_all
 from autobatch.core.threads import run_parts, run_together, split_work
 from autobatch.errors import CheckpointError
 
-BLOCK = 1 << 20  # bytes that have one checksum
-_GROUP, _TOGETHER = 8 << 20, 1 << 19  # the most and the least bytes that are written while their sums are computed
+BLOCK = 1 << 20  # bytes per checksum
+_GROUP, _TOGETHER = 8 << 20, 1 << 19  # most bytes per write; least for which checksums are computed in parallel with it
 _FORMAT = "autobatch 1"
 _NO_SUM = "00000000"
 _NAMES = {
@@ -39,7 +39,7 @@ _DTYPES = {code: name for name, code in _NAMES.items()}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of a file: its name, the dtype of its elements as they are stored, its shape."""
+    """A tensor of a file: its name, the dtype in which it is stored, and its shape."""
 
     name: str
     dtype: np.dtype
@@ -52,7 +52,7 @@ class Tensor:
 
 @functools.lru_cache(maxsize=256)
 def stored_dtype(dtype: np.dtype) -> np.dtype | None:
-    """The dtype in which elements are stored: little-endian; None: the format has no name for it, bytes are stored.
+    """The dtype in which elements are stored, little-endian; None if the format has no name for it: stored as bytes.
 
     >>> stored_dtype(np.dtype(">f4")), stored_dtype(np.dtype("U3"))
     (dtype('float32'), None)
@@ -68,10 +68,10 @@ def raw(array: np.ndarray) -> memoryview:
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """The dtype of a name; that of `bfloat16` is made by a package of its own.
+    """The dtype of a name; `bfloat16` comes from the package `ml_dtypes`.
 
     Raises:
-        CheckpointError: that is not installed.
+        CheckpointError: `ml_dtypes` is needed and not installed.
     """
     if name == "bfloat16":
         try:
@@ -83,20 +83,20 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 class TensorWriter:
-    """A new file of tensors, whose elements are given piece by piece, in any order of the tensors.
+    """Writes a new file of tensors; elements are appended piece by piece, to the tensors in any order.
 
     Args:
-        tensors: all of them; their names differ.
-        metadata: goes into the header.
+        tensors: all tensors of the file, with distinct names.
+        metadata: further entries of the header's `__metadata__`.
     """
 
     def __init__(self, files: Files, path: str, tensors: Iterable[Tensor], metadata: Mapping[str, str]) -> None:
         self.path = path
         self._files = files
-        tensors = sorted(tensors, key=lambda tensor: -_alignment(tensor.dtype))  # so that each begins at its alignment
+        tensors = sorted(tensors, key=lambda tensor: -_alignment(tensor.dtype))  # so that each is aligned for its dtype
         self._sums = {tensor.name: [_NO_SUM] * -(-tensor.nbytes // BLOCK) for tensor in tensors}
         self._sizes = {tensor.name: tensor.nbytes for tensor in tensors}
-        self._filled = {tensor.name: (0, 0) for tensor in tensors}  # bytes so far, CRC of those in the open block
+        self._filled = {tensor.name: (0, 0) for tensor in tensors}  # bytes so far, CRC of the incomplete block
         self._places: dict[str, int] = {}
         self._entries: dict[str, Any] = {}
         at = 0
@@ -112,7 +112,7 @@ class TensorWriter:
         self._handle: Any = files.create(path)
 
     def _header(self, checksum: str) -> bytes:
-        """The first bytes of the file: always as many, whatever the checksums are."""
+        """The header and its length, as bytes; how many bytes does not depend on the checksums."""
         sums = "".join("".join(own) for own in self._sums.values())
         own = {"format": _FORMAT, "crc32": sums, "header": checksum}
         text = json.dumps({"__metadata__": {**self._metadata, **own}, **self._entries}, separators=(",", ":")).encode()
@@ -120,7 +120,7 @@ class TensorWriter:
         return len(text).to_bytes(8, "little") + text
 
     def append(self, name: str, array: np.ndarray) -> None:
-        """The next elements of a tensor: C-contiguous, of the tensor's dtype."""
+        """Append the next elements of a tensor: C-contiguous, of the tensor's dtype."""
         data = raw(array)
         while len(data):
             group, data = data[:_GROUP], data[_GROUP:]
@@ -132,7 +132,7 @@ class TensorWriter:
             def write(group: memoryview = group, place: int = place) -> None:
                 write_all(self._files, self._handle, group, place)
                 if len(group) >= _TOGETHER:
-                    self._files.begin_flush(self._handle, place, len(group))  # while sums of the next are computed
+                    self._files.begin_flush(self._handle, place, len(group))  # during the next group's checksums
 
             def add(group: memoryview = group) -> None:
                 self._add(name, group)
@@ -144,7 +144,7 @@ class TensorWriter:
                 add()
 
     def _add(self, name: str, group: memoryview) -> None:
-        """Take bytes into the checksums."""
+        """Update the checksums with a tensor's next bytes."""
         done, crc = self._filled[name]
         while len(group):
             part, group = group[: BLOCK - done % BLOCK], group[BLOCK - done % BLOCK :]
@@ -155,7 +155,7 @@ class TensorWriter:
         self._filled[name] = done, crc
 
     def finish(self) -> str:
-        """Write the header and flush the file; returns the header's checksum, which stands for the whole file."""
+        """Write the header and flush the file; returns the header's checksum, which covers the blocks' checksums."""
         for name, (done, _) in self._filled.items():
             if done != self._sizes[name]:
                 raise ValueError(f"{self.path}: {name} was to have {self._sizes[name]} bytes and was given {done}")
@@ -167,7 +167,7 @@ class TensorWriter:
         return checksum
 
     def abandon(self) -> None:
-        """Close and remove what was begun."""
+        """Close and remove the unfinished file."""
         if self._handle is not None:
             handle, self._handle = self._handle, None
             self._files.close(handle)
@@ -180,7 +180,7 @@ def _alignment(dtype: np.dtype) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Found:
-    """A tensor in a file: where its bytes begin, and the checksums of its blocks (None: the file has none)."""
+    """A tensor in a file: the offset of its bytes, and the checksums of its blocks (None if the file has none)."""
 
     tensor: Tensor
     place: int
@@ -188,13 +188,13 @@ class _Found:
 
 
 class TensorReader:
-    """A file of tensors: what its header says, and any part of any tensor, checked.
+    """Reads a file of tensors: its header, and any part of any tensor, with its checksums verified.
 
     Attributes:
         tensors: by name. metadata: of the header. checksum: of the header; None for a file of another writer.
 
     Raises:
-        CheckpointError: no such file, or one that is damaged; here in its header, later in what is read.
+        CheckpointError: the file does not exist, or its header is damaged; each later read verifies its own blocks.
     """
 
     def __init__(self, files: Files, path: str) -> None:
@@ -213,7 +213,7 @@ class TensorReader:
             raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._handle is not None:
             handle, self._handle = self._handle, None
             self._files.close(handle)
@@ -277,7 +277,7 @@ class TensorReader:
             raise CheckpointError(f"{self.path} is damaged: {self.nbytes} bytes long, expected {start + end}")
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor, whole."""
+        """A whole tensor, as a new array."""
         tensor = self.tensors[name]
         out = np.empty(tensor.shape, tensor.dtype)
         self.read_into(name, out)
@@ -304,7 +304,7 @@ class TensorReader:
             )
 
     def elements(self, name: str, first: int, last: int) -> np.ndarray:
-        """Elements [first, last) of a tensor, flat; the blocks that they lie in are read and checked."""
+        """Elements [first, last) of a tensor, flat; the blocks that contain them are read and verified."""
         found = self._found[name]
         lo, hi = (place * found.tensor.dtype.itemsize for place in (first, last))
         start, end = lo // BLOCK, -(-hi // BLOCK)
@@ -318,26 +318,26 @@ class TensorReader:
         return buffer[lo - start * BLOCK : hi - start * BLOCK].view(found.tensor.dtype)
 
     def rows(self, name: str, first: int, last: int) -> np.ndarray:
-        """Rows [first, last) of a tensor."""
+        """Rows [first, last) of a tensor, verified as in `elements`."""
         shape = self.tensors[name].shape[1:]
         width = math.prod(shape)
         return self.elements(name, first * width, last * width).reshape(last - first, *shape)
 
     def map(self, name: str, memory: np.ndarray) -> np.ndarray:
-        """A tensor in the memory that a mapped file is (`mapped`), not checked."""
+        """A tensor as a view of the memory-mapped file (`mapped`); its checksums are not verified."""
         found = self._found[name]
         part = memory[found.place : found.place + found.tensor.nbytes]
         return part.view(found.tensor.dtype).reshape(found.tensor.shape)
 
     def mapped(self) -> np.ndarray:
-        """(bytes,) uint8: the file as memory."""
+        """(bytes,) uint8: the file, memory-mapped."""
         return self._files.map(self._handle)
 
     def verify(self) -> None:
-        """Read every block of every tensor.
+        """Read and verify every block of every tensor.
 
         Raises:
-            CheckpointError: the first that is damaged.
+            CheckpointError: names the first damaged block.
         """
         buffer = memoryview(bytearray(BLOCK))
         for found in self._found.values():
@@ -348,10 +348,10 @@ class TensorReader:
 
 
 def pieces(array: np.ndarray, dtype: np.dtype | None, most: int = BLOCK) -> Iterator[np.ndarray]:
-    """An array's elements in C order as contiguous pieces of about `most` bytes; of another dtype if one is given."""
+    """An array's elements in C order, as contiguous pieces of about `most` bytes; converted to `dtype` if given."""
     target = array.dtype if dtype is None else dtype
     if array.flags.c_contiguous and array.dtype == target:
-        yield array  # the writer takes it apart
+        yield array  # in one piece: the writer splits it
         return
     if array.ndim == 0:
         yield np.ascontiguousarray(array, target)

@@ -1,10 +1,10 @@
-"""Trees as JSON: `describe` says a tree, its arrays and tables apart; `rebuild` makes it again, or a tree like another.
+"""Trees as JSON: `describe` splits a tree into JSON nodes and its arrays and tables; `rebuild` makes the tree again.
 
-A node is an object whose first key says what it is: `dict`, `list`, `tuple`, `object` (its attributes), with their
-parts and, where it is not Python's own, their `class`; a leaf is `array`, `kind` (a table, `stored_kinds`), `table` (of
-keys), `parts` of one, `slot` (what an optimiser has in one) or a literal (`literals`). An array's value is the name of
-its entry, under which its elements are stored; places that share memory name the same entry, and share memory again
-when they are read.
+A node is a JSON object whose first key is its type. Containers are `dict`, `list`, `tuple` and `object` (attributes),
+with their children and, unless it is Python's own, their `class`. Leaves are `array`, `kind` (see `stored_kinds.py`),
+`table` (of keys), `parts` (a partitioned table of keys), `slot` (an optimiser's slot in a table of keys) and literals
+(`json_values.py`). An array's value is the name of its entry, under which its elements are stored. Arrays that share
+memory name the same entry, and share memory again when they are restored.
 """
 
 import copyreg
@@ -26,17 +26,17 @@ from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredTable
 from autobatch.tables.table import EmbeddingTable
 
-_HEAP_TYPE = 1 << 9  # the flag of a class that a class statement made
-ANY: Any = object()  # no tree to restore into: whatever was saved
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class was made by a class statement
+ANY: Any = object()  # no tree to restore into: use the saved structure
 
 
 @dataclasses.dataclass(slots=True)
 class Contents:
-    """The arrays and tables of a tree, beside its description.
+    """The arrays and tables of a tree, which its description refers to by entry name.
 
     Attributes:
-        arrays: by the name of the entry.
-        tables: of keys, by the name of the entry.
+        arrays: by entry name.
+        tables: of keys, by entry name.
     """
 
     arrays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -45,13 +45,13 @@ class Contents:
     _known: dict[Any, str] = dataclasses.field(default_factory=dict)
 
     def name(self, path: tuple[str, ...]) -> str:
-        """A name for an entry that no other has."""
-        plain = "/".join(path).replace("#", "_") or "value"  # what follows a # is part of an entry
+        """An unused entry name for a place in the tree."""
+        plain = "/".join(path).replace("#", "_") or "value"  # entry#column is a tensor of an entry
         names = (plain if i == 0 else f"{plain}~{i}" for i in itertools.count())
         return next(name for name in names if name not in self.arrays and name not in self.tables)
 
     def add_array(self, path: tuple[str, ...], array: np.ndarray) -> dict[str, Any]:
-        """The node of an array."""
+        """Add an array, once if it occurs several times; returns its node."""
         key = _memory_of(array)
         entry = None if key is None else self._known.get(key)
         if entry is None:
@@ -66,10 +66,10 @@ class Contents:
         return node
 
     def share_memory(self) -> None:
-        """Turn overlapping arrays into views of one entry, the array that all are views of.
+        """Turn overlapping arrays into views of one entry, the base array of all of them.
 
         Raises:
-            UnsupportedError: arrays that overlap, and of which that is not known.
+            UnsupportedError: overlapping arrays that have no common contiguous base of the same dtype.
         """
         for names in list(_overlapping(self.arrays)):
             names.sort(key=list(self.arrays).index)
@@ -95,7 +95,7 @@ class Contents:
 
 
 def _memory_of(array: np.ndarray) -> Any:
-    """A key that two arrays have in common if they are the same memory."""
+    """A key that is equal for arrays with the same memory, shape, strides and dtype; None for empty ones."""
     if not array.size:
         return None
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
@@ -108,7 +108,7 @@ def _root(array: np.ndarray) -> np.ndarray:
 
 
 def _overlapping(arrays: dict[str, np.ndarray]) -> Iterator[list[str]]:
-    """The names of arrays that share memory with another, grouped by that memory."""
+    """Groups of names of arrays that share memory; one group for each connected piece of memory."""
     bounds = sorted((*np.lib.array_utils.byte_bounds(x), name) for name, x in arrays.items() if x.nbytes)
     group: list[str] = []
     end = 0
@@ -129,14 +129,14 @@ def _share(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def describe(tree: Any, what: str, path: tuple[str, ...], contents: Contents) -> dict[str, Any]:
-    """A tree as JSON; its arrays and tables go into `contents`.
+    """A tree as JSON; its arrays and tables are added to `contents`.
 
     Args:
-        what: what the tree is called, where errors begin: "params". path: where names of entries begin.
+        what: the tree's name in error messages, such as "params". path: the first components of entry names.
 
     Raises:
-        UnsupportedError: a leaf that is neither data nor has a name. DTypeError: an array of Python objects.
-        StructureError: an object that lies within itself.
+        UnsupportedError: a leaf that cannot be stored as data or by name. DTypeError: an array of Python objects.
+        StructureError: an object that contains itself.
     """
     return _describe(tree, path, what, contents, ())
 
@@ -173,7 +173,7 @@ def _describe(
 
 
 def _branch(value: Any) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
-    """The kind of a container or object (dict, list, tuple or object), its keys, parts and default; None for a leaf."""
+    """(kind, keys, children, default factory) of a dict, list, tuple or object, which is the kind; None for a leaf."""
     if pytree.is_node(value):
         kind = next((each for each in (dict, list, tuple) if isinstance(value, each)), object)
         return (kind, *pytree.children_of(value), getattr(value, "default_factory", None) if kind is dict else None)
@@ -187,20 +187,20 @@ def _branch(value: Any) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
 
 
 def _is_its_attributes(value: Any) -> bool:
-    """Whether an object is its attributes and nothing else, in particular nothing that only C knows."""
+    """True if an object's attributes are its whole state: it has no state in C, for example."""
     if not _has_attributes(type(value)):
         return False
     if type(value) is types.SimpleNamespace:
         return True
     try:
         made = value.__reduce_ex__(2)
-    except TypeError:  # as `pickle` says that there is more
+    except TypeError:  # pickle's error for an object with other state
         return False
     return made[:2] == (copyreg.__newobj__, (type(value),)) and made[3:] == (None, None)  # type: ignore[attr-defined]
 
 
 def _has_attributes(cls: type) -> bool:
-    """Whether objects of this class are made as `object` makes them, and say nothing of how they are pickled."""
+    """True for dataclasses, and for other Python classes that do not customise pickling."""
     if cls is types.SimpleNamespace or dataclasses.is_dataclass(cls):
         return True
     made_in_python = bool(cls.__flags__ & _HEAP_TYPE)
@@ -252,15 +252,15 @@ def _check_dtype(dtype: np.dtype, place: str) -> None:
 
 
 class EntryReader(Protocol):
-    """A reader of entries: of one file, or of the files of a checkpoint."""
+    """A reader of entries: those of one file, or of the files of a checkpoint."""
 
-    slots: dict[int, SlotOf]  # of the tables that are restored, by the number that the saved one has
+    slots: dict[int, SlotOf]  # of the restored tables, by the saved slots' tokens
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """The elements of an entry, stored as of this shape and dtype."""
+        """The array of an entry, which is stored with this shape and dtype."""
 
     def table(self, name: str, node: dict[str, Any], like: Any) -> Any:
-        """A table of keys."""
+        """The table of keys of an entry."""
 
 
 class Rebuilding:
@@ -272,7 +272,7 @@ class Rebuilding:
         self._made: dict[str, Any] = {}
 
     def node(self, node: dict[str, Any], like: Any, path: str) -> Any:
-        """The tree of a node; with the structure of `like`, which has the same keys or fewer."""
+        """The tree of a node, in the structure of `like`; another optimiser's state stays `like` (see `rebuild`)."""
         if self._initialised is None or not _is_optimizer_state(like):
             return self._node(node, like, path)
         known = len(self._initialised)
@@ -372,7 +372,7 @@ class Rebuilding:
         if isinstance(like, np.ndarray | EmbeddingTable):
             raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
         if like is not ANY and {"name", "module"} & node.keys() and json_values.is_by_name(like):
-            return like  # which need not be what had this name when it was saved
+            return like  # even if the saved name is that of another object
         return json_values.from_literal(node)
 
     def _of_kind(self, node: dict[str, Any], like: Any, path: str) -> Any:
@@ -395,7 +395,7 @@ class Rebuilding:
         return self._once(key, lambda: kind.build(settings, {name: self._array(part) for name, part in parts.items()}))
 
     def _keys(self, node: dict[str, Any], like: Any) -> Any:
-        """A table of keys, in as many parts as it was saved in or as `like` has."""
+        """A table of keys, partitioned as `like` is, or as it was saved."""
         single = like.parts[0] if isinstance(like, PartitionedVariable) else like
         found = [self._entries.table(part["table"], part, single) for part in node.get("parts", [node])]
         if like is ANY:
@@ -439,22 +439,22 @@ class Rebuilding:
 def rebuild(
     node: dict[str, Any], like: Any, what: str, entries: EntryReader, initialised: list[str] | None = None
 ) -> Any:
-    """The tree of a description.
+    """The tree of a description; the inverse of `describe`.
 
     Args:
-        like: a tree whose structure is wanted, of which nothing is written: the same, or with fewer keys in its dicts
-            and objects; `ANY`: that which was saved.
-        initialised: a list, to which is added where `like` stays as it is: at keys that were not saved, and where it is
-            the state of another optimiser. None: that is an error.
+        like: a tree with the wanted structure: the saved one, or with fewer keys in its dicts and objects. It is not
+            written to. `ANY`: the saved structure.
+        initialised: a list that gets a text for each place where `like` is used as it is: a key that was not saved, or
+            the state of another optimiser. None: these are errors.
 
     Raises:
-        StructureError, ShapeError, DTypeError: names the first place where `like` and what was saved differ.
+        StructureError, ShapeError, DTypeError: names the first place where `like` differs from the saved tree.
     """
     return Rebuilding(entries, initialised).node(node, like, what)
 
 
 def _is_optimizer_state(like: Any) -> bool:
-    """Whether it is what `Optimizer.init` gives, of which a part without the rest would mean nothing."""
+    """True for a state from `Optimizer.init`, some slots of which would be meaningless without the others."""
     return isinstance(like, dict) and type(like.get("step")) is int
 
 
@@ -466,7 +466,7 @@ def _branch_like(like: Any, path: str, node: dict[str, Any]) -> tuple[type, tupl
 
 
 def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
-    """Whether an array that was saved may stand where `like` does."""
+    """Raise unless a saved array may take the place of `like`."""
     if not isinstance(like, np.ndarray | np.generic):
         if isinstance(like, float | int) and node.get("scalar"):
             return
@@ -480,7 +480,7 @@ def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
 
 
 def _built(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -> Any:
-    """A container or object of its parts."""
+    """A container or object made of its parts."""
     if not issubclass(cls, dict | list | tuple):
         return parameter_trees.new_object(cls, dict(zip(keys, children, strict=True)))
     structure = pytree.TreeDef(cls, keys, tuple(pytree.leaf_def for _ in children), factory)
@@ -488,7 +488,7 @@ def _built(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -
 
 
 def _said(node: dict[str, Any]) -> str:
-    """A node for people."""
+    """A description of a node, for error messages."""
     kind = next(iter(node))
     if kind in ("dict", "object"):
         return f"{node.get('class', kind)} with {[key for key, _ in node[kind]]}"

@@ -1,1 +1,1 @@
-"""The command `autobatch`: `commands` has the sub-commands; what each does is in the other modules."""
+"""The command `autobatch`: `commands.py` has the sub-commands, and the other modules do their work."""

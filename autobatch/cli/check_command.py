@@ -1,4 +1,4 @@
-"""`autobatch check`: the proof of a function that is named as MODULE:FUNCTION."""
+"""`autobatch check`: proves that batching a function, named as MODULE:FUNCTION, changes none of its results."""
 
 import argparse
 import sys
@@ -18,7 +18,7 @@ be asked.
 
 
 def add_check(commands: Any) -> None:
-    """Add the command to what `ArgumentParser.add_subparsers` gave; `run_check` runs it.
+    """Add the command to the result of `ArgumentParser.add_subparsers`; `run_check` runs it.
 
     >>> parser = argparse.ArgumentParser()
     >>> add_check(parser.add_subparsers(dest="command"))
@@ -38,7 +38,7 @@ def add_check(commands: Any) -> None:
 
 
 def run_check(options: argparse.Namespace) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; returns the exit status: 0, 1 or 2, as in `_DESCRIPTION`."""
     try:
         with from_here():
             function = named(options.function)

@@ -1,4 +1,4 @@
-"""The command `autobatch` and its sub-commands; without one it prints the options and how a function is run."""
+"""The command `autobatch` and its sub-commands; without a sub-command it prints the options and ways to run."""
 
 import argparse
 import dataclasses
@@ -60,12 +60,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run() -> None:
-    """The command that is installed."""
+    """The entry point of the installed command."""
     sys.exit(main(sys.argv[1:]))
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """A parser that reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}; `{self.prog} --help` shows what is expected\n")
@@ -196,7 +196,7 @@ def _print_overview() -> None:
 
 
 def _meanings() -> dict[str, str]:
-    """What the docstring of `Config` says about each option."""
+    """The text about each option in the docstring of `Config`, by name."""
     text = (inspect.getdoc(Config) or "").partition("Attributes:\n")[2]
     return {
         name: " ".join(meaning.split()) for name, meaning in re.findall(r"^ {4}(\w+): ((?:.|\n {5,})+)", text, re.M)

@@ -1,4 +1,4 @@
-"""`autobatch doctor`: what this machine and this installation do to a program's speed, and what to do about it."""
+"""`autobatch doctor`: reports what makes programs slow on this machine and installation, and what to do about it."""
 
 import dataclasses
 import importlib.metadata
@@ -30,7 +30,7 @@ EXTRAS = (
     "ml_dtypes", "hypothesis", "ray",
 )  # fmt: skip
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-_SLOW = {"import": 2.5, "product": 10.0, "lockstep": 2e-3, "record": 40e-6, "compile": 10.0}  # what is worth a word
+_SLOW = {"import": 2.5, "product": 10.0, "lockstep": 2e-3, "record": 40e-6, "compile": 10.0}  # s; product: GFLOP/s
 _KERNEL = """
 from numba import types
 from autobatch.kernels.jit import jit
@@ -48,8 +48,8 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        about: what was looked at; found: what was found.
-        verdict: "" where there is nothing to say, else "slow", "wrong" or "note"; advice: what to do then.
+        about: the thing that was examined; found: the text about it.
+        verdict: "" if all is well, else "slow", "wrong" or "note"; advice: what to do about it.
     """
 
     about: str
@@ -59,7 +59,7 @@ class Finding:
 
 
 def findings() -> Iterator[Finding]:
-    """Everything, one after the other: some lines take a second to find out."""
+    """Yield all findings, one after the other: some take a second to measure."""
     yield Finding("python", f"{platform.python_version()} on {platform.platform()}")
     yield Finding("versions", ", ".join(f"{name} {version_of(name)}" for name in REQUIRED))
     there = [f"{name} {version}" for name in EXTRAS if (version := version_of(name)) != MISSING]
@@ -77,7 +77,7 @@ MISSING = "(not installed)"
 
 
 def version_of(package: str) -> str:
-    """The version of a package that is installed, else `MISSING`.
+    """The version of an installed package, else `MISSING`.
 
     >>> version_of("no such package")
     '(not installed)'
@@ -141,7 +141,7 @@ def _compiler() -> Iterator[Finding]:
         advice = "unset it: nothing is compiled, look-ups and bags run as Python"
         yield Finding("compiler", "NUMBA_DISABLE_JIT is set", "wrong", advice)
         return
-    kernel = kernel_cache.kernel_of(_KERNEL.format(number=time.time_ns()))  # one that nobody has compiled before
+    kernel = kernel_cache.kernel_of(_KERNEL.format(number=time.time_ns()))  # never compiled before
     start = time.perf_counter()
     while not kernel.look() and not kernel.failed and time.perf_counter() - start < 60:
         time.sleep(0.02)
@@ -168,7 +168,7 @@ def _importing() -> Finding:
 
 
 def _extensions() -> Iterator[Finding]:
-    """What Numba imports when it compiles first: each package may ask for that."""
+    """The packages that Numba imports before its first compilation, because they registered as extensions."""
     names = {each.dist.name for each in importlib.metadata.entry_points(group="numba_extensions") if each.dist}
     if names:
         found = f"Numba imports {', '.join(sorted(names))} before it compiles first"
@@ -176,7 +176,7 @@ def _extensions() -> Iterator[Finding]:
 
 
 def _calls() -> Iterator[Finding]:
-    """The cost of a call in lock-step, and of recording an operation: the Python of this library on this machine."""
+    """The time of a lock-step call, and of recording an operation: this library's Python overhead on this machine."""
     double = batch(lambda x: x * 2 + 1)
     xs = [np.ones(n, np.float32) for n in (1, 2, 3, 4)]
     given = MaskedBatch.from_examples(xs)

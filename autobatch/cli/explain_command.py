@@ -1,4 +1,4 @@
-"""`autobatch explain` and `autobatch source`: what becomes of a function that is named as MODULE:FUNCTION."""
+"""`autobatch explain` and `autobatch source`: show how the lines of a function, named as MODULE:FUNCTION, are run."""
 
 import argparse
 import contextlib
@@ -27,10 +27,10 @@ Print a function with what becomes of each line, or the code that runs instead o
 
 
 def add_commands(commands: Any) -> None:
-    """Add the two to the sub-commands of a parser; each sets `run`, which takes the options and gives the exit status.
+    """Add both commands to a parser; each sets `run`, a function from the parsed options to the exit status.
 
     Args:
-        commands: what `ArgumentParser.add_subparsers` gives.
+        commands: the result of `ArgumentParser.add_subparsers`.
 
     >>> parser = argparse.ArgumentParser()
     >>> add_commands(parser.add_subparsers())
@@ -77,7 +77,7 @@ def _source(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def errors_of_one_line() -> Iterator[list[str]]:
-    """Print an error as one line; collects it."""
+    """Print an exception of the block as one line on stderr, and add that line to the list that this yields."""
     failed: list[str] = []
     try:
         yield failed

@@ -1,4 +1,4 @@
-"""`autobatch cache`: the compiled kernels on disk, listed, measured, removed."""
+"""`autobatch cache`: lists, measures and removes the compiled kernels on disk."""
 
 import dataclasses
 import pathlib
@@ -12,7 +12,7 @@ _NAME = re.compile(r"kernel_[0-9a-f]{32}")
 
 @dataclasses.dataclass(frozen=True)
 class KernelFile:
-    """One kernel: its file, how many bytes that has, and when it was made, in seconds since 1970."""
+    """One kernel: its file, the file's size in bytes, and when it was made, in seconds since 1970."""
 
     path: pathlib.Path
     size: int
@@ -25,7 +25,7 @@ class KernelFile:
 
 
 def kernel_files() -> list[KernelFile]:
-    """The kernels in the cache folder, the newest first; none where there is no folder."""
+    """The kernels in the cache folder, the newest first; empty if there is no folder."""
     found = []
     for path in cache_folder().glob(f"*{SUFFIX}"):
         try:
@@ -38,9 +38,9 @@ def kernel_files() -> list[KernelFile]:
 
 
 def clear(older_than: float = 0.0) -> list[KernelFile]:
-    """Remove those that are older than so many days; what is not a kernel's file stays.
+    """Remove and return the kernels older than so many days; other files stay.
 
-    Processes that use one have it in memory already, and compile again what they miss.
+    Processes that use a removed kernel have it in memory already; others compile it again.
     """
     removed = []
     for each in kernel_files():

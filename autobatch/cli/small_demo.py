@@ -32,7 +32,7 @@ def loss(words: Any, label: Any, params: Any) -> Any:
 
 
 def run(say: Callable[[str], None], *, sentences: int = 2000, epochs: int = 4, seed: int = 0) -> bool:
-    """Say what it does, line by line; whether the model has learnt what there is to learn."""
+    """Run the demo, reporting to `say` line by line; returns True if the model has learnt its task."""
     rng = np.random.default_rng(seed)
     data = [_sentence(rng) for _ in range(sentences)]
     train, held_out = collate(data[: -sentences // 5]), collate(data[-sentences // 5 :])

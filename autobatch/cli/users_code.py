@@ -1,4 +1,4 @@
-"""What a command is given of the user's: a function, its examples, what they share, by name or as files."""
+"""Loads what a user gives to a command: a function, its examples and shared values, by name or from files."""
 
 import argparse
 import contextlib
@@ -21,7 +21,7 @@ _FILES = (".npy", ".npz", ".json", ".jsonl", ".safetensors")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of a command on a function: its name, its examples, what they share."""
+    """Add the arguments of a command that runs a function: its name, its examples, its shared values."""
     parser.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
     parser.add_argument(
         "--examples",
@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def examples(options: argparse.Namespace) -> list[Any]:
-    """A sequence for each argument by position; lists in JSON are arrays.
+    """A sequence of examples for each positional argument of the function; lists in JSON become arrays.
 
     Raises:
-        OptionError: a name of another form. OSError, ImportError, AttributeError: it is not there.
+        OptionError: a name of the wrong form. OSError, ImportError, AttributeError: it does not exist.
     """
     columns = [_value(name) for name in options.examples]
     return [
@@ -50,17 +50,17 @@ def examples(options: argparse.Namespace) -> list[Any]:
 
 
 def shared(options: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments.
+    """The keyword arguments that all examples share.
 
     Raises:
-        OptionError, OSError, ImportError, AttributeError: as `examples`.
+        OptionError, OSError, ImportError, AttributeError: as for `examples`.
     """
     return dict(_pair(text) for text in options.shared)
 
 
 @contextlib.contextmanager
 def from_here() -> Iterator[None]:
-    """Import from the current folder first."""
+    """Within a `with` block, import from the current folder first."""
     before = list(sys.path)
     sys.path.insert(0, os.getcwd())
     try:
@@ -70,7 +70,7 @@ def from_here() -> Iterator[None]:
 
 
 def named(name: str) -> Any:
-    """What MODULE:NAME says; the module may be given as a file of the current folder, model.py.
+    """The object named MODULE:NAME; the module may be given as a file of the current folder, model.py.
 
     >>> named("math:pi") < 4
     True
@@ -91,7 +91,7 @@ def _value(name: str) -> Any:
             raise FileNotFoundError(f"{name} does not exist; expected {VALUE}")
         if suffix == ".npy":
             return np.load(name)
-        if suffix == ".npz":  # examples of their own shapes, or parameters by name
+        if suffix == ".npz":  # savez(*examples): examples; savez(**parameters): a dict
             with np.load(name) as arrays:
                 found = {each: arrays[each] for each in arrays}
             return list(found.values()) if all(each.startswith("arr_") for each in found) else found
@@ -100,7 +100,7 @@ def _value(name: str) -> Any:
         with open(name, encoding="utf-8") as file:
             return [json.loads(line) for line in file if line.strip()] if suffix == ".jsonl" else json.load(file)
     found = named(name)
-    makes = inspect.isroutine(found) or isinstance(found, type | functools.partial)  # a model that is called is a value
+    makes = inspect.isroutine(found) or isinstance(found, type | functools.partial)  # a callable model is a value
     return found() if makes else found
 
 

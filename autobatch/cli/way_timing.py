@@ -1,4 +1,4 @@
-"""`autobatch bench`: every way of running a user's function over his examples, timed beside the loop."""
+"""`autobatch bench`: times every way of running a user's function over examples, beside the loop."""
 
 import dataclasses
 import time
@@ -17,17 +17,17 @@ from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.testing.compare import compare
 
-_WARM = 4  # calls after which a way's kernels have been asked for
+_WARM = 4  # calls after which a way has requested all its kernels
 _WAYS: tuple[WayName, ...] = ("lockstep", "fly", "compiled")
 
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """One way.
+    """The timing of one way.
 
     Attributes:
-        way: its name; why: what is wrong with it, or "".
-        first: seconds of the first call, in which it is set up; warm: of the fastest later one.
+        way: its name; why: why it was not timed, or fell back to another way; else "".
+        first: seconds of the first call, set-up included; warm: seconds of the fastest later call.
     """
 
     way: str
@@ -38,7 +38,7 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """A function, a sequence of examples for each of its arguments by position, and what the examples share."""
+    """A function, a sequence of examples for each of its positional arguments, and the values that examples share."""
 
     function: Callable[..., Any]
     columns: list[Any]
@@ -46,13 +46,13 @@ class Work:
 
 
 def timings(work: Work, seconds: float) -> Iterator[Timing]:
-    """The loop, then each way that has the function: results are compared before anything is timed.
+    """Time the loop, then each other way, after comparing its results with the loop's.
 
     Args:
-        work: the function and its examples; seconds: for which each way is repeated.
+        work: the function and its examples; seconds: how long each way is repeated.
 
     Raises:
-        Exception: what the function raises for one of the examples.
+        Exception: the function's own, for one of the examples.
     """
     plain = work.function.__wrapped__ if isinstance(work.function, BatchFunction) else work.function
 
@@ -67,7 +67,7 @@ def timings(work: Work, seconds: float) -> Iterator[Timing]:
 
 
 def _caller(way: WayName, work: Work) -> Callable[[], Any] | str:
-    """A call that runs so; or why there is none."""
+    """A call that runs the work in this way; or a text: why there is none."""
     if way == "fly":
         return lambda: map_examples(work.function, *work.columns, **work.shared)
     try:
@@ -113,5 +113,5 @@ def _fastest(call: Callable[[], Any], seconds: float) -> float:
 
 
 def least_seconds(call: Callable[[], Any], times: int = 5) -> float:
-    """The least time of so many calls."""
+    """The time of the fastest of so many calls, in seconds."""
     return min(_seconds_of(call) for _ in range(times))

@@ -1,7 +1,7 @@
-"""`ab.nn`: the functions and layers of neural networks, of one example as of a batch; plain NumPy on plain arrays.
+"""`ab.nn`: functions and layers of neural networks, for one example or a batch; plain NumPy on plain arrays.
 
 Floating dtypes are kept (float16 accumulates in float32 where a mean is taken); integers become float64. A layer is a
-class of one example whose float arrays are its parameters: whatever trains a dict of arrays trains a model of layers.
+callable for one example whose float arrays are its parameters: what trains a dict of arrays trains a model of layers.
 """
 
 import autobatch.ops.nn as _functions

@@ -1,4 +1,4 @@
-"""The layers: each a class of one example, in a few lines of NumPy, whose float arrays are its parameters."""
+"""The layers: each is a class for one example, in a few lines of NumPy, whose float arrays are its parameters."""
 
 import math
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ Seed = int | np.random.Generator | None
 
 
 def seeds_from(seed: Any, count: int) -> list[int]:
-    """`count` seeds, from an integer, a generator that the layers of a model share, or NumPy's global generator."""
+    """`count` seeds, from an integer, a generator shared by a model's layers, or (None) NumPy's global generator."""
     if seed is None:
         seed = int(np.random.randint(2**31))
     if not isinstance(seed, np.random.Generator):
@@ -28,7 +28,7 @@ def seeds_from(seed: Any, count: int) -> list[int]:
 
 
 def check_sizes(**sizes: Any) -> None:
-    """Raise OptionError where a size of a layer is no positive integer."""
+    """Raise OptionError if a size of a layer is not a positive integer."""
     for name, value in sizes.items():
         whole_option(value, name)
 
@@ -37,7 +37,7 @@ class Linear:
     """x @ weight + bias, for a vector, a matrix of rows, or any array whose last dimension is `inputs`.
 
     Args:
-        inputs, outputs: the sizes of what goes in and comes out.
+        inputs, outputs: the sizes of the last dimension, before and after.
         bias: whether a bias is added.
         init: of the weight; by default `ab.nn.init.xavier_uniform()`. The bias starts at zero.
         seed: an integer; a `np.random.Generator` that the layers of a model share; None: drawn from NumPy's global
@@ -48,7 +48,7 @@ class Linear:
         weight: (inputs, outputs). bias: (outputs,), or None.
 
     Raises:
-        OptionError: a size that is no positive integer.
+        OptionError: a size that is not a positive integer.
 
     >>> layer = Linear(3, 2, seed=0)
     >>> layer(np.ones((5, 3), np.float32)).shape
@@ -77,7 +77,7 @@ class Linear:
 
 
 class Embedding:
-    """The rows of a table that ids name, with a sparse gradient.
+    """Looks up the rows of a table by ids, with a sparse gradient.
 
     Args:
         rows, dim: the shape of the table.
@@ -88,7 +88,7 @@ class Embedding:
         weight: an `ab.EmbeddingTable` of (rows, dim).
 
     Raises:
-        OptionError: a size that is no positive integer. A call raises `BadIdError` for an id outside of the table.
+        OptionError: a size that is not a positive integer. A call raises `BadIdError` for an id outside of the table.
 
     >>> Embedding(10, 4, seed=0)(np.array([3, 1, 3])).shape
     (3, 4)
@@ -113,7 +113,7 @@ class Embedding:
 
 
 class LayerNorm:
-    """The last dimension less its mean, over its deviation, times a scale plus a shift (Ba, Kiros and Hinton 2016).
+    """Layer normalisation of the last dimension: (x - mean) / deviation * scale + shift (Ba, Kiros and Hinton 2016).
 
     Args:
         size: of the last dimension.
@@ -124,7 +124,7 @@ class LayerNorm:
         scale: (size,), ones at first. shift: (size,), zeros.
 
     Raises:
-        OptionError: a size that is no positive integer.
+        OptionError: a size that is not a positive integer.
 
     >>> LayerNorm(2)(np.array([[1.0, 3.0]], np.float32)).round(2).tolist()
     [[-1.0, 1.0]]
@@ -141,13 +141,13 @@ class LayerNorm:
 
 
 class Dropout:
-    """`ab.nn.dropout` at a rate, while `training`.
+    """Applies `ab.nn.dropout` at a rate, while `training` is True.
 
     Args:
-        rate: the share that is dropped, at least 0 and below 1.
+        rate: the fraction of elements that is dropped, at least 0 and below 1.
 
     Attributes:
-        rate: it. training: whether anything is dropped; set it to False for predictions, or say so in the call.
+        rate: as given. training: True if elements are dropped; set it to False for predictions, or pass it in the call.
 
     Raises:
         OptionError: a rate outside of 0 <= rate < 1.
@@ -171,18 +171,18 @@ class Conv1d:
     """A convolution along the first dimension of (t, inputs): position i of the result sees `width` positions from i.
 
     Args:
-        inputs, outputs: the sizes of a position before and after.
-        width: of the window.
-        padding: "valid": t - width + 1 positions, none where t is less than the width; "same": t of them, with zeros
-            beside the ends, (width - 1) // 2 before the first; "full": t + width - 1 of them, all windows that see
-            anything; "causal": t of them, with zeros before the first only.
+        inputs, outputs: the number of channels before and after.
+        width: the number of positions in the window.
+        padding: "valid": t - width + 1 positions, none if t is less than the width; "same": t positions, with zeros at
+            both ends, (width - 1) // 2 before the first; "full": t + width - 1 positions, all windows that overlap the
+            input; "causal": t positions, with zeros before the first only.
         bias, init, seed, dtype: as for `Linear`; by default uniform within ± 1 / √(width · inputs).
 
     Attributes:
         weight: (width, inputs, outputs). bias: (outputs,), or None.
 
     Raises:
-        OptionError: a size that is no positive integer, or another padding.
+        OptionError: a size that is not a positive integer, or another padding.
 
     >>> Conv1d(3, 2, 5, padding="same", seed=0)(np.ones((7, 3), np.float32)).shape
     (7, 2)
@@ -214,7 +214,7 @@ class Conv1d:
         width, inputs, outputs = self.weight.shape
         if before or after:
             x = np.pad(x, ((before, after), (0, 0)))
-        y = x @ self.weight.transpose(1, 0, 2).reshape(inputs, width * outputs)  # each position by each place in it
+        y = x @ self.weight.transpose(1, 0, 2).reshape(inputs, width * outputs)  # every position times every tap
         count = max(x.shape[0] - width + 1, 0)
         out = y[:count, :outputs]
         for k in range(1, width):
@@ -223,10 +223,10 @@ class Conv1d:
 
 
 class Conv2d:
-    """A convolution over (height, width, inputs): each place of the result sees a window that begins there.
+    """A convolution over (height, width, inputs): each position of the result sees a window that begins there.
 
     Args:
-        inputs, outputs: the sizes of a place before and after.
+        inputs, outputs: the number of channels before and after.
         window: (height, width) of the window, or one number for both.
         padding: "valid", "same" or "full" in both dimensions, as for `Conv1d`.
         bias, init, seed, dtype: as for `Conv1d`.
@@ -235,7 +235,7 @@ class Conv2d:
         weight: (height, width, inputs, outputs). bias: (outputs,), or None.
 
     Raises:
-        OptionError: a size that is no positive integer, or another padding.
+        OptionError: a size that is not a positive integer, or another padding.
 
     >>> Conv2d(3, 2, (5, 3), padding="same", seed=0)(np.ones((7, 4, 3), np.float32)).shape
     (7, 4, 2)
@@ -274,7 +274,7 @@ class Conv2d:
 
 
 def _zeros_beside(padding: str, width: int, *known: str) -> tuple[int, int]:
-    """How many zeros come before and after what a window of this width moves along."""
+    """The numbers of zeros to add before and after the input of a window of this width."""
     if padding not in known:
         raise OptionError(f"padding={padding!r}; expected one of {', '.join(map(repr, known))}")
     each = {"same": ((width - 1) // 2, width // 2), "full": (width - 1, width - 1), "causal": (width - 1, 0)}
@@ -282,22 +282,22 @@ def _zeros_beside(padding: str, width: int, *known: str) -> tuple[int, int]:
 
 
 class MultiHeadAttention:
-    """Each row's mixture of all rows, for several heads (Vaswani et al. 2017).
+    """Multi-head attention: each row of the result is a weighted mean of all rows, per head (Vaswani et al. 2017).
 
     Args:
         size: of a row, before and after.
-        heads: into how many parts it is cut; a divisor of the size.
+        heads: the number of heads; a divisor of the size.
         init, seed, dtype: as for `Linear`.
 
     Attributes:
         query, key, value, out: (size, size).
-        heads: how many.
+        heads: their number.
 
     Raises:
-        OptionError: a size that is no positive integer, or heads that do not divide it.
+        OptionError: a size that is not a positive integer, or heads that do not divide it.
 
-    A call takes (t, size), and optionally `context`, (s, size), the rows to mix instead of the own ones; `causal=True`,
-    which lets a row look at those up to itself only; and `mask`, (t, s) bool, True where a row may look.
+    A call takes (t, size), and optionally `context`, (s, size), rows to attend to instead of these; `causal=True`: a
+    row attends only to rows up to itself; and `mask`, (t, s) bool, True where a row may attend.
 
     >>> MultiHeadAttention(8, heads=2, seed=0)(np.ones((5, 8), np.float32)).shape
     (5, 8)
@@ -336,7 +336,7 @@ class MultiHeadAttention:
 
 
 class Recurrent:
-    """The base of the recurrent layers: weights of `gates` gates, side by side."""
+    """The base of the recurrent layers: holds the weights of `gates` gates, side by side."""
 
     gates: ClassVar[int]
 
@@ -357,13 +357,13 @@ class Recurrent:
         self.start_biases()
 
     def start_biases(self) -> None:
-        """Set the biases that do not start at zero, and make those that only this layer has."""
+        """Set the biases that do not start at zero, and make biases that only the subclass has."""
 
 
 class LSTM(Recurrent):
     """A long short-term memory over the rows of (t, inputs) (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
 
-    The gates are torch's, in its order (input, forget, cell, output), so that its weights fit, transposed.
+    Gates and their order (input, forget, cell, output) are torch's, so torch's weights fit when transposed.
 
     Args:
         inputs, size: of a row, and of the state.
@@ -375,10 +375,10 @@ class LSTM(Recurrent):
         w: (inputs, 4 · size). u: (size, 4 · size). b: (4 · size,).
 
     Raises:
-        OptionError: a size that is no positive integer.
+        OptionError: a size that is not a positive integer.
 
-    A call gives (states, (h, c)): the state after each row, (t, size), and the last one; `state=(h, c)` starts from
-    another than zeros.
+    A call gives (states, (h, c)): h after each row, (t, size), and the last state; `state=(h, c)` is the initial state,
+    by default zeros.
 
     >>> states, (h, c) = LSTM(3, 4, seed=0)(np.ones((5, 3), np.float32))
     >>> states.shape, bool((states[-1] == h).all())
@@ -388,7 +388,7 @@ class LSTM(Recurrent):
     gates = 4
 
     def start_biases(self) -> None:
-        """The forget gate's at one."""
+        """Start the forget gate's bias at one."""
         self.b.reshape(self.gates, -1)[1] = 1
 
     @batch
@@ -408,8 +408,8 @@ class LSTM(Recurrent):
 class GRU(Recurrent):
     """Gated recurrent units over the rows of (t, inputs) (Cho et al. 2014).
 
-    The gates are torch's, in its order (reset, update, new), with the reset gate after the product, so that its weights
-    fit, transposed.
+    Gates and their order (reset, update, new) are torch's, with the reset gate applied after the product, so torch's
+    weights fit when transposed.
 
     Args:
         inputs, size, init, seed, dtype: as for `LSTM`.
@@ -418,10 +418,10 @@ class GRU(Recurrent):
         w: (inputs, 3 · size). u: (size, 3 · size). b: (3 · size,), for a row. d: (3 · size,), for the state.
 
     Raises:
-        OptionError: a size that is no positive integer.
+        OptionError: a size that is not a positive integer.
 
-    A call gives (states, h): the state after each row, (t, size), and the last one; `state=h` starts from another than
-    zeros.
+    A call gives (states, h): the state after each row, (t, size), and the last one; `state=h` is the initial state, by
+    default zeros.
 
     >>> states, h = GRU(3, 4, seed=0)(np.ones((5, 3), np.float32))
     >>> states.shape, h.shape
@@ -431,7 +431,7 @@ class GRU(Recurrent):
     gates = 3
 
     def start_biases(self) -> None:
-        """The initial biases of the state's product, beside those of the row's."""
+        """Make `d`, the biases of the state's product, beside `b`, those of the row's product."""
         self.d = np.zeros_like(self.b)
 
     @batch

@@ -1,7 +1,7 @@
-"""`ab.ray`: maps over files and training on more than one process or machine, by Ray (an extra: `autobatch[ray]`).
+"""`ab.ray`: maps over files, and training, on several processes or machines by Ray (an extra: `autobatch[ray]`).
 
-Ray is imported where it is used first. Without it, `map(..., workers=0)` and `train(..., communicator=...)` do the same
-in this process.
+Ray is imported at its first use. Without it, `map(..., workers=0)` and `train(..., communicator=...)` do the same in
+this process.
 """
 
 from autobatch.ray.communicator import Communicator

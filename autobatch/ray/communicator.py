@@ -1,4 +1,4 @@
-"""`Communicator`: what one worker of a training has of the others; how its messages travel is a subclass's."""
+"""`Communicator`: one worker's connection to the other workers and the shards; subclasses transport its messages."""
 
 import abc
 import collections
@@ -14,15 +14,15 @@ from autobatch.tables.sparse import SparseRows
 
 
 class Communicator(abc.ABC):
-    """The other workers and the owners of the variables' shards, as one worker sees them.
+    """One worker's connection to the other workers and to the shards, which own the variables' rows.
 
-    All workers make the same calls in the same order. A key's owner is a hash of the key, the same everywhere.
+    All workers must make the same calls in the same order. The shard of a key is a hash of the key (`owners_of`).
 
     Args:
-        rank: the number of this worker. workers: how many there are. shards: how many owners.
+        rank: the number of this worker. workers: the number of workers. shards: the number of shards.
 
     Attributes:
-        traffic: the bytes of arrays that were sent and received, by the kind of message.
+        traffic: the bytes of arrays sent and received, by kind of message.
 
     >>> class Alone(ab.ray.Communicator):
     ...     def _send(self, shard, request):
@@ -42,18 +42,18 @@ class Communicator(abc.ABC):
         self._unanswered: dict[int, tuple[int, ShardRequest]] = {}
         self._answers: dict[int, Any] = {}
 
-    # How messages travel.
+    # The transport of messages, and the bookkeeping of requests and replies.
 
     @abc.abstractmethod
     def _send(self, shard: int, request: ShardRequest) -> None:
-        """Begin to send; a request that is lost, or comes more than once, does no harm."""
+        """Start sending a request; it does no harm if the request is lost (see `send_again`) or arrives repeatedly."""
 
     @abc.abstractmethod
     def _wait_for(self, numbers: Sequence[int]) -> None:
         """Return when `_take` has been called with the replies to all of these requests."""
 
     def post(self, shard: int, body: Pull | Push | Sum) -> int:
-        """Send a request; its number, for `wait`."""
+        """Send a request; returns its number, for `wait`."""
         number, self._number = self._number, self._number + 1
         request = ShardRequest(self.rank, number, min(self._unanswered, default=number), body)
         self._unanswered[number] = shard, request
@@ -62,22 +62,22 @@ class Communicator(abc.ABC):
         return number
 
     def send_again(self) -> None:
-        """Send what has not been answered once more, where messages may be lost."""
+        """Send all unanswered requests once more, for transports that may lose messages."""
         for shard, request in list(self._unanswered.values()):
             self._send(shard, request)
 
     def _take(self, reply: Reply) -> None:
-        """A reply came; one that is known is dropped."""
+        """Accept a reply that arrived; a repeated reply is dropped."""
         asked = self._unanswered.pop(reply.number, None)
         if asked is not None:
             self.traffic[f"{type(asked[1].body).__name__} received"] += nbytes(reply.body)
             self._answers[reply.number] = reply.body
 
     def wait(self, numbers: Iterable[int]) -> list[Any]:
-        """The answers to requests, in the order of `numbers`; each can be had once.
+        """The answers to requests, in the order of `numbers`; each answer can be taken once.
 
         Raises:
-            what a shard failed with.
+            the error with which a shard failed.
         """
         numbers = list(numbers)
         if any(number in self._unanswered for number in numbers):
@@ -88,17 +88,17 @@ class Communicator(abc.ABC):
                 raise body.error
         return found
 
-    # What workers say to each other.
+    # The operations of a worker.
 
     def pull(self, table: str, keys: Any, step: int | None = None, version: int | None = None) -> np.ndarray:
         """The rows of keys, as their owners have them now, or had them after some update.
 
         Args:
-            table: the variable's name. keys: (n,) int64 or uint64, may repeat. step: that they are read for.
-            version: after how many updates, of those that the owners remember.
+            table: the variable's name. keys: (n,) int64 or uint64, may repeat. step: the step that reads them.
+            version: read them as after this many updates, which the owners must still remember; None: as now.
 
         Returns:
-            (n, dim); n is at least 1.
+            (n, dim); n must be at least 1.
         """
         keys = np.ascontiguousarray(keys)
         places = owners_of(keys, self.shards)
@@ -113,10 +113,10 @@ class Communicator(abc.ABC):
         return out
 
     def push(self, gradients: dict[str, SparseRows]) -> None:
-        """Have the owners update rows, with the sum of all workers' gradients; returns when that is done.
+        """Have the owners update rows with the sum of all workers' gradients; returns when that is done.
 
         Args:
-            gradients: by the variable's name. A variable that one worker names, all name.
+            gradients: by the variable's name. All workers must give the same names.
         """
         grads = {name: grad.coalesce() for name, grad in gradients.items()}
         split = {name: split_rows(grad, self.shards) for name, grad in grads.items()}
@@ -127,7 +127,7 @@ class Communicator(abc.ABC):
         self.wait([self.post(shard, Push(step, blocks[shard])) for shard in range(self.shards)])
 
     def all_reduce(self, value: Any) -> Any:
-        """The sum of what all workers give, arrays or numbers of one shape, in the order of a tree over the ranks."""
+        """The sum of all workers' values, arrays or numbers of one shape, in the order of a tree over the ranks."""
         turn, self._sums = self._sums, self._sums + 1
         values: Values = {} if value is None else {"sum": np.asarray(value)}
         (done,) = self.wait([self.post(turn % self.shards, Sum(turn, [(0, self.rank, values)]))])

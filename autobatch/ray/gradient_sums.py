@@ -1,7 +1,7 @@
-"""Sums over the parts of a batch, added up in the order of one fixed binary tree, whoever has which parts.
+"""Sums over the parts of a batch, added in the order of one fixed binary tree, whichever worker has which parts.
 
-Part 0 and part 1 are added, 2 and 3, then these two sums, and so on: a worker adds what lies within its own parts, the
-owner of the gradient the rest. So the bits of a sum depend on the parts alone, not on how many workers share them out.
+Parts 0 and 1 are added, 2 and 3, then these two sums, and so on. A worker makes the sums that lie within its own parts,
+the owner of the gradient the others. So a sum's bits depend on the parts alone, not on the number of workers.
 """
 
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ import numpy as np
 from autobatch.tables.sparse import SparseRows
 
 Values = dict[Any, Any]  # by name: an array, or SparseRows of distinct ids
-Block = tuple[int, int, Values]  # the sum of the parts place * 2**level to (place + 1) * 2**level - 1
+Block = tuple[int, int, Values]  # (level, place, sum of the parts place * 2**level to (place + 1) * 2**level - 1)
 
 
 class TreeSum:
-    """Adds blocks as they come, in any order.
+    """Sums blocks in the order of the tree, whatever the order in which they arrive.
 
     >>> total = TreeSum()
     >>> for part in (2, 0, 1):
@@ -31,18 +31,18 @@ class TreeSum:
         self._blocks: dict[tuple[int, int], Values] = {}
 
     def add(self, level: int, place: int, values: Values) -> None:
-        """Add a block, and merge it with its sibling where that is there."""
+        """Add a block, and merge it with its sibling if that is here already."""
         while (beside := self._blocks.pop((level, place ^ 1), None)) is not None:
             values = _merged(beside, values) if place & 1 else _merged(values, beside)
             level, place = level + 1, place >> 1
         self._blocks[level, place] = values
 
     def blocks(self) -> Iterator[Block]:
-        """The sums that nothing here can be added to."""
+        """The blocks that could not be merged, since their siblings are not here."""
         return ((level, place, values) for (level, place), values in sorted(self._blocks.items()))
 
     def whole(self) -> Values:
-        """The sum of all parts; a block without a sibling goes up the tree unchanged."""
+        """The sum of all parts; a block without a sibling moves up the tree unchanged."""
         while len(self._blocks) > 1:
             level, place = min(self._blocks)
             self.add(level + 1, place >> 1, self._blocks.pop((level, place)))
@@ -57,7 +57,7 @@ def _merged(left: Values, right: Values) -> Values:
 
 
 def add(x: Any, y: Any) -> Any:
-    """The sum of two gradients of one parameter; of rows, those of one id are added, the first one's first."""
+    """The sum of two gradients of one parameter; SparseRows are coalesced, adding the rows of `y` to those of `x`."""
     if isinstance(x, SparseRows) and isinstance(y, SparseRows):
         return SparseRows.combine([x, y]).coalesce()
     dense = [each.to_dense() if isinstance(each, SparseRows) else each for each in (x, y)]
@@ -65,7 +65,7 @@ def add(x: Any, y: Any) -> Any:
 
 
 def share(count: int, parts: int, part: int) -> slice:
-    """One of `parts` consecutive slices of `range(count)`, as equal as can be.
+    """One of `parts` consecutive slices of `range(count)`, of sizes as equal as possible.
 
     >>> [share(10, 4, part) for part in range(4)]
     [slice(0, 2, None), slice(2, 5, None), slice(5, 7, None), slice(7, 10, None)]
@@ -74,5 +74,5 @@ def share(count: int, parts: int, part: int) -> slice:
 
 
 def without_negative_zeros(rows: np.ndarray) -> np.ndarray:
-    """The same numbers; a sum then has the same bits with a zero added as without."""
+    """The same numbers with 0.0 for -0.0, so that adding zero to them does not change their bits."""
     return rows + rows.dtype.type(0)

@@ -1,4 +1,4 @@
-"""Where the workers and shards of a training are, as what leads it sees them; `LocalTraining`: in this process."""
+"""`LocalTraining`: the workers and shards of a training in this process; also `Start`, the state they begin from."""
 
 import copy
 import dataclasses
@@ -13,19 +13,19 @@ from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 
 
-class Lost(Exception):  # noqa: N818  # what happened, to be mended
-    """Processes of a training are gone."""
+class Lost(Exception):  # noqa: N818  # a signal to start again
+    """Processes of a training died or cannot be reached."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """The state from which a training begins, or goes on.
+    """The state from which a training begins or resumes.
 
     Attributes:
-        step: the next. dense, state: of what is no variable.
-        variables: by name, in parts, one for each shard; None: shards read them from the checkpoint.
-        slots: the optimiser's state of the list of the variables.
-        folder, saved_in: of the checkpoint, and in how many shards it is.
+        step: the next step. dense, state: the leaves that are not variables, and the optimiser's state for their list.
+        variables: by name, partitioned with one part for each shard; None: shards read them from the checkpoint.
+        slots: the optimiser's state for the list of variables.
+        folder, saved_in: the checkpoint's folder, and the number of shards in which it was saved.
     """
 
     step: int
@@ -38,10 +38,10 @@ class Start:
 
 
 def shard_of(plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any = None) -> Shard:
-    """A shard as a training starts it.
+    """Make a shard in the state from which a training starts.
 
     Args:
-        start: what it begins from. parts: the shard's part of each variable, by name; None: they are in the checkpoint.
+        start: that state. parts: the shard's part of each variable, by name; None: read them from the checkpoint.
     """
     slots = start.slots
     if parts is None:
@@ -55,7 +55,7 @@ class LocalTraining:
     """The workers and shards of a training, in this process.
 
     Args:
-        group: what its messages go through.
+        group: the communicator that carries their messages.
     """
 
     def __init__(self, group: LocalCommunicator) -> None:
@@ -65,7 +65,7 @@ class LocalTraining:
         self._savers: list[Checkpoints] = []
 
     def start(self, plan: TrainingPlan, start: Start) -> None:
-        """Make workers and shards."""
+        """Make the workers and shards from a start state."""
         self.stop()
         shards = []
         for i in range(self.shards):
@@ -77,7 +77,7 @@ class LocalTraining:
         ]
 
     def run(self, first: int, last: int) -> list[float]:
-        """Take steps."""
+        """Have the workers take the steps from `first` to before `last`; returns the loss of each."""
         return self.group.run(lambda member: self._workers[member.rank].run(first, last))[0]
 
     def save(self, folder: str, committed: Sequence[int], keep: int) -> None:
@@ -88,16 +88,16 @@ class LocalTraining:
             shard.save(saver, committed, keep)
 
     def dense(self) -> tuple[list[Any], Any]:
-        """The first worker's dense leaves, and their state."""
+        """The first worker's dense leaves, and the optimiser's state for them."""
         return self._workers[0].dense, self._workers[0].state
 
     def variables(self) -> tuple[dict[str, list[Any]], Any]:
-        """The shards' parts of each variable, and the state of one of them."""
+        """The shards' parts of each variable, by name, and the optimiser's state of one shard."""
         shards = self.group.shard_objects
         return {name: [shard.tables[name] for shard in shards] for name in shards[0].tables}, shards[0].state
 
     def stop(self) -> None:
-        """Let go of the folders, and of the memory of variables, which no collection of garbage has to find."""
+        """Release the checkpoint folders, and the variables' memory, without waiting for garbage collection."""
         for saver in self._savers:
             saver.close()
         self._savers, self._workers, self.group.shard_objects = [], [], []

@@ -1,4 +1,4 @@
-"""Which keys a batch will look up: what its user says, or what was seen to be looked up in earlier batches."""
+"""Predicts which keys a batch will look up: the user's function says, or the look-ups of earlier batches showed it."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -16,13 +16,13 @@ from autobatch.tables.sparse import first_seen
 
 
 class KeyColumns:
-    """Foresees the keys of batches, so that their rows are there when they are looked up.
+    """Predicts the keys of batches, so that their rows are pulled before they are looked up.
 
-    Foreseeing changes no result: rows of keys that it does not name are pulled when they are looked up.
+    Predictions change no result: rows of other keys are pulled when they are looked up.
 
     Args:
-        given: `keys(batch)` gives a dict of integers, arrays or batches of them, by the variable's name; None: columns
-            of integers all of whose numbers were looked up in a variable are taken for its keys from then on.
+        given: `keys(batch)` returns a dict of integers, arrays or batches of them, by variable name. None: once all
+            integers of a column were looked up in a variable, that column is taken for the variable's keys.
     """
 
     __slots__ = ("_columns", "_given")
@@ -32,7 +32,7 @@ class KeyColumns:
         self._columns: dict[str, dict[str, bool]] = {}
 
     def foreseen(self, batch: Any, dtypes: dict[str, np.dtype]) -> dict[str, np.ndarray]:
-        """(n,) distinct keys of each variable; none where nothing is known."""
+        """(n,) distinct predicted keys, by variable name; variables without a prediction are left out."""
         found: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
         if self._given is not None:
             for name, keys in self._given(batch).items():
@@ -51,7 +51,7 @@ class KeyColumns:
         }
 
     def learn(self, name: str, batch: Any, asked: list[np.ndarray]) -> None:
-        """Note the look-ups of a batch in a variable, of which not all were foreseen."""
+        """Learn which columns hold a variable's keys, from the keys that a batch, predicted in part, looked up."""
         if self._given is not None:
             return
         columns = self._columns.setdefault(name, {})
@@ -61,7 +61,7 @@ class KeyColumns:
 
 
 def integers_in(tree: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """(path, (n,) integers) of the arrays and batches of integers in a tree, or in the examples of a list."""
+    """(path, (n,) integers) of each array or batch of integers in a tree, or in a list of trees, joined by path."""
     found: dict[str, list[np.ndarray]] = {}
     for part in tree if isinstance(tree, list) else [tree]:
         leaves, structure = flatten(part)
@@ -74,7 +74,7 @@ def integers_in(tree: Any) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _numbers(leaf: Any) -> np.ndarray | None:
-    """The integers of a leaf, without padding; None if it has none."""
+    """The integers of a leaf, flat and without padding; None if it holds anything else."""
     while isinstance(leaf, PackedBatch):
         leaf = leaf.values
     if isinstance(leaf, MaskedBatch):
@@ -92,10 +92,10 @@ _STEP = re.compile(r"\['?(.*?)'?\]|\.(\w+)")
 
 
 def place_name(path: str, between: str, whole: str) -> str:
-    """The name of a place, as `pytree.paths` says it.
+    """The name of a place in a tree, from its path in `pytree.paths`.
 
     Args:
-        between: what stands between a key and the next. whole: the name of the tree itself.
+        between: the separator between keys. whole: the name of the tree itself.
 
     >>> place_name("['tables'][0].users", "/", "params"), place_name("", ".", "result")
     ('tables/0/users', 'result')

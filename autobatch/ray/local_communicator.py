@@ -1,7 +1,7 @@
-"""`LocalCommunicator`: workers and shards in one process, over a network that may do all that networks do.
+"""`LocalCommunicator`: workers and shards in one process, over a simulated network that loses and repeats messages.
 
-Workers are threads of which one runs at a time, so a run repeats from its seed: which worker goes on, which message
-comes next, which is lost and which comes twice are drawn from it.
+Workers are threads of which one runs at a time, so a run repeats from its seed: the seed decides which worker runs,
+which message arrives next, which is lost and which arrives twice.
 """
 
 import contextvars
@@ -18,11 +18,11 @@ from autobatch.ray.shard import Shard
 
 
 class _Stopped(BaseException):
-    """A worker is ended because another one failed."""
+    """Raised in a worker to end it, because another worker failed."""
 
 
 class _LocalMember(Communicator):
-    """A worker's end of it."""
+    """One worker's communicator in a `LocalCommunicator`."""
 
     def __init__(self, group: "LocalCommunicator", rank: int) -> None:
         super().__init__(rank, group.workers, group.shards)
@@ -58,17 +58,17 @@ class LocalCommunicator:
     """Workers and shards of a training in this process: for tests, and to see what a cluster would do.
 
     Args:
-        n: how many workers. shards: how many owners of variables; None: as many.
-        tables: the variables that workers pull from and push to, by name; each is split into shards here.
-        optimizer: what updates them, an `ab.optim` one.
-        seed: None: messages arrive at once and in order. A number: what runs and arrives next is drawn.
-        drop, repeat: the share of messages that are lost, and of those that come again later; with a seed.
+        n: the number of workers. shards: the number of shards, the owners of variables; None: as many as workers.
+        tables: the variables that workers pull from and push to, by name; each is partitioned into shards here.
+        optimizer: the `ab.optim` optimiser that updates them.
+        seed: None: messages arrive at once and in order. A number: what runs and arrives next is random.
+        drop, repeat: the fraction of messages that are lost, and that arrive again later; only with a seed.
 
     Attributes:
-        shard_objects: the shards.
+        shard_objects: the `Shard`s.
 
     Raises:
-        OptionError: no worker, no shard, or a share that is not between 0 and 1.
+        OptionError: no worker, no shard, or a fraction outside [0, 1).
 
     >>> group = LocalCommunicator(3, seed=1, drop=0.3, repeat=0.3)
     >>> group.run(lambda worker: worker.all_reduce(10.0**worker.rank))
@@ -108,17 +108,17 @@ class LocalCommunicator:
         return self._members
 
     def begin(self, shards: list[Shard]) -> None:
-        """Start anew, with other shards."""
+        """Start again, with these shards and new communicators."""
         self.shard_objects = shards
         self.on_the_way = []
         self._members = [_LocalMember(self, rank) for rank in range(self.workers)]
         self._stopping = False
 
     def run(self, work: Callable[[Communicator], Any]) -> list[Any]:
-        """`work(communicator)` of each worker; the results.
+        """Run `work(communicator)` in each worker; returns the results by rank.
 
         Raises:
-            what the first worker that failed failed with.
+            the error of the first worker, by rank, that failed.
         """
         threads = []
         for member in self._members:
@@ -158,7 +158,7 @@ class LocalCommunicator:
             self._turn.release()
 
     def hand_back(self, member: _LocalMember) -> None:
-        """A worker waits; it goes on when its answers are there."""
+        """Called in a worker's thread: suspend it until its answers have arrived."""
         if self._stopping:
             raise _Stopped
         self._turn.release()
@@ -167,7 +167,7 @@ class LocalCommunicator:
             raise _Stopped
 
     def _step(self, threads: Sequence[_Thread]) -> None:
-        """One thing happens: a message arrives or a worker goes on; where nothing would, messages are sent again."""
+        """Do one thing: deliver a message, or let a worker continue; if neither is possible, send messages again."""
         ready = [each for each in threads if not each.ended and not each.member.waits]
         if self._random is None:
             if self.on_the_way:
@@ -185,7 +185,7 @@ class LocalCommunicator:
                 del self.on_the_way[at]
             if self._random.random() >= self._drop:
                 self._arrive(message)
-        elif not ready and (not self.on_the_way or self._random.random() < 0.1):  # someone's patience ends
+        elif not ready and (not self.on_the_way or self._random.random() < 0.1):  # as after a timeout
             for each in threads:
                 each.member.send_again()
 

@@ -1,4 +1,4 @@
-"""What workers ask of the owners of shards, and what these answer; `nbytes` says how much of it is data."""
+"""The messages between workers and shards: requests and answers; `nbytes` is the size of the arrays in a message."""
 
 import dataclasses
 from typing import Any
@@ -11,10 +11,10 @@ from autobatch.tables.sparse import SparseRows
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pull:
-    """A request for the rows of a step.
+    """A request for rows.
 
     Attributes:
-        step: the step that reads them. version: after how many updates; None: as they are now.
+        step: the step that reads them. version: read them as after this many updates; None: as they are now.
         keys: (n,) distinct keys, by the name of the variable.
     """
 
@@ -25,7 +25,7 @@ class Pull:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Push:
-    """A worker's share of a step's gradients for one shard: its unmerged blocks of parts."""
+    """A worker's share of a step's gradients for one shard: blocks (`gradient_sums.py`) that it could not merge."""
 
     step: int
     blocks: list[Block]
@@ -33,7 +33,7 @@ class Push:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sum:
-    """A worker's part of a sum that changes nothing; `turn` counts the worker's sums."""
+    """A worker's share of a sum that updates no variable; `turn` counts the worker's sums."""
 
     turn: int
     blocks: list[Block]
@@ -41,10 +41,10 @@ class Sum:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardRequest:
-    """A message to a shard, perhaps sent more than once.
+    """A message to a shard, which may arrive more than once.
 
     Attributes:
-        sender: the worker's rank. number: counts its requests. answered: it has the answers to all before this one.
+        sender: the worker's rank. number: counts its requests. answered: it has all answers to requests below this.
     """
 
     sender: int
@@ -55,9 +55,9 @@ class ShardRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PulledRows:
-    """The answer to `Pull`: for each variable which of the keys it is about (None: all), and their rows.
+    """The answer to `Pull`: by variable, a bool mask of the keys that are answered (None: all), and their rows.
 
-    The others are being updated; their rows come with the answer to the push which that update waits for.
+    The other keys wait for an update; their rows come with the answer to the push of that update (`Done.late`).
     """
 
     rows: dict[str, tuple[np.ndarray | None, np.ndarray]]
@@ -65,11 +65,11 @@ class PulledRows:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Done:
-    """The answer to `Push` and `Sum`, when all workers' are there and the shard's update is made.
+    """The answer to `Push` and `Sum`, given when those of all workers have arrived and the shard is updated.
 
     Attributes:
-        sums: of what is no variable's. late: for a step, of each variable the places among the keys that were pulled
-            for it, and the rows there as they are now.
+        sums: the sums of values that belong to no variable. late: by step and variable, rows that the step pulled too
+            early: (indices into the keys that it pulled, their rows as they are now).
     """
 
     sums: Values
@@ -78,14 +78,14 @@ class Done:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failed:
-    """The answer where a shard could not do what was asked."""
+    """The answer if a shard failed to handle a request."""
 
     error: Exception
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reply:
-    """A message back to a worker."""
+    """A shard's answer to a worker; `sender` and `number` are those of the request."""
 
     sender: int
     number: int

@@ -1,4 +1,4 @@
-"""`PulledTable`: what a worker's loss has in place of a sharded variable, the rows of its part of a batch."""
+"""`PulledTable`: takes the place of a sharded variable in a worker's loss, with the rows of its part of a batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,13 +13,13 @@ from autobatch.tables.sparse import SparseRows, first_seen
 
 
 class PulledTable(KeyedTable):
-    """A table of rows that were pulled for a step; a key that is looked up and missing is pulled then.
+    """A table of the rows that were pulled for a step; a missing key is pulled when it is looked up.
 
     Args:
-        like: a variable of the same dim, dtype and key dtype. pull: `pull(keys)` gives the rows of distinct keys.
+        like: a variable of the same dim, dtype and key dtype. pull: `pull(keys)` returns the rows of distinct keys.
 
     Attributes:
-        asked: the keys that were looked up since `fill`.
+        asked: the keys of each look-up since `fill`.
     """
 
     __slots__ = ("_keys", "_pull", "_rows", "asked", "dim", "dtype", "key_dtype", "pulled_late", "trainable")
@@ -32,7 +32,7 @@ class PulledTable(KeyedTable):
         self.fill(np.empty(0, self.key_dtype), np.empty((0, self.dim), self.dtype))
 
     def fill(self, keys: np.ndarray, rows: np.ndarray) -> None:
-        """Have these rows and no others.
+        """Replace all rows by these.
 
         Args:
             keys: (n,) distinct. rows: (n, dim).
@@ -60,7 +60,7 @@ class PulledTable(KeyedTable):
         return Located((base, size), places, self.dtype.str[1:], self.dim, False, size, self._rows.nbytes, self._rows)
 
     def _places(self, keys: np.ndarray) -> np.ndarray:
-        """The row of each key; of one that is not there, a number past the last."""
+        """The row index of each key; for a missing key, an index past the last row."""
         return first_seen(np.concatenate([self._keys, keys]))[1][len(self._keys) :]
 
     def _ab_gradient(self, ct: Any, taken: set[int]) -> SparseRows:

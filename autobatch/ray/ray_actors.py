@@ -1,4 +1,4 @@
-"""`RayTraining`: the workers and shards of a training as actors of Ray."""
+"""`RayTraining`: the workers and shards of a training as Ray actors."""
 
 import asyncio
 import copy
@@ -20,15 +20,15 @@ from autobatch.ray.sharded_checkpoints import shard_folder
 from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
 from autobatch.tables.sparse import SparseRows
 
-_AT_ONCE = 100_000  # requests that wait in a shard
-_PATIENCE = 20.0  # seconds for a step that still runs when all begin anew; then its worker is replaced
+_AT_ONCE = 100_000  # requests that may wait in a shard at a time
+_PATIENCE = 20.0  # seconds in which a running step must end when all start again; then its worker is replaced
 
 
 class RayCommunicator(Communicator):
-    """A worker's end, in Ray: a request is a call of the shard's actor, whose result is the reply.
+    """A worker's communicator in Ray: a request is a call of the shard's actor, and the call's result is the reply.
 
     Args:
-        actors: the shards'. attempt: which start of the training this belongs to.
+        actors: those of the shards. attempt: the number of the start of the training that this belongs to.
     """
 
     def __init__(self, rank: int, workers: int, actors: Sequence[Any], attempt: int) -> None:
@@ -47,7 +47,7 @@ class RayCommunicator(Communicator):
 
 
 class ShardActor:
-    """A shard in a process of its own, which may be started more than once."""
+    """A shard in a process of its own; it can begin again with each start of the training."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, int], asyncio.Future[Reply]] = {}
@@ -58,7 +58,7 @@ class ShardActor:
     async def begin(
         self, attempt: int, plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any
     ) -> None:
-        """Be the shard that a training starts with; who waits for an answer of an earlier start gets none."""
+        """Become the shard with which a training starts; requests that wait from an earlier start get an error."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(_over(self._attempt))
@@ -68,7 +68,7 @@ class ShardActor:
         self._shard, self._attempt = shard_of(plan, start, index, shards, workers, parts), attempt
 
     async def receive(self, attempt: int, request: ShardRequest) -> Reply:
-        """The reply to a request, when it is due."""
+        """The reply to a request, once the shard has one."""
         if attempt != self._attempt or self._shard is None:
             raise _over(attempt)
         key = request.sender, request.number
@@ -80,14 +80,14 @@ class ShardActor:
         return await future
 
     async def save(self, folder: str, committed: Sequence[int], keep: int) -> None:
-        """Save what the shard has."""
+        """Save the shard's part of the variables."""
         assert self._shard is not None
         if self._saver is None:
             self._saver = Checkpoints(shard_folder(folder, *self._place))
         self._shard.save(self._saver, committed, keep)
 
     async def variables(self) -> tuple[dict[str, Any], Any]:
-        """The shard's tables, and the state of its optimiser."""
+        """The shard's tables by name, and the optimiser's state for them."""
         assert self._shard is not None
         return self._shard.tables, self._shard.state
 
@@ -97,29 +97,29 @@ def _over(attempt: int) -> ConnectionError:
 
 
 class WorkerActor:
-    """A worker in a process of its own, which may be started more than once."""
+    """A worker in a process of its own; it can begin again with each start of the training."""
 
     def begin(
         self, attempt: int, plan: TrainingPlan, start: Start, rank: int, workers: int, actors: Sequence[Any]
     ) -> None:
-        """Be a worker from the state that a training starts with."""
+        """Become a worker in the state from which a training starts."""
         dense, state = copy.deepcopy((start.dense, start.state))
         self._worker = TrainingWorker(plan, RayCommunicator(rank, workers, actors, attempt), dense, state)
 
     def run(self, first: int, last: int) -> list[float]:
-        """Take steps."""
+        """Take the steps from `first` to before `last`; returns the loss of each."""
         return self._worker.run(first, last)
 
     def dense(self) -> tuple[list[Any], Any]:
-        """The leaves that are no variables, and their state."""
+        """The leaves that are not variables, and the optimiser's state for them."""
         return self._worker.dense, self._worker.state
 
 
 class RayTraining:
-    """A training of Ray's actors.
+    """A training whose workers and shards are Ray actors.
 
     Args:
-        workers: how many; None: one for each CPU. shards: how many; None: as many as workers.
+        workers: their number; None: one for each CPU. shards: their number; None: as many as workers.
     """
 
     def __init__(self, workers: int | None, shards: int | None) -> None:
@@ -136,7 +136,7 @@ class RayTraining:
         self._attempt = 0
 
     def start(self, plan: TrainingPlan, start: Start) -> None:
-        """Have all actors begin, those that live as well as new ones in the place of those that are lost."""
+        """Have all actors begin: those that are alive, and new ones in place of lost ones."""
         ray_session(self.workers)
         import ray  # noqa: PLC0415
 
@@ -161,10 +161,10 @@ class RayTraining:
     def _begin(
         self, actors: list[Any], make: Callable[[], Any], arguments: Callable[[int], tuple[Any, ...]]
     ) -> list[Any]:
-        """Have actors begin; one that is lost, or does not end what it did before, is replaced.
+        """Call `begin` of all actors; one that is lost, or still busy after `_PATIENCE`, is replaced.
 
         Returns:
-            The results of the new ones' `begin`, to be waited for.
+            The results of `begin` of the new actors, still to be waited for.
         """
         import ray  # noqa: PLC0415
 
@@ -195,7 +195,7 @@ class RayTraining:
             return ray.get(results)
 
     def run(self, first: int, last: int) -> list[float]:
-        """Take steps."""
+        """Have the workers take the steps from `first` to before `last`; returns the loss of each."""
         return self._get([worker.run.remote(first, last) for worker in self._workers])[0]
 
     def save(self, folder: str, committed: Sequence[int], keep: int) -> None:
@@ -203,16 +203,16 @@ class RayTraining:
         self._get([shard.save.remote(folder, list(committed), keep) for shard in self._shards])
 
     def dense(self) -> tuple[list[Any], Any]:
-        """The first worker's dense leaves, and their state."""
+        """The first worker's dense leaves, and the optimiser's state for them."""
         return owned(self._get([self._workers[0].dense.remote()])[0])
 
     def variables(self) -> tuple[dict[str, list[Any]], Any]:
-        """The shards' parts of each variable, and the state of one of them."""
+        """The shards' parts of each variable, by name, and the optimiser's state of one shard."""
         found = self._get([shard.variables.remote() for shard in self._shards])
         return {name: [tables[name] for tables, _ in found] for name in found[0][0]}, found[0][1]
 
     def stop(self) -> None:
-        """End the actors, at once."""
+        """Kill the actors."""
         import ray  # noqa: PLC0415
 
         for actors in (self._workers, self._shards):
@@ -223,7 +223,7 @@ class RayTraining:
 
 
 def owned(message: Any) -> Any:
-    """The same tree with writable copies of arrays: Ray's lie in memory that all processes read."""
+    """The same tree with copies of read-only arrays: Ray's arrays lie in memory that all processes share."""
     if isinstance(message, np.ndarray):
         return message if message.flags.writeable else message.copy()
     if isinstance(message, SparseRows):

@@ -1,4 +1,4 @@
-"""Ray, started on this machine for this process or joined where the user says, and what it says of lost processes."""
+"""Starts Ray for this process, or joins the cluster that the user names; turns Ray's errors into `Lost`."""
 
 import contextlib
 import logging
@@ -10,25 +10,25 @@ from typing import Any
 from autobatch.errors import UnsupportedError
 from autobatch.ray.hosts import Lost
 
-# Messages of a training go as they are: in the store of objects they would cost both sides twice as much.
+# A training's messages are sent inline: through Ray's object store they would cost both sides twice as much.
 _SYSTEM = {"max_direct_call_object_size": 16 << 20, "task_rpc_inlined_bytes_limit": 64 << 20}
 _DEFAULTS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 
 
 def ray_session(workers: int | None = None) -> Any:
-    """The module `ray`, connected: to the cluster that `RAY_ADDRESS` names, or to one of this process's own.
+    """The module `ray`, connected to the cluster that `RAY_ADDRESS` names, or else to one of this process's own.
 
-    Where this starts Ray it has no dashboard; where this imports it first, it reports no usage and asks for a token
-    (`RAY_USAGE_STATS_ENABLED=0`, `RAY_AUTH_MODE=token`). What the environment, or a `ray.init` before, says holds.
+    If Ray is started here, it has no dashboard; if it is imported here first, it reports no usage and requires a token
+    (`RAY_USAGE_STATS_ENABLED=0`, `RAY_AUTH_MODE=token`). The environment, or an earlier `ray.init`, takes precedence.
 
     Args:
-        workers: how many CPUs Ray has to believe in at least; None: those of the machine.
+        workers: the least number of CPUs that Ray is told it has; None: those of the machine.
 
     Raises:
         UnsupportedError: Ray is not installed.
     """
     for name, value in _DEFAULTS.items():
-        if "ray" not in sys.modules:  # which reads them when it is imported
+        if "ray" not in sys.modules:  # Ray reads them when it is imported
             os.environ.setdefault(name, value)
     try:
         import ray  # noqa: PLC0415
@@ -44,7 +44,7 @@ def ray_session(workers: int | None = None) -> Any:
         return ray
     cpus = max(os.cpu_count() or 1, workers or 1)
     ray.init(
-        address="local",  # not one that somebody else has started on this machine
+        address="local",  # not a cluster that somebody else started on this machine
         num_cpus=cpus,
         include_dashboard=False,
         _node_ip_address="127.0.0.1",
@@ -57,10 +57,10 @@ def ray_session(workers: int | None = None) -> Any:
 
 @contextlib.contextmanager
 def losses_of_processes() -> Iterator[None]:
-    """Turn Ray's errors into `Lost` where processes are gone, and into the user's error where his code raised.
+    """Turn Ray's errors into `Lost` if processes are gone, and into the user's own error if user code raised.
 
     Raises:
-        Lost: an actor, its machine, or an object that one held is gone.
+        Lost: an actor, its machine, or an object that it held is gone.
     """
     from ray import exceptions  # noqa: PLC0415
 
@@ -73,7 +73,7 @@ def losses_of_processes() -> Iterator[None]:
         yield
     except exceptions.RayTaskError as error:
         cause = error.cause
-        while isinstance(cause, exceptions.RayTaskError):  # a worker's, of what a shard raised
+        while isinstance(cause, exceptions.RayTaskError):  # a worker's error may wrap a shard's
             cause = cause.cause
         if isinstance(cause, gone):
             raise Lost(str(cause).strip().partition("\n")[0]) from None

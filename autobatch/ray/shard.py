@@ -1,8 +1,8 @@
-"""`Shard`: the owner of a part of every variable. It takes requests, and gives the replies that are due.
+"""`Shard`: the owner of a part of every variable; `owners_of` says which shard has a key.
 
-It knows nothing of how messages travel: one that comes twice is answered twice with the same answer and has an effect
-once, and in which order those of different workers come changes no bit of what is answered. The update number `step`
-is made when all workers have pushed their gradients of it.
+It takes requests and returns the replies that are due, however messages travel: a request that arrives twice is
+answered twice with the same answer and takes effect once, and the order in which different workers' requests arrive
+changes no bit of an answer. Update number `step` is made when all workers have pushed their gradients for it.
 """
 
 import collections
@@ -21,10 +21,10 @@ from autobatch.tables.sparse import SparseRows, first_seen
 
 @dataclasses.dataclass(slots=True)
 class _Early:
-    """A pull that came before the last update that it should have seen.
+    """A pull that arrived before the last update that its rows must include.
 
     Attributes:
-        fresh: which of the keys have been answered, and not been updated since.
+        fresh: bool mask of the keys that have been answered and not been updated since.
     """
 
     sender: int
@@ -36,15 +36,15 @@ class _Early:
 
 
 class Shard:
-    """One part of a training's variables, and the sums of the dense gradients that it is asked for.
+    """One part of a training's variables; it also sums the pieces of dense gradients that workers push to it.
 
     Args:
-        workers: how many there are. tables: the shard's part of each variable, by name.
-        optimizer, state: what updates them, and its state of the list of them.
-        step: how many updates there have been. history: how many updates before the last a step may read.
+        workers: their number. tables: the shard's part of each variable, by name.
+        optimizer, state: the optimiser that updates the tables, and its state for the list of them.
+        step: how many updates were made before. history: how many updates before the last a step may read.
 
     Attributes:
-        step: how many updates there are.
+        step: how many updates have been made.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Shard:
             self.state = optimizer.init(list(tables.values()))
         self._answers: list[dict[int, Reply | None]] = [{} for _ in range(workers)]
         self._forgotten = [0] * workers
-        self._sums: dict[tuple[type, int], tuple[dict[int, int], TreeSum]] = {}  # and the requests that wait for them
+        self._sums: dict[tuple[type, int], tuple[dict[int, int], TreeSum]] = {}  # with the waiting requests
         self._error: Exception | None = None
         self._read: dict[int, dict[str, list[np.ndarray]]] = {}
         self._early: list[_Early] = []
@@ -70,11 +70,11 @@ class Shard:
         self._before: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=history)
 
     def receive(self, request: ShardRequest) -> list[Reply]:
-        """The replies to send now: the answer to this request, and those that waited for it."""
+        """The replies to send now: the answer to this request, and to earlier ones that waited for it."""
         sender, number = request.sender, request.number
         answers = self._answers[sender]
         if number < self._forgotten[sender]:
-            return []  # the worker has had the answer
+            return []  # the worker has the answer already
         if number in answers:
             known = answers[number]
             return [] if known is None else [known]
@@ -85,7 +85,7 @@ class Shard:
         answers[number] = None
         try:
             replies = list(self._handle(sender, number, request.body))
-        except Exception as error:  # nobody is to wait for what will not come
+        except Exception as error:  # no worker may wait for an answer that will not come
             self._error = error
             waiting = {(sender, number), *(each for numbers, _ in self._sums.values() for each in numbers.items())}
             self._sums.clear()
@@ -103,10 +103,10 @@ class Shard:
         kind, turn = type(body), body.turn if isinstance(body, Sum) else body.step
         numbers, total = self._sums.setdefault((kind, turn), ({}, TreeSum()))
         numbers[sender] = number
-        for block in body.blocks:  # added while those of other workers are on their way
+        for block in body.blocks:  # without waiting for those of other workers
             total.add(*block)
         if kind is Push:
-            turn = self.step  # updates are made in their order
+            turn = self.step  # updates are made in the order of the steps
         while len(self._sums.get((kind, turn), ((),))[0]) == self.workers:
             numbers, total = self._sums[kind, turn]
             sums, late = total.whole(), dict[int, Any]()
@@ -133,8 +133,8 @@ class Shard:
             yield name, (fresh, table.read(keys[fresh]))
 
     def _as_of(self, version: int | None, name: str, keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """The rows as they were after so many updates, which are not more than `history` ago."""
-        for step, changed in reversed(self._before):  # the oldest that a key is in comes last
+        """`rows`, changed back to their state after `version` updates, at most `history` ago; None: as they are."""
+        for step, changed in reversed(self._before):  # newest first: a key's oldest saved row comes last
             if version is not None and step >= version and name in changed:
                 grad, old = changed[name]
                 at = np.flatnonzero(is_among(keys, [grad]))
@@ -143,9 +143,9 @@ class Shard:
         return rows
 
     def _being_read(self, name: str, version: int) -> np.ndarray:
-        """The keys, sorted, read by steps whose gradients have not come yet: the updates to `version` change these.
+        """Sorted keys read by steps below `version` whose gradients are still missing: those updates will change them.
 
-        All workers' pulls of a step ask for them, so they are put together once, not once for each worker.
+        All workers' pulls of a step ask for these keys, so they are computed once, not once for each worker.
         """
         found = [keys for step in range(self.step, version) for keys in self._read.get(step, {}).get(name, ())]
         count, known = self._sorted.get((name, version), (-1, np.empty(0, np.int64)))
@@ -155,7 +155,7 @@ class Shard:
         return known
 
     def _update(self, total: Values) -> None:
-        """Make the update of a step; what belongs to variables is taken out of the sums."""
+        """Make the update of a step; removes the variables' gradients from the sums."""
         grads = [total.pop(name, None) for name in self.tables]
         if self._before.maxlen:
             changed = {
@@ -177,7 +177,7 @@ class Shard:
                 early.fresh &= ~_is_in(updated[early.name], early.keys)
 
     def _late(self, senders: Iterable[int]) -> dict[int, dict[int, Any]]:
-        """For each worker the rows that it pulled too early."""
+        """Rows that too early pulls lack, by worker, step and variable: (places among the pulled keys, rows now)."""
         out: dict[int, dict[int, Any]] = {sender: {} for sender in senders}
         for early in self._early:
             if early.version == self.step:
@@ -187,10 +187,10 @@ class Shard:
         self._early = [early for early in self._early if early.version > self.step]
         return out
 
-    # Saving, while no request is on its way.
+    # Saving, which is done while no request is in flight.
 
     def save(self, saver: Any, committed: Sequence[int], keep: int) -> None:
-        """Save the shard's part; uncommitted checkpoints do not push out committed ones.
+        """Save the shard's part; `keep` counts committed checkpoints only, so uncommitted ones do not replace them.
 
         Args:
             saver: the shard's own `ab.Checkpoints`. committed: the steps of the training that can be restored.
@@ -200,19 +200,19 @@ class Shard:
 
 
 def _is_in(known: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Whether each key is among sorted ones of the same bits as int64."""
+    """(n,) bool: is each key in `known`, which are sorted bits of keys as int64?"""
     if not len(known):
         return np.zeros(len(keys), bool)
     return known[np.minimum(np.searchsorted(known, _bits(keys)), len(known) - 1)] == _bits(keys)
 
 
 def _bits(keys: np.ndarray) -> np.ndarray:
-    """The same bits as int64: uint64 beside int64 would be float64."""
+    """The bits of keys as int64: NumPy would promote uint64 with int64 to float64."""
     return np.ascontiguousarray(keys).view(np.int64)
 
 
 def is_among(keys: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
-    """Whether each key is among other keys; int64 and uint64 of the same bits are one.
+    """(n,) bool: is each key among the others? int64 and uint64 keys with the same bits are equal.
 
     >>> is_among(np.array([4, 8, 5]), [np.array([5, 4]), np.array([9])])
     array([ True, False,  True])
@@ -223,7 +223,7 @@ def is_among(keys: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def owners_of(keys: np.ndarray, shards: int) -> np.ndarray:
-    """The shard of each of (n,) keys.
+    """(n,) int64: the shard that owns each of (n,) keys, by a hash of the key.
 
     >>> owners_of(np.array([1, 2, 3, 4]), 2)
     array([0, 0, 1, 0])
@@ -234,7 +234,7 @@ def owners_of(keys: np.ndarray, shards: int) -> np.ndarray:
 
 
 def split_rows(grad: SparseRows, shards: int) -> list[SparseRows]:
-    """The part of a gradient that belongs to each shard."""
+    """The part of a gradient for each shard: the rows of the keys that it owns."""
     if shards == 1:
         return [grad]
     places = owners_of(grad.ids, shards)

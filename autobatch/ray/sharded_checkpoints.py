@@ -1,10 +1,10 @@
-"""Checkpoints of a training whose variables are in shards: a folder for each, and one for the rest, written last.
+"""Checkpoints of a training with sharded variables: one folder for each shard, and one for the rest, written last.
 
-    run/                            what is no variable, of all workers the same; its manifest makes a checkpoint one
-    run/shards-2/0, run/shards-2/1  what each of two shards owns
+    run/                            all other leaves, the same on all workers; its manifest commits a checkpoint
+    run/shards-2/0, run/shards-2/1  the part of each of two shards
 
-All are saved at one step, while nothing is on its way. Only when every shard's part is on the disk the rest is saved,
-and with it the number of shards: a step is there when `run/` says so. Another number of shards reads all of them.
+All are saved at one step, while no message is in flight. Only when every shard's part is on the disk is the rest saved,
+with the number of shards: a step is valid if `run/` has it. A training with another number of shards reads all parts.
 """
 
 import functools
@@ -27,7 +27,7 @@ class ShardedCheckpoints:
     """The checkpoints of a training, for the process that leads it.
 
     Args:
-        given: an `ab.Checkpoints`, or the folder of one; None: nothing is saved.
+        given: an `ab.Checkpoints`, or a folder for one; None: nothing is saved.
     """
 
     def __init__(self, given: Any) -> None:
@@ -55,18 +55,18 @@ class ShardedCheckpoints:
         return [] if self._saver is None else self._saver.steps()
 
     def restore(self) -> Any:
-        """The last: (dense, state, step), and as `extra` the number of shards and which variables they have."""
+        """The last checkpoint, or None: (dense, state, step); `extra` has the number of shards and variable names."""
         return None if self._saver is None or not self._saver.steps() else self._saver.restore()
 
     def commit(self, step: int, dense: list[Any], state: Any, shards: int, names: list[str]) -> None:
-        """Make a checkpoint of what all shards have saved."""
+        """Save all leaves that are not variables; this commits the checkpoint whose parts the shards have saved."""
         if self._saver is None:
             return
         self._saver.save(step, dense, state, {"shards": shards, "variables": names})
         self._remove_others(shards)
 
     def _remove_others(self, shards: int) -> None:
-        """Folders of other numbers of shards go when no checkpoint needs them."""
+        """Remove the folders of other numbers of shards that no checkpoint needs."""
         saver = self._saver
         if saver is None:
             return
@@ -78,7 +78,7 @@ class ShardedCheckpoints:
                     shutil.rmtree(each, ignore_errors=True)
 
     def close(self) -> None:
-        """Let another have the folder."""
+        """Release the folder to other savers."""
         if self._saver is not None:
             self._saver.close()
 
@@ -93,13 +93,13 @@ def shard_folder(folder: str, shards: int, index: int) -> str:
 
 
 def restored_shard(folder: str, step: int, saved_in: int, index: int, shards: int) -> tuple[list[Any], Any]:
-    """The variables' parts and the optimiser's state of a shard.
+    """A shard's parts of the variables, and its optimiser's state, from a checkpoint.
 
     Args:
-        saved_in: in how many shards they were saved. index, shards: which of how many it is now.
+        saved_in: the number of shards that saved it. index, shards: the shard's number, of how many shards now.
 
     Raises:
-        CheckpointError: a shard's checkpoint is not there, or damaged.
+        CheckpointError: a shard's checkpoint is missing or damaged.
     """
     if saved_in == shards:
         tables, state, _ = _of_shard(folder, step, shards, index)
@@ -130,7 +130,7 @@ def _of_shard(folder: str, step: int, shards: int, index: int) -> Any:
 
 
 def _empty_like(table: Any, before: int, now: int) -> Any:
-    """A variable as this one, with its share of what all could hold."""
+    """An empty variable like this one, its capacity rescaled to the new number of shards."""
     settings = table._arguments()
     if settings["capacity"] is not None:
         settings = settings | {"capacity": -(-settings["capacity"] * before // now)}
@@ -138,7 +138,7 @@ def _empty_like(table: Any, before: int, now: int) -> Any:
 
 
 def _mine(blocks: Iterator[StoredBlock], index: int, shards: int) -> Iterator[StoredBlock]:
-    """The rows of the blocks that belong to a shard."""
+    """The blocks, with only the rows whose keys belong to a shard."""
     for block in blocks:
         at = np.flatnonzero(owners_of(block.keys, shards) == index)
         slots = {name: rows[at] for name, rows in block.slots.items()}

@@ -1,8 +1,8 @@
-"""`ab.ray.train`: synchronous data-parallel training; begins again from a checkpoint when a process is lost.
+"""`ab.ray.train`: synchronous data-parallel training; restarts from a checkpoint when a process is lost.
 
-The process that calls it has the workers take the steps to the next checkpoint. Then nothing is on its way: the shards
-save, and the rest is saved last. When a process is lost, all start again from the last checkpoint; as a step's result
-depends on nothing but the parameters and the batch, the parameters are those of a training in which nothing was lost.
+The calling process has the workers take the steps to the next checkpoint. Then no message is in flight: the shards
+save, and the rest is saved last. When a process is lost, all restart from the last checkpoint. A step's result depends
+only on the parameters and the batch, so the final parameters are those of a training in which nothing was lost.
 """
 
 import copy
@@ -45,46 +45,46 @@ def train(
     log: Callable[[int, float], Any] | None = None,
     communicator: LocalCommunicator | None = None,
 ) -> tuple[Any, Any]:
-    """Train on several processes or machines, as one would: the result does not depend on how many.
+    """Train on several processes or machines, with the result of one: it does not depend on how many there are.
 
-    Each batch is cut into `parts`, which the workers share out; each worker takes the gradient of `loss` on its parts
-    with all that the library does for batches. The gradients of arrays are summed, in the order of a fixed tree over
-    the parts, and every worker updates its copy. An `ab.EmbeddingVariable` among the parameters is split into shards by
-    a hash of its keys: only rows of keys in a batch travel, their gradients are added up before they do, and the
-    owner updates them. So any number of workers and shards gives the same bits.
+    Each batch is cut into `parts`, which are divided among the workers; each worker computes the gradient of `loss` on
+    its parts, with all that the library does for batches. The gradients of arrays are summed in the order of a fixed
+    tree over the parts, and every worker updates its copy. An `ab.EmbeddingVariable` among the parameters is split into
+    shards by a hash of its keys: only the rows of a batch's keys travel, their gradients are summed before they are
+    sent, and the owner updates the rows. So any number of workers and shards gives the same bits.
 
     Args:
-        loss: `loss(params, batch)`: the mean of a loss over the examples of a batch, as `ab.value_and_grad` takes it.
-            It looks keys up in variables; all of a variable, or its length, is not there.
+        loss: `loss(params, batch)`: the mean of a loss over the examples of a batch, as for `ab.value_and_grad`.
+            It can look keys up in a variable, but not use the whole variable or its length.
         params: a tree of parameters; it is not written to.
-        data: the batches, as `ab.minibatches(...)` or a list has them, from the first again after the last; or a
-            function `data(step)`, step from 0. A batch is a tree of batches of the library, or a list of examples.
-            All of a step's batch: which part of it a worker takes is found here.
-        optimizer: of `ab.optim`; without `clip_norm` where there are variables.
-        steps: at which step to end, counted from the beginning of the training: what is restored counts.
-        workers: how many; None: one for each CPU of the Ray cluster.
-        checkpoints: `ab.Checkpoints(folder)`, or a folder that all machines see. What is in it is gone on from.
-        staleness: a step reads the parameters as they were so many updates before its own, and waits less. 0: none.
-        shards: how many owners; None: as many as workers.
-        parts: into how many parts a batch is cut; None: 8, or as many more as the workers need. Bits depend on it.
-        every: steps from a checkpoint to the next; also how often `log` is called, and staleness starts anew.
+        data: the batches, as `ab.minibatches(...)` or a list, repeated from the first after the last; or a function
+            `data(step)`, step from 0. A batch is a tree of the library's batches, or a list of examples. It is the
+            whole batch of a step: each worker takes its parts of it by itself.
+        optimizer: one of `ab.optim`; without `clip_norm` if there are variables.
+        steps: the step at which to end, counted from the beginning of the training, restored steps included.
+        workers: their number; None: one for each CPU of the Ray cluster.
+        checkpoints: `ab.Checkpoints(folder)`, or a folder that all machines see. Training resumes from its last one.
+        staleness: a step reads the parameters as they were so many updates before its own, and so waits less.
+        shards: the number of owners of variables; None: as many as workers.
+        parts: the number of parts of a batch; None: 8, or a higher power of two for more workers. Bits depend on it.
+        every: the steps between checkpoints; also how often `log` is called, and staleness begins again at 0.
         keys: `keys(batch)` gives the keys that the loss will look up, a dict by the variable's place in the parameters
-            ("users", or "tables/users"); they are then pulled a step ahead. None: found out from the first batches,
-            where they stand in the batch as they are. It changes nothing but the time.
-        state: the optimiser's, to go on from; None: `optimizer.init(params)`.
-        repeatable: each call of the loss runs as it is named, without kernels that appear on the way, so that two runs
-            have the same bits, where NumPy's BLAS has as many threads (one in a worker of Ray's: `OMP_NUM_THREADS=1`);
-            False: as the options in force say, equal up to rounding.
-        retries: how often in a row, without a new checkpoint between, lost processes are replaced.
-        log: called with (step, loss) for each step, after each `every` of them.
-        communicator: an `ab.ray.LocalCommunicator`: workers are threads of this process, without Ray.
+            ("users", or "tables/users"); their rows are then pulled a step ahead. None: learned from the first batches,
+            if the keys stand in the batch as they are. It changes only the time taken.
+        state: the optimiser's state to continue from; None: `optimizer.init(params)`.
+        repeatable: True: the loss runs in lock-step unless the option `way` pins another way, with the option `kernels`
+            off, so two runs have the same bits if NumPy's BLAS has the same number of threads (in a Ray worker one:
+            `OMP_NUM_THREADS=1`). False: as the options in force say, equal up to rounding.
+        retries: how many times in a row, without a new checkpoint in between, lost processes are replaced.
+        log: called with (step, loss) for each step, once `every` of them are done.
+        communicator: an `ab.ray.LocalCommunicator`: the workers are threads of this process, without Ray.
 
     Returns:
-        (params, state): as `optimizer.update` gives them, a variable in one piece or in as many as it was given in.
+        (params, state): as from `optimizer.update`; a partitioned variable comes back in the same number of parts.
 
     Raises:
-        OptionError: an argument that is none of these. CheckpointError: checkpoints of other variables, or damaged.
-        RuntimeError: processes were lost more than `retries` times in a row; and what loss and data raise.
+        OptionError: an invalid argument. CheckpointError: checkpoints of other variables, or damaged ones.
+        RuntimeError: processes were lost more than `retries` times in a row. Also the errors of `loss` and `data`.
 
     Source: Li et al., "Scaling Distributed Machine Learning with the Parameter Server" (2014); the tree of parts is
     that of reproducible summation (Demmel and Nguyen, 2013).
@@ -164,7 +164,7 @@ def _lead(
 
 
 class _Whole:
-    """The parameters as they were given, taken apart into variables and the rest."""
+    """The given parameters, split into variables and dense leaves (all other leaves)."""
 
     def __init__(self, params: Any, optimizer: Any, state: Any) -> None:
         self.optimizer, self._state = optimizer, state
@@ -190,7 +190,7 @@ class _Whole:
         self.like = {name: _empty(table) for name, table in self._given.items()}
 
     def start(self, saver: ShardedCheckpoints, shards: int) -> Start:
-        """From the last checkpoint, or from what was given."""
+        """The state of the last checkpoint, or, if there is none, the given one."""
         restored = saver.restore()
         if restored is not None:
             if restored.extra is None or restored.extra.get("variables") != list(self.places):
@@ -208,7 +208,7 @@ class _Whole:
         return Start(0, dense, copy.deepcopy(state), variables, slots)
 
     def _split_state(self, state: Any) -> tuple[Any, Any]:
-        """The state of the list of the other leaves, and of the list of the variables."""
+        """The optimiser's state, split into that of the list of dense leaves and that of the list of variables."""
         own, slots = {"step": state["step"]}, {"step": state["step"]}
         for slot in self.optimizer.slots:
             leaves = list(parameter_trees.like_leaves(self.structure, state[slot], "state"))
@@ -217,7 +217,7 @@ class _Whole:
         return own, slots
 
     def rebuilt(self, dense: tuple[list[Any], Any], variables: tuple[dict[str, list[Any]], Any]) -> tuple[Any, Any]:
-        """The parameters and state of the optimiser, in the structure that was given."""
+        """The parameters and the optimiser's state, in the structure of the given parameters."""
         (values, state), (parts, slots) = dense, variables
         tables = {}
         for name, given in self._given.items():
@@ -241,13 +241,13 @@ class _Whole:
 
 
 def _empty(table: Any) -> Any:
-    """A variable of the same kind, without rows."""
+    """A variable with the same settings, without rows and slots."""
     one = table.parts[0] if isinstance(table, PartitionedVariable) else table
     return type(one).from_settings(one._arguments() | {"slots": []})
 
 
 def batches_of(data: Any) -> Callable[[int], Any]:
-    """`data(step)`, of what `train` takes."""
+    """A function `data(step)`, from any `data` that `train` takes."""
     if callable(data):
         return data
     if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
@@ -262,7 +262,7 @@ def batches_of(data: Any) -> Callable[[int], Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Cycle:
-    """Batches, from the first again after the last."""
+    """Batches by step, repeated from the first after the last."""
 
     batches: Any
 
@@ -271,7 +271,7 @@ class _Cycle:
 
 
 def _settings(repeatable: bool) -> dict[str, Any]:
-    """The options that hold here, for the workers."""
+    """The options in force here, for the workers; `repeatable` replaces two of them."""
     found = {field.name: getattr(current(), field.name) for field in dataclasses.fields(current())}
     if repeatable:
         found |= {"kernels": False, "way": "lockstep" if found["way"] == "auto" else found["way"]}

@@ -1,8 +1,8 @@
-"""`TrainingWorker`: one worker's steps of a training: pull rows, gradients of its parts of a batch, sum, update.
+"""`TrainingWorker`: one worker's steps: pull rows, compute the gradients of its parts of a batch, sum them, update.
 
-Before the gradient of a step is computed, the keys of the batch after the next `staleness` ones are pulled; when it is
-computed, it is pushed, and the step's end waits for the update of `staleness` steps ago. A step reads the parameters as
-they were so many updates before its own, exactly: so nothing depends on who is how fast.
+Before a worker computes the gradient of step s, it requests the rows of step s + `staleness` + 1. Then it pushes the
+gradient, and the step ends when the update of step s - `staleness` is done. A step reads the parameters exactly as they
+were `staleness` updates before its own, so nothing depends on the workers' speeds.
 """
 
 import dataclasses
@@ -25,20 +25,20 @@ from autobatch.ray.pulled_table import PulledTable
 from autobatch.ray.shard import owners_of, split_rows
 from autobatch.tables.sparse import SparseRows, first_seen
 
-_WORTH_CUTTING = 1 << 16  # bytes of a gradient from which on all shards add up a part of it
+_WORTH_CUTTING = 1 << 16  # bytes: each shard sums a piece of a dense gradient of this size or more
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPlan:
-    """The plan of a training, equal on all workers.
+    """The plan of a training, the same on all workers.
 
     Attributes:
-        loss: `loss(params, batch)`. data: `data(step)` gives the batch of a step, all of it.
-        structure: of the parameters. dense: the places of their leaves that are no variables.
-        variables: the places of those that are, by name; a variable that stands at several has them all.
-        like: for each variable an empty one of its kind.
-        parts: into how many parts a batch is cut. keys: what `KeyColumns` is given.
-        settings: the options of the library that hold in the workers.
+        loss: `loss(params, batch)`. data: `data(step)` returns the whole batch of a step.
+        structure: of the parameters. dense: the leaf numbers of those that are not variables.
+        variables: the leaf numbers of each variable, by name; a variable may occur several times.
+        like: for each variable an empty one with its settings.
+        parts: the number of parts of a batch. keys: the argument of `KeyColumns`.
+        settings: the library's options in the workers.
     """
 
     loss: Callable[[Any, Any], Any]
@@ -56,11 +56,11 @@ class TrainingPlan:
 
 @dataclasses.dataclass(slots=True)
 class _Rows:
-    """Rows that are on their way for a step.
+    """The rows that were requested for a step.
 
     Attributes:
-        keys: of each variable, those of the first shard first. starts: where each shard's begin.
-        numbers: of the requests, by shard.
+        keys: by variable, sorted by shard. starts: by variable, (shards + 1,): where the keys of each shard begin.
+        numbers: the request numbers, by shard. rows: by variable, (keys, dim): filled as the answers arrive.
     """
 
     keys: dict[str, np.ndarray]
@@ -71,22 +71,22 @@ class _Rows:
 
 @dataclasses.dataclass(slots=True)
 class _Reading:
-    """A worker's position: the step that it computes, and after how many updates that reads rows."""
+    """A worker's position: the step that it computes, and the number of updates that the step's rows include."""
 
     step: int = 0
     version: int = 0
 
     def pull(self, communicator: Communicator, name: str, keys: np.ndarray) -> np.ndarray:
-        """Rows that were not foreseen."""
+        """Pull rows that were not predicted."""
         return communicator.pull(name, keys, self.step, self.version)
 
 
 class TrainingWorker:
-    """A worker.
+    """One worker of a training.
 
     Args:
-        plan: what all know. communicator: the others.
-        dense: the leaves of the parameters that are no variables. state: the optimiser's of the list of them.
+        plan: the same on all workers. communicator: the connection to the others.
+        dense: the parameters' leaves that are not variables. state: the optimiser's state for the list of them.
     """
 
     def __init__(self, plan: TrainingPlan, communicator: Communicator, dense: list[Any], state: Any) -> None:
@@ -106,7 +106,7 @@ class TrainingWorker:
         self._pushed: dict[int, list[int]] = {}
 
     def run(self, first: int, last: int) -> list[float]:
-        """Take the steps from `first` to before `last`; the loss of each. Then nothing is on its way any more."""
+        """Take the steps from `first` to before `last`; returns the losses. Afterwards no message is in flight."""
         with options(**self.plan.settings):
             losses = list(self._steps(first, last))
         self._batches.clear()
@@ -125,7 +125,7 @@ class TrainingWorker:
                 self._pull(step + staleness + 1, step + 1)
             if step != first:
                 blocks = self._blocks(step)
-            for each in self._coming:  # before this push, after which their owners may be further
+            for each in self._coming:  # before this push, after which owners may make the next update
                 self._receive(each)
             self._push(step, blocks)
             if step - staleness >= first:
@@ -136,7 +136,7 @@ class TrainingWorker:
     # Data.
 
     def _parts(self, step: int) -> list[Any]:
-        """(number, batch) of the parts of a step's batch that are this worker's."""
+        """(number, size, batch) of each part of a step's batch that is this worker's and not empty."""
         if step not in self._batches:
             batch = self.plan.data(step)
             examples: Any = batch if isinstance(batch, list) else Examples(batch)
@@ -155,7 +155,7 @@ class TrainingWorker:
     # Rows.
 
     def _pull(self, step: int, version: int) -> None:
-        """Ask for the rows of a step, as they are after so many updates."""
+        """Request the rows of a step, as they are after `version` updates."""
         if not self._tables:
             return
         found: dict[str, list[np.ndarray]] = {}
@@ -180,7 +180,7 @@ class TrainingWorker:
         self._coming[step] = coming
 
     def _receive(self, step: int) -> None:
-        """Store the rows of a step; rows that are being updated come with the update."""
+        """Store the rows of a step; rows that wait for an update come with the answer to its push (`_finish`)."""
         coming = self._coming[step]
         if not coming.numbers:
             return
@@ -202,7 +202,7 @@ class TrainingWorker:
     # Gradients.
 
     def _blocks(self, step: int) -> list[Block]:
-        """The sums of this worker's parts of the gradient."""
+        """The gradients of this worker's parts of the batch, summed into blocks."""
         if self._tables:
             self._receive(step)
             coming = self._coming.pop(step)
@@ -230,7 +230,7 @@ class TrainingWorker:
         return pytree.unflatten(self.plan.structure, leaves)
 
     def _gradient_of(self, params: Any, batch: Any, step: int, part: int, weight: float) -> Values:
-        """The gradient of a part, times its share of the batch: "loss", the places of dense leaves, names."""
+        """A part's gradient times its share of the batch, by "loss", a dense leaf's number or a variable's name."""
         seed = current().seed
         with options(seed=None if seed is None else (seed * 1_000_003 + step) * self.plan.parts + part):
             value, grads = self._gradient(params, batch)
@@ -255,7 +255,7 @@ class TrainingWorker:
         self._pushed[step] = [self.communicator.post(shard, Push(step, shares[shard])) for shard in range(shards)]
 
     def _split(self, values: Values) -> list[Values]:
-        """The parts that each shard adds up: rows of its keys, and of the other leaves whole ones or equal pieces."""
+        """The values that each shard sums: rows of its keys; dense leaves whole on one shard, or a piece on each."""
         shards = self.communicator.shards
         out: list[Values] = [{} for _ in range(shards)]
         for name, value in values.items():
@@ -270,12 +270,12 @@ class TrainingWorker:
         return out
 
     def _is_cut(self, name: Any, value: Any) -> bool:
-        """Whether all shards add up a piece: not where a leaf's gradient may be rows."""
+        """True if each shard sums a piece of a large leaf's gradient; not if that may be SparseRows."""
         leaf = None if name == "loss" else self.dense[self.plan.dense.index(name)]
         return isinstance(leaf, np.ndarray) and self.communicator.shards > 1 and leaf.nbytes >= _WORTH_CUTTING
 
     def _finish(self, step: int) -> float:
-        """Wait for the sums of a step, and update what every worker has."""
+        """Wait for the sums of a step, and update the dense leaves, as every worker does; returns the loss."""
         done = self.communicator.wait(self._pushed.pop(step))
         found: dict[Any, list[Any]] = {}
         for shard, body in enumerate(done):
@@ -299,7 +299,7 @@ class TrainingWorker:
 
 
 def _weighted(grad: Any, weight: float) -> Any:
-    """A gradient times a number, in its dtype; rows each once, their zeros positive."""
+    """A gradient times a number, in its dtype; SparseRows are coalesced, with 0.0 for -0.0."""
     if isinstance(grad, SparseRows):
         grad = grad.coalesce()
         rows = grad.rows if weight == 1 else grad.rows * grad.dtype.type(weight)

@@ -1,1 +1,1 @@
-"""Requests of one example each, run together as they come: `Batcher` in one's own process, `serve` over HTTP."""
+"""Serving: requests of one example each, run together as they arrive; `Batcher` in this process, `serve` over HTTP."""

@@ -1,4 +1,4 @@
-"""`serve`: an ASGI application that answers requests of one example each, batched as they come."""
+"""`serve`: an ASGI application that answers requests of one example each, and batches those that arrive together."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ _KINDS = {
     "application/x-safetensors": SAFETENSORS,
 }  # fmt: skip
 _ANY = ("*/*", "application/*", "")
-_LOOK = 0.05  # seconds after which it is looked whether the client is still there
+_LOOK = 0.05  # seconds after which a request begins to watch for its client's disconnection
 _log = logging.getLogger("autobatch.serving")
 
 
@@ -44,32 +44,32 @@ def serve(
     poll: float = 1.0,
     **shared: Any,
 ) -> "App":
-    """An ASGI application: `POST /` with one example gives what `f(example, **shared)` gives.
+    """An ASGI application: `POST /` with one example answers what `f(example, **shared)` returns.
 
     Any ASGI server runs it: `uvicorn.run(ab.serve(f, params=params))` listens on 127.0.0.1:8000. Requests are grouped
-    by an `ab.Batcher`. docs/serving.md has the forms of requests and answers; nothing in them is ever unpickled.
+    by an `ab.Batcher`. docs/serving.md describes the formats of requests and answers; nothing is ever unpickled.
 
-    `GET /health` says that the process lives, `GET /ready` whether it takes requests, `GET /metrics` what it has done,
-    for Prometheus. The header `autobatch-version` of an answer says which parameters computed it.
+    `GET /health` says that the process is alive, `GET /ready` whether it takes requests, `GET /metrics` gives its
+    metrics for Prometheus. The header `autobatch-version` of an answer names the parameters that computed it.
 
     Args:
-        f: a function of one example. What its parameters are annotated with (arrays, lists, dataclasses, ...), a
-            request is read as, and 422 says where it is something else; without an annotation it is what JSON says.
-            Of several parameters that are not shared, a request has the values by name.
+        f: a function of one example. A request is read as the types with which the parameters of `f` are annotated
+            (arrays, dataclasses, ...); a mismatch is answered 422, with its place. Without an annotation the JSON value
+            is passed as it is. If several parameters are not shared, a request is an object of their values by name.
         max_batch, max_wait, max_queue: as for `ab.Batcher`; a request beyond `max_queue` is answered 429.
-        max_body: bytes of a request, beyond which it is answered 413.
-        max_depth: levels of lists and objects in a request, beyond which it is answered 422.
-        timeout: seconds for a request to arrive, else 408, and from there to its answer, else 503.
-        checkpoints: a folder that `ab.Checkpoints` writes: the newest one's parameters are served, as the shared value
-            `params` (or the only one), whose structure they have to have. None: those that are given.
-        poll: seconds between two looks for a newer checkpoint.
+        max_body: the most bytes of a request; a longer one is answered 413.
+        max_depth: the most levels of nested lists and objects in a request; a deeper one is answered 422.
+        timeout: the seconds in which a request must have arrived, else 408, and must be answered, else 503.
+        checkpoints: a folder that `ab.Checkpoints` writes: the newest checkpoint's parameters are served, as the shared
+            value `params` (or the only one), and must have its structure. None: the given values are served.
+        poll: seconds between checks for a newer checkpoint.
         shared: keyword arguments that are the same for all examples.
 
     Returns:
-        An `App`, whose `batcher` takes requests of this process too, and has `swap`.
+        An `App`; its `batcher` also takes requests of this process, and has `swap`.
 
     Raises:
-        OptionError, UnsupportedError, TypeError: as `ab.Batcher`.
+        OptionError, UnsupportedError, TypeError: as for `ab.Batcher`.
 
     Source: the ASGI specification 3.0 with its lifespan protocol; Prometheus's text format 0.0.4.
 
@@ -87,7 +87,7 @@ class App:
     """The ASGI application that `serve` gives.
 
     Attributes:
-        batcher: what runs the requests; watch: what takes its parameters from checkpoints, or None.
+        batcher: runs the requests; watch: takes the parameters from checkpoints, or None.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class App:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 await self._begin()
-                gc.freeze()  # what is there by now stays: a pass over all of it would hold up every answer for 0.1 s
+                gc.freeze()  # objects made so far live on: a collection over them would delay answers by 0.1 s
                 await send({"type": "lifespan.startup.complete"})
             else:
                 self._stopping = True
@@ -134,7 +134,7 @@ class App:
                 return
 
     async def _begin(self) -> None:
-        """Take the newest checkpoint and watch for others; under a server without lifespan, with the first request."""
+        """Take the newest checkpoint and watch for newer ones; without lifespan, at the first request."""
         if self.watch is not None and (self._watching is None or self._watching.done()) and not self._stopping:
             self._watching = asyncio.get_running_loop().create_task(self.watch.watch())
             await self.watch.look()
@@ -196,7 +196,7 @@ class App:
         return 200, form, out, {"autobatch-version": str(answer.version)}
 
     def _example(self, value: Any) -> tuple[Any, ...]:
-        """The positional arguments of the function."""
+        """The positional arguments of the function, read from a request's decoded body."""
         if len(self._reads) == 1:
             (read,) = self._reads.values()
             return (read(value, self._max_depth),)
@@ -206,9 +206,9 @@ class App:
         return tuple(parts[name] for name in self._reads)
 
     async def _computed(self, example: tuple[Any, ...], receive: Receive) -> Answer:
-        """The answer, unless the client leaves before, or who awaits it ends; then the request is cancelled.
+        """The answer; if the client disconnects or the awaiting task is cancelled, the request is cancelled.
 
-        Whatever the function raises is looked at, not raised: an event loop would end of a `SystemExit`.
+        An exception of the function becomes a reply and is not raised: a `SystemExit` would end the event loop.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -247,11 +247,11 @@ Reply = tuple[int, str, bytes, dict[str, str]]
 
 
 class _Disconnected(Exception):  # noqa: N818 - a signal
-    """The client has gone."""
+    """The client has disconnected."""
 
 
 class _OtherReply(Exception):  # noqa: N818 - a signal
-    """Raised to answer with a reply that is no result."""
+    """Raised to answer with a reply other than a result."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply[0])
@@ -270,7 +270,7 @@ def _error(status: int, kind: str, message: str, headers: dict[str, str] | None 
 
 
 def _failure(error: BaseException) -> Reply:
-    """The answer where the function raised, for this request only."""
+    """The reply to a request for which the function raised."""
     try:
         text = str(error)
     except Exception:
@@ -285,7 +285,7 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 def _kind_of(headers: dict[str, str]) -> str:
-    """The form of a request's body."""
+    """The media type of a request's body."""
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise _OtherReply(_error(415, "UnsupportedMediaType", "bodies are not decompressed; send it as it is"))
     given = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -296,7 +296,7 @@ def _kind_of(headers: dict[str, str]) -> str:
 
 
 def _form_of(headers: dict[str, str], kind: str, value: Any) -> str:
-    """The media type of an answer: the requested one, else the request's own where the result has it."""
+    """The media type of an answer: the accepted one, else that of the request if it suits the result, else JSON."""
     for wanted in headers.get("accept", "").split(","):
         name = wanted.partition(";")[0].strip().lower()
         if name in _KINDS and name:
@@ -312,7 +312,7 @@ def _form_of(headers: dict[str, str], kind: str, value: Any) -> str:
 
 
 async def _body(headers: dict[str, str], receive: Receive, most: int) -> bytes:
-    """The body of a request."""
+    """The body of a request; one of more than `most` bytes is answered 413."""
     said = headers.get("content-length", "0")
     if said.isdecimal() and len(said) < 20 and int(said) > most:
         raise _OtherReply(_too_large(most))
@@ -335,21 +335,21 @@ def _too_large(most: int) -> Reply:
 
 
 async def _left(receive: Receive) -> None:
-    """Return when the client has gone."""
-    with contextlib.suppress(Exception):  # what a server raises then
+    """Return when the client has disconnected."""
+    with contextlib.suppress(Exception):  # some servers raise then
         while (await receive())["type"] != "http.disconnect":
             pass
 
 
 def _reads_of(batcher: Batcher) -> dict[str, Read]:
-    """For each parameter without a default, in order, the reader of its value from a request."""
+    """By parameter, the reader of its value in a request: all without a default, or the first if all have one."""
     try:
         parameters = inspect.signature(batcher.function).parameters
-    except (TypeError, ValueError):  # of a built-in function, which says nothing of itself
+    except (TypeError, ValueError):  # a built-in function without a signature
         return {"example": reader(Any)}
     try:
         hints = typing.get_type_hints(batcher.function)
-    except Exception:  # names that are not there when the program runs
+    except Exception:  # annotations with names that do not exist at run time
         hints = {}
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     own = [each for each in parameters.values() if each.kind in by_position and each.name not in batcher.shared]

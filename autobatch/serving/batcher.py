@@ -1,4 +1,4 @@
-"""`Batcher`: concurrent calls of a function of one example, run together as they come."""
+"""`Batcher`: runs concurrent calls of a function of one example together, in groups that form as they arrive."""
 
 import asyncio
 import concurrent.futures
@@ -31,8 +31,8 @@ from autobatch.serving.request_rounds import (
 )
 
 _IDLE = 1.0  # seconds without a request after which the thread ends; the next request starts one
-_TURN = 0.01  # seconds that a turn of an event loop may take until its requests are waited for no longer
-_ROUNDS = 16  # times `max_batch` requests that may join one round, after which it runs out and the next one begins
+_TURN = 0.01  # seconds (or `max_wait` if longer) to wait for more calls from the same turn of an event loop
+_ROUNDS = 16  # times `max_batch` requests may join one round; then it runs to its end and the next one begins
 _UNNAMED = object()
 
 
@@ -40,26 +40,26 @@ class Batcher:
     """Groups concurrent calls of one example each and runs each group as one batch, in a thread of its own.
 
     `await batcher(example)` gives what `f(example, **shared)` gives: value, dtype, shape, structure, or its exception.
-    Requests may differ in length and structure. One that raises or is cancelled does not touch the others.
+    Examples may differ in length and structure. One that raises or is cancelled does not affect the others.
 
-    Requests that came together run together. When the thread is free, it waits for as many as there were a moment ago,
-    at most `max_wait` and at most as long as the last batch took; where nobody else is expected, it begins at once.
-    Where `f` needs values on its way (a decoding loop, say) and changes nothing but what it makes, further requests
-    join between its steps, and each answer leaves when it is there.
+    Requests that arrive together run together. When the thread is free, it waits for as many requests as there were a
+    moment ago, at most `max_wait` and at most as long as the last batch took; if no others are expected, it begins at
+    once. If `f` needs values along the way (a decoding loop, say) and changes only objects that it makes itself,
+    further requests join between its steps, and each answer is given as soon as it is ready.
 
     Calls may come from any event loop and any thread. The options of `ab.options` are those in force where the batcher
-    was made. `f` and the shared values must not be changed while it is used; `swap` gives it new ones.
+    was made. Do not change `f` and the shared values while the batcher is used; `swap` replaces shared values.
 
     Args:
-        f: a function of one example; one decorated with `ab.batch` serves as the function it decorates.
-        max_batch: how many examples run at once, at most.
-        max_wait: seconds that a request waits for others while nothing runs, at most.
-        max_queue: how many requests may wait; None: any number.
+        f: a function of one example; one decorated with `ab.batch` answers as the function that it decorates.
+        max_batch: the most examples that run at once.
+        max_wait: the most seconds that a request waits for others while nothing runs.
+        max_queue: the most requests that may wait; None: any number.
         shared: keyword arguments that are the same for all examples: parameters, tables.
 
     Raises:
-        OptionError: a limit that is none. UnsupportedError: `f` is no function, or one that has to be awaited.
-        TypeError: `f` takes no keyword of such a name.
+        OptionError: an invalid limit. UnsupportedError: `f` is not a function, or has to be awaited.
+        TypeError: `f` does not take one of the shared keywords.
 
     Source: adaptive batching as in Clipper (Crankshaw et al., 2017), continuous batching as in Orca (Yu et al., 2022).
 
@@ -96,12 +96,12 @@ class Batcher:
         self._context = contextvars.copy_context()
         self._pure: dict[tuple[int, frozenset[type]], bool] = {}
         self._changed = threading.Condition(threading.Lock())
-        self._queue: dict[Request, None] = {}  # in the order in which they came
+        self._queue: dict[Request, None] = {}  # in the order of arrival
         self._thread: threading.Thread | None = None
         self._closed = False
         self._waking: set[asyncio.AbstractEventLoop] = set()
-        self._expected = 1  # requests: so many there were when the last round ended
-        self._took = 0.0  # seconds, of the last round
+        self._expected = 1  # requests: those of the last round, and those that waited when it ended
+        self._took = 0.0  # seconds that the last round took
         self._free_since = 0.0
 
     # Calls.
@@ -122,13 +122,13 @@ class Batcher:
         return (await self.answer(*example)).value
 
     async def answer(self, *example: Any) -> Answer:
-        """As calling it, with the version of the shared values that the result was computed with.
+        """Like a call, but also gives the version of the shared values with which the result was computed.
 
         Args:
             example: the positional arguments of `f`.
 
         Returns:
-            `.value` and `.version`: as `version` says, of one moment for all of the computation.
+            `.value` and `.version`: the whole result was computed with the shared values of that version.
         """
         loop = asyncio.get_running_loop()
         request = self._enter(example, loop)
@@ -143,7 +143,7 @@ class Batcher:
         return request.answer
 
     def submit(self, *example: Any) -> "concurrent.futures.Future[Any]":
-        """A future of the result, for threads; it may be cancelled.
+        """A future of the result, for callers without an event loop; it may be cancelled.
 
         Args:
             example: the positional arguments of `f`.
@@ -178,7 +178,7 @@ class Batcher:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="autobatch batcher", daemon=True)
                 self._thread.start()
-            if loop is not None and loop not in self._waking:  # after those who call in this turn of the loop
+            if loop is not None and loop not in self._waking:  # wake it after all calls of this turn
                 self._waking.add(loop)
                 loop.call_soon(self._wake, loop)
         return request
@@ -189,7 +189,7 @@ class Batcher:
             self._changed.notify()
 
     def _leave(self, request: Request) -> None:
-        """A request is cancelled; one that runs ends between two steps, or is not answered."""
+        """Remove a cancelled request; if it runs already, it ends between two steps, or its answer is dropped."""
         with self._changed:
             self._queue.pop(request, None)
             self.metrics.cancelled += 1
@@ -198,12 +198,12 @@ class Batcher:
 
     @property
     def version(self) -> int:
-        """The version of the shared values that requests begin with now: 1 at first."""
+        """The version of the shared values for requests that begin now; 1 at first."""
         return self._model.version
 
     @property
     def shared(self) -> dict[str, Any]:
-        """The shared values by name, as they are for requests that begin now."""
+        """The shared values by name, for requests that begin now."""
         return dict(self._model.shared)
 
     @property
@@ -217,20 +217,20 @@ class Batcher:
         return len(self._queue)
 
     def swap(self, value: Any = _UNNAMED, /, *, version: int | None = None, **shared: Any) -> int:
-        """Replace shared values between requests: each answer is computed with the old or the new ones throughout.
+        """Replace shared values between requests: each answer is computed with only old or only new values.
 
-        Requests that run go on with the old ones; no request is lost, and none waits for more than that.
+        Running requests continue with the old values; no request is lost, and none waits longer than for those.
 
         Args:
-            value: the new one, where one value only is shared.
-            version: of the new ones, as answers say it; by default one more than now.
-            shared: the new ones by name; others stay.
+            value: the new value, if only one value is shared.
+            version: the version of the new values, which answers report; by default one more than now.
+            shared: the new values by name; other values stay.
 
         Returns:
-            The version.
+            The new version.
 
         Raises:
-            TypeError: a name that is not shared, or no name where several are.
+            TypeError: a name that is not shared, or no name although several values are shared.
 
         >>> with Batcher(lambda x, w: x * w, w=2) as batcher:
         ...     before = batcher.submit(3).result()
@@ -257,7 +257,7 @@ class Batcher:
     # Ending.
 
     def close(self) -> None:
-        """Take no more requests, and return when all that were taken have been answered."""
+        """Take no more requests, and return when all requests taken before have been answered."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -285,10 +285,10 @@ class Batcher:
         while (taken := self._next_round()) is not None:
             requests, model = taken
             self._context.run(self._run, requests, model)
-            del taken, requests, model  # or the last examples would live as long as the thread
+            del taken, requests, model  # else the last examples stay alive while the thread waits
 
     def _next_round(self) -> tuple[list[Request], Model] | None:
-        """The requests that run now, once there are some; None: the thread ends."""
+        """The requests to run now, once there are some, and their model; None: the thread must end."""
         with self._changed:
             self._free_since = time.monotonic()
             while True:
@@ -305,24 +305,24 @@ class Batcher:
                 self._changed.wait(wait)
 
     def _patience(self) -> float | None:
-        """The seconds to wait for more requests; None: until there is one."""
+        """The seconds to wait for more requests before a round begins; None: until there is a first one."""
         if not self._queue:
             return None
         if self._closed or len(self._queue) >= self.max_batch:
             return 0.0
         first, now = next(iter(self._queue)).arrived, time.monotonic()
         self._waking = {loop for loop in self._waking if not loop.is_closed()}
-        if self._waking:  # others call in the same turn of their loop
+        if self._waking:  # more calls may come in this turn of their loop
             return first + max(self.max_wait, _TURN) - now
         if len(self._queue) >= self._expected:
             return 0.0
         return max(self._free_since, first) + min(self.max_wait, self._took) - now
 
     def _take(self, most: int, like: frozenset[type] | None) -> list[Request]:
-        """The first requests of the queue that may run together: their examples have as many parts.
+        """Take the first requests of the queue that may run together: all pass equally many arguments.
 
         Args:
-            like: types, of which their examples have to be.
+            like: the types that their arguments may have; None: any.
         """
         taken: list[Request] = []
         for request in self._queue:
@@ -351,7 +351,7 @@ class Batcher:
             return joined
 
         begun = time.monotonic()
-        quiet = options(warn=False)  # that requests run as a loop is counted: a single call would not warn
+        quiet = options(warn=False)  # a round that becomes a loop is counted, not warned of, as for a single call
         pure = self._changes_nothing(model, kinds)
         ways = self._ways(model, requests) if pure else [AS_MAP]
         way = ways[0] if len(ways) == 1 else self._costs.choose(len(requests), ways)
@@ -360,7 +360,7 @@ class Batcher:
         try:
             with quiet:
                 running.run(self.max_batch)
-        except BaseException as error:  # the thread is to go on, and nobody to wait for ever
+        except BaseException as error:  # the thread must go on, and no caller wait for ever
             left = [each for each in running.requests if not each.ended]
             for each in left:
                 each.error = error
@@ -376,7 +376,7 @@ class Batcher:
         self._expected = len(running.requests) + len(self._queue)
 
     def _ways(self, model: Model, requests: Sequence[Request]) -> list[RoundWay]:
-        """How requests of a function that changes nothing may run."""
+        """The ways in which requests of a function that changes nothing may run."""
         may_batch = config.way in ("auto", "lockstep") and model.may_batch(requests)
         if config.way != "auto" or config.strict or len(requests) < 2:
             return [BATCH_WAYS[0] if may_batch else AS_MAP]
@@ -386,7 +386,7 @@ class Batcher:
         key = model.version, kinds
         found = self._pure.get(key)
         if found is None:
-            # With a seed, requests draw as single calls do: each as the first example.
+            # With a seed, each request must draw as a single call does, that is, as the first example.
             found = config.seed is None and changes_nothing(model.function, model.shared, kinds)
             self._pure[key] = found
         return found
@@ -414,10 +414,10 @@ def _seconds(name: str, value: float) -> float:
 
 
 def _check_names(function: Callable[..., Any], shared: dict[str, Any]) -> None:
-    """Raise TypeError where a function takes no keyword of a name."""
+    """Raise TypeError if a function does not take one of the shared keywords."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of a built-in function, which says nothing of itself
+    except (TypeError, ValueError):  # a built-in function without a signature
         return
     try:
         signature.bind_partial(**shared)

@@ -1,6 +1,7 @@
-"""The bodies of requests and answers: JSON, one array as .npy, arrays by name as safetensors. Nothing is unpickled.
+"""Decodes and encodes the bodies of requests and answers: JSON, one array as .npy, arrays by name as safetensors.
 
-What a body says is checked against its own size before any memory is taken for it, and nothing is decompressed.
+What does not parse is `BadValueError`, which `serving/app.py` answers with 422. The sizes that a body states are
+checked against its own length before memory is allocated for them. Nothing is decompressed, and nothing is unpickled.
 """
 
 import dataclasses
@@ -27,13 +28,10 @@ class UnsuitedResultError(TypeError):
 
 
 def decode(kind: str, body: bytes) -> Any:
-    """The value that a body says.
-
-    Args:
-        kind: JSON, NPY or SAFETENSORS.
+    """The value in a body of media type `kind`: JSON, NPY or SAFETENSORS.
 
     Raises:
-        BadValueError: it says none.
+        BadValueError: the body does not parse.
 
     >>> decode(JSON, b'{"words": [3, 1]}')
     {'words': [3, 1]}
@@ -57,7 +55,7 @@ def _json(body: bytes) -> Any:
         raise BadValueError((), "JSON", given) from None
     except UnicodeDecodeError as error:
         raise BadValueError((), "JSON in UTF-8", f"a byte at {error.start} that is not UTF-8") from None
-    except ValueError as error:  # a number of more digits than Python reads
+    except ValueError as error:  # a number with more digits than Python reads
         raise BadValueError((), "JSON with numbers of reasonable length", str(error)) from None
 
 
@@ -115,13 +113,13 @@ def _first_line(error: BaseException) -> str:
 def encode(kind: str, value: Any) -> bytes:
     """A result as a body.
 
-    Numbers that JSON does not have are the strings "NaN", "Infinity" and "-Infinity", as in Protocol Buffers' JSON.
+    Numbers that JSON lacks become the strings "NaN", "Infinity" and "-Infinity", as in Protocol Buffers' JSON.
 
     Args:
-        kind: JSON, NPY or SAFETENSORS.
+        kind: the media type: JSON, NPY or SAFETENSORS.
 
     Raises:
-        UnsuitedResultError: it has no form of this kind; the message names the place in it.
+        UnsuitedResultError: the result cannot be encoded in this type; the message names the place in the result.
 
     >>> encode(JSON, {"tags": np.array([1, 2]), "score": np.float32(0.5), "worst": -np.inf})
     b'{"tags":[1,2],"score":0.5,"worst":"-Infinity"}'
@@ -131,11 +129,11 @@ def encode(kind: str, value: Any) -> bytes:
             plain = _plain(value, ())
             try:
                 return _ENCODER.encode(plain).encode()
-            except ValueError:  # a number that JSON does not have
+            except ValueError:  # a NaN or an infinity
                 return _ENCODER.encode(_named(plain)).encode()
         except RecursionError:
             raise UnsuitedResultError("the result has more levels than Python has room for, or holds itself") from None
-        except ValueError as error:  # an integer of more digits than Python writes
+        except ValueError as error:  # an integer with more digits than Python writes
             raise UnsuitedResultError(f"the result has no form in JSON: {error}") from None
     if kind == NPY:
         array = _array(value, ())
@@ -170,7 +168,7 @@ def _tensor_file(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def _plain(value: Any, path: tuple[Any, ...]) -> Any:
-    """A result as what JSON has."""
+    """A result as None, bool, int, float, str, list and dict, which JSON has."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, np.ndarray | np.generic):
@@ -196,7 +194,7 @@ def _plain(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def _named(plain: Any) -> Any:
-    """The same with names in place of numbers that are not finite."""
+    """The same tree with the strings "NaN", "Infinity" and "-Infinity" in place of those numbers."""
     if isinstance(plain, list):
         return [_named(each) for each in plain]
     if isinstance(plain, dict):
@@ -207,7 +205,7 @@ def _named(plain: Any) -> Any:
 
 
 class _MemoryFile(Files):
-    """One file, in memory."""
+    """`Files` with a single file, which is in memory."""
 
     def __init__(self, data: bytearray) -> None:
         self.data = data

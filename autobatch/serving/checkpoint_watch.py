@@ -1,4 +1,4 @@
-"""Taking the parameters of a batcher from a folder of checkpoints, and again when there is a newer one."""
+"""Takes a batcher's parameters from a folder of checkpoints, again whenever there is a newer checkpoint."""
 
 import asyncio
 import logging
@@ -12,22 +12,22 @@ _log = logging.getLogger("autobatch.serving")
 
 
 class CheckpointWatch:
-    """Keeps one shared value of a batcher that of the newest checkpoint in a folder.
+    """Keeps one shared value of a batcher equal to that in the newest checkpoint of a folder.
 
-    A checkpoint is taken whole or not at all: each of its blocks is checked, and its tree has to be like the one that
-    is served. One that cannot be taken is counted and logged, the batcher goes on with what it has, and it is tried
-    again.
+    A checkpoint is taken whole or not at all: each of its blocks is verified, and its tree must have the structure of
+    the served value. A checkpoint that cannot be taken is counted and logged; the batcher keeps its value, and the
+    checkpoint is tried again.
 
     Args:
-        batcher: whose value; the one named "params", or the only one.
-        folder: that `ab.Checkpoints` writes, by this process or another one.
-        every: seconds between two looks.
+        batcher: its shared value "params", or its only shared value, is replaced.
+        folder: a folder that `ab.Checkpoints` writes, in this process or another one.
+        every: seconds between two checks.
 
     Attributes:
-        step: of the checkpoint that is served; None before the first.
+        step: of the served checkpoint; None before the first.
 
     Raises:
-        OptionError: several values are shared, and none is "params".
+        OptionError: several values are shared, and none is named "params".
     """
 
     def __init__(self, batcher: Batcher, folder: Any, every: float) -> None:
@@ -42,7 +42,7 @@ class CheckpointWatch:
         self._complaint = ""
 
     async def look(self) -> bool:
-        """Take the newest checkpoint if it is not the one that is served; returns whether one is."""
+        """Take the newest checkpoint if it is not served yet; returns whether a checkpoint is served."""
         try:
             restored = await asyncio.to_thread(self._newer)
             if restored is not None:
@@ -63,7 +63,7 @@ class CheckpointWatch:
         return self._checkpoints.restore(self._batcher.shared[self._name])
 
     async def watch(self) -> None:
-        """Look again and again, until cancelled."""
+        """Call `look` every few seconds, until cancelled."""
         while True:
             await asyncio.sleep(self._every)
             await self.look()

@@ -1,4 +1,4 @@
-"""What a batcher counts, and its text for Prometheus."""
+"""The metrics of a batcher: counters and histograms, and their text for Prometheus."""
 
 import bisect
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Histogram:
-    """Cumulative counts of values up to each of a few bounds; their sum and number.
+    """Cumulative counts of values up to each of a few bounds, with the values' sum and number.
 
     >>> sizes = Histogram((1, 2, 4))
     >>> for size in (1, 3, 9):
@@ -30,7 +30,7 @@ class Histogram:
         self.count += 1
 
     def cumulative(self) -> list[int]:
-        """For each bound, and at last for infinity, the number of values up to it."""
+        """The number of values up to each bound, and last up to infinity."""
         out, total = [], 0
         for count in self._counts:
             total += count
@@ -39,15 +39,15 @@ class Histogram:
 
 
 class Metrics:
-    """The counts of one batcher. One thread writes each of them; readers may see one before another.
+    """The metrics of one batcher. Each is written by one thread; a reader may see one change before another.
 
     Attributes:
-        answered, failed: requests that have ended, with a result or with an exception of the function.
-        cancelled: those whose caller left. rejected: those for which there was no room.
+        answered, failed: requests that ended with a result, or with an exception of the function.
+        cancelled: requests whose caller left. rejected: requests refused because the queue was full.
         swaps: how often the shared values were replaced; swap_errors: how often that failed.
-        latency: seconds from request to answer. batches: how many requests ran together. seconds: how long they ran.
-            looped: batches that ran one request after the other, since the function does what cannot run together.
-        running: the requests that run now, and those that ran with them.
+        latency: seconds from request to answer. batches: requests in each batch. seconds: run time of each batch.
+            looped: batches that ran one request after the other, since the function cannot run together.
+        running: the requests of the current batch, ended ones included.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Metrics:
         self.running: Sequence[Any] = ()
 
     def text(self, queued: int, version: int) -> str:
-        """All of it in Prometheus's text format, with the queue's length and the version as gauges."""
+        """All metrics in Prometheus's text format, with the queue's length and the version as gauges."""
         outcomes = {
             "answered": self.answered, "failed": self.failed, "cancelled": self.cancelled, "rejected": self.rejected,
         }  # fmt: skip

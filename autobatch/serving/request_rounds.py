@@ -1,10 +1,10 @@
 """A round: requests that run together, as one map or one batch, each of which ends as its single call would.
 
-Of a function that changes nothing, a map is told nothing but the examples, and takes more of them in between its
-launches. Arrays that make a batch may run as one call of a function decorated with `ab.batch`: `Costs` says which.
-Where it raises, the requests that have no answer yet run again in halves, so that the one at fault comes to run by
-itself, as a plain call. A function that may change something runs once for each request: its exceptions are made
-results.
+If the function changes nothing, it is mapped over the examples, and more examples join between the map's launches.
+Arrays that make a batch may instead run as one call of a function decorated with `ab.batch`: `Costs` decides. If a run
+raises, the requests without an answer run again in halves, so that in the end the one at fault runs by itself, as a
+plain call. A function that may change something is mapped too, but runs just once for each request: its exceptions are
+turned into results.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Answer:
     """The result of one request.
 
     Attributes:
-        value: what the function returned. version: of the shared values that all of it was computed with.
+        value: the function's result. version: of the shared values with which all of it was computed.
     """
 
     value: Any
@@ -45,15 +45,15 @@ class Answer:
 
 
 class Request:
-    """An example that waits, and then its answer.
+    """An example that waits, and later its answer.
 
     Args:
         example: the function's positional arguments.
         loop: the event loop in which the answer is awaited; None: a thread waits for it.
 
     Attributes:
-        arrived: when it came, by `time.monotonic`.
-        answer, error: of these one, once it has run.
+        arrived: the time of its arrival, by `time.monotonic`.
+        answer, error: one of them is set once it has run.
     """
 
     __slots__ = ("answer", "arrived", "error", "example", "future", "loop")
@@ -68,17 +68,17 @@ class Request:
 
     @property
     def wanted(self) -> bool:
-        """Whether someone still waits for the answer."""
+        """True unless the caller has cancelled the request."""
         return not self.future.cancelled()
 
     @property
     def ended(self) -> bool:
-        """Whether it has run."""
+        """True once it has run."""
         return self.answer is not None or self.error is not None
 
 
 def deliver(requests: Iterable[Request]) -> None:
-    """Wake those who wait for these requests, each in its own thread, with one message to each event loop."""
+    """Wake the callers of these requests, each in its own thread or event loop, with one message to each loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Request]] = {}
     for request in requests:
         if request.loop is not None:
@@ -100,16 +100,16 @@ def _wake(requests: list[Request]) -> None:
             request.future.set_result(None)  # whoever awaits it takes the answer from the request
 
 
-_TRIES, _AGAIN = 3, 200  # rounds: a way of k times the cheapest one's cost is tried again after 200 k, so costs 0.5 %
-_SMALL, _PADDING = 1 << 16, 4  # elements of a batch that is made in any case; times its examples' own
-_FEW = 4  # requests that run by themselves, after those that ran together have raised
+_TRIES, _AGAIN = 3, 200  # rounds: a way k times as dear as the cheapest is tried again after 200 k, which costs 0.5 %
+_SMALL, _PADDING = 1 << 16, 4  # most elements of a padded batch: so many, plus so many times the examples' own
+_FEW = 4  # after a run that raised, so many requests or fewer run one by one
 
 
 class Model:
-    """A function of one example with its shared values, which do not change while it is used.
+    """A function of one example with its shared values; it never changes, `swap` makes a new one.
 
     Attributes:
-        given: the function as it was given; function: without the decorator. shared, version: of the shared values.
+        given: the function as it was given; function: without the decorator. shared, version: the shared values.
         guarded: the function with its exceptions as results: (True, result) or (False, exception).
     """
 
@@ -120,7 +120,7 @@ class Model:
         self._takes_batches = given is not self.function and not any(isinstance(x, Batch) for x in leaves(shared))
 
     def may_batch(self, requests: Sequence[Request]) -> bool:
-        """Whether these requests have arrays that make one batch, and the function takes batches."""
+        """True if the function takes batches, and the requests' examples are arrays that make one batch."""
         if not self._takes_batches or len(requests) < 2:
             return False
         examples = [each.example for each in requests]
@@ -134,10 +134,10 @@ class Model:
         return padded <= _SMALL + _PADDING * sum(x.size for x in arrays)  # one long example must not fill the memory
 
     def call(self, request: Request) -> None:
-        """Run one request as a plain call, with its own exception."""
+        """Run one request as a plain call; its exception becomes the request's error."""
         try:
             self.answer(request, as_first_example(self.function, request.example, self.shared))
-        except BaseException as error:  # whatever it is, it is this request's: the thread is not to end of it
+        except BaseException as error:  # of any kind: it is the request's, and must not end the thread
             request.error = error
 
     def answer(self, request: Request, value: Any) -> None:
@@ -153,10 +153,10 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
         except BaseException as error:
             return False, error
 
-    # What a function has cost is known by its code, so each function needs one of its own.
+    # Measured costs are kept by code object, so each guarded function needs a code object of its own.
     code = guarded.__code__.replace(co_name=f"guarded_{getattr(function, '__name__', 'call')}")
     out = types.FunctionType(code, guarded.__globals__, code.co_name, None, guarded.__closure__)
-    out.__wrapped__ = function  # type: ignore[attr-defined]  # whose surroundings are looked at
+    out.__wrapped__ = function  # type: ignore[attr-defined]  # analyses of the function look there
     return out
 
 
@@ -164,7 +164,7 @@ class RoundWay(NamedTuple):
     """How a round runs: as one batch or as a map, and by which way of the library.
 
     Attributes:
-        way: as in `ab.options`; None: the options in force say.
+        way: as in `ab.options`; None: as the options in force say.
     """
 
     as_batch: bool
@@ -177,21 +177,21 @@ BATCH_WAYS = (RoundWay(True, None), RoundWay(True, "lockstep"))
 
 
 class Costs:
-    """Which way rounds cost least, by what each has cost.
+    """Chooses the way in which rounds cost least, from the measured costs of each way.
 
-    A server runs for long, so all ways are tried, each three times for rounds of a size, and dearer ones again, the
-    more seldom the dearer, since the requests may change: fewer than one answer in a hundred waits for such a try. A
-    single call of the library may not: it never costs much more than the loop.
+    A server runs for long, so all ways are tried, each three times for rounds of a size. Since requests may change,
+    dearer ways are tried again, the more rarely the dearer: fewer than one answer in a hundred waits for such a try.
+    A single call of the library may not experiment like this: it never costs much more than the loop.
     """
 
     def __init__(self) -> None:
         self._seconds: collections.defaultdict[tuple[int, RoundWay], collections.deque[float]] = (
             collections.defaultdict(lambda: collections.deque(maxlen=_TRIES))
         )
-        self._since: collections.Counter[tuple[int, RoundWay]] = collections.Counter()  # rounds since its last
+        self._since: collections.Counter[tuple[int, RoundWay]] = collections.Counter()  # rounds since a way ran last
 
     def choose(self, count: int, ways: Sequence[RoundWay]) -> RoundWay:
-        """The way of a round that begins with so many requests.
+        """The way for a round that begins with `count` requests.
 
         >>> costs = Costs()
         >>> for _ in range(6):
@@ -211,7 +211,7 @@ class Costs:
         return due[0] if due else best
 
     def took(self, count: int, way: RoundWay, seconds: float) -> None:
-        """A round that began with so many requests took so long for each that it answered."""
+        """Record that a round which began with `count` requests took `seconds` for each that it answered."""
         size = count.bit_length()
         self._seconds[size, way].append(seconds)
         self._since.update((size, other) for other in BATCH_WAYS + MAP_WAYS)
@@ -219,17 +219,17 @@ class Costs:
 
 
 class Round:
-    """Requests that run together with one model; the `Joining` of the map that runs them.
+    """Requests that run together with one model; it is the `Joining` of the map that runs them.
 
     Args:
-        model: what runs; requests: on what, at least one.
-        pure: the function changes nothing. way: how to run what is pure; as a batch, where that can be.
-        more: gives requests that join, at most so many; None: none do.
-        done: told of requests that have ended, a few at a time.
+        model: the function and its shared values; requests: those that it begins with, at least one.
+        pure: the function changes nothing. way: how to run a pure function; as a batch only if that is possible.
+        more: `more(room)` gives at most `room` requests that join; None: none join.
+        done: called with requests that have ended, a few at a time.
 
     Attributes:
-        requests: all of them, those that joined last. looped: why they ran in a loop, if they did.
-        as_batch: they ran as one batch.
+        requests: all of them, those that joined at the end. looped: why they ran in a loop, if they did.
+        as_batch: True if they ran as one batch.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class Round:
         self._at_once = len(requests)
 
     def run(self, most: int) -> None:
-        """Run all requests and those that join, at most so many at once; each has ended when this returns."""
+        """Run all requests and those that join, at most `most` at once; each has ended when this returns."""
         self._most = most
         if not self._pure and len(self.requests) == 1:
             self._call(self.requests[0])
@@ -289,7 +289,7 @@ class Round:
         try:
             with self._pinned():
                 results, stats = run_map(self._model.function, columns, self._model.shared, None, self)
-        except BaseException:  # of some request: which one, running them in parts shows
+        except BaseException:  # some request's error: running parts of them will show whose
             return
         self.looped = stats.looped
         for index, result in enumerate(results):
@@ -297,14 +297,14 @@ class Round:
         self._tell()
 
     def _run_as_batch(self) -> bool:
-        """One call of the function on a batch; returns whether that could be."""
+        """Make one call of the function, on a batch of all examples; returns whether that was possible."""
         try:
             batch = MaskedBatch.from_examples([x for (x,) in (each.example for each in self.requests)])
             with self._pinned():
                 results = examples(self._model.given(batch, **self._model.shared))
-        except BaseException:  # of some request, or of what no batch can be made of: a map says
+        except BaseException:  # some request's error, or that of making the batch: a map will show
             return False
-        if len(results) != len(self.requests):  # they are the same for all
+        if len(results) != len(self.requests):  # one result for all, which does not depend on the example
             return False
         for index, result in enumerate(results):
             self.settled(index, result)
@@ -339,10 +339,10 @@ class Round:
             ended, self._ended = self._ended, []
             self._done(ended)
 
-    # As the map sees it.
+    # The protocol `Joining`, which the map calls.
 
     def arrivals(self) -> Sequence[tuple[Any, ...]]:
-        """The examples of the requests that join."""
+        """The examples of the requests that join now."""
         self._tell()
         if self._more is None:
             return ()
@@ -352,7 +352,7 @@ class Round:
         return [each.example for each in joined]
 
     def left(self, index: int) -> bool:
-        """Whether the request was cancelled."""
+        """True if the request at this index was cancelled."""
         if self.requests[index].wanted:
             return False
         self._gone.add(index)
@@ -360,7 +360,7 @@ class Round:
         return True
 
     def settled(self, index: int, result: Any) -> None:
-        """The result of a request is there."""
+        """Accept the result of the request at this index."""
         request = self.requests[index]
         if not (request.ended or index in self._alone or index in self._gone):
             self._model.answer(request, result)
@@ -368,6 +368,6 @@ class Round:
             self._at_once -= 1
 
     def raised(self, index: int) -> None:
-        """Note that the request at this index raised, and is to run by itself."""
+        """Note that the request at this index raised, and must run again by itself."""
         self._alone.add(index)
         self._at_once -= 1

@@ -1,7 +1,7 @@
-"""What a request says as what a function's parameter is annotated with; what does not fit is named by its place.
+"""Reads values in a request as the types that a function's parameters are annotated with; errors name the place.
 
-`reader(annotation)` gives a function of a value. Without an annotation a value stays what it is. Where one is in a
-request is put together while its exception passes those that it is in, so that reading costs nothing for it.
+`reader(annotation)` gives a function that reads a value. Without an annotation a value stays as it is. A bad value's
+place is assembled while its exception passes through the readers of its containers, so good values pay nothing for it.
 """
 
 import dataclasses
@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 
 Path = tuple[Any, ...]
-Read = Callable[[Any, int], Any]  # of a value, and how many levels it may have
+Read = Callable[[Any, int], Any]  # of a value, and how many levels of nesting it may have
 
-_SHOWN = 40  # characters of what was given
+_SHOWN = 40  # the most characters of a given value in a message
 
 
 class BadValueError(ValueError):
     """A value in a request of another type or form than expected.
 
     Args:
-        place: where in it. expected: in words, or a function of the whole place that gives them. given: in words.
+        place: its path in the request. expected: a text, or a function from the whole path to one. given: a text.
     """
 
     def __init__(self, place: Path, expected: str | Callable[[Path], str], given: str) -> None:
@@ -32,17 +32,17 @@ class BadValueError(ValueError):
         self._expected = expected
 
     def inside(self, name: Any) -> None:
-        """Note that the value is a part of this name, or at this place, of a larger one."""
+        """Note that the value is the part of a larger value with this name or index."""
         self.place = (name, *self.place)
 
     @property
     def path(self) -> str:
-        """The place, as in "$.words[3]"."""
+        """The place as text, as in "$.words[3]"."""
         return json_path(self.place)
 
     @property
     def expected(self) -> str:
-        """What was expected."""
+        """What was expected, as text."""
         return self._expected if isinstance(self._expected, str) else self._expected(self.place)
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class BadValueError(ValueError):
 
 
 def json_path(path: Path) -> str:
-    """A place in a tree.
+    """A place in a tree, as text.
 
     >>> json_path(("words", 3))
     '$.words[3]'
@@ -64,7 +64,7 @@ def reader(annotation: Any) -> Read:
     Args:
         annotation: `np.ndarray`, `NDArray[dtype]`, a NumPy scalar's class, int, float, bool, str, None, `list[...]`,
             `tuple[...]`, `dict[str, ...]`, `Literal`, unions, dataclasses, named tuples and typed dicts, nested and
-            recursive. Anything else: the value as it is.
+            recursive. For anything else the reader returns the value as it is.
 
     Returns:
         A function (value, levels) -> value, which raises BadValueError.
@@ -123,7 +123,7 @@ _ABSTRACT = {np.number, np.integer, np.floating, np.inexact, np.signedinteger, n
 
 
 def _as_it_is(value: Any, levels: int) -> Any:
-    """Any value whose numbers are finite and that is not nested too deep."""
+    """The value, if its numbers are finite and it is not nested too deeply."""
     kind = type(value)
     if kind is list or kind is dict:
         _check_levels(levels)
@@ -158,7 +158,7 @@ def _kind_of(kind: type, says: str) -> Read:
 
 
 def _array_of(dtype: np.dtype | None) -> Read:
-    """An array: of a dtype, or of that which NumPy takes for the numbers."""
+    """The reader of arrays of a dtype; None: of the dtype that NumPy chooses for the numbers."""
 
     def read(value: Any, levels: int) -> np.ndarray:
         if isinstance(value, np.ndarray):
@@ -172,7 +172,7 @@ def _array_of(dtype: np.dtype | None) -> Read:
         elif bool in kinds and len(kinds) > 1:
             raise BadValueError((), "numbers, or truth values", "both")
         try:
-            with np.errstate(over="ignore"):  # what becomes infinite is refused
+            with np.errstate(over="ignore"):  # what becomes infinite is refused below
                 out = np.asarray(value, dtype)
         except OverflowError:
             out = np.asarray(value, object)
@@ -188,7 +188,7 @@ def _array_of(dtype: np.dtype | None) -> Read:
 
 
 def _shape(value: Any, levels: int, kinds: set[type]) -> tuple[int, ...]:
-    """The shape of nested lists of numbers, whose types go to `kinds`."""
+    """The shape of nested lists of numbers; adds the numbers' types to `kinds`."""
     if type(value) is not list:
         if type(value) not in (int, float, bool):
             _wrong("a number or a list of numbers", value)
@@ -220,7 +220,7 @@ def _shape(value: Any, levels: int, kinds: set[type]) -> tuple[int, ...]:
 
 
 def _check_kinds(value: Any, kinds: set[type], dtype: np.dtype) -> None:
-    """Whether numbers of these types are such of a dtype, without loss of what they are."""
+    """Raise unless numbers of these types suit a dtype: bool for bool, int for integers, int and float for others."""
     fits: set[type] = {int, float}
     if dtype.kind in "biu":
         fits = {bool} if dtype.kind == "b" else {int}
@@ -250,7 +250,7 @@ _SIMPLE: dict[Any, Read] = {
 }
 
 
-# What has parts.
+# Containers.
 
 
 def _list_of(item: Read) -> Read:
@@ -271,7 +271,7 @@ def _list_of(item: Read) -> Read:
 
 
 def object_of(reads: Mapping[str, Read], optional: set[str], wanted: str = "a value") -> Read:
-    """The reader of an object's values by name, each by its own; `wanted` is what is missing where one is not there."""
+    """The reader of an object, each value by the reader of its name; `wanted`: what is expected of a missing value."""
 
     def read(value: Any, levels: int) -> dict[str, Any]:
         if type(value) is not dict:
@@ -318,7 +318,7 @@ def _one_of(reads: Sequence[Read], args: tuple[Any, ...]) -> Read:
             try:
                 return own(value, levels)
             except BadValueError as error:
-                if found is None or len(error.place) > len(found.place):  # the one that came farthest says most
+                if found is None or len(error.place) > len(found.place):  # the deepest error says most
                     found = error
         assert found is not None
         if found.place:
@@ -330,7 +330,7 @@ def _one_of(reads: Sequence[Read], args: tuple[Any, ...]) -> Read:
 
 
 def _fields(kind: type) -> dict[str, bool] | None:
-    """The names of a record's fields, and which may be left out; None: it is none."""
+    """By name, whether a field of a record class may be left out; None if `kind` is not a record class."""
     if dataclasses.is_dataclass(kind):
         missing = dataclasses.MISSING
         fields = [each for each in dataclasses.fields(kind) if each.init]
@@ -343,7 +343,7 @@ def _fields(kind: type) -> dict[str, bool] | None:
 
 
 def _record_of(kind: type, known: dict[Any, Read]) -> Read:
-    if kind in known:  # or being made: a tree's children are trees
+    if kind in known:  # made before, or being made: record classes may be recursive
         return known[kind]
     fields, reads = _fields(kind), dict[str, Read]()
     assert fields is not None
@@ -354,7 +354,7 @@ def _record_of(kind: type, known: dict[Any, Read]) -> Read:
         own = parts(value, levels)
         try:
             return kind(**own)
-        except Exception as error:  # of its __post_init__
+        except Exception as error:  # in __post_init__, for example
             raise BadValueError((), f"what {kind.__name__} takes", str(error) or type(error).__name__) from error
 
     known[kind] = read
@@ -363,7 +363,7 @@ def _record_of(kind: type, known: dict[Any, Read]) -> Read:
     return read
 
 
-# Words.
+# Errors and their texts.
 
 
 def _check_levels(levels: int) -> None:

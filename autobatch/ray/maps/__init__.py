@@ -1,1 +1,1 @@
-"""Maps over tables and files: the function as one of tables, row groups as units, and who works on them."""
+"""Maps over tables and files: a function of an example mapped over a table, over a row group, and over many files."""

@@ -1,4 +1,4 @@
-"""`ab.ray.map`: a function of one example over Parquet files, by several processes, continued where it was left."""
+"""`ab.ray.map`: maps a function of one example over Parquet files, in several processes, resuming where it stopped."""
 
 import collections
 import contextlib
@@ -35,8 +35,8 @@ class Mapped:
 
     Attributes:
         out: the folder of the results; `pyarrow.parquet.read_table(out)` reads them in the order of the input.
-        rows: how many results there are. units: how many row groups; resumed: how many of them were there before.
-        skipped: what has no results, and why.
+        rows: the number of results. units: the number of row groups; resumed: how many of them were done before.
+        skipped: files, row groups and rows without results, and why.
     """
 
     out: str
@@ -63,31 +63,31 @@ def map(
     """Map a function of one example over the rows of Parquet files, which may be ragged and larger than memory.
 
     A row group is a unit of work: a worker reads it some MiB at a time, runs the function on many rows together, writes
-    the results, and commits them by a rename. What is committed is not done again: a map that was interrupted, however,
-    goes on when it is called once more. The results are Parquet files in the order of the input.
+    the results, and commits them by a rename. Committed units are not done again: a map that was interrupted, in any
+    way, continues when it is called again. The results are Parquet files in the order of the input.
 
     Args:
-        f: a function of one example: `f(*columns, **shared)`. What it returns becomes a column, "result"; of a dict,
-            columns by its keys; of a tuple, "0", "1", …
+        f: a function of one example: `f(*columns, **shared)`. Its result becomes the column "result"; a dict becomes
+            columns by its keys; a tuple, columns "0", "1", …
         data: a glob such as "clicks/*.parquet", a folder, a list of files, or a `pyarrow.dataset`.
-        columns: the names of the columns that are the function's arguments, in their order.
-        out: a folder for the results, empty or of an earlier call with the same input.
-        workers: how many processes; None: one for each CPU of the Ray cluster; 0: this process, without Ray.
-        on_error: "raise": the first row that fails, or file that cannot be read, ends the map, after what is being
-            worked on; its error names file, row group and row. "skip": they are left out, and named in the result.
+        columns: the names of the columns that are the function's arguments, in order.
+        out: a folder for the results: empty, or that of an earlier call with the same input.
+        workers: the number of processes; None: one for each CPU of the Ray cluster; 0: this process, without Ray.
+        on_error: "raise": the first row that fails, or file that cannot be read, ends the map, once the running units
+            are done; its error names file, row group and row. "skip": they are left out, and listed in the result.
         resume: False: refuse a folder that has results.
-        keep: the names of columns that are written beside the results, such as a key to join by.
-        retries: how often a row group is begun again when its worker dies; then it is an error, as `on_error` says.
-        progress: show a bar with examples per second (`tqdm`); None: where a person looks.
-        shared: what is the same for all examples: parameters, tables.
+        keep: the names of columns that are written beside the results, such as a join key.
+        retries: how often a row group is restarted when its worker dies; then it is an error, handled by `on_error`.
+        progress: show a bar with examples per second (`tqdm`); None: if stderr is a terminal.
+        shared: arguments that are the same for all examples: parameters, tables.
 
     Returns:
-        A `Mapped`: how many rows, and what was skipped.
+        A `Mapped`: the number of rows, and what was skipped.
 
     Raises:
-        OptionError: an argument that is none of these, or a folder with results of other input.
-        RuntimeError: a row group whose worker died more than `retries` times.
-        what `f` raises, or pyarrow of a damaged file, with a note that names the place.
+        OptionError: an invalid argument, or a folder with results of other input.
+        RuntimeError: the worker of a row group died more than `retries` times.
+        the exception of `f`, or pyarrow's for a damaged file, with a note that names the place.
 
     >>> import pathlib, pytest, tempfile
     >>> pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -133,7 +133,7 @@ def map(
 
 
 def _units(files: Sequence[str], skip: bool) -> tuple[list[Unit], list[Skipped]]:
-    """The row groups of all files, and the files that are none."""
+    """The row groups of all files, and, with `skip`, the files that cannot be read."""
     units, unreadable = [], []
     for number, path in enumerate(files):
         try:
@@ -147,7 +147,7 @@ def _units(files: Sequence[str], skip: bool) -> tuple[list[Unit], list[Skipped]]
 
 
 def _check_columns(done: dict[Unit, UnitDone]) -> None:
-    """Raise where units have other columns: a reader of all of them would leave some out, or convert, in silence."""
+    """Raise if units differ in columns: a reader of all units would silently drop or convert some."""
     named = [(unit, own.columns) for unit, own in done.items() if own.rows]
     for unit, columns in named:
         if columns != named[0][1]:
@@ -159,7 +159,7 @@ def _check_columns(done: dict[Unit, UnitDone]) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: str) -> Iterator[None]:
-    """Lock the folder, for one map at a time, and remove half-written files of processes that were killed."""
+    """Lock the folder, so that one map runs at a time, and remove half-written files of processes that were killed."""
     try:
         lock = Lock(os.path.join(folder, "_lock"))
     except BlockingIOError:
@@ -178,7 +178,7 @@ def _tidy(folder: str) -> None:
 
 
 def _check_job(folder: str, job: dict[str, Any], units: Sequence[Unit], resume: bool) -> None:
-    """Note the job of the folder's results; refuse a folder with results of another job."""
+    """Record the job of the folder's results in a file; refuse a folder with results of another job."""
     job = job | {"units": [[unit.file, unit.group, unit.rows, unit.nbytes] for unit in units]}
     path = pathlib.Path(folder, "_job.json")
     if path.exists():
@@ -196,7 +196,7 @@ def _check_job(folder: str, job: dict[str, Any], units: Sequence[Unit], resume: 
 
 @contextlib.contextmanager
 def _bar(total: int, progress: bool | None) -> Iterator[Callable[[int], Any]]:
-    """The progress callback, called with the number of examples that are done."""
+    """Gives a progress callback, to be called with how many further examples are done."""
     shown = sys.stderr.isatty() if progress is None else progress
     if shown:
         try:
@@ -214,21 +214,21 @@ Results = Iterator[tuple[Unit, UnitDone | Exception]]
 
 
 def _attempt(mapper: Mapper, unit: Unit, folder: str, skip: bool) -> UnitDone:
-    """Run one unit; a damaged file is an error that names it, or is skipped as a whole."""
+    """Run one unit; for damaged pages, raise an error that names the unit, or, with `skip`, skip the whole unit."""
     import pyarrow as pa  # noqa: PLC0415
 
     try:
         return run_unit(mapper, unit, folder, skip)
     except Exception as error:
-        if skip and isinstance(error, OSError | pa.ArrowException):  # what pyarrow raises of pages that are damaged
+        if skip and isinstance(error, OSError | pa.ArrowException):  # pyarrow's errors for damaged pages
             return skip_unit(folder, unit, f"{type(error).__name__}: {error}")
-        if str(unit) not in "".join(getattr(error, "__notes__", ())):  # of no row
+        if str(unit) not in "".join(getattr(error, "__notes__", ())):  # not the error of a row
             error.add_note(f"in {unit}")
         raise
 
 
 def skip_unit(folder: str, unit: Unit, why: str) -> UnitDone:
-    """Commit that a unit gives nothing."""
+    """Commit a unit as done, without results."""
     return commit_unit(folder, unit, UnitDone(0, [Skipped(unit.path, unit.group, None, why)], []))
 
 
@@ -241,11 +241,11 @@ def _here(mapper: Mapper, units: Sequence[Unit], folder: str, skip: bool) -> Res
             return
 
 
-_known: dict[Any, Mapper] = {}  # the last one of this worker's process
+_known: dict[Any, Mapper] = {}  # the mapper last used in this worker process, by its Ray reference
 
 
 def _in_worker(shared: list[Any], unit: Unit, folder: str, skip: bool) -> UnitDone:
-    """Map a unit, in a process of Ray's: kernels stay warm in it, also for the next map."""
+    """Map a unit in a Ray worker process, in which kernels stay warm, also for the next map."""
     (reference,) = shared
     if reference not in _known:
         _known.clear()
@@ -256,7 +256,7 @@ def _in_worker(shared: list[Any], unit: Unit, folder: str, skip: bool) -> UnitDo
 def _by_ray(
     mapper: Mapper, units: Sequence[Unit], folder: str, skip: bool, *, workers: int | None, retries: int
 ) -> Results:
-    """Units as workers finish them; after one that failed no other is begun."""
+    """Yield units as workers finish them; after one that failed no other is started."""
     if not units:
         return
     ray = ray_session(workers)
@@ -264,9 +264,9 @@ def _by_ray(
     count = cpus if workers is None else workers
     if count < 1:
         raise OptionError(f"workers={workers}; expected at least one, or 0 for this process")
-    shared = [ray.put(mapper)]  # in a list, or each unit would come with a copy of its own
+    shared = [ray.put(mapper)]  # in a list: Ray would unpack a bare reference into a copy for each unit
     work = ray.remote(num_cpus=1, max_retries=0)(_in_worker)
-    most = count if count < cpus else 2 * count  # where the CPUs are the bound, none waits for its next unit
+    most = count if count < cpus else 2 * count  # where all CPUs are used, none waits for its next unit
     waiting, running = collections.deque(units), dict[Any, Unit]()
     died: collections.Counter[Unit] = collections.Counter()
     failed = False

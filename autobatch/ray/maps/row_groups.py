@@ -1,7 +1,7 @@
-"""Row groups of Parquet files as units of work: what there is, and one of them mapped, written and committed.
+"""Row groups of Parquet files as units of work: lists the units of files; maps, writes and commits one unit.
 
-The results of a unit are written to a name that no reader looks at, flushed, and renamed: they are there, all of
-them, or not at all. Only some MiB of a row group are in memory at a time.
+The results of a unit are written under a name that readers ignore, flushed, and renamed, so either all of them are
+there or none. Only some MiB of a row group are in memory at a time.
 """
 
 import dataclasses
@@ -16,9 +16,9 @@ from typing import Any
 from autobatch.errors import OptionError, StructureError
 from autobatch.ray.maps.table_mapper import Mapper, RowError, arrow_column
 
-_CHUNK_BYTES = 4 << 20  # of a row group, uncompressed, that are mapped at a time: what caches hold
+_CHUNK_BYTES = 4 << 20  # uncompressed bytes of a row group that are mapped at a time: they fit into CPU caches
 _CHUNK_ROWS = 1 << 16
-_FIRST_TRY = 1 << 10  # rows that are tried together after one that failed
+_FIRST_TRY = 1 << 10  # the fewest rows that are tried together after a try that succeeded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Unit:
     """A row group.
 
     Attributes:
-        file: the file's number. path: where it is. group: the row group's number in it. rows: how many it has.
-        first_row: the number of its first row in the file. nbytes: its size, uncompressed.
+        file: the file's number. path: the file's path. group: the row group's number in the file. rows: its row count.
+        first_row: the number of its first row in the file. nbytes: its uncompressed size.
     """
 
     file: int
@@ -48,11 +48,11 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:
-    """A unit or an example without results.
+    """A file, row group or row that has no results.
 
     Attributes:
-        path: of the file. group: the row group; None: the whole file cannot be read. row: in the row group; None: all
-            of it. error: what was raised, in words.
+        path: of the file. group: the row group's number; None: the whole file cannot be read. row: its number in the
+            row group; None: the whole row group. error: the exception, as text.
     """
 
     path: str
@@ -75,10 +75,10 @@ class UnitDone:
 
 
 def files_of(data: Any) -> list[str]:
-    """The Parquet files that data names, in order: a glob, a folder, a list of paths, or a `pyarrow.dataset`.
+    """The Parquet files of `data`, in order: a glob, a folder, a list of paths, or a `pyarrow.dataset`.
 
     Raises:
-        OptionError: none of these, or no file.
+        OptionError: `data` is none of these, or has no file.
     """
     if isinstance(data, str | os.PathLike):
         path = os.fspath(data)
@@ -101,7 +101,7 @@ def units_of(file: int, path: str) -> list[Unit]:
     """The row groups of a file.
 
     Raises:
-        what pyarrow raises of a file that is no Parquet.
+        pyarrow's error for a file that is not Parquet.
     """
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -116,7 +116,7 @@ def units_of(file: int, path: str) -> list[Unit]:
 
 
 def committed(out: str, unit: Unit) -> UnitDone | None:
-    """What a unit has committed, as `UnitDone`; None if it is not done."""
+    """The `UnitDone` that a unit has committed; None if the unit is not done."""
     folder = pathlib.Path(out)
     said = folder / f"_{unit.name}.json"
     if not said.exists():
@@ -128,11 +128,11 @@ def committed(out: str, unit: Unit) -> UnitDone | None:
 
 
 def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
-    """Map a row group and commit its results; of one that is done nothing is done again.
+    """Map a row group and commit its results; a unit that is done is not mapped again.
 
     Raises:
-        what the function raises for the first row that fails, unless rows may be skipped, with a note that names it;
-        what pyarrow raises of a file that is damaged.
+        the function's exception for the first row that fails, with a note that names the row, unless rows may be
+        skipped; pyarrow's error for a damaged file.
     """
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -160,7 +160,7 @@ def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
     except BaseException as error:
         if writer is not None:
             writer.close()
-        if isinstance(error, RowError):  # not raised where it was found: of a generator a StopIteration is the end
+        if isinstance(error, RowError):  # unwrapped only here: raised in a generator, a StopIteration ends it
             raise error.error from None
         raise
     finally:
@@ -169,13 +169,13 @@ def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
 
 
 def commit_unit(out: str, unit: Unit, done: UnitDone) -> UnitDone:
-    """Mark a unit as done, in a file whose name begins with an underscore, which readers of Parquet skip."""
+    """Mark a unit as done, in a file whose name begins with an underscore: readers of Parquet skip such files."""
     write_json(os.path.join(out, f"_{unit.name}.json"), dataclasses.asdict(done))
     return done
 
 
 def write_json(path: str, value: Any) -> None:
-    """Write a file that is there as a whole or not at all."""
+    """Write a JSON file, which is there complete or not at all."""
     temporary = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}.part")
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -202,7 +202,7 @@ def _cast(table: Any, schema: Any, unit: Unit) -> Any:
 
 
 def _results(mapper: Mapper, unit: Unit, skip: bool, skipped: list[Skipped]) -> Iterator[Any]:
-    """Tables of results; rows that fail are noted, or raise."""
+    """Tables of results, chunk by chunk; a row that fails is added to `skipped`, or raises RowError."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -224,7 +224,7 @@ def _results(mapper: Mapper, unit: Unit, skip: bool, skipped: list[Skipped]) -> 
 def _rows_that_do(
     mapper: Mapper, table: Any, skip: bool, unit: Unit, first: int, skipped: list[Skipped]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The results of the rows that do not fail, in pieces; pieces are small where many fail."""
+    """The results of the rows that do not fail, in pieces, which are small where many rows fail."""
     at, size = 0, table.num_rows
     while at < table.num_rows:
         piece = table.slice(at, size)

@@ -1,4 +1,4 @@
-"""`Mapper`: a function of one example as a function of a table of them, Arrow's, pandas' or a dict of arrays."""
+"""`Mapper`: turns a function of one example into a function of a table (Arrow, pandas, polars, a dict of arrays)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,10 +16,10 @@ from autobatch.ray.key_columns import place_name
 
 
 class RowError(Exception):
-    """A row for which the function raised.
+    """The function raised for a row.
 
     Attributes:
-        row: its number in the table. error: what was raised.
+        row: the row's number in the table. error: the exception.
     """
 
     def __init__(self, row: int, error: Exception) -> None:
@@ -28,17 +28,17 @@ class RowError(Exception):
 
 
 class Mapper:
-    """Maps a function of one example over tables, with what the library does for batches in each call.
+    """Maps a function of one example over the rows of tables; each call runs the rows as a batch.
 
-    It goes where a function from table to table goes: `ray.data.Dataset.map_batches(mapper)`, with any of its batch
-    formats, and `dask.dataframe.DataFrame.map_partitions(mapper, meta=...)`. It pickles by `cloudpickle`; what it has
-    compiled stays with the process.
+    Use it where a function from table to table is expected: `ray.data.Dataset.map_batches(mapper)`, with any of its
+    batch formats, and `dask.dataframe.DataFrame.map_partitions(mapper, meta=...)`. It can be pickled by `cloudpickle`;
+    compiled code stays in its process.
 
     Args:
         f: a function of one example: `f(*columns, **shared)`.
-        columns: the names of the columns that are its arguments, in their order.
-        keep: the names of columns that come back beside the results, as they are.
-        shared: what is the same for all examples: parameters, tables.
+        columns: the names of the columns that are the function's positional arguments, in order.
+        keep: the names of columns that are returned unchanged beside the results.
+        shared: arguments that are the same for all examples: parameters, tables.
 
     >>> mapper = ab.ray.Mapper(lambda ids, scale: {"total": ids.sum() * scale}, columns=["ids"], keep=["key"], scale=10)
     >>> mapper({"key": np.array([7, 8]), "ids": [[1, 2], [3]]})
@@ -58,13 +58,13 @@ class Mapper:
         self._batched: Any = None
 
     def __call__(self, table: Any) -> Any:
-        """The results, one row for each, as a table of the same kind.
+        """The results of all rows, as a table of the same kind.
 
         Args:
             table: a `pyarrow.Table` or `RecordBatch`, a pandas or polars frame, or a dict of columns.
 
         Raises:
-            what `f` raises for the first row that fails, with a note that names the row.
+            the exception of `f` for the first row that fails, with a note that names the row.
         """
         try:
             kept, results = self.results(table)
@@ -74,10 +74,10 @@ class Mapper:
         return _like(table, kept, results)
 
     def results(self, table: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The kept columns and the result columns: batches, or lists of objects.
+        """The kept columns and the result columns, by name; a result column is a batch or a list of objects.
 
         Raises:
-            RowError: the first row that fails.
+            RowError: for the first row that fails.
         """
         for name in (*self.columns, *self.keep):
             if name not in _names(table):
@@ -91,7 +91,7 @@ class Mapper:
             results = _columns_of(self._run(found, 0, count))
         except Exception as error:
             failed = self._first_failing(found, count)
-            if failed is None:  # which no row does by itself
+            if failed is None:  # no row fails by itself
                 raise
             raise failed from error
         if twice := sorted(kept.keys() & results.keys()):
@@ -101,11 +101,11 @@ class Mapper:
     def _run(self, columns: Sequence[Any], first: int, last: int) -> Any:
         if self._batched is None:
             self._batched = self.f if hasattr(type(self.f), "_ab_batch") else batched(self.f)
-        with options(warn=False):  # nobody asked for lock-step
+        with options(warn=False):  # the user did not ask for lock-step
             return self._batched(*(collate(column[first:last]) for column in columns), **self.shared)
 
     def _first_failing(self, columns: Sequence[Any], count: int) -> RowError | None:
-        """The first row that fails, found by halves."""
+        """The first row that fails, found by bisection; None if none fails by itself."""
         first, last = 0, count
         while first < last:
             middle = (first + last + 1) // 2
@@ -137,17 +137,17 @@ def _length(table: Any, column: str) -> int:
 
 
 def _column(table: Any, name: str) -> Any:
-    """A column that slices cut and `collate` takes."""
+    """A column that can be sliced and that `collate` takes."""
     column = table[name]
     if isinstance(column, np.ndarray) and column.dtype == object:
         return list(column)
-    if hasattr(column, "iloc"):  # of pandas
+    if hasattr(column, "iloc"):  # a pandas Series
         return column.reset_index(drop=True) if column.dtype != object else list(column)
     return column
 
 
 def _columns_of(results: Any) -> dict[str, Any]:
-    """A tree of batches as columns: each leaf by its place; a result that is no container is "result"."""
+    """A tree of batches as columns, each leaf named by its path; a result that is not a container is "result"."""
     leaves, structure = flatten(results)
     found = {}
     for path, leaf in zip(paths(structure), leaves, strict=True):
@@ -174,7 +174,7 @@ def _like(table: Any, kept: dict[str, Any], results: dict[str, Any]) -> Any:
         return pd.DataFrame(
             {**{name: column.to_numpy() for name, column in kept.items()}, **columns}, index=table.index
         )
-    if hasattr(table, "with_columns"):  # of polars
+    if hasattr(table, "with_columns"):  # a polars DataFrame
         import polars as pl  # noqa: PLC0415
 
         return pl.DataFrame({**kept, **{name: pl.from_arrow(arrow_column(each)) for name, each in results.items()}})
@@ -184,7 +184,7 @@ def _like(table: Any, kept: dict[str, Any], results: dict[str, Any]) -> Any:
 
 
 def _array(column: Any) -> Any:
-    """Of numbers of one shape an array, else an array of objects."""
+    """A column as an array: of numbers if all examples have one shape, else of objects."""
     found = column.examples() if isinstance(column, Batch) else list(column)
     if found and all(np.shape(each) == np.shape(found[0]) and not isinstance(each, str) for each in found):
         return np.array(found)
