@@ -22,7 +22,7 @@ f(x)                                       one example: plain NumPy
 f(ab.MaskedBatch.from_examples(xs))        lock-step: f decorated with @ab.batch, one pass for the whole batch
 ab.map(f, xs, params=params)               on the fly: any Python, equal operations grouped as it goes
 ab.value_and_grad(loss)(params)            gradients, through either
-ab.explain(f, xs, params=params)           what became of each line, what it took, and what to write instead
+ab.explain(f, xs, params=params)           how each line ran, how long it took, and what to write instead
 ab.testing.assert_equivalent(f, xs, ...)   the proof that all ways agree, gradients included
 ab.source(f), ab.source(f, rewritten=True) f's lines with marks, or the code that lock-step runs instead"""
 
@@ -37,7 +37,7 @@ examples:
   autobatch cache clear --older 30
   autobatch doctor                 what is slow on this machine, and why
 
-exit status: 0, all is well; 1, it is not so, or it failed, as one line on stderr says; 2, it was asked wrongly"""
+exit status: 0 success; 1 a check failed or an error (one line on stderr says which); 2 wrong usage"""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -13,7 +13,7 @@ from autobatch.report.explain import explain
 from autobatch.report.marked_source import source
 
 _EXPLAIN = """\
-Run a function of one example on some examples, and say of each of its lines what became of it and what it took.
+Run a function of one example on some examples, and say of each line how it ran and how long it took.
 
   autobatch explain models.tree:logits --examples models.tree:trees --shared params=models.tree:params
   autobatch explain model.py:loss --examples words.npz --html report.html
@@ -40,7 +40,7 @@ def add_commands(commands: Any) -> None:
     """
     raw = argparse.RawDescriptionHelpFormatter
     show = commands.add_parser(
-        "explain", help="say what became of each line of a function", description=_EXPLAIN, formatter_class=raw
+        "explain", help="say how each line of a function ran", description=_EXPLAIN, formatter_class=raw
     )
     add_arguments(show)
     show.add_argument("--way", choices=("auto", "loop", "lockstep", "fly", "compiled"), default="auto")

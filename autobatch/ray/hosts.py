@@ -37,7 +37,7 @@ class Start:
     saved_in: int = 0
 
 
-def shard_of(plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any = None) -> Shard:
+def make_shard(plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any = None) -> Shard:
     """Make a shard in the state from which a training starts.
 
     Args:
@@ -70,7 +70,7 @@ class LocalTraining:
         shards = []
         for i in range(self.shards):
             parts = None if start.variables is None else {name: x.parts[i] for name, x in start.variables.items()}
-            shards.append(shard_of(plan, start, i, self.shards, self.workers, parts))
+            shards.append(make_shard(plan, start, i, self.shards, self.workers, parts))
         self.group.begin(shards)
         self._workers = [
             TrainingWorker(plan, member, *copy.deepcopy((start.dense, start.state))) for member in self.group.members

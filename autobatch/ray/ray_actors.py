@@ -12,7 +12,7 @@ from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.core.config import options
 from autobatch.errors import OptionError
 from autobatch.ray.communicator import Communicator
-from autobatch.ray.hosts import Start, shard_of
+from autobatch.ray.hosts import Start, make_shard
 from autobatch.ray.messages import Reply, ShardRequest
 from autobatch.ray.ray_session import losses_of_processes, ray_session
 from autobatch.ray.shard import Shard
@@ -65,7 +65,7 @@ class ShardActor:
         if self._saver is not None:
             self._saver.close()
         self._waiting, self._saver, self._place = {}, None, (shards, index)
-        self._shard, self._attempt = shard_of(plan, start, index, shards, workers, parts), attempt
+        self._shard, self._attempt = make_shard(plan, start, index, shards, workers, parts), attempt
 
     async def receive(self, attempt: int, request: ShardRequest) -> Reply:
         """The reply to a request, once the shard has one."""

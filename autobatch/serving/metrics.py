@@ -67,15 +67,15 @@ class Metrics:
         running = sum(not each.ended for each in list(self.running))
         lines += _single("queue_length", "gauge", "Requests that wait.", queued)
         lines += _single("running", "gauge", "Requests that run.", running)
-        lines += _single("version", "gauge", "Of the shared values.", version)
+        lines += _single("version", "gauge", "Version of the shared values.", version)
         lines += _single("swaps_total", "counter", "Times that the shared values were replaced.", self.swaps)
         lines += _single("swap_errors_total", "counter", "Checkpoints that could not be taken.", self.swap_errors)
         lines += _single(
             "looped_batches_total", "counter", "Batches that ran one request after the other.", self.looped
         )
-        lines += _histogram("request_seconds", "From request to answer.", self.latency)
+        lines += _histogram("request_seconds", "Seconds from request to answer.", self.latency)
         lines += _histogram("batch_size", "Requests that ran together.", self.batches)
-        lines += _histogram("batch_seconds", "That a batch ran.", self.seconds)
+        lines += _histogram("batch_seconds", "Seconds that a batch ran.", self.seconds)
         return "\n".join(lines) + "\n"
 
 
