@@ -223,8 +223,9 @@ class ArrayFace:
         implementation = FUNCTIONS.get(func)
         if implementation is not None:
             return implementation(*args, **kwargs)
-        if func in NUMPY_OWN:
-            return func._implementation(*args, **kwargs)
+        own = NUMPY_OWN.get(func)
+        if own is not None:
+            return own(*args, **kwargs)
         creation = twin(func)
         if creation is not None:
             return creation(*args, **kwargs)
@@ -271,7 +272,7 @@ class ArrayFace:
 
     def transpose(self, *axes: Any) -> Any:
         order: Any = axes
-        if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], list | tuple)):
+        if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])):
             order = axes[0]
         return _of(np.transpose)(self, order or None)
 

@@ -21,12 +21,10 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem
-from autobatch.ops.numpy.shaping import reshape_p
-from autobatch.ops.rules.aliasing import unclear_view, zero_d
+from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, implements, name_of, needs
 from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select
 from autobatch.ops.rules.sizes import (
-    axes_of,
     broadcast_size,
     differ_somewhere,
     first_difference,
@@ -533,31 +531,6 @@ def _np_inner(a: Any, b: Any) -> Any:
         return np.multiply(as_array(a), as_array(b))
     left, right = _letters_of(ndim_of(a) - 1, ndim_of(b) - 1)
     return _contract("inner", a, b, f"{left}K,{right}K->{left}{right}", [(-1, -1)])
-
-
-@implements(np.outer)
-def _np_outer(a: Any, b: Any) -> Any:
-    return np.multiply(np.expand_dims(_flat(a), 1), np.expand_dims(_flat(b), 0))
-
-
-@implements(np.tensordot)
-def _np_tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    a_rank, b_rank = ndim_of(a), ndim_of(b)
-    if isinstance(axes, int | np.integer):
-        pairs: Any = list(range(a_rank - int(axes), a_rank)), list(range(int(axes)))
-    else:
-        pairs = ([axis] if isinstance(axis, int | np.integer) else list(axis) for axis in axes)
-    a_axes, b_axes = pairs
-    if len(a_axes) != len(b_axes):
-        raise ValueError("shape-mismatch for sum")
-    a_axes, b_axes = axes_of(a_axes, a_rank), axes_of(b_axes, b_rank)
-    left, right = map(list, _letters_of(a_rank, b_rank))
-    for i, j in zip(a_axes, b_axes, strict=True):
-        right[j] = left[i]
-    out = [c for at, c in enumerate(left) if at not in a_axes] + [c for at, c in enumerate(right) if at not in b_axes]
-    spec = f"{''.join(left)},{''.join(right)}->{''.join(out)}"
-    found = _contract("tensordot", a, b, spec, list(zip(a_axes, b_axes, strict=True)))
-    return found if ndim_of(found) else zero_d(reshape_p(found, shape=()))  # NumPy's reshape leaves an array
 
 
 @implements(np.linalg.cross)

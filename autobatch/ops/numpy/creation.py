@@ -240,7 +240,7 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None) -
     """np.asarray of an array of ours, or of nested lists that hold some."""
     if is_boxed(a) and not copy and dtype is None and not is_scalar(a) and order in (None, "K"):
         return a
-    return array(a, dtype, copy=bool(copy), order=order)
+    return array(a, dtype, copy=copy, order=order)
 
 
 def _in_order(x: Any, order: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.batched import Batched, padding_mask, same_size
 from autobatch.core.op import Op
 from autobatch.ops.numpy.indexing import getitem
@@ -46,11 +46,6 @@ def unique(
     return out[0] if len(out) == 1 else tuple(out)
 
 
-@implements(np.unique_values)
-def unique_values(x: Any, /) -> Any:
-    return unique(x, equal_nan=False)
-
-
 _isin_p = lanewise("isin", lambda x, test, invert=False: np.isin(x, test, invert=invert), dynamic=False)
 
 
@@ -65,13 +60,6 @@ def isin(
 def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
     values = np.reshape(ar1, (-1,)) if assume_unique else unique(ar1)
     return getitem(values, isin(values, ar2, invert=True))
-
-
-@implements(np.intersect1d)
-def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
-    ar1, ar2 = as_array(ar1), as_array(ar2)
-    values = unique(ar1)
-    return getitem(values, isin(values, ar2)).astype(np.result_type(dtype_of(ar1), dtype_of(ar2)), copy=False)
 
 
 _search_p = lanewise("searchsorted", lambda a, v, *, side: np.searchsorted(a, v, side=side), dynamic=False)
@@ -94,19 +82,9 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
 _lexsort_p = lanewise("lexsort", lambda *keys: np.lexsort(keys), dynamic=False)
 
 
-@implements(np.isclose)
-def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
-    a, b = as_array(a), as_array(b)
-    if dtype_of(b).kind in "biu":
-        b = b.astype(np.result_type(dtype_of(b), 1.0))
-    with np.errstate(invalid="ignore"):
-        close = (np.absolute(a - b) <= atol + rtol * np.absolute(b)) & np.isfinite(b) | (a == b)
-    return close | (np.isnan(a) & np.isnan(b)) if equal_nan else close
-
-
 @implements(np.allclose)
 def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
-    return np.all(isclose(a, b, rtol, atol, equal_nan)).item()
+    return np.all(np.isclose(a, b, rtol, atol, equal_nan)).item()
 
 
 def _array_equal(a: Any, b: Any, *, equal_nan: bool) -> Any:

@@ -1,12 +1,12 @@
 """Shapes: transposition, reshape, new axes, flips and broadcasting of each example; most results are views."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
+from autobatch.core.abstract_eval import is_non_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
@@ -28,7 +28,6 @@ from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.sizes import (
     Template,
     as_batched,
-    axes_of,
     broadcast_sizes,
     filled,
     lane_sizes,
@@ -507,57 +506,6 @@ def _is_one(size: Size) -> bool:
 squeeze_p = Op("squeeze", _squeeze, rule=_squeeze_rule, vjp=_reshape_vjp, kind="shape")
 
 
-@implements(np.fliplr)
-def fliplr(m: Any) -> Any:
-    if ndim_of(m) < 2:
-        raise ValueError("Input must be >= 2-d.")
-    return np.flip(m, 1)
-
-
-@implements(np.flipud)
-def flipud(m: Any) -> Any:
-    if ndim_of(m) < 1:
-        raise ValueError("Input must be >= 1-d.")
-    return np.flip(m, 0)
-
-
-@implements(np.rot90)
-def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
-    one, two = axes_of(tuple(axes), ndim_of(m))
-    if one == two:
-        raise ValueError(f"Axes={tuple(axes)} for array of ndim={ndim_of(m)} must be different.")
-    k %= 4
-    if k == 2:
-        return np.flip(m, (one, two))
-    if k == 1:
-        return np.swapaxes(np.flip(m, two), one, two)
-    return np.flip(np.swapaxes(m, one, two), two) if k == 3 else m[...]
-
-
-def at_least(x: Any, rank: int) -> Any:
-    """`np.atleast_1d`, `np.atleast_2d` or `np.atleast_3d` of one array."""
-    x = as_array(x)
-    have = ndim_of(x)
-    if have >= rank:
-        return x
-    if rank == 3 and have == 2:
-        return x[:, :, None]
-    if rank == 3 and have == 1:
-        return x[None, :, None]
-    return x[(None,) * (rank - have)]
-
-
-def _register_atleast(function: Callable[..., Any], rank: int) -> None:
-    @implements(function)
-    def atleast(*arys: Any) -> Any:
-        return at_least(arys[0], rank) if len(arys) == 1 else tuple(at_least(x, rank) for x in arys)
-
-
-_register_atleast(np.atleast_1d, 1)
-_register_atleast(np.atleast_2d, 2)
-_register_atleast(np.atleast_3d, 3)
-
-
 _first_p = elementwise(
     lambda x, y: np.broadcast_to(x, np.broadcast_shapes(np.shape(x), np.shape(y))),
     lambda ct, out, x, y: ct,
@@ -591,15 +539,3 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         for x, place in zip(xi, places, strict=True)
     )
     return out if sparse else broadcast_arrays(*out)
-
-
-@implements(np.ix_)
-def ix_(*args: Any) -> tuple[Any, ...]:
-    rank = len(args)
-    out = []
-    for place, x in enumerate(args):
-        if ndim_of(x) != 1:
-            raise ValueError("Cross index must be 1 dimensional")
-        x = np.nonzero(as_array(x))[0] if dtype_of(x).kind == "b" else as_array(x)
-        out.append(x[(*(None,) * place, slice(None), *(None,) * (rank - place - 1))])
-    return tuple(out)
