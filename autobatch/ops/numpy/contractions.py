@@ -31,6 +31,7 @@ from autobatch.ops.rules.sizes import (
     has_lengths,
     lane_lengths,
     sizes_of,
+    width_of,
 )
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -146,7 +147,7 @@ def _einsum_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     out_sizes = tuple(sizes[letter] for letter in result)
     if not has_lengths(tuple(sizes.values())):
         return Batched(op(*(x.data if isinstance(x, Batched) else x for x in operands), spec=spec), out_sizes)
-    extents = _letter_extents(inputs, operands, sizes)
+    extents = {letter: width_of(size) for letter, size in sizes.items()}
     boxed = any(is_boxed(x.data if isinstance(x, Batched) else x) for x in operands)
     products = _lane_by_lane(inputs, result, operands, sizes, extents)
     if products is not None:
@@ -227,22 +228,6 @@ def _letter_sizes(inputs: Sequence[str], operands: Sequence[Any]) -> dict[str, S
         for letter, size in zip(letters, sizes_of(x), strict=True):
             sizes[letter] = broadcast_size(sizes[letter], size) if letter in sizes else size
     return sizes
-
-
-def _letter_extents(inputs: Sequence[str], operands: Sequence[Any], sizes: dict[str, Size]) -> dict[str, int]:
-    extents: dict[str, int] = {}
-    for letter, size in sizes.items():
-        if isinstance(size, int):
-            extents[letter] = size
-            continue
-        widths = [
-            (x.data.shape[1 + at] if isinstance(x, Batched) else shape_of(x)[at])
-            for letters, x in zip(inputs, operands, strict=True)
-            for at, own in enumerate(letters)
-            if own == letter and same_size(x.sizes[at] if isinstance(x, Batched) else shape_of(x)[at], size)
-        ]
-        extents[letter] = min(widths) if widths else size.max()
-    return extents
 
 
 def _prepare(x: Any, letters: str, sizes: dict[str, Size], extents: dict[str, int], to_fill: set[str]) -> Any:

@@ -206,7 +206,9 @@ def linspace(
     return (out, step if parts > 0 else np.nan) if retstep else out
 
 
-def array(object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0) -> Any:
+def array(
+    object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", subok: bool = False, ndmin: int = 0
+) -> Any:
     """np.array of nested lists that hold arrays of ours."""
     try:
         out = _stacked(object)
