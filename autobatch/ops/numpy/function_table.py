@@ -87,7 +87,7 @@ _POLY = "polynomials whose degree depends on the values"
 _NAMES_BY_REASON: dict[str, str] = {
     "it calls a Python function for each slice": "apply_along_axis fromfunction",
     "order statistics of this kind are computed one example at a time": (
-        "argpartition nanargmax nanargmin nanmedian nanpercentile nanquantile partition"
+        "argpartition lexsort nanargmax nanargmin nanmedian nanpercentile nanquantile partition"
     ),
     "it makes text of one array": "array2string array_repr array_str",
     "it compares shapes that broadcast against each other": "array_equiv",

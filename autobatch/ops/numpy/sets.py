@@ -68,16 +68,6 @@ def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
     return _search_p(a, v, side=side)
 
 
-@implements(np.lexsort)
-def lexsort(keys: Any, axis: int = -1) -> Any:
-    if axis not in (-1, 0) or any(ndim_of(key) != 1 for key in keys):
-        raise Declined("np.lexsort of arrays of several dimensions")
-    return _lexsort_p(*keys)
-
-
-_lexsort_p = lanewise("lexsort", lambda *keys: np.lexsort(keys), dynamic=False)
-
-
 @implements(np.allclose)
 def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     return np.all(np.isclose(a, b, rtol, atol, equal_nan)).item()

@@ -26,7 +26,9 @@ UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 NUMPY_OWN: dict[Callable[..., Any], Callable[..., Any]] = {}
 UNSUPPORTED: dict[Callable[..., Any], str] = {}
-CONSTANT: set[Callable[..., Any]] = {np.argpartition, np.nanargmax, np.nanargmin, np.linalg.matrix_rank, np.array_equiv}
+CONSTANT: set[Callable[..., Any]] = {
+    np.argpartition, np.array_equiv, np.lexsort, np.linalg.matrix_rank, np.nanargmax, np.nanargmin,
+}  # fmt: skip
 """Unsupported functions that are piecewise constant: their gradient is zero, so running them as a loop loses none."""
 
 
