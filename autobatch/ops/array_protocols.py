@@ -15,7 +15,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.diagnostics import hide_frames, hiding_frames
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.recorded_array import RecordedArray
-from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.errors import NeedsLoop
 from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY
 from autobatch.ops.numpy.cumulative_and_sorting import accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of
@@ -403,8 +403,6 @@ def _ufunc_into(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[s
         inputs = tuple(np.where(where, x, np.ones((), dtype_of(x))) for x in inputs)
     new = called(*inputs, **kwargs)
     new = cast_for_write(new if where is True else np.where(where, new, target), target, ufunc)
-    if ndim_of(new) != ndim_of(target):
-        raise UnsupportedError("out= must have the rank of the result")
     write(target, new)
     return target
 

@@ -480,15 +480,10 @@ def _squeeze_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
         if bad.any():
             note = f" in example {int(np.argmax(bad))}" if isinstance(x.sizes[axis], Lengths) else ""
             raise ShapeError(f"cannot select an axis to squeeze out which has size not equal to one{note}")
-    index = (
-        slice(None),
-        *(0 if axis in axes and shape_of(x.data)[axis + 1] else slice(None) for axis in range(x.rank)),
-    )
-    data = (
-        x.data[index]
-        if 0 not in shape_of(x.data)
-        else x.data.reshape(tuple(n for axis, n in enumerate(shape_of(x.data)) if axis - 1 not in axes or axis == 0))
-    )
+    data = x.data
+    for axis in axes:
+        data = to_width(data, axis + 1, 1)
+    data = data.reshape([n for axis, n in enumerate(shape_of(data), -1) if axis not in axes])
     return Batched(data, [size for axis, size in enumerate(x.sizes) if axis not in axes])
 
 
