@@ -339,7 +339,7 @@ def _resolve(have: Sequence[Size], want: Sequence[Size], lanes: int) -> tuple[Si
     known = _product([size for i, size in enumerate(want) if i not in free], lanes)
     if free:
         wrong = (known == 0) | (total % np.where(known == 0, 1, known) != 0)
-        out[free[0]] = 0 if wrong.any() else _free_size(have, want, total // known)
+        out[free[0]] = 0 if wrong.any() else _own(Lengths(total // known), have)
     else:
         wrong = known != total
     if wrong.any() or (not lanes and not free and total.size and (known != total).any()):
@@ -369,24 +369,6 @@ def _resolve_quickly(have: Sequence[Size], want: Sequence[Size]) -> tuple[Size, 
     if len(left) == 1 and not right and whole == -part:
         return (*want[:place], left[0], *want[place + 1 :])
     return None
-
-
-def _free_size(have: Sequence[Size], want: Sequence[Size], values: np.ndarray) -> Size:
-    """The size for -1, as an int, or the `Lengths` object that it repeats."""
-    ragged = [size for size in have if isinstance(size, Lengths)]
-    for size in want:
-        if isinstance(size, Lengths):
-            match = next((i for i, other in enumerate(ragged) if same_size(size, other)), None)
-            if match is None:
-                return Lengths(values)
-            ragged.pop(match)
-    if not ragged:
-        whole = int(np.prod([size for size in have if isinstance(size, int)]))
-        part = int(np.prod([size for size in want if isinstance(size, int) and size != -1]))
-        return whole // part if part else 0
-    if len(ragged) == 1 and np.array_equal(ragged[0].values, values):
-        return ragged[0]
-    return Lengths(values)
 
 
 def _product(sizes: Sequence[Size], lanes: int) -> np.ndarray:
