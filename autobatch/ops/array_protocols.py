@@ -15,7 +15,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.diagnostics import hide_frames, hiding_frames
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.recorded_array import RecordedArray
-from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.errors import NeedsLoop
 from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY
 from autobatch.ops.numpy.cumulative_and_sorting import accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of
@@ -223,8 +223,9 @@ class ArrayFace:
         implementation = FUNCTIONS.get(func)
         if implementation is not None:
             return implementation(*args, **kwargs)
-        if func in NUMPY_OWN:
-            return func._implementation(*args, **kwargs)
+        own = NUMPY_OWN.get(func)
+        if own is not None:
+            return own(*args, **kwargs)
         creation = twin(func)
         if creation is not None:
             return creation(*args, **kwargs)
@@ -271,7 +272,7 @@ class ArrayFace:
 
     def transpose(self, *axes: Any) -> Any:
         order: Any = axes
-        if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], list | tuple)):
+        if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])):
             order = axes[0]
         return _of(np.transpose)(self, order or None)
 
@@ -402,8 +403,6 @@ def _ufunc_into(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[s
         inputs = tuple(np.where(where, x, np.ones((), dtype_of(x))) for x in inputs)
     new = called(*inputs, **kwargs)
     new = cast_for_write(new if where is True else np.where(where, new, target), target, ufunc)
-    if ndim_of(new) != ndim_of(target):
-        raise UnsupportedError("out= must have the rank of the result")
     write(target, new)
     return target
 

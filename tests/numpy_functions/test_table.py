@@ -4,6 +4,7 @@ import operator
 import re
 import sys
 import types
+import warnings
 
 import numpy as np
 import numpy.fft
@@ -46,8 +47,66 @@ OWN = {
     np.isneginf: lambda x: np.isneginf(np.where(x > 0, x, -np.inf)),
     np.isposinf: lambda x: np.isposinf(np.where(x > 0, x, np.inf)),
     np.isreal: lambda x: np.isreal(x),
+    np.angle: lambda x: np.angle(x + 1j),
+    np.append: lambda x: np.append(x, x[:1], axis=0),
+    np.apply_over_axes: lambda x: np.apply_over_axes(np.sum, x, [0, -1]),
+    np.atleast_1d: lambda x: np.atleast_1d(x[0, 0]),
+    np.atleast_2d: lambda x: np.atleast_2d(x[0]),
+    np.atleast_3d: lambda x: np.atleast_3d(x),
+    np.average: lambda x: np.average(x, axis=1, weights=np.arange(1.0, 5.0)),
+    np.column_stack: lambda x: np.column_stack([x, x[:, 0]]),
+    np.corrcoef: lambda x: np.corrcoef(np.vstack([x, x[:1] ** 2])),
+    np.cov: lambda x: np.cov(np.vstack([x, x[:1] ** 2])),
+    np.diff: lambda x: np.diff(x, axis=0, append=1.0),
+    np.digitize: lambda x: np.digitize(x, [-1.0, 0.5]),
+    np.fft.fft2: lambda x: np.fft.fft2(x, axes=(1, 1)),
+    np.fft.fftn: lambda x: np.fft.fftn(x),
+    np.fft.fftshift: lambda x: np.fft.fftshift(x),
+    np.fft.hfft: lambda x: np.fft.hfft(x),
+    np.fft.ifft2: lambda x: np.fft.ifft2(x),
+    np.fft.ifftn: lambda x: np.fft.ifftn(x, norm="ortho"),
+    np.fft.ifftshift: lambda x: np.fft.ifftshift(x, axes=0),
+    np.fft.ihfft: lambda x: np.fft.ihfft(x),
+    np.fft.irfft2: lambda x: np.fft.irfft2(x),
+    np.fft.irfftn: lambda x: np.fft.irfftn(x, axes=(1,)),
+    np.fft.rfft2: lambda x: np.fft.rfft2(x),
+    np.fft.rfftn: lambda x: np.fft.rfftn(x, s=(3,), axes=(1,)),
+    np.fill_diagonal: lambda x: (y := np.copy(x), np.fill_diagonal(y, 2.0))[0],
+    np.fliplr: lambda x: np.fliplr(x),
+    np.flipud: lambda x: np.flipud(x),
+    np.gradient: lambda x: np.gradient(x, axis=1),
+    np.intersect1d: lambda x: np.intersect1d(x[:, 0], np.abs(x)),
+    np.isclose: lambda x: np.isclose(x, np.abs(x)),
+    np.ix_: lambda x: np.ix_(x[:, 0] > 0, [1])[0],
+    np.linalg.cond: lambda x: np.linalg.cond(np.vstack([x, np.eye(4)])),
+    np.linalg.matrix_norm: lambda x: np.linalg.matrix_norm(x),
+    np.linalg.matrix_power: lambda x: np.linalg.matrix_power(x.T @ x, 3),
+    np.linalg.matrix_transpose: lambda x: np.linalg.matrix_transpose(x),
+    np.linalg.multi_dot: lambda x: np.linalg.multi_dot([x, x.T, x]),
+    np.linalg.norm: lambda x: np.linalg.norm(x, 1, axis=0),
+    np.linalg.outer: lambda x: np.linalg.outer(x[:, 0], x[0]),
+    np.linalg.vector_norm: lambda x: np.linalg.vector_norm(x, axis=1, ord=3),
+    np.matrix_transpose: lambda x: np.matrix_transpose(x),
+    np.nancumprod: lambda x: np.nancumprod(np.where(x > 1, np.nan, x), axis=1),
+    np.nancumsum: lambda x: np.nancumsum(np.where(x > 1, np.nan, x)),
+    np.nanprod: lambda x: np.nanprod(np.where(x > 1, np.nan, x)),
+    np.nansum: lambda x: np.nansum(np.where(x > 1, np.nan, x), axis=0),
+    np.outer: lambda x: np.outer(x, x[0]),
+    np.polyval: lambda x: np.polyval([1.0, -2.0], x),
+    np.ptp: lambda x: np.ptp(x, axis=0),
+    np.rot90: lambda x: np.rot90(x, 3),
+    np.sinc: lambda x: np.sinc(x),
+    np.tensordot: lambda x: np.tensordot(x, np.ones((4, 2)), 1),
+    np.trapezoid: lambda x: np.trapezoid(x, dx=0.5, axis=0),
+    np.tril: lambda x: np.tril(x),
+    np.tril_indices_from: lambda x: x[np.tril_indices_from(x)],
+    np.triu: lambda x: np.triu(x, 1),
+    np.triu_indices_from: lambda x: x[np.triu_indices_from(x)],
+    np.unique_values: lambda x: np.unique_values(x),
+    np.unstack: lambda x: np.unstack(x, axis=1)[1],
     np.union1d: lambda x: np.union1d(x[:, 0], x[:, 1]),
 }
+LOOPED = {np.fft.fft2, np.fft.ifft2, np.fft.irfft2, np.fft.irfftn, np.fft.rfft2, np.linalg.multi_dot}  # if sizes differ
 
 
 def test_every_function_is_in_exactly_one_table():
@@ -73,13 +132,16 @@ def test_no_function_with_a_rule_has_a_reason_for_having_none():
 
 
 def test_all_that_numpy_serves_is_tried():
-    assert set(OWN) == NUMPY_OWN
+    assert set(OWN) == set(NUMPY_OWN)
 
 
 @pytest.mark.parametrize("function", OWN, ids=lambda f: f.__name__)
 def test_numpy_own_on_a_batch(function):
     f = OWN[function]
-    got = f(MaskedBatch.from_examples(ROWS))
+    with warnings.catch_warnings():
+        if function in LOOPED:
+            warnings.simplefilter("ignore", FallbackWarning)
+        got = f(MaskedBatch.from_examples(ROWS))
     for i, x in enumerate(ROWS):
         mine = got.examples()[i] if isinstance(got, MaskedBatch) else got
         np.testing.assert_allclose(mine, f(x))

@@ -21,18 +21,17 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem
-from autobatch.ops.numpy.shaping import reshape_p
-from autobatch.ops.rules.aliasing import unclear_view, zero_d
+from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, implements, name_of, needs
 from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select
 from autobatch.ops.rules.sizes import (
-    axes_of,
     broadcast_size,
     differ_somewhere,
     first_difference,
     has_lengths,
     lane_lengths,
     sizes_of,
+    width_of,
 )
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -148,7 +147,7 @@ def _einsum_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     out_sizes = tuple(sizes[letter] for letter in result)
     if not has_lengths(tuple(sizes.values())):
         return Batched(op(*(x.data if isinstance(x, Batched) else x for x in operands), spec=spec), out_sizes)
-    extents = _letter_extents(inputs, operands, sizes)
+    extents = {letter: width_of(size) for letter, size in sizes.items()}
     boxed = any(is_boxed(x.data if isinstance(x, Batched) else x) for x in operands)
     products = _lane_by_lane(inputs, result, operands, sizes, extents)
     if products is not None:
@@ -229,22 +228,6 @@ def _letter_sizes(inputs: Sequence[str], operands: Sequence[Any]) -> dict[str, S
         for letter, size in zip(letters, sizes_of(x), strict=True):
             sizes[letter] = broadcast_size(sizes[letter], size) if letter in sizes else size
     return sizes
-
-
-def _letter_extents(inputs: Sequence[str], operands: Sequence[Any], sizes: dict[str, Size]) -> dict[str, int]:
-    extents: dict[str, int] = {}
-    for letter, size in sizes.items():
-        if isinstance(size, int):
-            extents[letter] = size
-            continue
-        widths = [
-            (x.data.shape[1 + at] if isinstance(x, Batched) else shape_of(x)[at])
-            for letters, x in zip(inputs, operands, strict=True)
-            for at, own in enumerate(letters)
-            if own == letter and same_size(x.sizes[at] if isinstance(x, Batched) else shape_of(x)[at], size)
-        ]
-        extents[letter] = min(widths) if widths else size.max()
-    return extents
 
 
 def _prepare(x: Any, letters: str, sizes: dict[str, Size], extents: dict[str, int], to_fill: set[str]) -> Any:
@@ -533,31 +516,6 @@ def _np_inner(a: Any, b: Any) -> Any:
         return np.multiply(as_array(a), as_array(b))
     left, right = _letters_of(ndim_of(a) - 1, ndim_of(b) - 1)
     return _contract("inner", a, b, f"{left}K,{right}K->{left}{right}", [(-1, -1)])
-
-
-@implements(np.outer)
-def _np_outer(a: Any, b: Any) -> Any:
-    return np.multiply(np.expand_dims(_flat(a), 1), np.expand_dims(_flat(b), 0))
-
-
-@implements(np.tensordot)
-def _np_tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    a_rank, b_rank = ndim_of(a), ndim_of(b)
-    if isinstance(axes, int | np.integer):
-        pairs: Any = list(range(a_rank - int(axes), a_rank)), list(range(int(axes)))
-    else:
-        pairs = ([axis] if isinstance(axis, int | np.integer) else list(axis) for axis in axes)
-    a_axes, b_axes = pairs
-    if len(a_axes) != len(b_axes):
-        raise ValueError("shape-mismatch for sum")
-    a_axes, b_axes = axes_of(a_axes, a_rank), axes_of(b_axes, b_rank)
-    left, right = map(list, _letters_of(a_rank, b_rank))
-    for i, j in zip(a_axes, b_axes, strict=True):
-        right[j] = left[i]
-    out = [c for at, c in enumerate(left) if at not in a_axes] + [c for at, c in enumerate(right) if at not in b_axes]
-    spec = f"{''.join(left)},{''.join(right)}->{''.join(out)}"
-    found = _contract("tensordot", a, b, spec, list(zip(a_axes, b_axes, strict=True)))
-    return found if ndim_of(found) else zero_d(reshape_p(found, shape=()))  # NumPy's reshape leaves an array
 
 
 @implements(np.linalg.cross)

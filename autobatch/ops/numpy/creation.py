@@ -206,7 +206,9 @@ def linspace(
     return (out, step if parts > 0 else np.nan) if retstep else out
 
 
-def array(object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0) -> Any:
+def array(
+    object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", subok: bool = False, ndmin: int = 0
+) -> Any:
     """np.array of nested lists that hold arrays of ours."""
     try:
         out = _stacked(object)
@@ -240,7 +242,7 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None) -
     """np.asarray of an array of ours, or of nested lists that hold some."""
     if is_boxed(a) and not copy and dtype is None and not is_scalar(a) and order in (None, "K"):
         return a
-    return array(a, dtype, copy=bool(copy), order=order)
+    return array(a, dtype, copy=copy, order=order)
 
 
 def _in_order(x: Any, order: Any) -> Any:

@@ -10,8 +10,7 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.numpy.reductions import highest, one_axis
-from autobatch.ops.numpy.statistics import without_nan
-from autobatch.ops.rules.dispatch import UFUNCS, Declined, any_shorter, as_array, implements, name_of
+from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, implements, name_of
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, quietly
@@ -169,20 +168,16 @@ def _scan_axis(a: Any, axis: Any) -> int | None:
     return at if ndim_of(a) else None
 
 
-def _register(op: Op, identity: float, scan: Any, without_nans: Any) -> None:
-    """A running sum or product, and without NaN."""
+def _register(op: Op, scan: Any) -> None:
+    """A running sum or product."""
 
     @implements(scan)
     def run(a: Any, axis: Any = None, dtype: Any = None) -> Any:
         return op(a, axis=_scan_axis(a, axis), **({} if dtype is None else {"dtype": np.dtype(dtype)}))
 
-    @implements(without_nans)
-    def run_without_nan(a: Any, axis: Any = None, dtype: Any = None) -> Any:
-        return scan(without_nan(a, identity), axis=axis, dtype=dtype)
 
-
-_register(cumsum_p, 0, np.cumsum, np.nancumsum)
-_register(cumprod_p, 1, np.cumprod, np.nancumprod)
+_register(cumsum_p, np.cumsum)
+_register(cumprod_p, np.cumprod)
 
 
 def _sort_params(a: Any, axis: Any, kind: Any, stable: Any) -> dict[str, Any]:
@@ -205,29 +200,6 @@ def _np_argsort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None)
     return argsort_p(a, **_sort_params(a, axis, kind, stable))
 
 
-def _step(a: Any, axis: int) -> tuple[Any, Any]:
-    """All elements along an axis but the first, and all but the last."""
-    return a[on_axis(axis, slice(1, None))], a[on_axis(axis, slice(None, -1))]
-
-
-@implements(np.diff)
-def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    if n < 0:
-        raise ValueError(f"order must be non-negative but got {n!r}")
-    axis = normalise_axis(axis, ndim_of(a))
-
-    def beside(extra: Any) -> Any:
-        extra = as_array(extra)
-        return extra if ndim_of(extra) else np.broadcast_to(extra, (*shape_of(a)[:axis], 1, *shape_of(a)[axis + 1 :]))
-
-    parts = [part if part is a else beside(part) for part in (prepend, a, append) if part is not None]
-    out = np.concatenate(parts, axis) if len(parts) > 1 else a
-    for _ in range(n):
-        later, sooner = _step(out, axis)
-        out = later != sooner if dtype_of(out).kind == "b" else later - sooner
-    return out
-
-
 @implements(np.ediff1d)
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     flat = np.reshape(ary, (-1,))
@@ -237,36 +209,3 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     if to_end is not None:
         parts.append(np.reshape(as_array(to_end), (-1,)).astype(dtype_of(ary)))
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-@implements(np.trapezoid)
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
-    axis = normalise_axis(axis, ndim_of(y))
-    step: Any = dx
-    if x is not None:
-        step = diff(x) if ndim_of(x) == 1 else diff(x, axis=axis)
-        if ndim_of(x) == 1:
-            step = np.reshape(step, (-1,) + (1,) * (ndim_of(y) - axis - 1))
-    later, sooner = _step(y, axis)
-    return np.sum(step * (later + sooner) / 2.0, axis=axis)
-
-
-@implements(np.gradient)
-def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    axes = range(ndim_of(f)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    if edge_order != 1 or len(varargs) > 1 or any(ndim_of(v) for v in varargs) or dtype_of(f).kind != "f":
-        raise Declined("np.gradient with second-order edges or uneven spacing")
-    step = varargs[0] if varargs else 1.0
-    out = []
-    for place in axes:
-        place = normalise_axis(place, ndim_of(f))
-        if any_shorter(f, 2, place):
-            raise ValueError("np.gradient along an axis of fewer than 2 elements; expected at least edge_order + 1")
-
-        def at(start: Any, stop: Any, place: int = place) -> Any:
-            return f[on_axis(place, slice(start, stop))]
-
-        inner = (at(2, None) - at(None, -2)) / (2.0 * step)
-        first, last = (at(1, 2) - at(0, 1)) / step, (at(-1, None) - at(-2, -1)) / step
-        out.append(np.concatenate([first, inner, last], place))
-    return out[0] if len(out) == 1 else tuple(out)

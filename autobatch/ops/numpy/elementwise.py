@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy._core import umath
 
-from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.aliasing import into, is_scalar
@@ -21,7 +21,6 @@ from autobatch.ops.rules.dispatch import (
     as_array,
     implements,
     name_of,
-    needs,
     ufunc_table,
 )
 from autobatch.ops.rules.op_kinds import elementwise, elementwise_rule
@@ -265,19 +264,6 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     return out if copy or not is_boxed(x) else into(x, out)
 
 
-@implements(np.angle)
-def angle(z: Any, deg: bool = False) -> Any:
-    needs(z, "np.angle", kinds="iufc")
-    out = np.arctan2(np.imag(z), np.real(z))
-    return out * (180 / np.pi) if deg else out
-
-
-@implements(np.sinc)
-def sinc(x: Any) -> Any:
-    y = np.pi * np.where(x == 0, 1.0e-20, x)
-    return np.sin(y) / y
-
-
 @implements(np.fix, out=into)
 def fix(x: Any) -> Any:
     return np.trunc(x)
@@ -303,15 +289,6 @@ def round_(a: Any, decimals: int = 0) -> Any:
 @implements(np.iscomplex)
 def iscomplex(x: Any) -> Any:
     return np.imag(x) != 0
-
-
-@implements(np.polyval)
-def polyval(p: Any, x: Any) -> Any:
-    p = as_array(p)
-    count = shape_of(p)[0]
-    if is_boxed(count):
-        raise Declined("np.polyval of degrees that differ between examples")
-    return functools.reduce(lambda y, i: y * x + p[i], range(count), np.zeros_like(x))
 
 
 @functools.lru_cache(maxsize=256)

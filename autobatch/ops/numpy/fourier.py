@@ -16,7 +16,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.op_kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, quietly, to_width
-from autobatch.ops.rules.sizes import normalise_axis
+from autobatch.ops.rules.sizes import differ_somewhere, normalise_axis
 
 _INVERSE = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
 _HERE = {None: "backward", "backward": "backward", "ortho": "ortho", "forward": "forward"}
@@ -78,7 +78,7 @@ def _register(op: Op, function: Callable[..., Any], to_input: Callable[[int], in
         if norm not in _HERE:
             raise ValueError(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".')
         axis = normalise_axis(axis, ndim_of(a)) - ndim_of(a)
-        if n is None:
+        if n is None or (to_input is None and not differ_somewhere(n, shape_of(a)[axis])):
             return op(a, axis=axis, norm=_HERE[norm])
         if n < 1:
             raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
@@ -93,67 +93,3 @@ fft = _register(fft_p, np.fft.fft)
 ifft = _register(ifft_p, np.fft.ifft)
 rfft = _register(rfft_p, np.fft.rfft)
 irfft = _register(irfft_p, np.fft.irfft, lambda n: n // 2 + 1)
-
-
-@implements(np.fft.hfft)
-def hfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
-    return irfft(np.conjugate(a), n, axis, _INVERSE.get(norm, norm))
-
-
-@implements(np.fft.ihfft)
-def ihfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
-    return np.conjugate(rfft(a, n, axis, _INVERSE.get(norm, norm)))
-
-
-def _register_several(
-    every: Callable[..., Any], two: Callable[..., Any], function: Callable[..., Any], last: Callable[..., Any]
-) -> None:
-    """A transform along all axes, and along two: one after the other; `last` is that of the last axis."""
-
-    def transform(a: Any, s: Any, axes: Any, norm: Any) -> Any:
-        if axes is None:
-            if s is not None:
-                raise Declined("a Fourier transform with s= and without axes=")
-            axes = range(ndim_of(a))
-        if any(not -ndim_of(a) <= axis < ndim_of(a) for axis in axes):
-            raise Declined("a Fourier transform along an axis that is not there")
-        if s is None:
-            lengths: list[Any] = [None] * len(axes)
-        elif len(s) != len(axes):
-            raise ValueError("Shape and axes have different lengths.")
-        else:
-            lengths = [shape_of(a)[axis] if n == -1 else n for n, axis in zip(s, axes, strict=True)]
-        steps = list(zip([*[function] * (len(axes) - 1), last], lengths, axes, strict=True))
-        for step, n, axis in steps if last is irfft else reversed(steps):
-            a = step(a, n, axis, norm)
-        return a
-
-    @implements(every)
-    def along_all(a: Any, s: Any = None, axes: Any = None, norm: Any = None) -> Any:
-        return transform(a, s, axes, norm)
-
-    @implements(two)
-    def along_two(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None) -> Any:
-        return transform(a, s, axes, norm)
-
-
-_register_several(np.fft.fftn, np.fft.fft2, fft, fft)
-_register_several(np.fft.ifftn, np.fft.ifft2, ifft, ifft)
-_register_several(np.fft.rfftn, np.fft.rfft2, fft, rfft)
-_register_several(np.fft.irfftn, np.fft.irfft2, ifft, irfft)
-
-
-@implements(np.fft.fftshift)
-def fftshift(x: Any, axes: Any = None) -> Any:
-    return _shifted(x, axes, 1)
-
-
-@implements(np.fft.ifftshift)
-def ifftshift(x: Any, axes: Any = None) -> Any:
-    return _shifted(x, axes, -1)
-
-
-def _shifted(x: Any, axes: Any, sign: int) -> Any:
-    for axis in range(ndim_of(x)) if axes is None else axes if isinstance(axes, list | tuple) else (axes,):
-        x = np.roll(x, sign * (shape_of(x)[axis] // 2), axis)
-    return x

@@ -6,6 +6,8 @@ are not imported for this.
 """
 
 import functools
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
-from autobatch.errors import NeedsLoop
+from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.numpy import (  # noqa: F401  (each enters its functions into FUNCTIONS)
     contractions,
     creation,
@@ -31,7 +33,7 @@ from autobatch.ops.numpy import (  # noqa: F401  (each enters its functions into
 )
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.aliasing import may_overlap
-from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements, top_box
+from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements, name_of, refuse, top_box
 
 
 def _typed(x: Any) -> Any:
@@ -67,9 +69,14 @@ def shares_memory(a: Any, b: Any, /) -> bool:
 
 
 _OWN = """
-    cumulative_prod cumulative_sum dsplit dstack extract flatnonzero flip hsplit hstack iscomplexobj isneginf isposinf
-    isreal isrealobj linalg.diagonal linalg.matmul linalg.svdvals linalg.tensordot linalg.trace moveaxis ndim rollaxis
-    shape size union1d vsplit vstack
+    angle append apply_over_axes atleast_1d atleast_2d atleast_3d average column_stack corrcoef cov cumulative_prod
+    cumulative_sum diff digitize dsplit dstack extract fft.fft2 fft.fftn fft.fftshift fft.hfft fft.ifft2 fft.ifftn
+    fft.ifftshift fft.ihfft fft.irfft2 fft.irfftn fft.rfft2 fft.rfftn fill_diagonal flatnonzero flip fliplr flipud
+    gradient hsplit hstack intersect1d isclose iscomplexobj isneginf isposinf isreal isrealobj ix_ linalg.cond
+    linalg.diagonal linalg.matmul linalg.matrix_norm linalg.matrix_power linalg.matrix_transpose linalg.multi_dot
+    linalg.norm linalg.outer linalg.svdvals linalg.tensordot linalg.trace linalg.vector_norm matrix_transpose moveaxis
+    nancumprod nancumsum nanprod nansum ndim outer polyval ptp rollaxis rot90 shape sinc size tensordot trapezoid tril
+    tril_indices_from triu triu_indices_from union1d unique_values unstack vsplit vstack
 """
 
 _TEXT = "text has a dtype that depends on its length"
@@ -80,7 +87,7 @@ _POLY = "polynomials whose degree depends on the values"
 _NAMES_BY_REASON: dict[str, str] = {
     "it calls a Python function for each slice": "apply_along_axis fromfunction",
     "order statistics of this kind are computed one example at a time": (
-        "argpartition nanargmax nanargmin nanmedian nanpercentile nanquantile partition"
+        "argpartition lexsort nanargmax nanargmin nanmedian nanpercentile nanquantile partition"
     ),
     "it makes text of one array": "array2string array_repr array_str",
     "it compares shapes that broadcast against each other": "array_equiv",
@@ -144,5 +151,45 @@ def _named(name: str) -> Any:
     return functools.reduce(getattr, name.split("."), np)
 
 
-NUMPY_OWN.update(map(_named, _OWN.split()))
+@functools.cache
+def _names_in(module: str) -> dict[str, Any]:
+    """The names that a module of NumPy's uses, with ours in the place of the functions that make arrays of anything."""
+    own = vars(sys.modules[module])
+    ours = {**_TWINS, "broadcast_to": shaping.broadcast_to}  # of a plain array to the shape of one of ours, too
+    names = own | {name: maker for name, maker in ours.items() if name in own}
+    for name, value in own.items():
+        if type(value) is types.FunctionType and value.__module__ == module and name not in ours:
+            names[name] = _with_names(value, names)
+        elif type(value) is types.ModuleType and "asarray" in vars(value):  # NumPy itself, by whatever name
+            names[name] = types.SimpleNamespace(**vars(value) | ours)
+    return names
+
+
+def _with_names(function: Any, names: dict[str, Any]) -> Any:
+    out = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__)
+    out.__kwdefaults__ = function.__kwdefaults__
+    return out
+
+
+def _own(function: Any) -> Callable[..., Any]:
+    """NumPy's own code for a function, which keeps arrays of ours as they are where it wants arrays."""
+    code: Any = None
+
+    @functools.wraps(function._implementation)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal code
+        if code is None:  # at the first call: the names of a module take longer than an import may
+            code = _with_names(function._implementation, _names_in(function._implementation.__module__))
+        try:
+            return code(*args, **kwargs)
+        except UnsupportedError as error:
+            if isinstance(error, NeedsLoop) or rank_of(top_box((args, kwargs))) != BATCH_RANK:
+                raise
+            reason = f"{name_of(function)} of examples that differ in what its code asks for"
+        return refuse(function, args, kwargs, reason)
+
+    return call
+
+
+NUMPY_OWN.update((function, _own(function)) for function in map(_named, _OWN.split()))
 UNSUPPORTED.update((_named(name), why) for name, why in UNSUPPORTED_REASONS.items())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths, Size, same_size
+from autobatch.core.batched import Batched, Size, same_size
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
@@ -38,6 +38,7 @@ from autobatch.ops.rules.sizes import (
     broadcast_sizes,
     check_mask_sizes,
     differ_somewhere,
+    has_lengths,
     lanes_of,
     size_per_lane,
 )
@@ -119,7 +120,8 @@ def _setitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
     spec: Spec = params["spec"]
     x = as_batched(x, lanes_of(operands))
     basic = basic_index(x.sizes, spec, index)
-    if basic is not None and not _leaks(value, basic[1]):
+    carries = is_boxed(value.data if isinstance(value, Batched) else value)
+    if basic is not None and not (carries and has_lengths(basic[1])):  # whose cotangent would be summed over padding
         data = _value_for(value, basic[1], tuple(shape_of(np.broadcast_to(np.int8(0), shape_of(x.data))[basic[0]])))
         return Batched(setitem_p(x.data, data, *index, spec=(FULL, *spec)), x.sizes)
     if len(spec) == 1 and spec[0][0] == "b" and spec[0][1] == len(x.sizes) and _rank(value) == 0:
@@ -141,16 +143,6 @@ def _setitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
 
 def _rank(value: Any) -> int:
     return value.rank if isinstance(value, Batched) else ndim_of(value)
-
-
-def _leaks(value: Any, sizes: Sequence[Size]) -> bool:
-    """Whether the cotangent of a broadcast value would be summed over padding."""
-    ragged = any(isinstance(size, Lengths) for size in sizes)
-    if not ragged:
-        return False
-    if not isinstance(value, Batched):
-        return is_boxed(value)
-    return is_boxed(value.data) and not (len(value.sizes) == len(sizes) and all(map(same_size, value.sizes, sizes)))
 
 
 def _value_for(value: Any, sizes: Sequence[Size], padded: Sequence[int]) -> Any:

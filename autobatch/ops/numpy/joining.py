@@ -13,7 +13,6 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem
-from autobatch.ops.numpy.shaping import at_least
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, check_cast, implements, needs
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import lanewise
@@ -212,30 +211,6 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     return array_split(ary, indices_or_sections, axis)
 
 
-@implements(np.unstack)
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
-    if ndim_of(x) == 0:
-        raise ValueError("Input array must be at least 1-d.")
-    axis = normalise_axis(axis, ndim_of(x))
-    total = shape_of(x)[axis]
-    if is_boxed(total):
-        raise NeedsLoop("unstack gives as many arrays as an example has rows, and that differs between examples")
-    return tuple(x[(*(slice(None),) * axis, i)] for i in range(total))
-
-
-@implements(np.column_stack)
-def column_stack(tup: Any) -> Any:
-    parts = [as_array(x) for x in tup]
-    return np.concatenate([at_least(x, 2).T if ndim_of(x) < 2 else x for x in parts], 1)
-
-
-@implements(np.append)
-def append(arr: Any, values: Any, axis: Any = None) -> Any:
-    if axis is None:
-        arr, values, axis = np.reshape(as_array(arr), (-1,)), np.reshape(as_array(values), (-1,)), 0
-    return np.concatenate((arr, values), axis=axis)
-
-
 @implements(np.block)
 def block(arrays: Any) -> Any:
     depth, rank = _block_depth(arrays)
@@ -252,7 +227,7 @@ def _block_depth(item: Any) -> tuple[int, int]:
 def _block(item: Any, level: int, depth: int, rank: int) -> Any:
     if isinstance(item, list):
         return np.concatenate([_block(part, level + 1, depth, rank) for part in item], axis=-(depth - level + 1))
-    return at_least(item, rank) if rank < 3 else as_array(item)[(None,) * (rank - ndim_of(item))]
+    return as_array(item)[(None,) * (rank - ndim_of(item))]
 
 
 @implements(np.delete)

@@ -1,6 +1,5 @@
 """Matrices: diagonals and triangles, solve, inverse and determinant, norms, powers, factorisations."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from autobatch.ops.rules.aliasing import view
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, implements, needs
 from autobatch.ops.rules.op_kinds import by_length, vjp_columns
 from autobatch.ops.rules.padding import closed, fill, to_width
-from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
+from autobatch.ops.rules.sizes import as_batched, lanes_of
 
 
 def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:  # noqa: N803
@@ -49,41 +48,6 @@ def diag_indices(n: Any, ndim: int = 2) -> Any:
 
 
 CREATION |= {np.tril_indices: tril_indices, np.triu_indices: triu_indices, np.diag_indices: diag_indices}
-
-
-@implements(np.tril_indices_from)
-def tril_indices_from(arr: Any, k: int = 0) -> Any:
-    return tril_indices(*_of_matrix(arr, k))
-
-
-@implements(np.triu_indices_from)
-def triu_indices_from(arr: Any, k: int = 0) -> Any:
-    return triu_indices(*_of_matrix(arr, k))
-
-
-def _of_matrix(x: Any, k: int) -> tuple[Any, int, Any]:
-    if ndim_of(x) != 2:
-        raise ValueError("input array must be 2-d")
-    rows, columns = shape_of(x)
-    return rows, k, columns
-
-
-@implements(np.tril)
-def tril(m: Any, k: int = 0) -> Any:
-    m = _square_of(m)
-    rows, columns = shape_of(m)[-2:]
-    return np.where(_below(rows, columns, k), m, np.zeros((), dtype_of(m)))
-
-
-@implements(np.triu)
-def triu(m: Any, k: int = 0) -> Any:
-    m = _square_of(m)
-    rows, columns = shape_of(m)[-2:]
-    return np.where(_below(rows, columns, k - 1), np.zeros((), dtype_of(m)), m)
-
-
-def _square_of(m: Any) -> Any:
-    return np.broadcast_to(m, (shape_of(m)[0], shape_of(m)[0])) if ndim_of(m) == 1 else m
 
 
 @implements(np.diagonal)
@@ -122,15 +86,6 @@ def diagflat(v: Any, k: int = 0) -> Any:
 @implements(np.trace)
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
     return np.sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
-
-
-@implements(np.fill_diagonal)
-def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
-    if ndim_of(a) != 2 or wrap or not is_boxed(a):
-        raise Declined("fill_diagonal of other than two dimensions")
-    rows, columns = shape_of(a)
-    i = arange(np.minimum(rows, columns))
-    a[i, i] = val
 
 
 def _with_identity(x: Batched) -> Any:
@@ -241,111 +196,9 @@ def solve(a: Any, b: Any) -> Any:
     return solve_p(a, b[:, None])[..., 0] if ndim_of(b) == 1 else solve_p(a, b)
 
 
-@implements(np.linalg.norm)
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """np.linalg.norm of vectors, and the Frobenius norm of matrices."""
-    if dtype_of(x).kind not in "fc":
-        x = x.astype(np.float64)
-    if axis is None and ord is None:
-        return _root(x, tuple(range(ndim_of(x))), keepdims)
-    axes = axes_of(axis, ndim_of(x))
-    if axis is None and len(axes) > 2:
-        raise ValueError("Improper number of dimensions to norm.")
-    if ord not in (None, 2, "fro") or len(axes) == 2:
-        needs(x, f"np.linalg.norm with ord={ord!r}", least=1)
-    if len(axes) == 2:
-        return _root(x, axes, keepdims) if ord in (None, "fro") else _matrix_norm(x, ord, axes, keepdims)
-    size = np.absolute(x)
-    if ord in (None, 2):
-        return _root(x, axes, keepdims)
-    if ord == np.inf:
-        return np.max(size, axis=axes, keepdims=keepdims)
-    if ord == -np.inf:
-        return np.min(size, axis=axes, keepdims=keepdims)
-    if ord == 0:
-        return np.sum((x != 0).astype(dtype_of(size)), axis=axes, keepdims=keepdims)
-    if ord == 1:
-        return np.sum(size, axis=axes, keepdims=keepdims)
-    if isinstance(ord, str):
-        raise ValueError(f"Invalid norm order '{ord}' for vectors")
-    return np.sum(size**ord, axis=axes, keepdims=keepdims) ** (1.0 / ord)
-
-
-def _root(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    square = x * x if dtype_of(x).kind == "f" else np.real(np.conjugate(x) * x)
-    return np.sqrt(np.sum(square, axis=axes, keepdims=keepdims))
-
-
-def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    rows, columns = axes
-    if ord in (1, -1, np.inf, -np.inf):
-        first, then = (rows, columns) if abs(ord) == 1 else (columns, rows)
-        sums = np.sum(np.absolute(x), axis=first, keepdims=True)
-        out = (np.max if ord > 0 else np.min)(sums, axis=then, keepdims=True)
-    elif ord in (2, -2, "nuc"):
-        values = np.linalg.svd(np.moveaxis(x, axes, (-2, -1)), compute_uv=False)
-        out = np.sum(values, axis=-1) if ord == "nuc" else values[..., 0 if ord == 2 else -1]
-        out = np.expand_dims(out, axes)
-    else:
-        raise ValueError("Invalid norm order for matrices.")
-    return out if keepdims else np.squeeze(out, axes)[()]
-
-
-@implements(np.linalg.vector_norm)
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
-    if axis is None and not keepdims:
-        return norm(np.reshape(x, (-1,)), ord, 0)
-    if not isinstance(axis, int):
-        raise Declined("vector_norm along several axes")
-    return norm(x, ord, normalise_axis(axis, ndim_of(x)), keepdims)
-
-
-@implements(np.linalg.matrix_norm)
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
-    return norm(x, ord, (-2, -1), keepdims)
-
-
-@implements(np.linalg.matrix_power)
-def matrix_power(a: Any, n: int) -> Any:
-    if n == 1 or ndim_of(a) < 2 or dtype_of(a).kind != "f":
-        raise Declined("np.linalg.matrix_power of what is no matrix of floats, or its first power")
-    needs(a, "np.linalg.matrix_power", least=1)
-    if n < 0:
-        return matrix_power(inv(a), -n)
-    if n == 0:
-        return np.matmul(inv(a), a)
-    out = a
-    for _ in range(n - 1):
-        out = np.matmul(out, a)
-    return out
-
-
-@implements(np.linalg.multi_dot)
-def multi_dot(arrays: Any) -> Any:
-    for array in arrays[1:-1]:
-        needs(array, "np.linalg.multi_dot", rank=2)
-    if len(arrays) < 2:
-        raise Declined("np.linalg.multi_dot of one array")
-    return functools.reduce(np.dot, arrays)
-
-
-@implements(np.matrix_transpose, np.linalg.matrix_transpose)
-def matrix_transpose(x: Any, /) -> Any:
-    if ndim_of(x) < 2:
-        raise ValueError(f"Input array must be at least 2-dimensional, but it is {ndim_of(x)}")
-    return mt(x)
-
-
 @implements(np.linalg.vecdot)
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     return np.vecdot(np.moveaxis(x1, axis, -1), np.moveaxis(x2, axis, -1))
-
-
-@implements(np.linalg.outer)
-def outer(x1: Any, x2: Any, /) -> Any:
-    if ndim_of(x1) != 1 or ndim_of(x2) != 1:
-        raise ValueError(f"Input arrays must be one-dimensional, but they are {ndim_of(x1)=} and {ndim_of(x2)=}.")
-    return np.outer(x1, x2)
 
 
 def unpadded_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -543,15 +396,6 @@ def pinv(a: Any, rcond: Any = None, *, rtol: Any = None) -> Any:
     needs(a, "np.linalg.pinv", least=1)
     given = {name: float(x) for name, x in (("rcond", rcond), ("rtol", rtol)) if x is not None}
     return pinv_p(_real_matrix(a), **given)
-
-
-@implements(np.linalg.cond)
-def cond(x: Any, p: Any = None) -> Any:
-    if p not in (None, 2, -2):
-        raise Declined(f"np.linalg.cond with p={p!r}")
-    needs(x, "np.linalg.cond", least=1)
-    s = np.linalg.svdvals(x)
-    return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
 
 
 _CLEAR = 1e-5  # the least of the singular values over the greatest, from which the rank is beyond doubt

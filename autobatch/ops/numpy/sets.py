@@ -1,19 +1,15 @@
 """Sets, searches and comparisons of whole arrays, of each example."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
-from autobatch.core.batched import Batched, padding_mask, same_size
-from autobatch.core.op import Op
+from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, implements, needs
-from autobatch.ops.rules.op_kinds import lanewise, values_of
-from autobatch.ops.rules.padding import to_width
-from autobatch.ops.rules.sizes import as_batched, lanes_of, width_of
+from autobatch.ops.rules.op_kinds import lanewise
+from autobatch.ops.rules.sizes import differ_somewhere
 
 _first_p = lanewise("unique_index", lambda x, **how: np.unique(x, return_index=True, **how)[1])
 _inverse_p = lanewise("unique_inverse", lambda x, **how: np.unique(x, return_inverse=True, **how)[1], dynamic=False)
@@ -46,11 +42,6 @@ def unique(
     return out[0] if len(out) == 1 else tuple(out)
 
 
-@implements(np.unique_values)
-def unique_values(x: Any, /) -> Any:
-    return unique(x, equal_nan=False)
-
-
 _isin_p = lanewise("isin", lambda x, test, invert=False: np.isin(x, test, invert=invert), dynamic=False)
 
 
@@ -67,13 +58,6 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
     return getitem(values, isin(values, ar2, invert=True))
 
 
-@implements(np.intersect1d)
-def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
-    ar1, ar2 = as_array(ar1), as_array(ar2)
-    values = unique(ar1)
-    return getitem(values, isin(values, ar2)).astype(np.result_type(dtype_of(ar1), dtype_of(ar2)), copy=False)
-
-
 _search_p = lanewise("searchsorted", lambda a, v, *, side: np.searchsorted(a, v, side=side), dynamic=False)
 
 
@@ -84,61 +68,22 @@ def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
     return _search_p(a, v, side=side)
 
 
-@implements(np.lexsort)
-def lexsort(keys: Any, axis: int = -1) -> Any:
-    if axis not in (-1, 0) or any(ndim_of(key) != 1 for key in keys):
-        raise Declined("np.lexsort of arrays of several dimensions")
-    return _lexsort_p(*keys)
-
-
-_lexsort_p = lanewise("lexsort", lambda *keys: np.lexsort(keys), dynamic=False)
-
-
-@implements(np.isclose)
-def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
-    a, b = as_array(a), as_array(b)
-    if dtype_of(b).kind in "biu":
-        b = b.astype(np.result_type(dtype_of(b), 1.0))
-    with np.errstate(invalid="ignore"):
-        close = (np.absolute(a - b) <= atol + rtol * np.absolute(b)) & np.isfinite(b) | (a == b)
-    return close | (np.isnan(a) & np.isnan(b)) if equal_nan else close
-
-
 @implements(np.allclose)
 def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
-    return np.all(isclose(a, b, rtol, atol, equal_nan)).item()
+    return np.all(np.isclose(a, b, rtol, atol, equal_nan)).item()
 
 
-def _array_equal(a: Any, b: Any, *, equal_nan: bool) -> Any:
-    return np.bool_(np.array_equal(a, b, equal_nan=equal_nan))
-
-
-def _array_equal_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    lanes = lanes_of(operands)
-    a, b = (as_batched(x, lanes) for x in operands)
-    if a.rank != b.rank:
-        return Batched(np.zeros(lanes, bool), ())
-    alike = np.ones(lanes, bool)
-    left, right = values_of(a.data), values_of(b.data)
-    for axis, (one, two) in enumerate(zip(a.sizes, b.sizes, strict=True)):
-        if not same_size(one, two):
-            alike &= getattr(one, "values", one) == getattr(two, "values", two)
-        width = min(width_of(one), width_of(two))
-        left, right = to_width(left, axis + 1, width), to_width(right, axis + 1, width)
-    same = left == right
-    if params["equal_nan"] and left.dtype.kind in "fc" and right.dtype.kind in "fc":
-        same |= np.isnan(left) & np.isnan(right)
-    mask = padding_mask(a.sizes, same.shape[1:])
-    same = same if mask is None else same | ~mask
-    return Batched(alike & same.reshape(lanes, -1).all(axis=1) if same.size else alike, ())
-
-
-array_equal_p = Op("array_equal", _array_equal, rule=_array_equal_rule, kind="compare")
+_array_equal_p = lanewise(
+    "array_equal", lambda a, b, equal_nan: np.bool_(np.array_equal(a, b, equal_nan=equal_nan)), dynamic=False
+)
 
 
 @implements(np.array_equal)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    return array_equal_p(as_array(a1), as_array(a2), equal_nan=equal_nan).item()
+    a, b = as_array(a1), as_array(a2)
+    if equal_nan or ndim_of(a) != ndim_of(b) or any(map(differ_somewhere, shape_of(a), shape_of(b))):
+        return _array_equal_p(a, b, equal_nan=equal_nan).item()
+    return np.all(a == b).item()
 
 
 @implements(np.interp)

@@ -1,12 +1,12 @@
 """Shapes: transposition, reshape, new axes, flips and broadcasting of each example; most results are views."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
+from autobatch.core.abstract_eval import is_non_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
@@ -28,7 +28,6 @@ from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.sizes import (
     Template,
     as_batched,
-    axes_of,
     broadcast_sizes,
     filled,
     lane_sizes,
@@ -340,7 +339,7 @@ def _resolve(have: Sequence[Size], want: Sequence[Size], lanes: int) -> tuple[Si
     known = _product([size for i, size in enumerate(want) if i not in free], lanes)
     if free:
         wrong = (known == 0) | (total % np.where(known == 0, 1, known) != 0)
-        out[free[0]] = 0 if wrong.any() else _free_size(have, want, total // known)
+        out[free[0]] = 0 if wrong.any() else _own(Lengths(total // known), have)
     else:
         wrong = known != total
     if wrong.any() or (not lanes and not free and total.size and (known != total).any()):
@@ -370,24 +369,6 @@ def _resolve_quickly(have: Sequence[Size], want: Sequence[Size]) -> tuple[Size, 
     if len(left) == 1 and not right and whole == -part:
         return (*want[:place], left[0], *want[place + 1 :])
     return None
-
-
-def _free_size(have: Sequence[Size], want: Sequence[Size], values: np.ndarray) -> Size:
-    """The size for -1, as an int, or the `Lengths` object that it repeats."""
-    ragged = [size for size in have if isinstance(size, Lengths)]
-    for size in want:
-        if isinstance(size, Lengths):
-            match = next((i for i, other in enumerate(ragged) if same_size(size, other)), None)
-            if match is None:
-                return Lengths(values)
-            ragged.pop(match)
-    if not ragged:
-        whole = int(np.prod([size for size in have if isinstance(size, int)]))
-        part = int(np.prod([size for size in want if isinstance(size, int) and size != -1]))
-        return whole // part if part else 0
-    if len(ragged) == 1 and np.array_equal(ragged[0].values, values):
-        return ragged[0]
-    return Lengths(values)
 
 
 def _product(sizes: Sequence[Size], lanes: int) -> np.ndarray:
@@ -481,15 +462,10 @@ def _squeeze_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
         if bad.any():
             note = f" in example {int(np.argmax(bad))}" if isinstance(x.sizes[axis], Lengths) else ""
             raise ShapeError(f"cannot select an axis to squeeze out which has size not equal to one{note}")
-    index = (
-        slice(None),
-        *(0 if axis in axes and shape_of(x.data)[axis + 1] else slice(None) for axis in range(x.rank)),
-    )
-    data = (
-        x.data[index]
-        if 0 not in shape_of(x.data)
-        else x.data.reshape(tuple(n for axis, n in enumerate(shape_of(x.data)) if axis - 1 not in axes or axis == 0))
-    )
+    data = x.data
+    for axis in axes:
+        data = to_width(data, axis + 1, 1)
+    data = data.reshape([n for axis, n in enumerate(shape_of(data), -1) if axis not in axes])
     return Batched(data, [size for axis, size in enumerate(x.sizes) if axis not in axes])
 
 
@@ -505,57 +481,6 @@ def _is_one(size: Size) -> bool:
 
 
 squeeze_p = Op("squeeze", _squeeze, rule=_squeeze_rule, vjp=_reshape_vjp, kind="shape")
-
-
-@implements(np.fliplr)
-def fliplr(m: Any) -> Any:
-    if ndim_of(m) < 2:
-        raise ValueError("Input must be >= 2-d.")
-    return np.flip(m, 1)
-
-
-@implements(np.flipud)
-def flipud(m: Any) -> Any:
-    if ndim_of(m) < 1:
-        raise ValueError("Input must be >= 1-d.")
-    return np.flip(m, 0)
-
-
-@implements(np.rot90)
-def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
-    one, two = axes_of(tuple(axes), ndim_of(m))
-    if one == two:
-        raise ValueError(f"Axes={tuple(axes)} for array of ndim={ndim_of(m)} must be different.")
-    k %= 4
-    if k == 2:
-        return np.flip(m, (one, two))
-    if k == 1:
-        return np.swapaxes(np.flip(m, two), one, two)
-    return np.flip(np.swapaxes(m, one, two), two) if k == 3 else m[...]
-
-
-def at_least(x: Any, rank: int) -> Any:
-    """`np.atleast_1d`, `np.atleast_2d` or `np.atleast_3d` of one array."""
-    x = as_array(x)
-    have = ndim_of(x)
-    if have >= rank:
-        return x
-    if rank == 3 and have == 2:
-        return x[:, :, None]
-    if rank == 3 and have == 1:
-        return x[None, :, None]
-    return x[(None,) * (rank - have)]
-
-
-def _register_atleast(function: Callable[..., Any], rank: int) -> None:
-    @implements(function)
-    def atleast(*arys: Any) -> Any:
-        return at_least(arys[0], rank) if len(arys) == 1 else tuple(at_least(x, rank) for x in arys)
-
-
-_register_atleast(np.atleast_1d, 1)
-_register_atleast(np.atleast_2d, 2)
-_register_atleast(np.atleast_3d, 3)
 
 
 _first_p = elementwise(
@@ -591,15 +516,3 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         for x, place in zip(xi, places, strict=True)
     )
     return out if sparse else broadcast_arrays(*out)
-
-
-@implements(np.ix_)
-def ix_(*args: Any) -> tuple[Any, ...]:
-    rank = len(args)
-    out = []
-    for place, x in enumerate(args):
-        if ndim_of(x) != 1:
-            raise ValueError("Cross index must be 1 dimensional")
-        x = np.nonzero(as_array(x))[0] if dtype_of(x).kind == "b" else as_array(x)
-        out.append(x[(*(None,) * place, slice(None), *(None,) * (rank - place - 1))])
-    return tuple(out)

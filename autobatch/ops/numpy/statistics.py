@@ -13,12 +13,11 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
-from autobatch.ops.numpy.sets import searchsorted
-from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, implements, needs
+from autobatch.ops.rules.dispatch import Declined, any_shorter, cast, implements
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import lane_by_lane, lanewise, values_of
 from autobatch.ops.rules.padding import fill_p
-from autobatch.ops.rules.sizes import axes_of, differ_somewhere, has_lengths, normal_axes, normalise_axis
+from autobatch.ops.rules.sizes import differ_somewhere, has_lengths, normal_axes, normalise_axis
 
 
 def _working(dtype: np.dtype, given: Any) -> np.dtype:
@@ -153,16 +152,6 @@ def without_nan(a: Any, value: float) -> Any:
     return np.where(np.isnan(a), np.asarray(value, dtype_of(a)), a) if dtype_of(a).kind in "fc" else a
 
 
-@implements(np.nansum)
-def _np_nansum(a: Any, axis: Any = None, **options: Any) -> Any:
-    return np.sum(without_nan(a, 0), axis=axis, **options)
-
-
-@implements(np.nanprod)
-def _np_nanprod(a: Any, axis: Any = None, **options: Any) -> Any:
-    return np.prod(without_nan(a, 1), axis=axis, **options)
-
-
 _COUNTS_IN_PYTHON = type(np.count_nonzero([0])) is int  # before NumPy 2.4
 
 
@@ -170,31 +159,6 @@ _COUNTS_IN_PYTHON = type(np.count_nonzero([0])) is int  # before NumPy 2.4
 def _np_count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     count = np.sum(a != 0, axis=axis, dtype=np.intp, keepdims=keepdims)
     return count.item() if axis is None and not keepdims and _COUNTS_IN_PYTHON else count
-
-
-@implements(np.ptp)
-def _np_ptp(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
-    return np.subtract(np.max(a, axis=axis, keepdims=keepdims), np.min(a, axis=axis, keepdims=keepdims))
-
-
-@implements(np.cov)
-def cov(m: Any, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
-    if ndim_of(m) != 2:
-        raise Declined("np.cov of one variable")
-    x = m if rowvar else m.T
-    ddof = ddof if ddof is not None else int(not bias)
-    if any_shorter(x, 2, axis=0) or any_shorter(x, 1 + max(ddof, 0), axis=1):
-        raise Declined("np.cov of one variable, or of too few numbers")
-    centred = x - np.mean(x, axis=1, keepdims=True)
-    return np.matmul(centred, np.conjugate(centred.T)) * (1 / (shape_of(x)[1] - ddof))
-
-
-@implements(np.corrcoef)
-def corrcoef(x: Any, rowvar: bool = True) -> Any:
-    needs(x, "np.corrcoef", least=2, rank=2)
-    c = np.cov(x, rowvar=rowvar)
-    spread = np.sqrt(np.diagonal(c))
-    return np.clip(c / spread[:, None] / spread[None, :], -1, 1)
 
 
 @implements(np.bincount)
@@ -220,20 +184,6 @@ _bins_p = lanewise("bincount_length", lambda x, *, least: np.int64(max(least, le
 
 
 _count_p = lanewise("bincount", lambda x, *, least: np.bincount(x, minlength=least))
-
-
-@implements(np.digitize)
-def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    if is_boxed(bins):
-        raise Declined("np.digitize with bins that differ between examples")
-    needs(x, "np.digitize", kinds="biuf")
-    bins = np.asarray(bins)
-    steps = np.diff(bins)
-    if (steps >= 0).all():
-        return searchsorted(bins, x, side="left" if right else "right")
-    if (steps <= 0).all():
-        return len(bins) - searchsorted(bins[::-1], x, side="left" if right else "right")
-    raise ValueError("bins must be monotonically increasing or decreasing")
 
 
 @implements(np.histogram)
@@ -396,29 +346,6 @@ def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return quantile(a, q, axis, keepdims=keepdims)
 
 
-@implements(np.average)
-def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = False) -> Any:
-    if weights is None:
-        needs(a, "np.average", least=1)
-        return np.mean(a, axis=axis, keepdims=keepdims)
-    a, weights = as_array(a), as_array(weights)
-    shape, given = tuple(shape_of(a)), tuple(shape_of(weights))
-    if len(given) != len(shape) and (len(given) != 1 or not isinstance(axis, int)):
-        raise Declined("np.average with weights of another rank along several axes")
-    if len(given) != len(shape):
-        weights = np.reshape(weights, (-1,) + (1,) * (len(shape) - normalise_axis(axis, len(shape)) - 1))
-    elif any(map(differ_somewhere, shape, given)):
-        raise Declined("np.average with weights of another shape")
-    integer = dtype_of(a).kind in "biu"
-    dtype = np.result_type(dtype_of(a), dtype_of(weights), *(["f8"] if integer else []))
-    if len(given) != len(shape):
-        weights = weights + np.zeros_like(a, dtype=dtype_of(weights))
-    total = np.sum(weights.astype(dtype), axis=axis, keepdims=keepdims)
-    if _anywhere(total == 0):
-        raise Declined("np.average with weights that sum to zero")
-    return np.sum(a.astype(dtype) * weights, axis=axis, keepdims=keepdims) / total
-
-
 def _anywhere(condition: Any) -> bool:
     """Whether a condition holds for some element of some example; padding is none."""
     if hasattr(condition, "examples"):
@@ -473,12 +400,3 @@ def nanvar(a: Any, axis: Any = None, ddof: Any = 0, keepdims: Any = False) -> An
 @implements(np.nanstd)
 def nanstd(a: Any, axis: Any = None, ddof: Any = 0, keepdims: Any = False) -> Any:
     return np.sqrt(nanvar(a, axis, ddof=ddof, keepdims=keepdims))
-
-
-@implements(np.apply_over_axes)
-def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
-    out = a
-    for axis in axes_of(axes, ndim_of(a)):
-        result = func(out, axis)
-        out = result if ndim_of(result) == ndim_of(a) else np.expand_dims(result, axis)
-    return out

@@ -3,7 +3,7 @@
 Every ufunc is in `UFUNCS`; every other overridable function is in exactly one of
 
 - `FUNCTIONS`: ours, written in ops;
-- `NUMPY_OWN`: NumPy's own Python code works on our arrays unchanged;
+- `NUMPY_OWN`: NumPy's own Python code, in which what makes arrays is ours;
 - `UNSUPPORTED`: no batching rule, with the reason; a batch runs it as a loop over the examples.
 
 A function in `FUNCTIONS` raises `Declined` for a combination of arguments that it does not cover; the interpreter of
@@ -24,9 +24,11 @@ from autobatch.errors import UnsupportedError
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
-NUMPY_OWN: set[Callable[..., Any]] = set()
+NUMPY_OWN: dict[Callable[..., Any], Callable[..., Any]] = {}
 UNSUPPORTED: dict[Callable[..., Any], str] = {}
-CONSTANT: set[Callable[..., Any]] = {np.argpartition, np.nanargmax, np.nanargmin, np.linalg.matrix_rank, np.array_equiv}
+CONSTANT: set[Callable[..., Any]] = {
+    np.argpartition, np.array_equiv, np.lexsort, np.linalg.matrix_rank, np.nanargmax, np.nanargmin,
+}  # fmt: skip
 """Unsupported functions that are piecewise constant: their gradient is zero, so running them as a loop loses none."""
 
 
@@ -72,14 +74,13 @@ def implements(
     Here `np.trapezoid`, in calls of its first two arguments, runs ops that have batching rules:
 
     >>> import autobatch as ab
-    >>> before = FUNCTIONS[np.trapezoid]
     >>> @implements(np.trapezoid)
     ... def trapezoid(y, x):
     ...     return ((y[1:] + y[:-1]) / 2 * np.diff(x)).sum()
     >>> xs = ab.MaskedBatch.from_examples([[0.0, 1.0], [0.0, 2.0, 3.0]])
     >>> np.trapezoid(xs * xs, xs).examples()
     [np.float64(0.5), np.float64(10.5)]
-    >>> FUNCTIONS[np.trapezoid] = before
+    >>> del FUNCTIONS[np.trapezoid]  # and NumPy's own code for it is there again
     """
 
     def register(implementation: Callable[..., Any]) -> Callable[..., Any]:

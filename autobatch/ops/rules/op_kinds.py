@@ -15,7 +15,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError, note_example
 from autobatch.facts.operators import COMPARISONS
 from autobatch.ops.rules.padding import align, quietly, spread, to_widths
-from autobatch.ops.rules.sizes import broadcast_sizes, has_lengths, lane_lengths, lanes_of, target_extents
+from autobatch.ops.rules.sizes import broadcast_sizes, has_lengths, lane_lengths, lanes_of, sizes_of, width_of
 
 _SCALARS = (int, float, bool, complex)
 
@@ -127,26 +127,20 @@ def _fits(shared: Any, x: Batched) -> bool:
 def _general(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     operands = strong(op, operands, params)
     batched = [x for x in operands if isinstance(x, Batched)]
-    parts: list[tuple[tuple[Size, ...], tuple[int, ...]]] = [
-        (x.sizes, x.data.shape[1:]) if isinstance(x, Batched) else (shape_of(x), shape_of(x))
-        for x in operands
-        if type(x) not in _SCALARS
-    ]
-    sizes = broadcast_sizes([own for own, _ in parts])
+    sizes = broadcast_sizes([sizes_of(x) for x in operands if type(x) not in _SCALARS])
     if not any(has_lengths(x.sizes) for x in batched):
         static: Any = sizes
         arrays = [align(x.data, x.sizes, sizes, static, True) if isinstance(x, Batched) else x for x in operands]
         return Batched(op(*arrays, **params), sizes)
-    extents = target_extents(parts, sizes)
+    extents = tuple(map(width_of, sizes))
     pads = op.pad if isinstance(op.pad, tuple) else (op.pad,) * len(operands)
     shape = (batched[0].batch_size, *extents)
     arrays = []
     for x in operands:
-        if isinstance(x, Batched):
-            x = align(x.data, x.sizes, sizes, extents, True)
-        elif type(x) not in _SCALARS:
-            x = align(x, shape_of(x), sizes, extents, False)
-        arrays.append(spread(x, sizes, shape))
+        if type(x) not in _SCALARS:
+            own, data = sizes_of(x), x.data if isinstance(x, Batched) else x
+            x = spread(align(data, own, sizes, extents, isinstance(x, Batched)), own, sizes, shape)
+        arrays.append(x)
 
     def cleaned() -> Any:
         mask = padding_mask(sizes, extents)

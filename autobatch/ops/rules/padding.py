@@ -14,7 +14,7 @@ from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.rules.sizes import size_per_lane
+from autobatch.ops.rules.sizes import size_per_lane, sizes_agree
 
 _BITS: dict[int, Any] = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
@@ -178,9 +178,9 @@ def _stretch_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
 stretch_p = Op("stretch", _stretch, vjp=_stretch_vjp, kind="padding")
 
 
-def spread(array: Any, sizes: tuple[Size, ...], shape: tuple[int, ...]) -> Any:
+def spread(array: Any, own: Sequence[Size], sizes: Sequence[Size], shape: tuple[int, ...]) -> Any:
     """An operand that carries gradients, broadcast to `shape` such that padding sends none back."""
-    if not is_boxed(array) or shape_of(array) == shape:
+    if not is_boxed(array) or (shape_of(array) == shape and sizes_agree(own, sizes)):
         return array
     mask = padding_mask(sizes, shape[1:])
     return array if mask is None else spread_p(array, mask, shape=shape)

@@ -80,31 +80,14 @@ def _consecutive(parts: Sequence[Scatter]) -> list[np.ndarray] | None:
 
 
 def _scatter_boxed(parts: Sequence[Scatter]) -> Any:
-    """Scatters whose values are on an interpreter, as one dense array, by reads only (so that it differentiates).
-
-    Element e of the result is the sum over the list of values that go there; the lists are padded to one width with
-    the position of an appended zero.
-    """
-    shape, dtype = parts[0].shape, parts[0].dtype
+    """Scatters whose values are on an interpreter, as one dense array, by one op on it."""
+    shape = parts[0].shape
     numbers = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
-    targets, values = [], []
-    for part in parts:
-        target = numbers[part.index]
-        targets.append(np.ravel(target))
-        values.append(np.reshape(np.broadcast_to(part.values, np.shape(target)), (-1,)))
-    target = np.concatenate(targets)
-    padded = np.concatenate([*values, np.zeros(1, dtype)])
-    order = np.argsort(target, kind="stable")
-    ordered = target[order]
-    first = np.searchsorted(ordered, ordered, side="left")
-    place = np.arange(len(ordered)) - first  # which of the values that go to its target
-    elements, row = np.unique(ordered, return_inverse=True)
-    lists = np.full((len(elements), int(place.max(initial=-1)) + 1), len(target))
-    lists[row, place] = order
-    sums = np.concatenate([np.sum(np.take(padded, lists), axis=1), np.zeros(1, dtype)])
-    where = np.full(numbers.size, len(elements))
-    where[elements] = np.arange(len(elements))
-    return np.reshape(np.take(sums, where), shape)
+    targets = [np.asarray(numbers[part.index]) for part in parts]
+    spread = zip(parts, targets, strict=True)
+    values = [np.reshape(np.broadcast_to(part.values, target.shape), (-1,)) for part, target in spread]
+    places = np.concatenate([target.reshape(-1) for target in targets])
+    return np.reshape(scatter_rows_p(np.concatenate(values), places, rows=numbers.size), shape)
 
 
 _COMPILED = frozenset((np.dtype(np.float32), np.dtype(np.float64)))

@@ -235,22 +235,3 @@ def broadcast_size(a: Size, b: Size) -> Size:
     if isinstance(a, int) and isinstance(b, int):
         return b if a == 1 else a
     return Lengths(np.where(left == 1, right, left))
-
-
-def target_extents(
-    parts: Sequence[tuple[tuple[Size, ...], tuple[int, ...]]], sizes: tuple[Size, ...]
-) -> tuple[int, ...]:
-    """The padded extents of a result with these sizes: the smallest that an operand of the same lengths has."""
-    rank = len(sizes)
-    out: list[int] = []
-    for axis, size in enumerate(sizes):
-        if not isinstance(size, Lengths):
-            out.append(size)
-            continue
-        width: int | None = None
-        for own, extents in parts:
-            offset = axis - (rank - len(own))
-            if offset >= 0 and same_size(own[offset], size) and (len(size) or isinstance(own[offset], Lengths)):
-                width = extents[offset] if width is None else min(width, extents[offset])
-        out.append(size.max() if width is None else width)
-    return tuple(out)
