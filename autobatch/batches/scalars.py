@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import BINARY_OPERATORS, FORMS, Batch, agreed_size, narrowed
+from autobatch.batches.any_batch import BINARY_OPERATORS, Batch, agreed_size, narrowed
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import map_lanes, weak_lanes
-from autobatch.core.batched import Batched, Lengths
+from autobatch.core.batched import Lengths
 from autobatch.core.op import is_boxed
 from autobatch.ops.numpy.math_functions import OF_NUMBERS, of_number
 
@@ -79,16 +79,6 @@ def _float_div(x: Any, y: Any) -> Any:
     return None if _has_zero(y) else np.true_divide(x, y)
 
 
-def _finite(ufunc: Any) -> Callable[..., Any]:
-    """Ufuncs that agree with Python's operators on finite operands only."""
-
-    def divide(x: Any, y: Any) -> Any:
-        finite = not _has_zero(y) and np.isfinite(x).all() and np.isfinite(y).all()
-        return ufunc(x, y) if finite else None
-
-    return divide
-
-
 # For the operators of counters and scores: on ints (int64, bools included), and on floats. A function gives None where
 # the answer is not NumPy's; then, and for any other operator, the lanes run Python's one by one.
 _FAST: dict[str, tuple[Any, Any]] = {
@@ -96,8 +86,8 @@ _FAST: dict[str, tuple[Any, Any]] = {
     "sub": (_sub, np.subtract),
     "mul": (_mul, np.multiply),
     "truediv": (_truediv, _float_div),
-    "floordiv": (_whole(np.floor_divide), _finite(np.floor_divide)),
-    "mod": (_whole(np.remainder), _finite(np.remainder)),
+    "floordiv": (_whole(np.floor_divide), None),
+    "mod": (_whole(np.remainder), None),
     "and": (np.bitwise_and, None),
     "or": (np.bitwise_or, None),
     "xor": (np.bitwise_xor, None),
@@ -186,19 +176,11 @@ def _unary(function: Callable[..., Any], fast: Callable[[Any], Any]) -> Callable
     return call
 
 
-def _pos(x: Any) -> Any:
-    return x.data if x.scalar is float else _ints(x)
-
-
-def _invert(x: Any) -> Any:
-    return np.invert(x.data) if x.scalar is int else None
-
-
 UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": _unary(operator.neg, _of_least(np.negative)),
-    "pos": _unary(operator.pos, _pos),
+    "pos": functools.partial(map_lanes, operator.pos),
     "abs": _unary(abs, _of_least(np.abs)),
-    "invert": _unary(operator.invert, _invert),
+    "invert": functools.partial(map_lanes, operator.invert),
 }
 
 
@@ -256,16 +238,6 @@ def lane_bool(x: Any = False) -> Any:
     return map_lanes(bool, x)
 
 
-def lane_round(x: Any, *digits: Any) -> Any:
-    """`round(x, digits)` per lane: an int per lane without `digits`."""
-    x = narrowed(x)
-    if not digits and getattr(x, "scalar", None) in (int, bool):
-        return weak_lanes(x.data.astype(np.int64), int)
-    if not digits and getattr(x, "scalar", None) is float and (np.abs(x.data) < _SAFE).all():
-        return weak_lanes(np.rint(x.data).astype(np.int64), int)  # both round half to even
-    return map_lanes(round, x, *digits)
-
-
 def lane_pow(base: Any, exponent: Any, *modulus: Any) -> Any:
     """`pow(...)` per lane."""
     return map_lanes(pow, base, exponent, *modulus) if modulus else base**exponent
@@ -293,30 +265,7 @@ def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], ar
             wins = better(arg, best)
             best = _choose(wins, arg, best)
         return best
-    if len(args) > 1 and not kwargs and all(_scalar_kind(arg) in (float, np.float64) for arg in args):
-        return _extreme_of_both(better, args)
     return map_lanes(function, *args, **kwargs)
-
-
-def _extreme_of_both(better: Callable[[Any, Any], Any], args: Any) -> Any:
-    """The extreme of Python's floats and NumPy's: each lane has the type of the one that wins."""
-    datas: list[Any] = [getattr(arg, "data", arg) if isinstance(arg, Batch) else float(arg) for arg in args]
-    if any(map(is_boxed, datas)):
-        return map_lanes(min if better is operator.lt else max, *args)
-    best, kinds = datas[0], [_scalar_kind(arg) is float for arg in args]
-    python: Any = kinds[0]
-    for kind, data in zip(kinds[1:], datas[1:], strict=True):
-        wins: Any = better(data, best)
-        best, python = np.where(wins, data, best), np.where(wins, kind, python)
-    size = agreed_size(arg for arg in args if isinstance(arg, Batch))
-    best, python = np.broadcast_to(best, size).copy(), np.broadcast_to(python, size)
-    if python.all():
-        return weak_lanes(best, float)
-    if not python.any():
-        return FORMS["masked"].of(Batched(best, ()))
-    return ObjectBatch(
-        [one if is_python else other for one, other, is_python in zip(best.tolist(), best, python, strict=True)]
-    )
 
 
 def _same_kind(args: tuple[Any, ...]) -> bool:
@@ -375,7 +324,7 @@ def _number(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_LANE_BY_LANE: list[Callable[..., Any]] = [complex, str, repr, chr, ord, bin, hex, oct, hash, format, ascii]
+_LANE_BY_LANE: list[Callable[..., Any]] = [complex, round, str, repr, chr, ord, bin, hex, oct, hash, format, ascii]
 _LANE_BY_LANE += [function for name, function in vars(math).items() if callable(function) and not name.startswith("_")]
 _NUMBERS = [function for function in _LANE_BY_LANE if function in OF_NUMBERS]
 
@@ -388,7 +337,6 @@ LANE_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     bool: lane_bool,
     abs: abs,  # a batch has the method that it calls
     divmod: divmod,
-    round: lane_round,
     pow: lane_pow,
     min: lane_min,
     max: lane_max,

@@ -158,8 +158,12 @@ class SparseRows(SparseCotangent):
             sources: (segments, ...) the cotangent of each sum. segments: (n,) int64. factors: (n,), or None for ones.
             dtype: the dtype of the rows; the sums may be of a wider one.
         """
+        return cls._unexpanded(ids, Spread(np.asarray(sources), segments, factors, np.dtype(dtype)), num_rows)
+
+    @classmethod
+    def _unexpanded(cls, ids: Any, spread: "Spread", num_rows: int | None) -> "SparseRows":
         self = cls.trusted(ids, None, num_rows)
-        self._spread = Spread(np.asarray(sources), segments, factors, np.dtype(dtype))
+        self._spread = spread
         return self
 
     @property
@@ -236,8 +240,8 @@ class SparseRows(SparseCotangent):
         if spread is None:
             return SparseRows.trusted(self.ids[kept], self._rows[kept], self.num_rows)
         factors = None if spread.factors is None else spread.factors[kept]
-        segments = spread.segments[kept]
-        return SparseRows.spread(self.ids[kept], spread.sources, segments, factors, self.num_rows, spread.dtype)
+        spread = spread._replace(segments=spread.segments[kept], factors=factors)
+        return SparseRows._unexpanded(self.ids[kept], spread, self.num_rows)
 
     def pieces(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """(sources, segments, factors) as the coalescing kernels take them: (n, width) or not yet repeated."""
@@ -331,18 +335,14 @@ class SparseRows(SparseCotangent):
         if id(owner) in taken or not isinstance(owner, np.ndarray):
             owner = sources = sources.copy()
         taken.add(id(owner))
-        spread = self._spread
-        return SparseRows.spread(self.ids, sources, spread.segments, spread.factors, self.num_rows, spread.dtype)
+        return SparseRows._unexpanded(self.ids, self._spread._replace(sources=sources), self.num_rows)
 
     @staticmethod
     def combine(parts: Sequence["SparseRows"]) -> "SparseRows":
         ids = np.concatenate([part.ids for part in parts])
         spreads = [part._spread for part in parts if part._spread is not None]
         if len(spreads) == len(parts):
-            joined = Spread.join(spreads)
-            return SparseRows.spread(
-                ids, joined.sources, joined.segments, joined.factors, parts[0].num_rows, joined.dtype
-            )
+            return SparseRows._unexpanded(ids, Spread.join(spreads), parts[0].num_rows)
         return SparseRows.trusted(ids, np.concatenate([part.rows for part in parts]), parts[0].num_rows)
 
     def __add__(self, other: Any) -> Any:
@@ -376,9 +376,7 @@ class SparseRows(SparseCotangent):
         if spread is not None:
             sources = scale(spread.sources)
             if type(sources) is np.ndarray and sources.dtype == spread.sources.dtype:
-                return SparseRows.spread(
-                    self.ids, sources, spread.segments, spread.factors, self.num_rows, spread.dtype
-                )
+                return SparseRows._unexpanded(self.ids, spread._replace(sources=sources), self.num_rows)
         return SparseRows.trusted(self.ids, scale(self.rows), self.num_rows)
 
     def __reduce__(self) -> Any:
