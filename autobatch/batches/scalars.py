@@ -243,17 +243,8 @@ def lane_pow(base: Any, exponent: Any, *modulus: Any) -> Any:
     return map_lanes(pow, base, exponent, *modulus) if modulus else base**exponent
 
 
-def lane_min(*args: Any, **kwargs: Any) -> Any:
-    """`min(...)` per lane: of several values, or of one iterable."""
-    return _extreme(min, operator.lt, args, kwargs)
-
-
-def lane_max(*args: Any, **kwargs: Any) -> Any:
-    """`max(...)` per lane: of several values, or of one iterable."""
-    return _extreme(max, operator.gt, args, kwargs)
-
-
-def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], args: Any, kwargs: Any) -> Any:
+def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], *args: Any, **kwargs: Any) -> Any:
+    """`min(...)` or `max(...)` per lane: of several values, or of one iterable."""
     args = tuple(narrowed(arg) for arg in args)
     if len(args) == 1 and not kwargs and isinstance(args[0], list | tuple) and args[0]:
         args = tuple(narrowed(arg) for arg in args[0])
@@ -266,6 +257,10 @@ def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], ar
             best = _choose(wins, arg, best)
         return best
     return map_lanes(function, *args, **kwargs)
+
+
+lane_min = functools.partial(_extreme, min, operator.lt)
+lane_max = functools.partial(_extreme, max, operator.gt)
 
 
 def _same_kind(args: tuple[Any, ...]) -> bool:

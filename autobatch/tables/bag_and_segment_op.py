@@ -33,8 +33,8 @@ from autobatch.ops.rules.ragged_checks import (
     segments_in,
     table_ids,
 )
-from autobatch.tables.reduction_modes import MODES, Call, Mode, Norm, Rows, compute_dtype, in_place, quotient
-from autobatch.tables.row_access import check_computed, gather, lanes_of_runs, locate, pool, poolable, steadily
+from autobatch.tables.reduction_modes import MODES, Call, Mode, Norm, Rows, compute_dtype, gathered, in_place, quotient
+from autobatch.tables.row_access import check_computed, lanes_of_runs, locate, pool, poolable, steadily
 from autobatch.tables.sparse import SparseRows
 
 
@@ -136,11 +136,11 @@ def _of_rows(
     how, weighted = MODES[mode], weights is not None
     trailing = shape_of(data)[1:]
     if ids is not None and not (how.by_ids and (how.weights_own or not weighted)):
-        data, ids = _gathered(data, ids), None
+        data, ids = gathered(data, ids), None
     if weighted and not how.weights_own:
-        data, weights = np.asarray(_gathered(data, ids)) * weights.reshape(-1, *(1,) * len(trailing)), None
+        data, weights = np.asarray(gathered(data, ids)) * weights.reshape(-1, *(1,) * len(trailing)), None
     elif weighted and dtype_of(data).kind != "f":
-        data, ids = _gathered(data, ids), None
+        data, ids = gathered(data, ids), None
         data = data.astype(np.result_type(data.dtype, weights.dtype))
     dtype = how.result_dtype(dtype_of(data))
     x, ids = in_place(data, ids, _kernel_dtype(dtype if dtype.kind == "f" else dtype_of(data)))
@@ -158,14 +158,6 @@ def _of_rows(
     if empty is None or how.rowwise:
         return out
     return _filled(out, np.bincount(segments, minlength=count) == 0 if bounds is None else np.diff(bounds) == 0, empty)
-
-
-def _gathered(data: Any, ids: Any) -> Any:
-    """The rows that ids name, or all of them."""
-    if ids is None:
-        return np.asarray(data)
-    table = data if hasattr(data, "_ab_locate") else np.asarray(data)
-    return gather(table, ids) if table.ndim == 2 else table[ids]
 
 
 def _kernel_dtype(dtype: np.dtype) -> np.dtype:

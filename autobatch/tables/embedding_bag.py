@@ -58,10 +58,6 @@ class _Options:
     empty: float | tuple[float, ...] | None = None
     bad_ids: str = "raise"
 
-    def params(self) -> dict[str, Any]:
-        """The options as attributes of the op."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
 
 @dataclasses.dataclass(slots=True)
 class _FlatBags:
@@ -213,7 +209,9 @@ def embedding_bag(
     elif any(rank_of(x) == BATCH_RANK for x in (input, weight, offsets, weights)):
         if skipped is not None:
             raise UnsupportedError("skipped= counts the bags of one call; leave it out in batched code")
-        out = embedding_bag_p(weight, input, *(x for x in (offsets, weights) if x is not None), **options.params())
+        out = embedding_bag_p(
+            weight, input, *(x for x in (offsets, weights) if x is not None), **dataclasses.asdict(options)
+        )
         return out if isinstance(mode, str) else tuple(out[:, i] for i in range(len(modes)))
     else:
         call = _flat_call(input, weight, offsets, weights, options)

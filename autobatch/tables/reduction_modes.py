@@ -102,12 +102,19 @@ def quotient(values: Any, by: Any) -> Any:
         return values / by
 
 
+def gathered(data: Any, ids: Any) -> Any:
+    """The rows that ids name, or all of them."""
+    if ids is None:
+        return np.asarray(data)
+    table = data if hasattr(data, "_ab_locate") else np.asarray(data)
+    return gather(table, ids) if table.ndim == 2 else table[ids]
+
+
 def in_place(data: Any, ids: np.ndarray | None, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
     """(rows, width) of a dtype and ids into them, as kernels read them; rows that do not lie so are gathered first."""
     rows = data if type(data) is np.ndarray else getattr(data, "_ab_whole", None)
     if ids is not None and (rows is None or rows.dtype != dtype or not rows.flags.c_contiguous):
-        table = data if hasattr(data, "_ab_locate") else np.asarray(data)
-        rows, ids = (gather(table, ids) if table.ndim == 2 else table[ids]), None
+        rows, ids = gathered(data, ids), None
     rows = np.asarray(data) if rows is None else rows
     matrix = np.ascontiguousarray(rows.reshape(rows.shape[0], math.prod(rows.shape[1:])), dtype)
     return matrix, None if ids is None else np.ascontiguousarray(as_ids(ids))
