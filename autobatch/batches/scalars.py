@@ -111,10 +111,10 @@ def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any
         out: Any = None
         if kind_a in (int, bool) and kind_b in (int, bool):
             if on_ints is not None and (type(a) is not int or _fits(a)) and (type(b) is not int or _fits(b)):
-                out = on_ints(_ints(a), _ints(b))
+                out = on_ints(_as(int, a), _as(int, b))
         elif on_floats is not None and _exact(a, kind_a) and _exact(b, kind_b):
             with np.errstate(all="ignore"):
-                out = on_floats(_data(a), _data(b))
+                out = on_floats(_as(float, a), _as(float, b))
         if out is None:
             return map_lanes(function, a, b)
         if name in ("and", "or", "xor") and kind_a is kind_b is bool:
@@ -135,16 +135,11 @@ def _exact(x: Any, kind: type) -> bool:
     return _is_exact(x if type(x) is int else x.data)
 
 
-def _data(x: Any) -> Any:
+def _as(kind: type, x: Any) -> Any:
+    """An operand as numbers of this kind, int or float."""
     if getattr(x, "scalar", None) is None:
-        return float(x)
-    return x.data if x.scalar is float else x.data.astype(np.float64)
-
-
-def _ints(x: Any) -> Any:
-    if getattr(x, "scalar", None) is None:
-        return int(x)
-    return x.data if x.scalar is int else x.data.astype(np.int64)
+        return kind(x)
+    return x.data if x.scalar is kind else x.data.astype(kind)
 
 
 def reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -155,31 +150,23 @@ def reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 BINARY: dict[str, Callable[[Any, Any], Any]] = {name: _binary(name, f) for name, f in BINARY_OPERATORS.items()}
 
 
-def _of_least(ufunc: Any) -> Callable[[Any], Any]:
-    """Ufuncs of one operand that answer as Python does, but for the smallest int."""
+def _unary(function: Callable[..., Any], ufunc: Any) -> Callable[[Any], Any]:
+    """A ufunc that answers as Python's function does, but for the smallest int."""
 
-    def call(x: Any) -> Any:
-        own = x.data if x.scalar is float else _ints(x)
-        return None if x.scalar is not float and np.any(np.equal(own, _INT64.min)) else ufunc(own)
-
-    return call
-
-
-def _unary(function: Callable[..., Any], fast: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def call(a: Any) -> Any:
         a = narrowed(a)
-        out = None if a.scalar is complex else fast(a)
-        if out is None:
+        kind = float if a.scalar is float else int
+        if a.scalar is complex or (kind is int and np.any(np.equal(_as(int, a), _INT64.min))):
             return map_lanes(function, a)
-        return weak_lanes(out, float if out.dtype.kind == "f" else int)
+        return weak_lanes(ufunc(_as(kind, a)), kind)
 
     return call
 
 
 UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": _unary(operator.neg, _of_least(np.negative)),
+    "neg": _unary(operator.neg, np.negative),
     "pos": functools.partial(map_lanes, operator.pos),
-    "abs": _unary(abs, _of_least(np.abs)),
+    "abs": _unary(abs, np.abs),
     "invert": functools.partial(map_lanes, operator.invert),
 }
 

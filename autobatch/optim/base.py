@@ -158,13 +158,7 @@ def _add_up_shared(leaves: Sequence[Leaf]) -> None:
         key = _memory_of(leaf.value)
         one = leaf if key is None else first.setdefault(key, leaf)
         if one is not leaf and leaf.grad is not None:
-            one.grad, leaf.grad = leaf.grad if one.grad is None else _sum(one.grad, leaf.grad), None
-
-
-def _sum(x: Any, y: Any) -> Any:
-    if isinstance(x, SparseRows) and isinstance(y, SparseRows):
-        return SparseRows.trusted(np.concatenate([x.ids, y.ids]), np.concatenate([x.rows, y.rows]), x.num_rows)
-    return np.add(*(grad.to_dense() if isinstance(grad, SparseRows) else grad for grad in (x, y)))
+            one.grad, leaf.grad = leaf.grad if one.grad is None else one.grad + leaf.grad, None
 
 
 def step_of(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep | None, Callable[[], Any]]:
