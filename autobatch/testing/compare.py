@@ -198,11 +198,8 @@ def _typed(x: Any) -> str:
     text = repr(x)
     if len(text) > 60:
         text = text[:57] + "..."
-    return text if x is None or isinstance(x, str) else f"{_module(x)}{_name(x)} {text}"
-
-
-def _module(x: Any) -> str:
-    return "numpy." if isinstance(x, np.generic) else ""
+    module = "numpy." if isinstance(x, np.generic) else ""
+    return text if x is None or isinstance(x, str) else f"{module}{_name(x)} {text}"
 
 
 def _same_object(expected: Any, actual: Any) -> bool:
