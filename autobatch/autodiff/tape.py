@@ -13,7 +13,7 @@ import numpy as np
 from autobatch.core.abstract_eval import check_operands, is_non_c_order
 from autobatch.core.cotangent import Contributions, SparseCotangent
 from autobatch.core.current_region import clock
-from autobatch.core.memory import KeptArrays, library_code, walking
+from autobatch.core.memory import KeptArrays, library_code
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.recorded_array import RecordedArray
@@ -109,7 +109,6 @@ class Tape:
         """
         return self.backward_from([output], [ct], leaves, free=free)
 
-    @walking
     @library_code
     @np.errstate(all="ignore")  # what padding holds must not warn, and a cotangent is nobody's own expression
     def backward_from(

@@ -17,12 +17,10 @@ from autobatch.batches.any_batch import (
     narrowed,
     refuse,
 )
-from autobatch.batches.stacking import loop_over_examples, map_lanes, stack_results
+from autobatch.batches.stacking import loop_over_examples, map_lanes
 from autobatch.core.current_region import current_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import leaves
-
-_SEQUENCES = (tuple, list, str, range, np.ndarray)
 
 
 @form("objects")
@@ -129,12 +127,8 @@ class ObjectBatch(Batch):
         raise self._no_len()
 
     def __iter__(self) -> Iterator[Any]:
-        here = narrowed(self) if current_region() is not None else None
-        values = getattr(here, "values", None)
-        if isinstance(here, ObjectBatch) and values and all(type(each) in _SEQUENCES for each in values):
-            if all(len(each) == len(values[0]) for each in values):
-                return iter([stack_results([each[i] for each in values]) for i in range(len(values[0]))])
-        elif here is not None and here is not self and not isinstance(here, ObjectBatch):
+        here = narrowed(self) if current_region() is not None else self
+        if not isinstance(here, ObjectBatch):
             return iter(here)
         raise self._no_iteration()
 

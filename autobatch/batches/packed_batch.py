@@ -179,8 +179,9 @@ class PackedBatch(Packed, ArrayBatch):
         >>> PackedBatch.from_lengths([5, 6, 7], [1, 2]).offsets
         array([0, 1, 3])
         """
-        rows = as_rows(values)
-        return cls(rows, offsets_of(lengths, _count(rows)))
+        rows, found = as_rows(values), lengths_of(lengths)
+        check_total(found, _count(rows))
+        return cls(rows, offsets_from(found))
 
     @classmethod
     def from_segment_ids(cls, values: ArrayLike, ids: ArrayLike, num_segments: int | None = None) -> "PackedBatch":
@@ -201,9 +202,10 @@ class PackedBatch(Packed, ArrayBatch):
         >>> PackedBatch.from_segment_ids([4, 1, 3], [1, 0, 1]).examples()
         [array([1]), array([4, 3])]
         """
-        rows = as_rows(values)
-        order, lengths = segment_order(ids, _count(rows), num_segments)
-        return cls.from_lengths(rows if order is None else _rows(rows, order), lengths)
+        rows, found = as_rows(values), as_ids(ids, "segment_ids")
+        lengths = np.bincount(found, minlength=count_segments(found, num_segments))
+        check_one_each(found, _count(rows))
+        return cls.from_lengths(_rows(rows, np.argsort(found, kind="stable")), lengths)
 
     @classmethod
     def from_padded(cls, padded: ArrayLike, *, filler: Any = None, lengths: ArrayLike | None = None) -> "PackedBatch":
@@ -496,27 +498,6 @@ def own_offsets(offsets: Any, count: int) -> np.ndarray:
     out = np.array(check_offsets(offsets, count))
     out.flags.writeable = False
     return out
-
-
-def offsets_of(lengths: Any, count: int) -> np.ndarray:
-    """Offsets from the number of values of each example, which must add up to `count`."""
-    found = lengths_of(lengths)
-    check_total(found, count)
-    return offsets_from(found)
-
-
-def segment_order(ids: Any, count: int, num_segments: int | None) -> tuple[np.ndarray | None, np.ndarray]:
-    """The stable order that sorts values by segment id (None: they are sorted), and the length of each segment.
-
-    Raises:
-        ShapeError: not one id per value. BadIdError: an id that is negative or not below `num_segments`.
-    """
-    found = as_ids(ids, "segment_ids")
-    lengths = np.bincount(found, minlength=count_segments(found, num_segments))
-    check_one_each(found, count)
-    if (found[1:] >= found[:-1]).all():
-        return None, lengths
-    return np.argsort(found, kind="stable"), lengths
 
 
 def rows_of(offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -36,35 +36,27 @@ class _Layout:
         count: how many positions there are.
     """
 
-    __slots__ = ("_lanes", "_rows", "count", "lengths", "offsets", "shape")
-
     def __init__(self, lengths: Lengths, width: int) -> None:
         self.lengths = lengths
         self.shape = (len(lengths), width)
         self.offsets = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths.values, out=self.offsets[1:])
         self.count = int(self.offsets[-1])
-        self._rows: np.ndarray | None = None
-        self._lanes: np.ndarray | None = None
 
     @property
     def mask(self) -> np.ndarray:
         """True inside the examples."""
         return self.lengths.mask(self.shape[1])
 
-    @property
+    @functools.cached_property
     def rows(self) -> np.ndarray:
         """The number of each position."""
-        if self._rows is None:
-            self._rows = np.flatnonzero(self.mask)
-        return self._rows
+        return np.flatnonzero(self.mask)
 
-    @property
+    @functools.cached_property
     def lanes(self) -> np.ndarray:
         """The lane that each position is in."""
-        if self._lanes is None:
-            self._lanes = np.repeat(np.arange(self.shape[0]), self.lengths.values)
-        return self._lanes
+        return np.repeat(np.arange(self.shape[0]), self.lengths.values)
 
     def take(self, x: Any) -> Any:
         """The rows of an array over (lanes, width)."""

@@ -15,7 +15,6 @@ import numpy as np
 from autobatch.blocks.batched_program import Affine, Flat, Kind
 from autobatch.blocks.program import Step
 from autobatch.core.cotangent import Product
-from autobatch.core.memory import transposed
 from autobatch.core.op import Op
 from autobatch.ops.numpy.contractions import einsum_p, matmul_p
 from autobatch.ops.numpy.elementwise import UFUNCS
@@ -257,7 +256,6 @@ class Writer:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "matmul": np.matmul,
-            "transposed": transposed,
             "empty": np.empty,
             "zeros": np.zeros,
             "contiguous": np.ascontiguousarray,
@@ -338,8 +336,6 @@ class Writer:
             index = build(params["spec"], [self.code.constants[slot] for slot in step.args[1:]])
             return f"{out} = {args[0]}[{self.name('index', index)}]"
         if op is transpose_p and len(step.args) == 1:
-            if step.args[0] in self.code.inputs and params["axes"] == (1, 0) and not _leads(self._kind(step.args[0])):
-                return f"{out} = transposed({args[0]})"
             return f"{out} = {args[0]}.transpose({params['axes']!r})"
         if op is reshape_p and len(step.args) == 1:
             return f"{out} = {args[0]}.reshape({shape_text(params['shape'])})"

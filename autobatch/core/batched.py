@@ -63,13 +63,10 @@ def same_size(a: Size, b: Size) -> bool:
     """Whether two sizes are equal in every example."""
     if a is b:
         return True
-    if isinstance(a, Lengths) and isinstance(b, Lengths):
-        return bool(np.array_equal(a.values, b.values))
-    if isinstance(a, Lengths):
-        return bool((a.values == b).all())
-    if isinstance(b, Lengths):
-        return bool((b.values == a).all())
-    return a == b
+    if not isinstance(a, Lengths) and not isinstance(b, Lengths):
+        return a == b
+    first, second = (size.values if isinstance(size, Lengths) else size for size in (a, b))
+    return bool(np.all(first == second))
 
 
 class Batched:

@@ -6,8 +6,6 @@
   code is the library's and writes into nothing that it has read (`library_code`); else as a copy, since the user's next
   statement may write into it (`KeptArrays`).
 - What writes into several arrays writes into all or none of them, whatever interrupt comes (`write_all`, `complete`).
-- BLAS reorders a transposed operand on every call, which for a product of few rows takes longer than the product.
-  Within a backward walk no matrix changes: the second product by one makes a copy that the others use (`transposed`).
 """
 
 import collections
@@ -71,25 +69,21 @@ _BITS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 _ours: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_ours", default=False)
 
 
-def _in_context(variable: contextvars.ContextVar[Any], value: Callable[[], Any]) -> Callable[[F], F]:
-    """A decorator: a call has a context of its own where `variable` is set, so that no interrupt leaves it set."""
+def library_code(call: F) -> F:
+    """A decorator of code that writes into nothing it has read.
 
-    def decorate(call: F) -> F:
-        def inside(*args: Any, **kwargs: Any) -> Any:
-            variable.set(value())
-            return call(*args, **kwargs)
+    A call has a context of its own, so that no interrupt leaves it said of what comes after.
+    """
 
-        @functools.wraps(call)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            return contextvars.copy_context().run(inside, *args, **kwargs)
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        _ours.set(True)
+        return call(*args, **kwargs)
 
-        return run  # type: ignore[return-value]
+    @functools.wraps(call)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return contextvars.copy_context().run(inside, *args, **kwargs)
 
-    return decorate
-
-
-library_code = _in_context(_ours, lambda: True)
-"""A decorator of code that writes into nothing it has read."""
+    return run  # type: ignore[return-value]
 
 
 class KeptArrays:
@@ -156,26 +150,3 @@ def complete(calls: Sequence[Callable[[], Any]]) -> list[Any]:
             call()
         raise
     return results
-
-
-_walk: contextvars.ContextVar[dict[int, list[np.ndarray]] | None] = contextvars.ContextVar(
-    "autobatch_walk", default=None
-)
-
-
-walking = _in_context(_walk, dict)
-"""A decorator of a backward walk: copies live as long as it does."""
-
-
-def transposed(matrix: np.ndarray) -> np.ndarray:
-    """`matrix.T`: a view of a plain matrix at first, a copy once a walk comes back to it."""
-    known = _walk.get()
-    if known is None:
-        return matrix.T
-    entry = known.get(id(matrix))
-    if entry is None:
-        known[id(matrix)] = [matrix]  # which keeps its id its own
-        return matrix.T
-    if len(entry) == 1:
-        entry.append(np.ascontiguousarray(matrix.T))
-    return entry[1]

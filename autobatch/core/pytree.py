@@ -188,16 +188,19 @@ def paths(structure: TreeDef) -> Iterator[str]:
     if kind is None:
         yield ""
         return
-    fields = getattr(kind, "_fields", None)
     for key, child in zip(structure.keys, structure.children, strict=True):
-        if issubclass(kind, dict):
-            step = f"[{key!r}]"
-        elif issubclass(kind, list | tuple):
-            step = f".{fields[key]}" if fields else f"[{key}]"
-        else:
-            step = f".{key}"
         for rest in paths(child):
-            yield step + rest
+            yield step_to(kind, key) + rest
+
+
+def step_to(kind: type, key: Any) -> str:
+    """The child of this key, of a node of this class, as source code would write it."""
+    if issubclass(kind, dict):
+        return f"[{key!r}]"
+    if issubclass(kind, list | tuple):
+        fields = getattr(kind, "_fields", None)
+        return f".{fields[key]}" if fields else f"[{key}]"
+    return f".{key}"
 
 
 def in_dataclass(structure: TreeDef, inside: bool = False) -> Iterator[bool]:

@@ -155,29 +155,6 @@ def _further(best, x, least):
 
 
 @jit
-def pool_all(table, ids, offsets, sums, greatest, least, bags, dim, ahead, lanes):
-    """The sum, the greatest and the least of each column, in one pass."""
-    base, stride = table
-    final = uint64(max(ids.shape[0] - 1, 0))
-    for b in range(bags[0], bags[1]):
-        for start in range(0, dim, width(lanes)):
-            column = min(start, dim - width(lanes))
-            total, high, low = zeros(lanes), zeros(lanes), zeros(lanes)
-            if offsets[b] < offsets[b + 1]:
-                high = load(lanes, base + stride * int64(ids[offsets[b]]), column, dim)
-                low = high
-                total = add(total, high)
-            for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
-                if ahead is not None:
-                    prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
-                x = load(lanes, base + stride * int64(ids[i]), column, dim)
-                total, high, low = add(total, x), greater(high, x), lesser(low, x)
-            store(sums, b, column, total)
-            store(greatest, b, column, high)
-            store(least, b, column, low)
-
-
-@jit
 def unpack_rows(table, ids, out, rows, dim, ahead, lanes):
     """out[i] = row(ids[i]), for i in [rows[0], rows[1])."""
     base, stride = table

@@ -1,8 +1,7 @@
-"""Moving rows: gather, scatter-add, which rows a list of ids names, and copies between buffers known by address.
+"""Rows by number: ids that name none, which rows a list of ids names, and copies between buffers known by address.
 
-Tables and outputs are C-contiguous (rows, width) arrays. Ids are trusted: 0 <= ids[i] < rows. Additions run in the
-order of `ids`, so equal input gives bit-equal output. Of buffers, addresses, row numbers and widths are trusted too;
-the caller keeps the arrays alive.
+Where ids have been checked they are trusted, and of buffers addresses, row numbers and widths are, too; the caller
+keeps the arrays alive.
 """
 
 import ctypes
@@ -45,49 +44,11 @@ def first_bad_offset(offsets, total):
 
 
 @jit
-def gather(table, ids, out):
-    """out[i] = table[ids[i]]"""
-    for i in range(ids.shape[0]):
-        row = ids[i]
-        for j in range(table.shape[1]):
-            out[i, j] = table[row, j]
-
-
-@jit
-def add_picked(values, places, ids, out):
-    """out[ids[i]] += values[places[i]]"""
-    for i in range(ids.shape[0]):
-        row = ids[i]
-        place = places[i]
-        for j in range(out.shape[1]):
-            out[row, j] += values[place, j]
-
-
-@jit
 def split_addresses(bases, strides, chunk, ids, out):
     """out[i]: the address of row ids[i] of a table in chunks of `chunk` rows, each with its base and stride."""
     for i in range(ids.shape[0]):
         part = ids[i] // chunk
         out[i] = bases[part] + strides[part] * (ids[i] - part * chunk)
-
-
-@jit
-def gather_where(table, ids, mask, out):
-    """out[i] = table[ids[i]] where mask[i]; other rows stay as they are, and their ids are not read."""
-    for i in range(ids.shape[0]):
-        if mask[i]:
-            row = ids[i]
-            for j in range(table.shape[1]):
-                out[i, j] = table[row, j]
-
-
-@jit
-def scatter_add(rows, ids, out):
-    """out[ids[i]] += rows[i]"""
-    for i in range(ids.shape[0]):
-        row = ids[i]
-        for j in range(rows.shape[1]):
-            out[row, j] += rows[i, j]
 
 
 @jit

@@ -80,102 +80,6 @@ def segment_extremum(x, ids, segments, least, seen, out):
 
 
 @jit
-def segment_position(x, ids, segments, least, out):
-    """The first position of the greatest, or the least, of each column (of the first NaN, if any); -1 on entry."""
-    for i in range(segments.shape[0]):
-        row = i if ids is None else ids[i]
-        segment = segments[i]
-        for j in range(x.shape[1]):
-            best = out[segment, j]
-            if best < 0:
-                out[segment, j] = i
-            else:
-                a = x[row, j]
-                b = x[best if ids is None else ids[best], j]
-                if b == b and ((a < b if least else a > b) or a != a):
-                    out[segment, j] = i
-
-
-@jit
-def segment_prod(x, ids, segments, out):
-    """out[segments[i]] *= row i; `out` is one on entry."""
-    for i in range(segments.shape[0]):
-        row = i if ids is None else ids[i]
-        segment = segments[i]
-        for j in range(x.shape[1]):
-            out[segment, j] *= x[row, j]
-
-
-@jit
-def segment_prod_others(x, directions, segments, running, before, out):
-    """out[i]: the product of the other rows of its segment, zeros counted as they are, or how it changes.
-
-    With k `directions`, (k, n, width), it is the part of the product of (row + e1 * direction 1 + e2 * direction 2 ...)
-    that has every e once: a derivative in all directions. Products are carried forward and backward as polynomials
-    in the e, the factor of a set of them at the number whose bits are the set. `running` is (segments, width, 2**k),
-    one for the empty set and else zero on entry, `before` is as `out` for each set.
-    """
-    n = segments.shape[0]
-    sets = running.shape[2]
-    for i in range(n):
-        segment = segments[i]
-        for j in range(x.shape[1]):
-            for some in range(sets):
-                before[i, j, some] = running[segment, j, some]
-            _times_row(running, segment, x, directions, i, j)
-    running[:] = 0
-    running[:, :, 0] = 1
-    for k in range(n):
-        i = n - 1 - k
-        segment = segments[i]
-        for j in range(x.shape[1]):
-            total = before[i, j, 0] * running[segment, j, sets - 1]
-            for some in range(1, sets):
-                total += before[i, j, some] * running[segment, j, sets - 1 - some]
-            out[i, j] = total
-            _times_row(running, segment, x, directions, i, j)
-
-
-@jit
-def _times_row(running, segment, x, directions, i, j):
-    """The polynomial of a segment times that of row i, x + e1 * direction 1 + ..., each e at most once."""
-    sets = running.shape[2]
-    for k in range(sets):
-        some = sets - 1 - k  # a set before the sets that are a part of it
-        total = running[segment, j, some] * x[i, j]
-        for e in range(directions.shape[0]):
-            if some >> e & 1:
-                total += running[segment, j, some - (1 << e)] * directions[e, i, j]
-        running[segment, j, some] = total
-
-
-@jit
-def segment_squares(x, ids, weights, segments, means, out):
-    """out[segments[i]] += weights[i] * (row i - means[segments[i]])**2; `out` is zero on entry."""
-    for i in range(segments.shape[0]):
-        row = i if ids is None else ids[i]
-        segment = segments[i]
-        for j in range(x.shape[1]):
-            d = x[row, j] - means[segment, j]
-            if weights is None:
-                out[segment, j] += d * d
-            else:
-                out[segment, j] += weights[i] * d * d
-
-
-@jit
-def segment_cumsum(x, ids, segments, running, out):
-    """out[i]: the sum of the rows of its segment up to i; `running` is (segments, width), zero on entry."""
-    for i in range(segments.shape[0]):
-        row = i if ids is None else ids[i]
-        segment = segments[i]
-        for j in range(x.shape[1]):
-            total = running[segment, j] + x[row, j]
-            running[segment, j] = total
-            out[i, j] = total
-
-
-@jit
 def first_equal(x, ids, segments, values, out):
     """out[k, j]: the first row of segment k that has values[k, j] in column j (NaN is NaN); else as it was."""
     n = segments.shape[0]
@@ -192,24 +96,27 @@ def first_equal(x, ids, segments, values, out):
 
 
 @jit
-def pick_rows(ct, positions, out):
-    """out[positions[k, j], j] += ct[k, j] where positions[k, j] >= 0; `out` is zero on entry."""
-    for k in range(ct.shape[0]):
-        for j in range(ct.shape[1]):
-            if positions[k, j] >= 0:
-                out[positions[k, j], j] += ct[k, j]
+def segment_prod(x, ids, segments, out):
+    """out[segments[i]] *= row i; `out` is one on entry."""
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            out[segment, j] *= x[row, j]
 
 
 @jit
-def row_dots(x, ids, segments, ct, out):
-    """out[i]: the dot product of row i with ct[segments[i]]."""
+def segment_recurrence(factors, terms, segments, state, out):
+    """out[i]: the state of its segment before row i, which makes it terms[i] + factors[i] * state.
+
+    `state` is (segments, width), what each segment begins with on entry.
+    """
     for i in range(segments.shape[0]):
-        row = x[i if ids is None else ids[i]]
-        other = ct[segments[i]]
-        dot = x.dtype.type(0)
-        for j in range(x.shape[1]):
-            dot += row[j] * other[j]
-        out[i] = dot
+        segment = segments[i]
+        for j in range(factors.shape[1]):
+            before = state[segment, j]
+            out[i, j] = before
+            state[segment, j] = terms[i, j] + factors[i, j] * before
 
 
 _RUN_AHEAD = 4  # rows, of those that take more than one pass: the machine fetches by itself only what follows

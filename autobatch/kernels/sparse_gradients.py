@@ -69,13 +69,6 @@ def row_gradient(acc, k, starts, positions, sources, segments, factors, scale, l
 
 
 @jit
-def coalesce_rows(starts, positions, sources, segments, factors, out):
-    """out[k] = the sum of the rows at the positions of k."""
-    for k in range(out.shape[0]):
-        row_gradient(out[k], k, starts, positions, sources, segments, factors, 1, -1)
-
-
-@jit
 def row_squares(lo, hi, acc, starts, positions, sources, segments, factors, out):
     """out[k] = the sum of the squares of the gradient of unique row k."""
     for k in range(lo, hi):
@@ -85,32 +78,3 @@ def row_squares(lo, hi, acc, starts, positions, sources, segments, factors, out)
             wide = np.float64(acc[j])  # Numba takes `float(x)` of a float32 for a float32
             total += wide * wide
         out[k] = total
-
-
-@jit
-def expand_rows(sources, segments, factors, out):
-    """out[i] = factors[i] * sources[segments[i]]"""
-    for i in range(out.shape[0]):
-        source = sources[segments[i]]
-        if factors is None:
-            for j in range(out.shape[1]):
-                out[i, j] = source[j]
-        else:
-            factor = factors[i]
-            for j in range(out.shape[1]):
-                out[i, j] = factor * source[j]
-
-
-@jit
-def add_spread(sources, segments, factors, ids, out):
-    """out[ids[i]] += factors[i] * sources[segments[i]]"""
-    for i in range(ids.shape[0]):
-        source = sources[segments[i]]
-        into = out[ids[i]]
-        if factors is None:
-            for j in range(out.shape[1]):
-                into[j] += source[j]
-        else:
-            factor = factors[i]
-            for j in range(out.shape[1]):
-                into[j] += factor * source[j]

@@ -14,7 +14,8 @@ from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Lengths, Size
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import BATCH_RANK, Op
-from autobatch.kernels.rows import CONSECUTIVE, ONE_BUFFER, SEVERAL, add_picked, copy_spans, gather_buffers
+from autobatch.kernels.rows import CONSECUTIVE, ONE_BUFFER, SEVERAL, copy_spans, gather_buffers
+from autobatch.kernels.segment_reductions import segment_sum
 from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.row_gather import Scatter, rows_p
 
@@ -338,7 +339,7 @@ class Picked(SparseCotangent):
         if dense.flags.c_contiguous and dense.dtype == self.dtype and dense.size:
             values = np.ascontiguousarray(self.values)
             flat = dense.reshape(len(dense), -1)
-            add_picked(values.reshape(len(values), flat.shape[1]), self.places, self.rows, flat)
+            segment_sum(values.reshape(len(values), flat.shape[1]), self.places, None, self.rows, flat)
         else:
             np.add.at(dense, self.rows, self.values[self.places])
 

@@ -105,48 +105,42 @@ def _check(leaf: Leaf, by_row: bool) -> None:
         described = f"of dtype {value.dtype}" if hasattr(value, "dtype") else f"a {type(value).__name__}"
         raise DTypeError(f"grads{path} is given, but params{path} is {described}; only floats are updated")
     if is_keyed(value):
-        _check_keyed(leaf, by_row)
-        return
-    if shape_of(grad) != shape_of(value):
+        _check_keys(value, grad, path)
+    elif shape_of(grad) != shape_of(value):
         raise ShapeError(f"grads{path} has shape {shape_of(grad)}; expected that of the parameter, {shape_of(value)}")
     if dtype_of(grad) != dtype_of(value):
         raise DTypeError(
             f"grads{path} has dtype {dtype_of(grad)}; expected the parameter's: write .astype(np.{dtype_of(value)})"
         )
-    for state in leaf.state:
-        check_plain(state, f"the state of params{path}")
-        if shape_of(state) != state_shape(value, by_row):
-            expected = state_shape(value, by_row)
-            raise ShapeError(
-                f"the state of params{path} has shape {shape_of(state)}; expected {expected}: call init(params)"
-            )
-        if not isinstance(state, np.ndarray) or state.dtype.kind != "f" or not state.flags.writeable:
-            given = f"{type(state).__name__} of {dtype_of(state)}"
-            raise DTypeError(
-                f"the state of params{path} is {given}; expected an array of floats that can be written to"
-            )
     if not getattr(value, "trainable", True):
         raise UnsupportedError(f"params{path} is a {type(value).__name__} for look-ups only; it takes no gradient")
+    for state in leaf.state:
+        if is_keyed(value):
+            value.slot_array(state, by_row)
+        else:
+            _check_state(state, path, state_shape(value, by_row))
     writeable = value.flags.writeable if isinstance(value, np.ndarray) else getattr(value, "writeable", True)
     if not writeable:
         raise UnsupportedError(f"params{path} is read-only, and updates write in place; pass a copy")
 
 
-def _check_keyed(leaf: Leaf, by_row: bool) -> None:
-    """`_check` for a table of keys, which holds its state itself."""
-    value, grad, path = leaf.value, leaf.grad, leaf.path
+def _check_keys(value: Any, grad: Any, path: str) -> None:
+    """The gradient of a table of keys names keys."""
     if not isinstance(grad, SparseRows) or grad.num_rows is not None:
         raise ShapeError(
             f"grads{path} is no gradient of a table of keys; expected SparseRows(keys, rows, None), as ab.grad gives it"
         )
     if grad.shape[1:] != value.shape[1:]:
         raise ShapeError(f"grads{path} has rows of shape {grad.shape[1:]}; expected {value.shape[1:]}")
-    if dtype_of(grad) != dtype_of(value):
-        raise DTypeError(f"grads{path} has dtype {dtype_of(grad)}; expected the parameter's, {dtype_of(value)}")
-    if not value.trainable:
-        raise UnsupportedError(f"params{path} is a {type(value).__name__} for look-ups only; it takes no gradient")
-    for state in leaf.state:
-        value.slot_array(state, by_row)
+
+
+def _check_state(state: Any, path: str, shape: tuple[int, ...]) -> None:
+    check_plain(state, f"the state of params{path}")
+    if shape_of(state) != shape:
+        raise ShapeError(f"the state of params{path} has shape {shape_of(state)}; expected {shape}: call init(params)")
+    if not isinstance(state, np.ndarray) or state.dtype.kind != "f" or not state.flags.writeable:
+        given = f"{type(state).__name__} of {dtype_of(state)}"
+        raise DTypeError(f"the state of params{path} is {given}; expected an array of floats that can be written to")
 
 
 def _memory_of(value: Any) -> Any:
@@ -164,13 +158,7 @@ def _add_up_shared(leaves: Sequence[Leaf]) -> None:
         key = _memory_of(leaf.value)
         one = leaf if key is None else first.setdefault(key, leaf)
         if one is not leaf and leaf.grad is not None:
-            one.grad, leaf.grad = leaf.grad if one.grad is None else _sum(one.grad, leaf.grad), None
-
-
-def _sum(x: Any, y: Any) -> Any:
-    if isinstance(x, SparseRows) and isinstance(y, SparseRows):
-        return SparseRows.trusted(np.concatenate([x.ids, y.ids]), np.concatenate([x.rows, y.rows]), x.num_rows)
-    return np.add(*(grad.to_dense() if isinstance(grad, SparseRows) else grad for grad in (x, y)))
+            one.grad, leaf.grad = leaf.grad if one.grad is None else one.grad + leaf.grad, None
 
 
 def step_of(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep | None, Callable[[], Any]]:

@@ -23,7 +23,7 @@ from autobatch.core.threads import run_together, thread_count
 from autobatch.kernels.jit import Kernel
 from autobatch.kernels.segment_reductions import segment_sum
 from autobatch.kernels.simd_rows import VectorLayout
-from autobatch.kernels.sparse_gradients import add_spread, row_squares
+from autobatch.kernels.sparse_gradients import row_squares
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.sparse import Indexer, SparseRows
@@ -115,10 +115,7 @@ def _summed(inverse: np.ndarray, count: int, sources: np.ndarray, segments: Any,
     Those of a gradient are read as they stand and the few sums stay in the cache, which a row at a time would not.
     """
     out = np.zeros((count, sources.shape[1]), sources.dtype)
-    if segments is None:
-        segment_sum(sources, None, None, inverse, out)
-    else:
-        add_spread(sources, segments, factors, inverse, out)
+    segment_sum(sources, segments, factors, inverse, out)
     return out
 
 

@@ -5,8 +5,6 @@ occurs and the number of segments, each if there is one. A description of plain 
 ids; those of a batch are checked by the batching rule, which puts the segments of all examples one after the other.
 """
 
-import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,18 +33,16 @@ from autobatch.ops.rules.ragged_checks import (
     segments_in,
     table_ids,
 )
-from autobatch.tables.reduction_modes import MODES, STREAMED, Call, Mode, Norm, Rows, compute_dtype, in_place, quotient
-from autobatch.tables.row_access import check_computed, gather, lanes_of_runs, locate, pool, poolable, steadily
+from autobatch.tables.reduction_modes import MODES, Call, Mode, Norm, Rows, compute_dtype, gathered, in_place, quotient
+from autobatch.tables.row_access import check_computed, lanes_of_runs, locate, pool, poolable, steadily
 from autobatch.tables.sparse import SparseRows
-
-_CHUNK = 1 << 22  # bytes of rows that are looked up at a time for a mode that no bag kernel has
 
 
 def bags(table: Any, ids: Any, bounds: np.ndarray, weights: Any = None, *, mode: Any, frequencies: Any = None) -> Any:
     """Reduce each bag ids[bounds[b]:bounds[b + 1]] of rows of a table; ids and bounds have been checked.
 
     Returns:
-        (bags, dim) for one mode, (bags, modes, dim) for a tuple of them, which take one pass over the rows.
+        (bags, dim) for one mode, (bags, modes, dim) for a tuple of them.
     """
     more = [x for x in (weights, frequencies) if x is not None]
     params: dict[str, Any] = {"mode": mode, "count": len(bounds) - 1, "fused": True, "runs": True}
@@ -100,40 +96,27 @@ def _segment(
     """
     if form in ("one", "rows"):
         return _of_ids(data, *operands, mode=mode, form=form, empty=empty)
-    segments = np.ascontiguousarray(as_ids(operands[0]))
-    ids = operands[1] if fused else None
-    weights = operands[1 + fused] if weighted else None
-    dtype = dtype_of(data)
-    names = (mode,) if isinstance(mode, str) else mode
-    if not (fused and is_bfloat16(dtype) and all(_is_pooled(MODES[name], dtype, weighted) for name in names)):
-        check_computed(dtype, "a segment reduction", "fiub")
-    if weights is not None:
-        weights = _as_weights(weights, dtype)
-    bounds = None
-    if all(_is_pooled(MODES[name], dtype, weighted) for name in names):
-        bounds = segments if runs else _bounds_of(segments, count)
-    if bounds is not None and ids is not None and len(shape_of(data)) == 2 and poolable(dtype):
-        out = pooled(data, ids if isinstance(ids, np.ndarray) else table_ids(data, ids), bounds, weights, mode)
-        return out if empty is None else _filled(out, np.diff(bounds) == 0, empty)
     if not isinstance(mode, str):
         parts = [
             _segment(data, *operands, mode=one, count=count, fused=fused, weighted=weighted, runs=runs, empty=empty)
             for one in mode
         ]
         return np.stack(parts, axis=1)
-    if runs and fused and mode in STREAMED and isinstance(ids, np.ndarray):
-        row = max(math.prod(shape_of(data)[1:]), 1) * dtype.itemsize
-        starts = np.searchsorted(segments, np.arange(0, len(ids), max(_CHUNK // row, 1)), side="right")
-        ends = np.unique([0, *(starts - 1).tolist(), count])  # of segments that are looked up together
-        if len(ends) > 2:
-            parts = [
-                _segment(
-                    data, segments[a : b + 1] - segments[a], *(x[segments[a] : segments[b]] for x in operands[1:]),
-                    mode=mode, count=int(b - a), fused=True, weighted=weighted, runs=True, empty=empty, k=k,
-                )
-                for a, b in itertools.pairwise(ends.tolist())
-            ]  # fmt: skip
-            return np.concatenate(parts)
+    segments = np.ascontiguousarray(as_ids(operands[0]))
+    ids = operands[1] if fused else None
+    weights = operands[1 + fused] if weighted else None
+    dtype = dtype_of(data)
+    by_bag_kernel = _is_pooled(MODES[mode], dtype, weighted)
+    if not (fused and is_bfloat16(dtype) and by_bag_kernel):
+        check_computed(dtype, "a segment reduction", "fiub")
+    if weights is not None:
+        weights = _as_weights(weights, dtype)
+    bounds = None
+    if by_bag_kernel:
+        bounds = segments if runs else _bounds_of(segments, count)
+    if bounds is not None and ids is not None and len(shape_of(data)) == 2 and poolable(dtype):
+        out = pooled(data, ids if isinstance(ids, np.ndarray) else table_ids(data, ids), bounds, weights, mode)
+        return out if empty is None else _filled(out, np.diff(bounds) == 0, empty)
     return _of_rows(data, ids, weights, segments, bounds, runs, mode, count, empty, k)
 
 
@@ -153,11 +136,11 @@ def _of_rows(
     how, weighted = MODES[mode], weights is not None
     trailing = shape_of(data)[1:]
     if ids is not None and not (how.by_ids and (how.weights_own or not weighted)):
-        data, ids = _gathered(data, ids), None
+        data, ids = gathered(data, ids), None
     if weighted and not how.weights_own:
-        data, weights = np.asarray(_gathered(data, ids)) * weights.reshape(-1, *(1,) * len(trailing)), None
+        data, weights = np.asarray(gathered(data, ids)) * weights.reshape(-1, *(1,) * len(trailing)), None
     elif weighted and dtype_of(data).kind != "f":
-        data, ids = _gathered(data, ids), None
+        data, ids = gathered(data, ids), None
         data = data.astype(np.result_type(data.dtype, weights.dtype))
     dtype = how.result_dtype(dtype_of(data))
     x, ids = in_place(data, ids, _kernel_dtype(dtype if dtype.kind == "f" else dtype_of(data)))
@@ -175,14 +158,6 @@ def _of_rows(
     if empty is None or how.rowwise:
         return out
     return _filled(out, np.bincount(segments, minlength=count) == 0 if bounds is None else np.diff(bounds) == 0, empty)
-
-
-def _gathered(data: Any, ids: Any) -> Any:
-    """The rows that ids name, or all of them."""
-    if ids is None:
-        return np.asarray(data)
-    table = data if hasattr(data, "_ab_locate") else np.asarray(data)
-    return gather(table, ids) if table.ndim == 2 else table[ids]
 
 
 def _kernel_dtype(dtype: np.dtype) -> np.dtype:
@@ -251,47 +226,34 @@ def empty_value(empty: Any, dtype: np.dtype) -> np.ndarray:
     raise DTypeError(f"empty={empty!s:.60} for a result of {dtype}; give an integer, or make the data a float array")
 
 
-def pooled(
-    table: Any, ids: Any, bounds: Any, weights: Any, mode: str | tuple[str, ...], out: np.ndarray | None = None
-) -> np.ndarray:
+def pooled(table: Any, ids: Any, bounds: Any, weights: Any, mode: str, out: np.ndarray | None = None) -> np.ndarray:
     """Reduce each bag with the bag kernels, which hold rows in registers; a bag of no ids is 0.
 
     Where ids are None, bags are runs of an array's own rows.
 
     Args:
-        out: where the result of one mode may be put, with contiguous rows and of the table's dtype.
+        out: where the result may be put, with contiguous rows and of the table's dtype.
     """
     table = table if hasattr(table, "_ab_locate") else np.asarray(table)
     return steadily(table, lambda: _pooled(table, ids, bounds, weights, mode, out))
 
 
-def _pooled(
-    table: Any, ids: Any, bounds: Any, weights: Any, mode: str | tuple[str, ...], out: np.ndarray | None
-) -> np.ndarray:
-    dtype, dim = table.dtype, table.shape[1]
-    names = (mode,) if isinstance(mode, str) else mode
+def _pooled(table: Any, ids: Any, bounds: Any, weights: Any, mode: str, out: np.ndarray | None) -> np.ndarray:
+    dtype, dim, how = table.dtype, table.shape[1], MODES[mode]
     found = locate(table, ids)
     real = computed_dtype(found.format)
-    passes = {MODES[name].pooled for name in names}
-    wanted = tuple(passes) if len(passes) == 1 else ("sum", "max", "min")
     if weights is not None:
         weights = np.ascontiguousarray(weights, real)
-    norm = MODES[mode].norm if isinstance(mode, str) and weights is None else None
+    norm = how.norm if weights is None else None
     kernel = SUM if norm is None or norm.kernel is None else norm.kernel
     if out is None or out.dtype != real or found.dim > dim:
         out = np.empty((len(bounds) - 1, found.dim), real)
-    outs = [out, *(np.empty((len(bounds) - 1, found.dim), real) for _ in wanted[1:])]
-    pool(found, bounds, weights, kernel, wanted, outs)
+    pool(found, bounds, weights, kernel, how.pooled, out)
     if found.dim > dim:
-        outs = [out[:, :dim] for out in outs]
-    if isinstance(mode, str):
-        done = norm is not None and norm.kernel is not None
-        value = outs[0] if done else _normed(outs[0], MODES[mode].norm, weights, bounds)
-        return value.astype(dtype, copy=False)
-    parts = np.empty((len(bounds) - 1, len(names), dim), dtype)
-    for j, one in enumerate(names):
-        parts[:, j] = _normed(outs[wanted.index(MODES[one].pooled)], MODES[one].norm, weights, bounds)
-    return parts
+        out = out[:, :dim]
+    if norm is None or norm.kernel is None:
+        out = _normed(out, how.norm, weights, bounds)
+    return out.astype(dtype, copy=False)
 
 
 def _normed(total: np.ndarray, norm: Norm | None, weights: np.ndarray | None, bounds: Any) -> np.ndarray:

@@ -6,7 +6,6 @@ that are padding or to be skipped are left out, and what stays is one reduction,
 """
 
 import dataclasses
-import itertools
 import math
 import numbers
 from collections.abc import Sequence
@@ -42,8 +41,6 @@ from autobatch.tables.protocol import Table
 from autobatch.tables.reduction_modes import BAG_MODES, MODES, BagMode
 from autobatch.tables.sparse import first_seen
 
-_AT_ONCE = 1 << 15  # ids that are copied at a time where some are left out
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Options:
@@ -60,10 +57,6 @@ class _Options:
     by_freq: bool = False
     empty: float | tuple[float, ...] | None = None
     bad_ids: str = "raise"
-
-    def params(self) -> dict[str, Any]:
-        """The options as attributes of the op."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 @dataclasses.dataclass(slots=True)
@@ -83,16 +76,12 @@ class _FlatBags:
     shift: np.ndarray | None = None
     skipped: np.ndarray | None = None
 
-    def where(self, keep: np.ndarray, first: int = 0, stop: int | None = None) -> "_FlatBags":
-        """The bags from `first` to `stop`, without the ids of which `keep` is not true."""
-        bounds = self.bounds[first : None if stop is None else stop + 1]
-        ids = slice(int(bounds[0]), int(bounds[-1]))
-        keep = keep[ids]
-        bounds = bounds - bounds[0]
-        bounds -= np.searchsorted(np.flatnonzero(~keep), bounds)  # few are gone, so this takes no memory
-        weights = None if self.weights is None else self.weights[ids][np.flatnonzero(keep)]
-        lanes = None if self.lane_of_id is None else self.lane_of_id[ids][keep]
-        return _FlatBags(self.ids[ids][keep], bounds, weights, lanes, self.shift)
+    def where(self, keep: np.ndarray) -> "_FlatBags":
+        """The bags without the ids of which `keep` is not true."""
+        bounds = self.bounds - np.searchsorted(np.flatnonzero(~keep), self.bounds)  # few are gone: it takes no memory
+        weights = None if self.weights is None else self.weights[np.flatnonzero(keep)]
+        lanes = None if self.lane_of_id is None else self.lane_of_id[keep]
+        return _FlatBags(self.ids[keep], bounds, weights, lanes, self.shift)
 
 
 @overload
@@ -161,7 +150,7 @@ def embedding_bag(
         offsets: (B,) where each bag starts, from 0; with `include_last_offset` (B + 1,), the last being N.
         max_norm: each row that is named and whose `norm_type`-norm is greater is first scaled to it, once, in place.
         scale_grad_by_freq: the gradient of a row is divided by how often its id occurs in `input`.
-        mode: "sum", "mean", "max", "min", or "sqrtn" (the sum over the root of the count); or several, in one pass.
+        mode: "sum", "mean", "max", "min", or "sqrtn" (the sum over the root of the count); or several.
         per_sample_weights: a factor for each id, in the shape of `input`; for sum, mean (Σwx/Σw), sqrtn (Σwx/√Σw²).
         padding_idx: this id is skipped: not counted by a mean, no gradient. Negative: counted from the table's end.
         positional_weights: instead: a factor for each position in a bag, (as many as the longest bag has, or more,).
@@ -220,7 +209,9 @@ def embedding_bag(
     elif any(rank_of(x) == BATCH_RANK for x in (input, weight, offsets, weights)):
         if skipped is not None:
             raise UnsupportedError("skipped= counts the bags of one call; leave it out in batched code")
-        out = embedding_bag_p(weight, input, *(x for x in (offsets, weights) if x is not None), **options.params())
+        out = embedding_bag_p(
+            weight, input, *(x for x in (offsets, weights) if x is not None), **dataclasses.asdict(options)
+        )
         return out if isinstance(mode, str) else tuple(out[:, i] for i in range(len(modes)))
     else:
         call = _flat_call(input, weight, offsets, weights, options)
@@ -379,21 +370,7 @@ def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> A
         num_rows: the rows that ids may name, or those of each example.
     """
     keep = _kept(table, call, options, num_rows)
-    if keep is not None and (len(call.ids) <= _AT_ONCE or is_boxed(table) or is_boxed(call.weights)):
-        call, keep = call.where(keep), None
-    if keep is None:
-        return _pooled(table, call, options)
-    count = len(call.bounds) - 1
-    cuts = np.searchsorted(call.bounds[:-1], np.arange(0, len(call.ids), _AT_ONCE))
-    out: Any = None
-    for first, stop in itertools.pairwise(np.unique([*cuts, count]).tolist()):
-        found = _pooled(table, call.where(keep, first, stop), options)
-        out = np.empty((count, *found.shape[1:]), found.dtype) if out is None else out
-        out[first:stop] = found
-    return out
-
-
-def _pooled(table: Any, call: _FlatBags, options: _Options) -> Any:
+    call = call if keep is None else call.where(keep)
     ids = call.ids
     if call.shift is not None:
         ids = ids + call.shift[call.lane_of_id]

@@ -22,7 +22,7 @@ from autobatch.core.memory import complete
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError, note_example
-from autobatch.kernels import rows as kernels
+from autobatch.kernels.rows import first_bad_id
 from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.rules.ragged_checks import (
     as_ids,
@@ -68,19 +68,13 @@ def _lookup(table: Any, ids: Any, mask: np.ndarray | None = None) -> np.ndarray:
     valid = ids.reshape(-1)[places]
     _check_lanes(valid, id_bound(table), places, ids.shape)
     out = np.zeros((ids.size, *table.shape[1:]), table.dtype)
-    if type(table) is np.ndarray and table.flags.c_contiguous and table.dtype in _GATHERED and table.ndim == 2:
-        kernels.gather_where(table, np.ascontiguousarray(ids).reshape(-1), np.ravel(mask), out)
-    else:
-        out[places] = table[valid] if type(table) is np.ndarray else gather(table, valid)
+    out[places] = table[valid] if type(table) is np.ndarray else gather(table, valid)
     return out.reshape(*ids.shape, *table.shape[1:])
-
-
-_GATHERED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
 
 
 def _check_lanes(valid: np.ndarray, num_rows: int | None, places: np.ndarray, shape: tuple[int, ...]) -> None:
     """`check_ids` for ids of each example; `places` are their positions in the flattened batch."""
-    at = -1 if num_rows is None else int(kernels.first_bad_id(valid, num_rows))
+    at = -1 if num_rows is None else int(first_bad_id(valid, num_rows))
     if num_rows is not None and at >= 0:
         lane, *position = map(int, np.unravel_index(places[at], shape))
         place = f" at position {position[0] if len(position) == 1 else tuple(position)}" if position else ""
@@ -115,10 +109,8 @@ def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
         return Batched(lookup_p(table, ids.data, mask), sizes)
     try:
         return Batched(lookup_p(table, ids.data), sizes)
-    except BadIdError:
-        flat = table_ids(table, ids.data).reshape(-1)
-        _check_lanes(flat, id_bound(table), np.arange(flat.size), ids.data.shape)
-        raise
+    except BadIdError:  # which with a mask names the example
+        return Batched(lookup_p(table, ids.data, np.ones(ids.data.shape, np.bool_)), sizes)
 
 
 def _lookup_own(table: Batched, ids: Any) -> Batched:

@@ -89,10 +89,6 @@ def declare(name: str, mode: Mode) -> None:
         BAG_MODES.append(name)
 
 
-STREAMED = ("logsumexp", "logmeanexp")
-"""Modes that may look up the rows of some segments at a time."""
-
-
 def compute_dtype(dtype: np.dtype) -> np.dtype:
     """In which values are added up: float32 for float16, 64 bits for integers, in the byte order of the machine."""
     if dtype.kind == "f":
@@ -106,12 +102,19 @@ def quotient(values: Any, by: Any) -> Any:
         return values / by
 
 
+def gathered(data: Any, ids: Any) -> Any:
+    """The rows that ids name, or all of them."""
+    if ids is None:
+        return np.asarray(data)
+    table = data if hasattr(data, "_ab_locate") else np.asarray(data)
+    return gather(table, ids) if table.ndim == 2 else table[ids]
+
+
 def in_place(data: Any, ids: np.ndarray | None, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
     """(rows, width) of a dtype and ids into them, as kernels read them; rows that do not lie so are gathered first."""
     rows = data if type(data) is np.ndarray else getattr(data, "_ab_whole", None)
     if ids is not None and (rows is None or rows.dtype != dtype or not rows.flags.c_contiguous):
-        table = data if hasattr(data, "_ab_locate") else np.asarray(data)
-        rows, ids = (gather(table, ids) if table.ndim == 2 else table[ids]), None
+        rows, ids = gathered(data, ids), None
     rows = np.asarray(data) if rows is None else rows
     matrix = np.ascontiguousarray(rows.reshape(rows.shape[0], math.prod(rows.shape[1:])), dtype)
     return matrix, None if ids is None else np.ascontiguousarray(as_ids(ids))
@@ -160,9 +163,10 @@ class Rows:
 
 
 def _var(rows: Rows) -> np.ndarray:
-    out, means = rows.filled(0), MODES["mean"].compute(rows)
-    kernels.segment_squares(rows.x, rows.ids, rows.weights, rows.segments, means, out)
-    return quotient(out, rows.divisors(_MEAN))
+    with np.errstate(over="ignore", invalid="ignore"):  # as where kernels add up
+        away = rows.x - np.take(MODES["mean"].compute(rows), rows.segments, axis=0)
+        squares = rows.of(away * away, rows.weights)
+    return quotient(squares.total(), rows.divisors(_MEAN))
 
 
 def _extremum(least: bool) -> Callable[[Rows], np.ndarray]:
@@ -177,8 +181,21 @@ def _extremum(least: bool) -> Callable[[Rows], np.ndarray]:
 def _position(least: bool) -> Callable[[Rows], np.ndarray]:
     def run(rows: Rows) -> np.ndarray:
         out = rows.filled(-1, np.int64)
-        kernels.segment_position(rows.x, rows.ids, rows.segments, least, out)
+        kernels.first_equal(rows.x, rows.ids, rows.segments, _extremum(least)(rows), out)
         return out
+
+    return run
+
+
+def _at(position: Callable[[Rows], np.ndarray]) -> Callable[[Rows], np.ndarray]:
+    """For each column the rows at positions, 0 where those are -1."""
+
+    def run(rows: Rows) -> np.ndarray:
+        at = position(rows)
+        if not rows.segments.size:
+            return np.zeros(at.shape, rows.x.dtype)
+        found = rows.x[np.maximum(at, 0), np.arange(rows.x.shape[1])]
+        return np.where(at < 0, rows.x.dtype.type(0), found)
 
     return run
 
@@ -225,9 +242,9 @@ def _log_softmax(rows: Rows) -> np.ndarray:
 
 
 def _cumsum(rows: Rows) -> np.ndarray:
-    out = np.empty((rows.segments.shape[0], rows.x.shape[1]), rows.x.dtype)
-    kernels.segment_cumsum(rows.x, rows.ids, rows.segments, rows.filled(0), out)
-    return out
+    before = _recurrence(np.ones_like(rows.x), rows.x, rows.segments, start=0, count=rows.count)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return rows.x + before
 
 
 def _order(x: Any, segments: Any, descending: bool = False) -> np.ndarray:
@@ -258,34 +275,16 @@ def _argtopk(rows: Rows) -> np.ndarray:
     return out
 
 
-def _topk(rows: Rows) -> np.ndarray:
-    x, at = rows.x, _argtopk(rows)
-    if not len(x):
-        return np.zeros(at.shape, x.dtype)
-    found = np.take_along_axis(x, np.maximum(at, 0).reshape(rows.count * rows.k, x.shape[1]), 0).reshape(at.shape)
-    return np.where(at < 0, x.dtype.type(0), found)
-
-
-def _end(rows: Rows, last: bool) -> np.ndarray:
-    """(count,): the position of the first or of the last row of each segment, -1 where there is none."""
-    at, out = np.arange(rows.segments.shape[0]), np.full(rows.count, -1, np.int64)
+def _end(last: bool) -> Callable[[Rows], np.ndarray]:
+    """The position of the first or of the last row of each segment, -1 where there is none."""
     step = slice(None) if last else slice(None, None, -1)
-    out[rows.segments[step]] = at[step]  # the last assignment stays
-    return out
 
-
-def _row_at(last: bool) -> Callable[[Rows], np.ndarray]:
     def run(rows: Rows) -> np.ndarray:
-        at, out = _end(rows, last), rows.filled(0)
-        named = at >= 0
-        out[named] = rows.x[at[named]]
+        out = rows.filled(-1, np.int64)
+        out[rows.segments[step]] = np.arange(rows.segments.shape[0])[step, None]  # the last assignment stays
         return out
 
     return run
-
-
-def _position_at(last: bool) -> Callable[[Rows], np.ndarray]:
-    return lambda rows: np.repeat(_end(rows, last)[:, None], rows.x.shape[1], axis=1)
 
 
 def _count(rows: Rows) -> np.ndarray:
@@ -356,12 +355,7 @@ class Call:
 
     def dots(self, ct: Any) -> Any:
         """(n,): the product of each row with the cotangent of its segment."""
-        if not self.plain or is_boxed(ct):
-            return self.over_columns(self.take(ct) * self.rows())
-        x, ids = in_place(self.data, self.ids, self.dtype)
-        out = np.empty(self.n, self.dtype)
-        kernels.row_dots(x, ids, self.segments, np.ascontiguousarray(ct).reshape(self.count, x.shape[1]), out)
-        return out
+        return self.over_columns(self.take(ct) * self.rows())
 
 
 def _of_sum(norm: Norm | None) -> Callable[[Call, bool], Any]:
@@ -401,32 +395,24 @@ def _picked(position: str) -> Callable[[Call, bool], Any]:
     """The cotangent of the one row of each segment (for each column) that made the result."""
 
     def gradient(call: Call) -> Any:
-        if call.plain:
-            return _picked_by_kernel(call, position)
         at = call.again(position)
+        if call.plain:
+            found = np.zeros((call.n + 1, *shape_of(at)[1:]), call.dtype)  # the last is of segments without rows
+            np.put_along_axis(found, at, call.ct, 0)
+            return found[: call.n]
         here = np.arange(call.n).reshape(-1, *call.rest) == call.take(at)
         return np.where(here, call.take(call.ct), call.dtype.type(0))
 
     return _of_scaled(gradient)
 
 
-def _picked_by_kernel(call: Call, position: str) -> np.ndarray:
-    trailing = call.out.shape[1:]
-    shape = (call.count, math.prod(trailing))
-    if position in ("argmax", "argmin") and call.weights is None:  # the row that is the result is found sooner by it
-        x, ids = in_place(call.data, call.ids, call.dtype)
-        at = np.full(shape, -1)
-        kernels.first_equal(x, ids, call.segments, np.ascontiguousarray(call.out).reshape(shape), at)
-    else:
-        at = call.again(position).reshape(shape)
-    out = np.zeros((call.n, shape[1]), call.dtype)
-    kernels.pick_rows(np.ascontiguousarray(call.ct).reshape(shape), at, out)
-    return out.reshape(call.n, *trailing)
-
-
 def _prod_gradient(call: Call) -> Any:
+    """The product of the rows before times that of the rows after: right where some are zero."""
     scaled = call.rows() if call.weights is None else call.rows() * call.factors()
-    return call.take(call.ct) * others_p(scaled, call.segments, count=call.count)
+    back = call.segments[::-1].copy()
+    before = recurrence_p(scaled, np.zeros_like(scaled), call.segments, start=1, count=call.count)
+    after = recurrence_p(np.flip(scaled, 0), np.zeros_like(scaled), back, start=1, count=call.count)
+    return call.take(call.ct) * before * np.flip(after, 0)
 
 
 def _cumsum_gradient(call: Call) -> Any:
@@ -501,31 +487,27 @@ def _count_gradient(call: Call, by_weights: bool) -> Any:
     return call.take(call.ct) if by_weights else None
 
 
-def _others(x: Any, segments: Any, *directions: Any, count: int) -> np.ndarray:
-    x, sets = np.asarray(x), 1 << len(directions)
-    rows = in_place(x, None, x.dtype)[0]
-    along = np.empty((len(directions), *rows.shape), x.dtype)
-    for own, direction in zip(along, directions, strict=True):
-        own[...] = np.asarray(direction).reshape(rows.shape)
-    running, before = np.zeros((count, rows.shape[1], sets), x.dtype), np.empty((*rows.shape, sets), x.dtype)
-    running[:, :, 0] = 1
+def _recurrence(factors: Any, terms: Any, segments: Any, *, start: float, count: int) -> np.ndarray:
+    factors = np.asarray(factors)
+    rows, added = (in_place(x, None, factors.dtype)[0] for x in (factors, np.asarray(terms)))
     out = np.empty_like(rows)
-    kernels.segment_prod_others(rows, along, np.ascontiguousarray(segments), running, before, out)
-    return out.reshape(x.shape)
+    state = np.full((count, rows.shape[1]), start, rows.dtype)
+    kernels.segment_recurrence(rows, added, np.ascontiguousarray(segments), state, out)
+    return out.reshape(factors.shape)
 
 
-def _others_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """Linear in each direction, the same in any order of them: a derivative has one more direction, or another one."""
-    x, segments, *directions = args
-    if position == 1:
+def _recurrence_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """The cotangents of the states, which are a recurrence from the last row to the first."""
+    factors, _, segments = args
+    if position == 2:
         return None
-    if position:
-        del directions[position - 2]
-    return others_p(x, segments, *directions, ct, **params)
+    back = recurrence_p(np.flip(factors, 0), np.flip(ct, 0), segments[::-1].copy(), start=0, count=params["count"])
+    return np.flip(back, 0) if position else np.flip(back, 0) * out
 
 
-# The product of the other rows of each row's segment; with directions, its derivative along all of them.
-others_p = Op("segment_prod_others", _others, vjp=_others_vjp, kind="segment")
+# recurrence(factors, terms, segments, start=, count=): what each row's segment has become before it, beginning with
+# `start`, where row i makes it terms[i] + factors[i] * what it was: with terms of 0 and a start of 1 a running product.
+recurrence_p = Op("segment_recurrence", _recurrence, vjp=_recurrence_vjp, kind="segment")
 
 
 # The modes.
@@ -548,17 +530,17 @@ declare("sqrtn", over(_SQRTN, bag=True))
 declare("max", Mode(_extremum(False), _picked("argmax"), extremum="greatest", by_ids=True, bag=True))
 declare("min", Mode(_extremum(True), _picked("argmin"), extremum="least", by_ids=True, bag=True))
 declare("prod", Mode(_prod, _of_scaled(_prod_gradient), "wide", by_ids=True))
-declare("var", Mode(_var, _var_gradient, "float", weights_own=True, by_ids=True))
-declare("std", Mode(lambda rows: np.sqrt(_var(rows)), _std_gradient, "float", weights_own=True, by_ids=True))
+declare("var", Mode(_var, _var_gradient, "float", weights_own=True))
+declare("std", Mode(lambda rows: np.sqrt(_var(rows)), _std_gradient, "float", weights_own=True))
 declare("logsumexp", Mode(_logsumexp, _logsumexp_gradient, "float", weights_own=True))
 declare("logmeanexp", Mode(_logmeanexp, _logmeanexp_gradient, "float", weights_own=True))
 declare("softmax", Mode(_softmax, _softmax_gradient, "float", weights_own=True, rowwise=True))
 declare("log_softmax", Mode(_log_softmax, _log_softmax_gradient, "float", weights_own=True, rowwise=True))
-declare("cumsum", Mode(_cumsum, _of_scaled(_cumsum_gradient), "wide", by_ids=True, rowwise=True))
+declare("cumsum", Mode(_cumsum, _of_scaled(_cumsum_gradient), "wide", rowwise=True))
 declare("sort", Mode(_sort, _of_scaled(_sort_gradient), rowwise=True))
-declare("topk", Mode(_topk, _of_scaled(_topk_gradient)))
-declare("first", Mode(_row_at(False), _picked("argfirst")))
-declare("last", Mode(_row_at(True), _picked("arglast")))
+declare("topk", Mode(_at(_argtopk), _of_scaled(_topk_gradient)))
+declare("first", Mode(_at(_end(False)), _picked("argfirst")))
+declare("last", Mode(_at(_end(True)), _picked("arglast")))
 declare("any", Mode(lambda rows: rows.of((rows.x != 0).astype(np.int64)).total() > 0, result="own"))
 declare("all", Mode(lambda rows: rows.of((rows.x == 0).astype(np.int64)).total() == 0, result="own"))
 declare("count", Mode(_count, _count_gradient, "own", weights_own=True))
@@ -566,6 +548,6 @@ declare("argmax", Mode(_position(False), by_ids=True, positions=True, result="ow
 declare("argmin", Mode(_position(True), by_ids=True, positions=True, result="own"))
 declare("argsort", Mode(_argsort, positions=True, rowwise=True, result="own"))
 declare("argtopk", Mode(_argtopk, positions=True, result="own"))
-declare("argfirst", Mode(_position_at(False), positions=True, result="own"))
-declare("arglast", Mode(_position_at(True), positions=True, result="own"))
+declare("argfirst", Mode(_end(False), positions=True, result="own"))
+declare("arglast", Mode(_end(True), positions=True, result="own"))
 # fmt: on

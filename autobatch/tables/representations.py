@@ -98,7 +98,10 @@ def offsets_to_lengths(offsets: Any) -> Any:
     >>> offsets_to_lengths([0, 1, 4, 4, 6])
     array([1, 3, 0, 2])
     """
-    return np.diff(offsets if is_boxed(offsets) else _offsets(offsets))
+    if not is_boxed(offsets):
+        offsets = as_ids(offsets, "offsets")
+        offsets = check_offsets(offsets, int(offsets.max(initial=0)))
+    return np.diff(offsets)
 
 
 def offsets_to_segment_ids(offsets: Any) -> Any:
@@ -282,11 +285,6 @@ def sparse_to_lengths(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     data, ids, offsets = read_csr(matrix)
     return ids, np.diff(offsets), data
-
-
-def _offsets(offsets: Any) -> np.ndarray:
-    bounds = as_ids(offsets, "offsets")
-    return check_offsets(bounds, int(bounds.max(initial=0)))
 
 
 def _number(lengths: Any) -> np.ndarray:

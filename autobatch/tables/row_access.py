@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -192,20 +192,20 @@ def pool(
     offsets: np.ndarray,
     weights: np.ndarray | None,
     norm: int,
-    wanted: Sequence[str],
-    outs: Sequence[np.ndarray],
+    wanted: str,
+    out: np.ndarray,
 ) -> None:
     """Reduce each bag of located rows.
 
     Args:
         weights: a factor for each id, of the computed dtype; only for "sum".
-        norm: what a bag's sum is divided by, `bags.SUM`, `MEAN` or `SQRTN`; only where nothing but "sum" is wanted.
-        wanted: ("sum",), ("max",), ("min",), or ("sum", "max", "min").
-        outs: (bags, dim) for each that is wanted, of the computed dtype, with contiguous rows.
+        norm: what a bag's sum is divided by, `bags.SUM`, `MEAN` or `SQRTN`; only for "sum".
+        wanted: "sum", "max" or "min".
+        out: (bags, dim) of the computed dtype, with contiguous rows.
     """
     if not found.dim or not len(offsets) - 1:
         return
-    in_order = found.ids is None and wanted == ("sum",)
+    in_order = found.ids is None and wanted == "sum"
     if in_order:
         lanes = lanes_for(found.format, found.dim, found.static, widest=_WIDEST_RUN)
     else:
@@ -214,16 +214,13 @@ def pool(
     place = (found.dim, found.ahead, lanes)
 
     def work(bags: tuple[int, int]) -> None:
-        if len(wanted) > 1:
-            sums, greatest, least = outs
-            kernels.pool_all(found.table, found.ids, offsets, sums, greatest, least, bags, *place)
-        elif in_order:
-            sum_rows(found.table, offsets, weights, norm, outs[0], bags, found.dim, lanes)
-        elif wanted[0] == "sum":
-            kernels.pool_sum(found.table, found.ids, offsets, weights, norm, outs[0], bags, *place)
+        if in_order:
+            sum_rows(found.table, offsets, weights, norm, out, bags, found.dim, lanes)
+        elif wanted == "sum":
+            kernels.pool_sum(found.table, found.ids, offsets, weights, norm, out, bags, *place)
         else:
-            of_least = True if wanted[0] == "min" else None
-            kernels.pool_extremum(found.table, found.ids, offsets, outs[0], bags, *place, of_least)
+            of_least = True if wanted == "min" else None
+            kernels.pool_extremum(found.table, found.ids, offsets, out, bags, *place, of_least)
 
     run_parts(work, _by_ids(offsets, found))
 

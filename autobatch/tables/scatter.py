@@ -109,16 +109,9 @@ def scatter_weighted_sum(data: Any, weight: Any, ids: Any, *rows_and_weights: An
     weight = _weight(weight)
     pairs = [(rows, _weight(w)) for rows, w in zip(rows_and_weights[::2], rows_and_weights[1::2], strict=True)]
     total = sum((_array(rows) * w for rows, w in pairs[1:]), start=_array(pairs[0][0]) * pairs[0][1])
-    if out is None and any(is_boxed(x) for x in (data, ids, weight, total)):
-        named = scatter_add(np.zeros_like(data), ids, np.zeros_like(total) + dtype_of(data).type(1))
-        factors = weight * np.power(weight, np.maximum(named - 1, 0))  # which have a gradient at weight 0
-        scaled = np.where(named == 0, data, data * factors)
-        return scatter_add(scaled, ids, total)
-    _check(data, ids)
-    counts = np.bincount(ids, minlength=shape_of(data)[0])
-    rest = (1,) * (ndim_of(data) - 1)
-    factors = np.power(np.asarray(weight, np.result_type(dtype_of(data), np.float32)), counts).reshape(-1, *rest)
-    scaled = np.where(counts.reshape(-1, *rest) > 0, data * factors.astype(dtype_of(data)), data)
+    named = scatter_add(np.zeros_like(data), ids, np.zeros_like(total) + dtype_of(data).type(1))
+    factors = weight * np.power(weight, np.maximum(named - 1, 0))  # which have a gradient at weight 0
+    scaled = np.where(named == 0, data, data * factors.astype(dtype_of(data)))
     return scatter_add(scaled, ids, total, out=out)
 
 

@@ -10,8 +10,9 @@ from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.formatting import html_table
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
-from autobatch.kernels import sparse_gradients
 from autobatch.kernels.rows import unique_first_seen
+from autobatch.kernels.segment_reductions import segment_sum
+from autobatch.kernels.sparse_gradients import group_positions
 from autobatch.ops.rules.ragged_checks import as_ids, check_ids, whole_number
 from autobatch.ops.rules.row_gather import Scatter, add_rows
 
@@ -70,7 +71,7 @@ class Indexer:
         unique, inverse = self.number(ids)
         starts, positions = self._arrays[2, : len(unique) + 1], self._arrays[3, : len(inverse)]
         starts.fill(0)
-        sparse_gradients.group_positions(inverse, starts, positions)
+        group_positions(inverse, starts, positions)
         return Index(unique, inverse, starts, positions)
 
     def number(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -157,8 +158,12 @@ class SparseRows(SparseCotangent):
             sources: (segments, ...) the cotangent of each sum. segments: (n,) int64. factors: (n,), or None for ones.
             dtype: the dtype of the rows; the sums may be of a wider one.
         """
+        return cls._unexpanded(ids, Spread(np.asarray(sources), segments, factors, np.dtype(dtype)), num_rows)
+
+    @classmethod
+    def _unexpanded(cls, ids: Any, spread: "Spread", num_rows: int | None) -> "SparseRows":
         self = cls.trusted(ids, None, num_rows)
-        self._spread = Spread(np.asarray(sources), segments, factors, np.dtype(dtype))
+        self._spread = spread
         return self
 
     @property
@@ -167,8 +172,10 @@ class SparseRows(SparseCotangent):
         spread = self._spread
         if spread is not None:
             self.checked_ids()
-            out = np.empty((len(self.ids), spread.width), spread.sources.dtype)
-            sparse_gradients.expand_rows(spread.matrix, spread.segments, spread.factors, out)
+            out = spread.matrix.take(spread.segments, axis=0)
+            if spread.factors is not None:
+                with np.errstate(all="ignore"):  # as in the kernels that read rows before they are made
+                    out *= spread.factors[:, None]
             self._rows = out.astype(spread.dtype, copy=False).reshape(len(self.ids), *spread.sources.shape[1:])
             self._spread = None
         return self._rows
@@ -233,8 +240,8 @@ class SparseRows(SparseCotangent):
         if spread is None:
             return SparseRows.trusted(self.ids[kept], self._rows[kept], self.num_rows)
         factors = None if spread.factors is None else spread.factors[kept]
-        segments = spread.segments[kept]
-        return SparseRows.spread(self.ids[kept], spread.sources, segments, factors, self.num_rows, spread.dtype)
+        spread = spread._replace(segments=spread.segments[kept], factors=factors)
+        return SparseRows._unexpanded(self.ids[kept], spread, self.num_rows)
 
     def pieces(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """(sources, segments, factors) as the coalescing kernels take them: (n, width) or not yet repeated."""
@@ -255,18 +262,18 @@ class SparseRows(SparseCotangent):
         Returns:
             `SparseRows` of distinct ids and the sums of their rows, for a table of the same size.
         """
-        index = (indexer or Indexer(len(self.ids)))(self.checked_ids())
-        if len(index.unique) == len(self.ids):
+        unique, inverse = (indexer or Indexer(len(self.ids))).number(self.checked_ids())
+        if len(unique) == len(self.ids):
             return self
         if self.dtype.kind not in "fiu" or not self.dtype.isnative:  # which the kernels do not add
-            out = np.zeros((len(index.unique), *self.shape[1:]), self.dtype)
-            np.add.at(out, index.inverse, self.rows)
-            return SparseRows.trusted(self._as_given(index.unique), out, self.num_rows)
+            out = np.zeros((len(unique), *self.shape[1:]), self.dtype)
+            np.add.at(out, inverse, self.rows)
+            return SparseRows.trusted(self._as_given(unique), out, self.num_rows)
         sources, segments, factors = self.pieces()
-        out = np.zeros((len(index.unique), sources.shape[1]), sources.dtype)
-        sparse_gradients.coalesce_rows(index.starts, index.positions, sources, segments, factors, out)
+        out = np.zeros((len(unique), sources.shape[1]), sources.dtype)
+        segment_sum(sources, segments, factors, inverse, out)
         rows = out.astype(self.dtype, copy=False).reshape(len(out), *self.shape[1:])
-        return SparseRows.trusted(self._as_given(index.unique), rows, self.num_rows)
+        return SparseRows.trusted(self._as_given(unique), rows, self.num_rows)
 
     def add_to(self, dense: np.ndarray) -> None:
         """Add the rows into a dense array, in place.
@@ -298,7 +305,7 @@ class SparseRows(SparseCotangent):
         ids, spread = self.checked_ids(), self._spread
         if spread is not None and dense.dtype == spread.sources.dtype in _ADDED and dense.flags.c_contiguous:
             matrix = dense.reshape(len(dense), spread.width)
-            sparse_gradients.add_spread(spread.matrix, spread.segments, spread.factors, ids, matrix)
+            segment_sum(spread.matrix, spread.segments, spread.factors, ids, matrix)
         else:
             add_rows(dense, ids, np.asarray(self.rows))
 
@@ -328,18 +335,14 @@ class SparseRows(SparseCotangent):
         if id(owner) in taken or not isinstance(owner, np.ndarray):
             owner = sources = sources.copy()
         taken.add(id(owner))
-        spread = self._spread
-        return SparseRows.spread(self.ids, sources, spread.segments, spread.factors, self.num_rows, spread.dtype)
+        return SparseRows._unexpanded(self.ids, self._spread._replace(sources=sources), self.num_rows)
 
     @staticmethod
     def combine(parts: Sequence["SparseRows"]) -> "SparseRows":
         ids = np.concatenate([part.ids for part in parts])
         spreads = [part._spread for part in parts if part._spread is not None]
         if len(spreads) == len(parts):
-            joined = Spread.join(spreads)
-            return SparseRows.spread(
-                ids, joined.sources, joined.segments, joined.factors, parts[0].num_rows, joined.dtype
-            )
+            return SparseRows._unexpanded(ids, Spread.join(spreads), parts[0].num_rows)
         return SparseRows.trusted(ids, np.concatenate([part.rows for part in parts]), parts[0].num_rows)
 
     def __add__(self, other: Any) -> Any:
@@ -373,9 +376,7 @@ class SparseRows(SparseCotangent):
         if spread is not None:
             sources = scale(spread.sources)
             if type(sources) is np.ndarray and sources.dtype == spread.sources.dtype:
-                return SparseRows.spread(
-                    self.ids, sources, spread.segments, spread.factors, self.num_rows, spread.dtype
-                )
+                return SparseRows._unexpanded(self.ids, spread._replace(sources=sources), self.num_rows)
         return SparseRows.trusted(self.ids, scale(self.rows), self.num_rows)
 
     def __reduce__(self) -> Any:

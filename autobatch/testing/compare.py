@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.pytree import attributes, flatten, is_node
+from autobatch.core.pytree import attributes, children_of, flatten, is_node, step_to
 
 _RTOL = {2: 1e-2, 4: 1e-4, 8: 1e-9, 16: 1e-9}  # by the bytes of one real number
 _FLOOR = {2: 1e-3, 4: 1e-6, 8: 1e-13, 16: 1e-13}
@@ -91,24 +91,8 @@ def _compare_nodes(expected: Any, actual: Any, path: str, precision: int) -> Ite
     elif dataclasses.is_dataclass(expected) and set(attributes(expected)) != set(attributes(actual)):
         yield Difference(path, "structure", f"attributes {attributes(expected)}", f"attributes {attributes(actual)}")
     else:
-        pairs = zip(_items(expected, path), _items(actual, path), strict=True)
-        for (child_path, left), (_, right) in pairs:
-            yield from _differences(left, right, child_path, precision)
-
-
-def _items(node: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield f"{path}[{key!r}]", value
-    elif hasattr(node, "_fields"):
-        for name, value in zip(node._fields, node, strict=True):
-            yield f"{path}.{name}", value
-    elif isinstance(node, list | tuple):
-        for position, value in enumerate(node):
-            yield f"{path}[{position}]", value
-    else:
-        for name in attributes(node):
-            yield f"{path}.{name}", getattr(node, name)
+        for key, left, right in zip(*children_of(expected), children_of(actual)[1], strict=True):
+            yield from _differences(left, right, path + step_to(type(expected), key), precision)
 
 
 def _compare_arrays(expected: Any, actual: Any, path: str, precision: int) -> Iterator[Difference]:
@@ -214,11 +198,8 @@ def _typed(x: Any) -> str:
     text = repr(x)
     if len(text) > 60:
         text = text[:57] + "..."
-    return text if x is None or isinstance(x, str) else f"{_module(x)}{_name(x)} {text}"
-
-
-def _module(x: Any) -> str:
-    return "numpy." if isinstance(x, np.generic) else ""
+    module = "numpy." if isinstance(x, np.generic) else ""
+    return text if x is None or isinstance(x, str) else f"{module}{_name(x)} {text}"
 
 
 def _same_object(expected: Any, actual: Any) -> bool:

@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.api.batch import BatchFunction
-from autobatch.api.transforms import without_marks
+from autobatch.api.transforms import undecorated, without_marks
 from autobatch.core.config import seeded
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.foreign_arrays import advice, library_of
@@ -30,13 +29,6 @@ class Outcome:
 
     value: Any = None
     error: Exception | None = None
-
-
-def undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that the person wrote, without `ab.batch`."""
-    while isinstance(f, BatchFunction):
-        f = f.__wrapped__
-    return f
 
 
 class Reference:

@@ -18,7 +18,6 @@ from autobatch.batches.scalars import (
     lane_len,
     lane_max,
     lane_min,
-    lane_round,
     lane_sum,
 )
 from autobatch.batches.stacking import lanes_of, stack_results
@@ -278,7 +277,6 @@ def test_extremes_of_arrays_select_one_of_the_operands():
     got = lane_max(MaskedBatch(a), MaskedBatch(b))
     assert got.dtype == np.float32
     assert got.examples() == [max(x, y) for x, y in zip(a, b, strict=True)]
-    assert lane_round(MaskedBatch(a)).examples() == [round(x) for x in a]
 
 
 def test_plain_arguments_are_the_builtin():

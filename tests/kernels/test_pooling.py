@@ -184,16 +184,6 @@ def test_s1_09_s1_12_checked_in_the_pass_that_reads(ids, offsets, closed, right,
         np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-4)
 
 
-def test_all_reductions_in_one_pass():
-    table = matrix("f4", 6, 10)
-    table[1, 3] = np.nan
-    ids, offsets = np.array([1, 4, 4, 0, 5]), np.array([0, 2, 2, 5])
-    outs = [np.empty((3, 10), np.float32) for _ in range(3)]
-    bags_module.pool_all(place(table), ids, offsets, *outs, (0, 3), 10, 4, VectorLayout("f4", 8))
-    for out, mode in zip(outs, ("sum", "max", "min"), strict=True):
-        np.testing.assert_allclose(out, naive.bags(table, ids, offsets, mode), rtol=1e-6, atol=1e-6)
-
-
 def test_rows_are_put_where_they_belong():
     whole = np.zeros((6, 9), np.float32)
     rows, lanes = matrix("f4", 3, 5), VectorLayout("u1", 16)

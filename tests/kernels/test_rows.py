@@ -8,37 +8,8 @@ import numpy as np
 import pytest
 
 from autobatch.kernels import rows
-from tests import naive
 
 RANDOM = np.random.default_rng(0)
-DTYPES = [np.float32, np.float64, np.int64]
-
-
-def make(shape, dtype):
-    return (RANDOM.standard_normal(shape) * 10).astype(dtype)
-
-
-@pytest.mark.parametrize("id_dtype", [np.int32, np.int64])
-@pytest.mark.parametrize("n", [0, 1, 7])
-@pytest.mark.parametrize("width", [0, 1, 5])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_gather_and_scatter_are_indexing(dtype, width, n, id_dtype):
-    table, ids = make((4, width), dtype), RANDOM.integers(0, 4, n).astype(id_dtype)
-    out = np.full((n, width), 99, dtype)
-    rows.gather(table, ids, out)
-    np.testing.assert_array_equal(out, table[ids])
-
-    sums = np.zeros((4, width), dtype)
-    rows.scatter_add(out, ids, sums)
-    np.testing.assert_allclose(sums, naive.scatter_add(out, ids, 4))
-
-
-@pytest.mark.parametrize("masked", [1, 10**15, -7])
-def test_gather_where_leaves_masked_rows_and_reads_no_masked_id(masked):
-    table = make((3, 2), np.float32)
-    out = np.full((3, 2), 7, np.float32)
-    rows.gather_where(table, np.array([2, masked, 0]), np.array([True, False, True]), out)
-    np.testing.assert_array_equal(out, [table[2], [7, 7], table[0]])
 
 
 @pytest.mark.parametrize(("ids", "expected"), [([], -1), ([0, 2, 1], -1), ([0, 3, -1], 1), ([2, -1], 1)])
@@ -77,9 +48,8 @@ def test_importing_compiles_nothing_and_gives_numba_nothing():
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled at all")
 def test_a_kernel_is_the_function_that_it_was_made_of():
-    assert rows.gather.__name__ == "gather"
-    assert rows.gather.__doc__ == rows.gather.py_func.__doc__
-    table, out = np.eye(3), np.empty((1, 3))
-    rows.gather(table, np.array([2]), out)
-    assert out.tolist() == [[0, 0, 1]]
-    assert len(rows.gather.signatures) >= 1
+    kernel = rows.first_bad_id
+    assert kernel.__name__ == "first_bad_id"
+    assert kernel.__doc__ == kernel.py_func.__doc__
+    assert kernel(np.array([2]), 3) == -1
+    assert len(kernel.signatures) >= 1

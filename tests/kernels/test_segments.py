@@ -1,7 +1,5 @@
 """Segment, coalescing and update kernels as bare loops, with and without ids and weights, sentinels around outputs."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -57,21 +55,18 @@ def test_segment_kernels(dtype, n, width, fused, weighted):
         np.testing.assert_array_equal(out, naive.segments(x, of, 4, mode))
         assert seen.tolist() == [i in of for i in range(4)]
         untouched()
-    for least, mode in [(False, "argmax"), (True, "argmin")]:
-        out, untouched = guarded((4, width), np.int64, -1)
-        segment_reductions.segment_position(source, ids, of, least, out)
-        for segment in range(4):
-            rows = np.flatnonzero(of == segment)
-            expected = rows[getattr(np, mode)(x[rows], axis=0)] if len(rows) and width else np.full(width, -1)
-            np.testing.assert_array_equal(out[segment], expected)
-        untouched()
     out, untouched = guarded((4, width), dtype, 1)
     segment_reductions.segment_prod(source, ids, of, out)
     np.testing.assert_allclose(out, [x[of == s].prod(0) for s in range(4)], rtol=1e-4)
     untouched()
-    out, untouched = guarded((n, width), dtype, 0)
-    segment_reductions.segment_cumsum(source, ids, of, np.zeros((4, width), dtype), out)
-    np.testing.assert_allclose(out, [x[: i + 1][of[: i + 1] == of[i]].sum(0) for i in range(n)] or out, 1e-4, 1e-4)
+    factors = make((n, width), dtype)
+    (out, untouched), state = guarded((n, width), dtype, 0), np.ones((4, width), dtype)
+    segment_reductions.segment_recurrence(factors, x, of, state, out)
+    expected = np.ones((4, width), dtype)
+    for i, segment in enumerate(of):
+        np.testing.assert_allclose(out[i], expected[segment], rtol=1e-4)
+        expected[segment] = x[i] + factors[i] * expected[segment]
+    np.testing.assert_allclose(state, expected, rtol=1e-4)
     untouched()
 
 
@@ -85,56 +80,12 @@ def test_first_equal_takes_the_first_of_ties_and_nan():
         untouched()
 
 
-@pytest.mark.parametrize("n", [0, 1, 6])
-@pytest.mark.parametrize("width", [0, 1, 5])
-@pytest.mark.parametrize("fused", [False, True])
-def test_picked_rows_and_dots_are_transposes(fused, width, n):
-    table, ct = make((9, width), np.float64), make((4, width), np.float64)
-    ids, of = RANDOM.integers(0, 9, n) if fused else None, RANDOM.integers(0, 4, n)
-    x = table[ids] if fused else table[:n]
-    dots, untouched = guarded((n,), np.float64, 5)
-    segment_reductions.row_dots(table if fused else x, ids, of, ct, dots)
-    np.testing.assert_allclose(dots, (x * ct[of]).sum(1))
-    untouched()
-    at, (out, untouched) = np.full((4, width), -1), guarded((n, width), np.float64, 0)
-    segment_reductions.segment_position(x, None, of, False, at)
-    segment_reductions.pick_rows(ct, at, out)
-    expected = np.zeros((n, width))
-    for segment, column in zip(*np.nonzero(at >= 0), strict=True):
-        expected[at[segment, column], column] = ct[segment, column]
-    np.testing.assert_array_equal(out, expected)
-    untouched()
-
-
-def test_the_product_of_the_others_with_zeros():
-    x, of = np.array([[2.0], [0.0], [5.0], [0.0], [0.0], [3.0]]), np.array([0, 0, 0, 1, 1, 2])
-    out = np.zeros_like(x)
-    segment_reductions.segment_prod_others(x, np.empty((0, 6, 1)), of, np.ones((3, 1, 1)), np.empty((6, 1, 1)), out)
-    assert out[:, 0].tolist() == [0, 10, 0, 0, 0, 1]
-
-
-def test_the_product_of_the_others_along_two_directions():
-    """For each row, the sum over ordered pairs of two others of one's first and the other's second direction."""
-    x, along = make((5, 3), np.float64), make((2, 5, 3), np.float64)
-    running, (out, untouched) = np.zeros((1, 3, 4)), guarded((5, 3), np.float64, 0)
-    running[:, :, 0] = 1
-    segment_reductions.segment_prod_others(x, along, np.zeros(5, np.int64), running, np.empty((5, 3, 4)), out)
-    expected = np.zeros((5, 3))
-    for i, a, b in itertools.permutations(range(5), 3):
-        expected[i] += along[0, a] * along[1, b] * np.delete(x, [i, a, b], axis=0).prod(0)
-    np.testing.assert_allclose(out, expected, rtol=1e-9)
-    untouched()
-
-
 def test_nan_is_the_extremum_of_its_segment():
     x, of = np.array([[1.0, np.nan], [np.nan, 1.0], [2.0, np.nan]]), np.zeros(3, np.int64)
     for least in (False, True):
         out = np.zeros((1, 2))
         segment_reductions.segment_extremum(x, None, of, least, np.zeros(1, np.bool_), out)
         assert np.isnan(out).all()
-        at = np.full((1, 2), -1)
-        segment_reductions.segment_position(x, None, of, least, at)
-        assert at.tolist() == [[1, 0]]
 
 
 @pytest.mark.parametrize("n", [0, 1, 9])
@@ -153,21 +104,8 @@ def test_rows_that_are_not_repeated(dtype, factors):
     sources, of = make((3, 4), dtype), np.array([2, 0, 2, 1, 1])
     by = make(5, dtype) if factors else None
     rows = sources[of] if by is None else sources[of] * by[:, None]
-    out, untouched = guarded((5, 4), dtype, 0)
-    sparse_gradients.expand_rows(sources, of, by, out)
-    np.testing.assert_array_equal(out, rows)
-    untouched()
-    ids = np.array([1, 6, 1, 0, 6])
-    out, untouched = guarded((7, 4), dtype, 0)
-    sparse_gradients.add_spread(sources, of, by, ids, out)
-    np.testing.assert_allclose(out, naive.scatter_add(rows, ids, 7), rtol=1e-5)
-    untouched()
     starts, positions = np.array([0, 2, 4, 5]), np.array([0, 2, 1, 4, 3])
-    out, untouched = guarded((3, 4), dtype, 0)
-    sparse_gradients.coalesce_rows(starts, positions, sources, of, by, out)
     sums = [rows[0] + rows[2], rows[1] + rows[4], rows[3]]
-    np.testing.assert_allclose(out, sums, rtol=1e-5)
-    untouched()
     squares = np.zeros(3)
     sparse_gradients.row_squares(0, 3, np.empty(4, dtype), starts, positions, sources, of, by, squares)
     np.testing.assert_allclose(squares, (np.array(sums) ** 2).sum(1), rtol=1e-4)

@@ -16,7 +16,6 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.cotangent import Product, unbroadcast
-from autobatch.core.memory import transposed
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange
@@ -321,7 +320,7 @@ def _matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
     x_rank, y_rank = ndim_of(x), ndim_of(y)
     if x_rank == y_rank == 2 and type(ct) is type(x) is type(y) is np.ndarray:
         if len(x) < _FEW_ROWS and x.dtype is ct.dtype is y.dtype:
-            return Product(x, ct) if position else np.matmul(ct, transposed(y))
+            return Product(x, ct) if position else np.matmul(ct, y.T)
         return unbroadcast(np.matmul(x.T, ct) if position else np.matmul(ct, y.T), args[position])
     if x_rank == 1 and y_rank == 1:
         return unbroadcast(ct * (x if position else y), args[position])

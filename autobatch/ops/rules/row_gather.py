@@ -13,7 +13,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent, unbroadcast
 from autobatch.core.op import Op, is_boxed
-from autobatch.kernels.rows import scatter_add
+from autobatch.kernels.segment_reductions import segment_sum
 from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.sizes import as_batched, lanes_of, sizes_of
 
@@ -109,7 +109,7 @@ def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: boo
     if by_kernel and values.dtype == kind and dense.flags.c_contiguous:
         width = dense.size // max(dense.shape[0], 1)
         rows = np.ascontiguousarray(np.broadcast_to(values, ids.shape + dense.shape[1:])).reshape(len(ids), width)
-        scatter_add(rows, np.ascontiguousarray(ids, np.int64), dense.reshape(dense.shape[0], width))
+        segment_sum(rows, None, None, np.ascontiguousarray(ids, np.int64), dense.reshape(dense.shape[0], width))
     elif dense.ndim == 1 and kind == np.float64 and values.dtype == np.float64:
         dense += np.bincount(ids, weights=values, minlength=dense.shape[0])
     else:
