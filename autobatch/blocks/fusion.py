@@ -20,7 +20,6 @@ from autobatch.core.op import Op
 from autobatch.ops.nn.activations import gelu_p, normal_cdf_p, relu_p, sigmoid_p
 from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import getitem_p
-from autobatch.ops.numpy.reductions import sum_p
 from autobatch.ops.numpy.selecting import where_p
 from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
 
@@ -63,17 +62,15 @@ class Cluster:
     Attributes:
         steps: in order.
         stores: {slot: [(array slot, offset)]}: where results are written to.
-        sums: {slot: [(array slot, offset)]}: where results are added up over the examples.
     """
 
-    __slots__ = ("dtype", "steps", "stores", "sums", "width")
+    __slots__ = ("dtype", "steps", "stores", "width")
 
     def __init__(self, width: int, dtype: np.dtype) -> None:
         self.width = width
         self.dtype = dtype
         self.steps: list[Step] = []
         self.stores: dict[int, list[tuple[int, int]]] = {}
-        self.sums: dict[int, list[tuple[int, int]]] = {}
 
 
 class Plan:
@@ -86,7 +83,7 @@ class Plan:
         inlined: such steps that are computed where they are read, and belong to no cluster.
         clusters: in no order.
         cluster_of: {slot: cluster}.
-        written: slots of other steps that clusters do: arrays put together, sums over the examples.
+        written: {slot of an array put together: the clusters that write it}.
     """
 
     def __init__(self, code: Code) -> None:
@@ -104,7 +101,7 @@ class Plan:
         self.inlined: set[int] = set()
         self.clusters: list[Cluster] = []
         self.cluster_of: dict[int, Cluster] = {}
-        self.written: set[int] = set()
+        self.written: dict[int, list[Cluster]] = {}
         for step in code.steps:
             self._find_view(step)
             self._find_rule(step)
@@ -291,9 +288,6 @@ class Plan:
 
     def _find_stores(self) -> None:
         for step in self.code.steps:
-            if step.op is sum_p:
-                self._take_sum(step)
-        for step in self.code.steps:
             if step.op is assemble_p:
                 self._take_assembled(step)
         for cluster in self.clusters:
@@ -323,39 +317,15 @@ class Plan:
             return None
         return self.cluster_of.get(root)
 
-    def _take_sum(self, step: Step) -> None:
-        """Let clusters do a sum over the examples of what they make."""
-        source = step.args[0]
-        kinds = self.code.kinds
-        if step.params != {"axis": (0,), "keepdims": False} or kinds[source].dtype != kinds[step.out].dtype:
-            return
-        parts = [(source, 0)]
-        maker = self.made.get(source)
-        if maker is not None and maker.op is assemble_p:
-            found = self._ranges(maker)
-            if found is None:
-                return
-            parts = found
-        clusters = [self._part(slot) for slot, _ in parts]
-        if any(cluster is None for cluster in clusters):
-            return
-        for (slot, offset), cluster in zip(parts, clusters, strict=True):
-            cluster.sums.setdefault(self.root(slot)[0], []).append((step.out, offset))  # type: ignore[union-attr]
-        self.written.add(step.out)
-
     def _take_assembled(self, step: Step) -> None:
         """Let clusters write their results straight into an array put together of several."""
-        parts = self._ranges(step)
-        if parts is None or all(reader.out in self.written for reader in self.readers[step.out]):
-            if step.out not in self.returned and parts is not None:
-                self.written.add(step.out)  # only its sums are read, and they are written
+        parts = self._ranges(step) or []
+        clusters = [cluster for slot, _ in parts if (cluster := self._part(slot)) is not None]
+        if not clusters or len(clusters) < len(parts):
             return
-        if any(self._part(slot) is None for slot, _ in parts):
-            return
-        for slot, offset in parts:
-            cluster = self._part(slot)
-            cluster.stores.setdefault(self.root(slot)[0], []).append((step.out, offset))  # type: ignore[union-attr]
-        self.written.add(step.out)
+        for (slot, offset), cluster in zip(parts, clusters, strict=True):
+            cluster.stores.setdefault(self.root(slot)[0], []).append((step.out, offset))
+        self.written[step.out] = clusters
 
     def _ranges(self, step: Step) -> list[tuple[int, int]] | None:
         """(slot, first element in the row) of each part of an array put together; None if one is no range of a row."""

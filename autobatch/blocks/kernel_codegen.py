@@ -36,8 +36,8 @@ class KernelSource:
 
     Attributes:
         text: a module with `kernel`, the lanes that it takes first, and its `SIGNATURE`.
-        arguments: for each argument after the lanes and the number of examples (what, slot): "array", "number",
-            "out" (an array that is filled) or "sum" (one that is added to).
+        arguments: for each argument after the lanes and the number of examples (what, slot): "array", "number" or
+            "out" (an array that is filled).
     """
 
     def __init__(self, plan: Plan, cluster: Cluster, *, checked: bool) -> None:
@@ -112,9 +112,8 @@ class KernelSource:
     def _body(self, lanes: str, masks: str) -> list[str]:
         """The lines for one step over a row."""
         self._values, self._lines, self._bounds = {}, [], {}
-        stored = self.cluster.stores.keys() | self.cluster.sums.keys()
         for step in self.cluster.steps:
-            if step.out in stored:
+            if step.out in self.cluster.stores:
                 self._value(step.out, 0, lanes, masks)
         for slot, places in self.cluster.stores.items():
             size = self.plan.code.kinds[slot].dtype.itemsize
@@ -122,11 +121,6 @@ class KernelSource:
                 row = width_of(self.plan.code.kinds[target]) * size
                 address = self._address("out", target)
                 self._lines.append(f"put({address} + i * {row}, {_plus('j', offset)}, {self._values[slot, 0]})")
-        for slot, places in self.cluster.sums.items():
-            for target, offset in places:
-                address, at = self._address("sum", target), _plus("j", offset)
-                old = f"load({lanes}, {address}, {at}, 0)"
-                self._lines.append(f"put({address}, {at}, add({old}, {self._values[slot, 0]}))")
         return self._lines
 
     def _let(self, key: Any, text: str, bound: float) -> str:
@@ -306,31 +300,13 @@ class _FusedWriter(Writer):
         if cluster is not None:
             self._run(cluster)
         elif slot in plan.written:
-            for target in self._writers(slot):
-                self._run(target)
+            for writer in plan.written[slot]:
+                self._run(writer)
         else:
             for arg in step.args:
                 self._need(arg)
             self.lines.append(self.line(None, step))
         self.there.add(slot)
-
-    def _writers(self, slot: int) -> list[Cluster]:
-        return [
-            cluster
-            for cluster in self.plan.clusters
-            if any(
-                target == slot
-                for places in (cluster.stores, cluster.sums)
-                for at in places.values()
-                for target, _ in at
-            )
-        ]
-
-    def _allocate(self, slot: int, make: str) -> None:
-        """An array for kernels to write to, once."""
-        if slot not in self.contiguous:
-            self.lines.append(self.allocation(slot, make))
-            self.contiguous.add(slot)
 
     def _run(self, cluster: Cluster) -> None:
         """Write the call of a cluster's kernel, after the code of its operands."""
@@ -348,19 +324,18 @@ class _FusedWriter(Writer):
             if what == "number":
                 arguments.append(f"float(v{slot})")
                 continue
-            if what == "array":
-                if slot not in self.contiguous:
-                    self.lines.append(f"v{slot} = contiguous(v{slot})")
-                    self.contiguous.add(slot)
-            else:
-                self._allocate(slot, "zeros" if what == "sum" or not self._is_filled(slot) else "empty")
-                if slot in self.plan.cluster_of:
-                    self.there.add(slot)
+            if slot not in self.contiguous:
+                made = f"v{slot} = contiguous(v{slot})"
+                self.lines.append(made if what == "array" else self.allocation(slot, self._make_of(slot)))
+                self.contiguous.add(slot)
+            if what == "out" and slot in self.plan.cluster_of:
+                self.there.add(slot)
             arguments.append(f"v{slot}")
         call = ", ".join([*(f"{name}{number}" for name in ("wide", "masks", "tail", "tail_masks")), "n", *arguments])
         self.lines.append(f"if kernel{number}({call}): return None")
 
-    def _is_filled(self, slot: int) -> bool:
-        """Whether kernels write every element of an array."""
+    def _make_of(self, slot: int) -> str:
+        """What makes an array for kernels to write to: zeros, unless they write every element."""
         step = self.plan.made[slot]
-        return step.op is not assemble_p or is_covered(step.params["places"], step.params["shape"])
+        is_filled = step.op is not assemble_p or is_covered(step.params["places"], step.params["shape"])
+        return "empty" if is_filled else "zeros"
