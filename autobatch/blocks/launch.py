@@ -1,8 +1,8 @@
 """Launching a program: all its steps for a group of examples.
 
 On plain arrays, and on those of a tape, the program's compiled form runs: without dispatch, and on the tape as one
-node whose cotangents are computed together. Everything else runs step by step through the ops' batching rules; look-ups
-in tables of other representations go before the rest, which then is plain. There is a compiled form for each choice of
+node whose cotangents are computed together. Everything else runs step by step through the ops' batching rules, as does
+a program of which a rule reads values; look-ups go before the rest. There is a compiled form for each choice of
 operands that have a batch axis and of those that carry a gradient.
 """
 
@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray, off_tape
-from autobatch.blocks.batched_program import Flat, flatten, rows_of, run_op, step_by_step, walked_back
+from autobatch.blocks.batched_program import Flat, flatten, rows_of, step_by_step, walked_back
 from autobatch.blocks.kernel_codegen import Fused, fuse
 from autobatch.blocks.numpy_codegen import (
     Code,
-    GradientPart,
     backward_code,
     contributions,
     emit,
@@ -103,7 +102,7 @@ class Form:
         self._flat = flat
         self._forward = _Block(code, checked=True)
         self._backward: _Block | None = None
-        self._parts: list[list[GradientPart]] = []
+        self._parts: list[list[int]] = []
         self.flags = flags
         self.wanted = wanted
         self.batched = flat.batched
@@ -160,10 +159,10 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
            [ 4., 41.]])]
     """
     rows = tuple([type(operand) is Batched for operand in operands])
-    weak = any(own and operand.scalar is not None for operand, own in zip(operands, rows, strict=True))
+    if any(own and operand.scalar is not None for operand, own in zip(operands, rows, strict=True)):
+        return step_by_step(program, operands, fallbacks)
     data = [operand.data if own else operand for operand, own in zip(operands, rows, strict=True)]
-    results = None if weak else _compiled(program, data, rows)
-    return _by_steps(program, operands, weak, fallbacks) if results is None else results
+    return launch_rows(program, data, rows, fallbacks)
 
 
 def launch_rows(
@@ -175,25 +174,23 @@ def launch_rows(
         data: for each input its rows, one for each example, or one value for all examples; no Python numbers by row.
         rows: which are rows.
     """
-    results = _compiled(program, data, rows)
-    if results is not None:
-        return results
-    apart = apart_of(program, data, rows)
+    apart = apart_of(program, rows)
     if apart is not None:
         own = (*[rows[slot] for slot in apart.kept], *[True] * len(apart.lookups))
         return launch_rows(apart.rest, looked_up(apart, data, lookup_p), own, fallbacks)
+    results = _compiled(program, data, rows)
+    if results is not None:
+        return results
     operands = [Batched(x, x.shape[1:]) if own else x for x, own in zip(data, rows, strict=True)]
-    return _by_steps(program, operands, False, fallbacks)
+    return step_by_step(program, operands, fallbacks)
 
 
-def apart_of(program: Program, data: Sequence[Any], rows: Sequence[bool]) -> Apart | None:
-    """A program and its look-ups in tables that no compiled form takes, if all examples share these.
+def apart_of(program: Program, rows: Sequence[bool]) -> Apart | None:
+    """A program and its look-ups, which read ids as no compiled form does, if all examples share their tables.
 
     Args:
-        data, rows: as for `launch_rows`; what is a row is not looked at.
+        rows: as for `launch_rows`.
     """
-    if all(own or _is_plain(x) for x, own in zip(data, rows, strict=True)):
-        return None
     apart = lookups_apart(program)
     suits = apart is not None and all(rows[step.args[1]] and not rows[step.args[0]] for step in apart.lookups)
     return apart if suits else None
@@ -228,19 +225,6 @@ def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> 
         return list(results)
     batch = data[rows.index(True)].shape[0]
     return [x if own else rows_of(x, batch) for x, own in zip(results, form.batched, strict=True)]
-
-
-def _by_steps(program: Program, operands: Sequence[Any], weak: bool, fallbacks: Counter[str] | None) -> list[Any]:
-    """Run a program step by step; look-ups of operands that no compiled form takes go before the rest."""
-    data = (x.data if isinstance(x, Batched) else x for x in operands)
-    apart = lookups_apart(program) if weak or not all(map(_is_plain, data)) else None
-    if apart is None:
-        return step_by_step(program, operands, fallbacks)
-    rows = [
-        run_op(step.op, [operands[slot] for slot in step.args], step.params, program.avals[step.out], fallbacks)
-        for step in apart.lookups
-    ]
-    return launch(apart.rest, [*(operands[slot] for slot in apart.kept), *rows], fallbacks)
 
 
 def _is_plain(x: Any) -> bool:

@@ -1,7 +1,7 @@
 """Straight-line batched code on its way from a `Flat` to one Python function of NumPy calls: forward, or backward.
 
-Backward code leaves for later what gains by it: the factors of a product, the rows of a table that were read. So a
-weight that many launches read gets the rows of all of them in one tall product, and a table its rows only.
+Backward code leaves the factors of a product for later: a weight that many launches read gets the rows of all of them
+in one tall product.
 """
 
 import linecache
@@ -22,7 +22,6 @@ from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import getitem_p, scatter_p
 from autobatch.ops.numpy.shaping import reshape_p, transpose_p
 from autobatch.ops.rules.index_rule import FULL, build
-from autobatch.ops.rules.row_gather import Scatter
 
 _add: Any = UFUNCS[np.add]
 
@@ -421,83 +420,51 @@ def shape_text(value: Any) -> str:
 _FEW_ROWS = 512  # products of fewer rows are joined with others of the same matrix
 
 
-class GradientPart:
-    """One summand of a gradient, and how many outputs of the code it is made of.
+def take_parts(code: Code) -> list[list[int]]:
+    """Let the outputs of backward code be the summands of each gradient, one after the other.
 
-    Attributes:
-        kind: "dense", one output; "product" of two, `left.T @ right`; "rows" of two, ids and what is added there.
-        shape: of the whole array, for "rows".
+    Returns:
+        For each gradient how many outputs each summand is made of: one, or two whose product `left.T @ right` it is.
     """
-
-    __slots__ = ("kind", "shape")
-
-    def __init__(self, kind: str, shape: tuple[int, ...] = ()) -> None:
-        self.kind = kind
-        self.shape = shape
-
-
-def take_parts(code: Code) -> list[list[GradientPart]]:
-    """Let the outputs of backward code be the parts of each gradient, one after the other; those parts."""
     made = {step.out: step for step in code.steps}
-    outputs: list[int | None] = []
-    out = []
-    for slot in code.outputs:
-        parts: list[GradientPart] = []
-        if slot is not None:
-            for part, slots in _parts(code, made, slot):
-                parts.append(part)
-                outputs += slots
-        out.append(parts)
-    code.outputs = outputs
+    found = [[] if slot is None else _summands(code, made, slot) for slot in code.outputs]
+    code.outputs = [slot for own in found for slots in own for slot in slots]
     code.drop_dead()
-    return out
+    return [[len(slots) for slots in own] for own in found]
 
 
-def _parts(code: Code, made: dict[int, Step], slot: int) -> list[tuple[GradientPart, list[int]]]:
+def _summands(code: Code, made: dict[int, Step], slot: int) -> list[tuple[int, ...]]:
+    """The slots of each summand."""
     step = made.get(slot)
-    whole = [(GradientPart("dense"), [slot])]
-    if step is None:
+    whole: list[tuple[int, ...]] = [(slot,)]
+    if step is None or step.params:
         return whole
-    if (
-        step.op is _add
-        and not step.params
-        and all(code.kinds[arg].shape == code.kinds[slot].shape for arg in step.args)
-    ):
-        left, right = (_parts(code, made, arg) for arg in step.args)
-        return whole if all(part.kind == "dense" for part, _ in (*left, *right)) else [*left, *right]
-    if step.op is matmul_p and not step.params:
+    if step.op is _add and all(code.kinds[arg].shape == code.kinds[slot].shape for arg in step.args):
+        left, right = (_summands(code, made, arg) for arg in step.args)
+        return [*left, *right] if any(len(slots) > 1 for slots in (*left, *right)) else whole
+    if step.op is matmul_p:
         left_step = made.get(step.args[0])
         if left_step is None or left_step.op is not transpose_p or left_step.params["axes"] != (1, 0):
             return whole
         x, y = left_step.args[0], step.args[1]
         if len(code.kinds[y].shape) == 2 and code.kinds[x].dtype == code.kinds[y].dtype:
-            return [(GradientPart("product"), [x, y])] if isinstance(code.kinds[x].shape[0], Affine) else whole
-    if step.op is scatter_p and len(step.args) == 2:
-        first, *rest = step.params["spec"]
-        shape = code.kinds[slot].shape
-        if first == ("a",) and all(entry == FULL for entry in rest) and all(type(n) is int for n in shape):
-            return [(GradientPart("rows", shape), [step.args[1], step.args[0]])]
+            return [(x, y)] if isinstance(code.kinds[x].shape[0], Affine) else whole
     return whole
 
 
-def contributions(parts: Sequence[Sequence[GradientPart]], values: Sequence[Any]) -> list[Any]:
-    """The contributions to each operand's cotangent: None, one, or a list of several."""
+def contributions(counts: Sequence[Sequence[int]], values: Sequence[Any]) -> list[Any]:
+    """The contributions to each operand's cotangent: None, one, or a list of several.
+
+    Args:
+        counts: what `take_parts` found; values: what its code gives.
+    """
     found = iter(values)
     out: list[Any] = []
-    for own in parts:
-        made = [_contribution(part, found) for part in own]
+    for own in counts:
+        made = [next(found) if count == 1 else _product(next(found), next(found)) for count in own]
         out.append(made[0] if len(made) == 1 else made or None)
     return out
 
 
-def _contribution(part: GradientPart, values: Any) -> Any:
-    if part.kind == "dense":
-        return next(values)
-    if part.kind == "product":
-        left, right = next(values), next(values)
-        return Product(left, right) if left.shape[0] < _FEW_ROWS else np.matmul(left.T, right)
-    ids, rows = next(values), next(values)
-    ids = np.asarray(ids).reshape(-1).astype(np.int64)
-    if ids.size and ids.min() < 0:
-        ids = np.where(ids < 0, ids + part.shape[0], ids)
-    return Scatter(ids, rows.reshape((ids.size, *part.shape[1:])), part.shape, rows.dtype, unique=False)
+def _product(left: Any, right: Any) -> Any:
+    return Product(left, right) if left.shape[0] < _FEW_ROWS else np.matmul(left.T, right)
