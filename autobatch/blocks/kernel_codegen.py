@@ -1,7 +1,6 @@
 """Batched code with its clusters as kernels: the source of each kernel, and the one Python function that calls them."""
 
 import math
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -205,9 +204,6 @@ def _at_zero(rank: int) -> str:
     return f"[{', '.join(['0'] * rank)}]"
 
 
-_VARIABLE = re.compile(r"\bv\d+\b")
-
-
 class Fused:
     """Code whose clusters are kernels, once they are there.
 
@@ -269,26 +265,7 @@ class _FusedWriter(Writer):
         for slot in self.code.outputs:
             if slot is not None:
                 self._need(slot)
-        self._let_go()
         return Fused(self.finish(), self.names, self.kernels)
-
-    def _let_go(self) -> None:
-        """Drop results that no later line reads, so that their memory is reused."""
-        returned = {f"v{slot}" for slot in self.code.outputs}
-        last: dict[str, int] = {}
-        for at, line in enumerate(self.lines):
-            for name in _VARIABLE.findall(line):
-                last[name] = at
-        dying: dict[int, list[str]] = {}
-        for name, at in last.items():
-            if name not in returned and name not in self.names:
-                dying.setdefault(at, []).append(name)
-        lines: list[str] = []
-        for at, line in enumerate(self.lines):
-            lines.append(line)
-            if at in dying:
-                lines.append(f"del {', '.join(dying[at])}")
-        self.lines = lines
 
     def _need(self, slot: int) -> None:
         """Write the code that makes a slot, unless it is there."""
@@ -305,7 +282,7 @@ class _FusedWriter(Writer):
         else:
             for arg in step.args:
                 self._need(arg)
-            self.lines.append(self.line(None, step))
+            self.lines.append(self.line(step))
         self.there.add(slot)
 
     def _run(self, cluster: Cluster) -> None:

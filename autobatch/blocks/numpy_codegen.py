@@ -5,6 +5,7 @@ in one tall product.
 """
 
 import linecache
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -243,13 +244,11 @@ def executed(text: str, names: dict[str, Any]) -> Callable[..., Any]:
     return block
 
 
-class Writer:
-    """The lines written so far, and what is known of the memory behind each slot.
+_VARIABLE = re.compile(r"\bv\d+\b")
 
-    Attributes:
-        roots: the slots that a slot may share memory with, itself included.
-        owned: slots whose whole memory was made by a step and is theirs alone.
-    """
+
+class Writer:
+    """The lines written so far, and the values of the names in them."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
@@ -261,20 +260,11 @@ class Writer:
             "zeros": np.zeros,
             "contiguous": np.ascontiguousarray,
         }
-        self.roots: dict[int, frozenset[int]] = {slot: frozenset((slot,)) for slot in code.kinds}
-        self.owned: set[int] = set()
-        self.last: dict[int, int] = {}
-        self.kept: set[int] = set()
 
     def write(self) -> tuple[str, dict[str, Any]]:
         """All steps in a row: the source, and the values of the names in it."""
         self.start()
-        self._follow_memory()
-        dying = self._dying()
-        for at, step in enumerate(self.code.steps):
-            self.lines.append(self.line(at, step))
-            if dying[at]:
-                self.lines.append(f"del {', '.join(f'v{slot}' for slot in dying[at])}")
+        self.lines += [self.line(step) for step in self.code.steps]
         return self.finish(), self.names
 
     def start(self) -> None:
@@ -287,50 +277,37 @@ class Writer:
 
     def finish(self) -> str:
         """The source after the steps; returns all of it."""
+        self._let_go()
         results = "".join("None, " if slot is None else f"v{slot}, " for slot in self.code.outputs)
         self.lines.append(f"return ({results})")
         head = f"def block({', '.join(f'v{slot}' for slot in self.code.inputs)}):"
         return "\n    ".join([head, *self.lines]) + "\n"
 
-    def _follow_memory(self) -> None:
-        """Find which slots may share memory, and when each was last read, under any name."""
-        for at, step in enumerate(self.code.steps):
-            if _makes_new(step):
-                self.owned.add(step.out)
-            else:
-                self.roots[step.out] = frozenset((step.out,)).union(*(self.roots[slot] for slot in step.args))
-            for slot in step.args:
-                for root in self.roots[slot]:
-                    self.last[root] = at
-        for result in self.code.outputs:
-            if result is not None:
-                self.kept |= self.roots[result]
+    def _let_go(self) -> None:
+        """Drop results that no later line reads, so that their memory is reused."""
+        returned = {f"v{slot}" for slot in self.code.outputs}
+        last: dict[str, int] = {}
+        for at, line in enumerate(self.lines):
+            for name in _VARIABLE.findall(line):
+                last[name] = at
+        dying: dict[int, list[str]] = {}
+        for name, at in last.items():
+            if name not in returned and name not in self.names:
+                dying.setdefault(at, []).append(name)
+        lines: list[str] = []
+        for at, line in enumerate(self.lines):
+            lines.append(line)
+            if at in dying:
+                lines.append(f"del {', '.join(dying[at])}")
+        self.lines = lines
 
-    def _dying(self) -> list[list[int]]:
-        """For each step the results that nothing reads after it, whose memory can be freed there."""
-        out: list[list[int]] = [[] for _ in self.code.steps]
-        made = {step.out for step in self.code.steps}
-        returned = set(self.code.outputs)
-        last: dict[int, int] = {}
-        for at, step in enumerate(self.code.steps):
-            for slot in step.args:
-                last[slot] = at
-        for slot, at in last.items():
-            if slot in made and slot not in returned:
-                out[at].append(slot)
-        return out
-
-    def line(self, at: int | None, step: Step) -> str:
-        """One step; `at` is its place if memory of operands may be reused."""
+    def line(self, step: Step) -> str:
+        """One step."""
         args = [f"v{slot}" for slot in step.args]
         out = f"v{step.out}"
         op, params = step.op, step.params
-        if op is assemble_p:
-            return self._assemble(step)
         if isinstance(op.impl, np.ufunc) and op.kind == "elementwise" and not params:
-            call = self.name(op.impl.__name__, op.impl)
-            reused = None if at is None else self._reusable(at, step)
-            return f"{out} = {call}({', '.join([*args, *([] if reused is None else [f'out=v{reused}'])])})"
+            return f"{out} = {self.name(op.impl.__name__, op.impl)}({', '.join(args)})"
         if op is matmul_p and not params and all(len(self.code.kinds[slot].shape) == 2 for slot in step.args):
             return f"{out} = matmul({args[0]}, {args[1]})"
         if op is getitem_p and all(slot in self.code.constants for slot in step.args[1:]):
@@ -349,31 +326,10 @@ class Writer:
     def _kind(self, slot: int) -> Kind:
         return self.code.kinds[slot]
 
-    def _assemble(self, step: Step) -> str:
-        shape, places = step.params["shape"], step.params["places"]
-        lines = [self.allocation(step.out, "empty" if is_covered(places, shape) else "zeros")]
-        for slot, (axis, start, stop) in zip(step.args, places, strict=True):
-            lines.append(f"v{step.out}[{':, ' * axis}{start}:{stop}] = v{slot}")
-        return "; ".join(lines)
-
     def allocation(self, slot: int, make: str) -> str:
         """A new array for a slot."""
         kind = self._kind(slot)
         return f"v{slot} = {make}({shape_text(kind.shape)}, {self.name('dtype', kind.dtype)})"
-
-    def _reusable(self, at: int, step: Step) -> int | None:
-        """An operand that is read here for the last time, and whose memory fits the result."""
-        kind = self._kind(step.out)
-        if not kind.shape or kind.scalar:
-            return None
-        for slot in step.args:
-            own = self._kind(slot)
-            if slot not in self.owned or own.dtype != kind.dtype or own.shape != kind.shape:
-                continue
-            if self.last[slot] == at and slot not in self.kept:
-                self.owned.discard(slot)
-                return slot
-        return None
 
     def name(self, wish: str, value: Any) -> str:
         """A name for a value, one that nothing else has."""
@@ -388,13 +344,6 @@ class Writer:
         if _varies(value):
             return shape_text(value)
         return self.name("value", value)
-
-
-def _makes_new(step: Step) -> bool:
-    op = step.op
-    if isinstance(op.impl, np.ufunc) and op.kind == "elementwise":
-        return True
-    return op is assemble_p or op is matmul_p
 
 
 def _leads(kind: Kind) -> bool:
