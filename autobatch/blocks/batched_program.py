@@ -7,12 +7,12 @@ product over all examples.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.autodiff.tape import Tape, TapeArray
+from autobatch.autodiff.tape import Tape
 from autobatch.blocks.program import Program, Step
 from autobatch.blocks.tracing import NotABlock, Traced, Tracer
 from autobatch.core.abstract_eval import Weak, aval_of, freeze
@@ -334,25 +334,3 @@ def rows_of(value: Any, batch: int | None) -> Any:
         return value
     value = value if is_boxed(value) else np.asarray(value)
     return np.broadcast_to(value, (batch, *value.shape))
-
-
-def walked_back(
-    run: Callable[[Sequence[Any]], Sequence[Any]], data: Sequence[Any], wanted: Sequence[int], cts: Sequence[Any]
-) -> list[Any]:
-    """The cotangents of the data at some positions, by the ordinary walk over what `run` does with all of it.
-
-    Args:
-        cts: the cotangent of each result of `run`, or None.
-    """
-    tape = Tape()
-    boxes = list(data)
-    for position in wanted:
-        boxes[position] = tape.leaf(data[position])
-    heads = [
-        (x, ct)
-        for x, ct in zip(run(boxes), cts, strict=True)
-        if ct is not None and type(x) is TapeArray and x.tape is tape
-    ]
-    if not heads:
-        return [None] * len(wanted)
-    return tape.backward_from([x for x, _ in heads], [ct for _, ct in heads], [boxes[at] for at in wanted])
