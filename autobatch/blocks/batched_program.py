@@ -16,7 +16,7 @@ from autobatch.autodiff.tape import Tape
 from autobatch.blocks.program import Program, Step
 from autobatch.blocks.tracing import NotABlock, Traced, Tracer
 from autobatch.core.abstract_eval import Weak, aval_of, freeze
-from autobatch.core.batched import Batched
+from autobatch.core.batched import Batched, Packed
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
@@ -296,9 +296,9 @@ def run_op(
     """One op for a group: by its batching rule, or where that declines one example after the other.
 
     Returns:
-        `Batched` rows; a plain value if no operand is `Batched`.
+        `Batched` rows; a plain value if no operand is `Batched` or `Packed`.
     """
-    batch = next((x.batch_size for x in operands if isinstance(x, Batched)), None)
+    batch = next((x.batch_size for x in operands if isinstance(x, Batched | Packed)), None)
     if batch is None:
         return op(*operands, **params)
     if op.rule is None:
@@ -320,6 +320,8 @@ def run_op(
 
 
 def _lane(operand: Any, index: int) -> Any:
+    if isinstance(operand, Packed):
+        return operand.values[operand.offsets[index] : operand.offsets[index + 1]]
     if not isinstance(operand, Batched):
         return operand
     value = operand.data[index]
