@@ -105,19 +105,24 @@ class Trace:
 
     def append(self, sig: Signature, refs: Sequence[int]) -> Any:
         """Record a call of a known signature, given its operands; its results: one, or a tuple."""
-        sig = self.in_force(sig)
-        segment = self.segment
+        if handling() is not self._handling:
+            sig = self._variant(sig)
+        segment, call = self.segment, sig.block
         ref = len(segment.sigs)
         segment.refs.extend(refs)
-        segment.sigs.extend(sig.tail)
-        avals = (sig.out,) if sig.block is None else sig.block.outs
-        outs = tuple([LazyArray(self, aval, segment, ref + i) for i, aval in enumerate(avals)])
-        if sig.block is not None:
-            link_views(sig.block.views, outs)
+        out: Any
+        if call is None:
+            segment.sigs.append(sig.index)
+            out = LazyArray(self, sig.out, segment, ref)
+        else:
+            segment.sigs.extend(call.tail)
+            outs = tuple([LazyArray(self, aval, segment, ref + i) for i, aval in enumerate(call.outs)])
+            link_views(call.views, outs)
+            out = outs if len(outs) > 1 else outs[0]
         self._room -= sig.nbytes
         if self._room < 0:
             self._overflow()
-        return outs if len(outs) > 1 else outs[0]
+        return out
 
     def signature_of(self, handle: LazyArray) -> Signature:
         """The signature of a node of the current segment."""
