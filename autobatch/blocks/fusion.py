@@ -6,6 +6,7 @@ them. What is read of a wide array is a range of each of its rows; where only su
 the result is computed range by range where it is needed, and never stored.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -39,23 +40,21 @@ def width_of(kind: Kind) -> int:
     return int(np.prod(kind.shape[1:], dtype=np.int64))
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Read:
     """An operand of a step in a cluster.
 
     Attributes:
         slot: the array that is read; offset: from which element of the row on.
-        mode: "row" (a row for each example), "column" (one element for each), "shared" (one row for all), "one" (one
-            element for all), "number" (a number, not an array).
+        mode: "row" (a row for each example), "shared" (one row for all), "number" (a number, not an array).
     """
 
-    __slots__ = ("mode", "offset", "slot")
-
-    def __init__(self, slot: int, mode: str, offset: int = 0) -> None:
-        self.slot = slot
-        self.mode = mode
-        self.offset = offset
+    slot: int
+    offset: int = 0
+    mode: str = "row"
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Cluster:
     """Steps that are one kernel.
 
@@ -64,13 +63,10 @@ class Cluster:
         stores: {slot: [(array slot, offset)]}: where results are written to.
     """
 
-    __slots__ = ("dtype", "steps", "stores", "width")
-
-    def __init__(self, width: int, dtype: np.dtype) -> None:
-        self.width = width
-        self.dtype = dtype
-        self.steps: list[Step] = []
-        self.stores: dict[int, list[tuple[int, int]]] = {}
+    width: int
+    dtype: np.dtype
+    steps: list[Step] = dataclasses.field(default_factory=list)
+    stores: dict[int, list[tuple[int, int]]] = dataclasses.field(default_factory=dict)
 
 
 class Plan:
@@ -152,7 +148,7 @@ class Plan:
             if read is None:
                 return
             reads.append(read)
-        if all(read.mode in ("one", "number", "shared") for read in reads):
+        if all(read.mode != "row" for read in reads):
             return
         self.rules[step.out], self.reads[step.out], self.dtypes[step.out] = rule, reads, dtype
 
@@ -171,24 +167,16 @@ class Plan:
     def _read(self, slot: int, like: Kind, dtype: np.dtype) -> Read | None:
         kind = self.code.kinds[slot]
         if kind.weak is not None:
-            return Read(slot, "number") if kind.weak in (int, float, bool) and dtype.kind == "f" else None
+            return Read(slot, mode="number") if kind.weak in (int, float, bool) and dtype.kind == "f" else None
         if kind.dtype != dtype:
             return None
         if leads(kind):
-            root, offset = self.root(slot)
-            if kind.shape == like.shape:
-                return Read(root, "row", offset)
-            return Read(root, "column", offset) if width_of(kind) == 1 and len(kind.shape) == len(like.shape) else None
-        if not all(type(n) is int for n in kind.shape):
-            return None
+            return Read(*self.root(slot)) if kind.shape == like.shape else None
         if dtype.kind == "b":
             return None
         if not kind.shape:
-            return Read(slot, "number")
-        rest = like.shape[1:]
-        if int(np.prod(kind.shape, dtype=np.int64)) == 1 and len(kind.shape) <= len(rest):
-            return Read(slot, "one")
-        return Read(slot, "shared") if kind.shape == rest else None
+            return Read(slot, mode="number")
+        return Read(slot, mode="shared") if kind.shape == like.shape[1:] else None
 
     def _find_inlined(self) -> None:
         """Cheap results that are read by range only, no element twice, by steps that kernels can do."""
@@ -345,6 +333,7 @@ def _at(value: Any, n: int) -> Any:
     return value.a * n + value.b if isinstance(value, Affine) else value
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Rule:
     """The kernel source of one op.
 
@@ -358,26 +347,13 @@ class Rule:
         quiet: NumPy never complains of it, whatever the operands.
     """
 
-    __slots__ = ("bound", "exact", "keeps", "masks", "quiet", "text", "to_mask")
-
-    def __init__(
-        self,
-        text: Callable[..., str],
-        *,
-        masks: tuple[int, ...] = (),
-        to_mask: bool = False,
-        exact: bool = True,
-        keeps: bool = True,
-        quiet: bool = False,
-        bound: Callable[..., float] = lambda *_: math.inf,
-    ) -> None:
-        self.text = text
-        self.masks = masks
-        self.to_mask = to_mask
-        self.exact = exact
-        self.keeps = keeps
-        self.quiet = quiet
-        self.bound = bound
+    text: Callable[..., str]
+    masks: tuple[int, ...] = ()
+    to_mask: bool = False
+    exact: bool = True
+    keeps: bool = True
+    quiet: bool = False
+    bound: Callable[..., float] = lambda *_: math.inf
 
 
 def _call(name: str, **more: Any) -> Rule:

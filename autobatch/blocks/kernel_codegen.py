@@ -146,16 +146,8 @@ class KernelSource:
 
     def _passed_on(self, slot: int) -> bool:
         """Whether a result that is not finite makes another one so, which is looked at."""
-        for reader in self.plan.readers[slot]:
-            rule = self.plan.rules.get(reader.out)
-            inside = reader in self.cluster.steps or reader.out in self.plan.inlined
-            if rule is not None and inside and rule.keeps and not rule.quiet and self._computed(reader.out):
-                return True
-        return False
-
-    def _computed(self, slot: int) -> bool:
-        """Whether the kernel computes all of this step's result that it computes of its operands'."""
-        return slot not in self.plan.inlined and self.plan.cluster_of.get(slot) is self.cluster
+        readers = [each.out for each in self.plan.readers[slot] if self.plan.cluster_of.get(each.out) is self.cluster]
+        return any(self.plan.rules[reader].keeps and not self.plan.rules[reader].quiet for reader in readers)
 
     def _operand(self, read: Read, offset: int, own: str, lanes: str, masks: str) -> str:
         slot, kinds = read.slot, self.plan.code.kinds
@@ -179,29 +171,14 @@ class KernelSource:
             return self._values[key]
         if read.mode == "shared":
             return self._let(key, f"load({own}, {self._address('array', slot)}, {_plus('j', offset)}, 0)", math.inf)
-        if read.mode == "number":
-            value = self.plan.code.constants.get(slot)
-            if value is not None and np.isfinite(float(value)):
-                return self._let(key, f"fill({own}, {float(value)!r})", abs(float(value)))
-            return self._let(key, f"fill({own}, {self._argument('number', slot)})", math.inf)
-        name = self._argument("array", slot)
-        if read.mode == "one":
-            return self._let(key, f"fill({own}, {name}{_at_zero(len(kinds[slot].shape))})", math.inf)
-        rank, position = len(kinds[slot].shape), read.offset
-        index = ["i"]
-        for n in reversed(kinds[slot].shape[1:]):
-            index.insert(1, str(position % n))
-            position //= n
-        assert len(index) == rank
-        return self._let(key, f"fill({own}, {name}[{', '.join(index)}])", math.inf)
+        value = self.plan.code.constants.get(slot)
+        if value is not None and np.isfinite(float(value)):
+            return self._let(key, f"fill({own}, {float(value)!r})", abs(float(value)))
+        return self._let(key, f"fill({own}, {self._argument('number', slot)})", math.inf)
 
 
 def _plus(name: str, offset: int) -> str:
     return f"{name} + {offset}" if offset else name
-
-
-def _at_zero(rank: int) -> str:
-    return f"[{', '.join(['0'] * rank)}]"
 
 
 class Fused:
