@@ -6,6 +6,7 @@ Backward is traced along: the ordinary reverse walk over a tape of traced values
 product over all examples.
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -22,25 +23,18 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 
 
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Affine:
     """a * B + b, where B is the number of examples."""
 
-    __slots__ = ("a", "b")
-
-    def __init__(self, a: int, b: int) -> None:
-        self.a = a
-        self.b = b
+    a: int
+    b: int
 
     def __repr__(self) -> str:
         return f"{self.a} * B + {self.b}" if self.b else f"{self.a} * B"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Affine) and (self.a, self.b) == (other.a, other.b)
 
-    def __hash__(self) -> int:
-        return hash((self.a, self.b))
-
-
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Kind:
     """A slot of a batched program: its shape, whose entries may be `Affine`, and its dtype.
 
@@ -49,13 +43,10 @@ class Kind:
         scalar: a NumPy scalar.
     """
 
-    __slots__ = ("dtype", "scalar", "shape", "weak")
-
-    def __init__(self, shape: tuple[Any, ...], dtype: Any, scalar: bool, weak: type | None) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.scalar = scalar
-        self.weak = weak
+    shape: tuple[Any, ...]
+    dtype: Any
+    scalar: bool
+    weak: type | None
 
     def __repr__(self) -> str:
         return self.weak.__name__ if self.weak else f"{self.dtype}{list(self.shape)}"

@@ -11,6 +11,7 @@ rewritten code reads each input, which may be one for each lane, and calls the b
 
 import ast
 import builtins
+import dataclasses
 import math
 import types
 from collections.abc import Callable, Hashable
@@ -58,6 +59,7 @@ def is_pure(function: Any) -> bool:
         return False
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Scope:
     """The meaning of names where an expression stands.
 
@@ -67,25 +69,15 @@ class Scope:
         helper: what a function of the user's relies on that a block may call; None if a block may not.
     """
 
-    __slots__ = ("globals", "helper", "own", "shifting", "sure")
-
-    def __init__(
-        self,
-        globals_: dict[str, Any],
-        own: Names,
-        sure: Names,
-        shifting: Names,
-        helper: Callable[[Any], list[Guard] | None],
-    ) -> None:
-        self.globals = globals_
-        self.helper = helper
-        self.own = own
-        self.sure = sure
-        self.shifting = shifting
+    globals: dict[str, Any]
+    own: Names
+    sure: Names
+    shifting: Names
+    helper: Callable[[Any], list[Guard] | None]
 
     def with_names(self, own: Names, sure: Names, shifting: Names) -> "Scope":
         """The same globals, and other names."""
-        return Scope(self.globals, own, sure, shifting, self.helper)
+        return dataclasses.replace(self, own=own, sure=sure, shifting=shifting)
 
     def binding(self, name: str) -> Any:
         """The object that a global name is bound to now."""
@@ -163,7 +155,7 @@ class BlockForm:
             root, steps, index = each.path
             if type(index) is Key:
                 paths = [(root_of(name), steps) for name, steps in index.paths]
-                at: Any = Key(paths, index.items, index.function, index.text)
+                at: Any = Key(tuple(paths), index.items, index.function, index.text)
             else:
                 at = None if index is None else (root_of(index[0]), index[1])
             slots.append(Slot(root_of(root), steps, at, each.number, each.several))

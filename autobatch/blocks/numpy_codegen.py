@@ -4,6 +4,7 @@ Backward code leaves the factors of a product for later: a weight that many laun
 in one tall product.
 """
 
+import dataclasses
 import linecache
 import re
 import zlib
@@ -27,6 +28,7 @@ from autobatch.ops.rules.index_rule import FULL, build
 _add: Any = UFUNCS[np.add]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Code:
     """Steps over slots that carry the batch axis themselves.
 
@@ -38,21 +40,11 @@ class Code:
         kinds: {slot: Kind}.
     """
 
-    __slots__ = ("constants", "inputs", "kinds", "outputs", "steps")
-
-    def __init__(
-        self,
-        inputs: Sequence[int],
-        constants: dict[int, Any],
-        steps: Sequence[Step],
-        outputs: Sequence[int | None],
-        kinds: dict[int, Kind],
-    ) -> None:
-        self.inputs = list(inputs)
-        self.constants = constants
-        self.steps = list(steps)
-        self.outputs = list(outputs)
-        self.kinds = kinds
+    inputs: Sequence[int]
+    constants: dict[int, Any]
+    steps: list[Step]
+    outputs: Sequence[int | None]
+    kinds: dict[int, Kind]
 
     def new_slot(self, kind: Kind) -> int:
         slot = len(self.kinds)

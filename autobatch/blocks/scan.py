@@ -6,6 +6,7 @@ step which lanes go on. The result is the last state of every lane. On a tape al
 runs them in reverse, and a shared matrix receives the rows of all steps in one product.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,6 +47,7 @@ class Test:
         return out
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Stepped:
     """The number of lanes of each step, and where its rows start in what is read step by step.
 
@@ -53,11 +55,8 @@ class Stepped:
         offsets: one more than there are steps.
     """
 
-    __slots__ = ("counts", "offsets")
-
-    def __init__(self, counts: Sequence[int], offsets: Sequence[int]) -> None:
-        self.counts = counts
-        self.offsets = offsets
+    counts: Sequence[int]
+    offsets: Sequence[int]
 
 
 class Scan:

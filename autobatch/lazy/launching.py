@@ -92,6 +92,7 @@ class Stats:
         return f"Stats({self.calls} calls in {self.launches} launches, {self.rounds} rounds)"
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class LargeConstant:
     """An operand of a segment that is too large to be known by its content.
 
@@ -101,14 +102,11 @@ class LargeConstant:
         content: a copy of an array that may be written into before the launch, else None.
     """
 
-    __slots__ = ("aval", "common", "content", "example", "held")
-
-    def __init__(self, held: Any, example: int, aval: Aval, content: np.ndarray | None) -> None:
-        self.held = held
-        self.example = example
-        self.common = False
-        self.aval = aval
-        self.content = content
+    held: Any
+    example: int
+    aval: Aval
+    content: np.ndarray | None
+    common: bool = False
 
     def is_as_it_was(self) -> bool:
         if self.content is None:
