@@ -66,6 +66,7 @@ class Tape:
         timed: stretches of nodes, (first, end, report), apart and in their order: `report` is told the seconds that the
             walk back over them took.
         asked_later: of leaves of which it is found out when it matters whether they are constant, what says so.
+        is_inner: it was made while a function ran on another one, which may record the walk back over it.
 
     >>> tape = Tape()
     >>> x = tape.leaf(np.array([1.0, 2.0]))
@@ -74,7 +75,7 @@ class Tape:
     [array([3., 5.])]
     """
 
-    __slots__ = ("asked_later", "closed", "kept", "level", "nodes", "timed")
+    __slots__ = ("asked_later", "closed", "is_inner", "kept", "level", "nodes", "timed")
 
     def __init__(self) -> None:
         self.kept = KeptArrays()
@@ -83,6 +84,7 @@ class Tape:
         self.timed: list[tuple[int, int, Callable[[float], None]]] = []
         self.asked_later: dict[int, Callable[[], bool]] = {}
         self.closed = False
+        self.is_inner = active_tape() is not None
 
     def leaf(self, value: Any) -> "TapeArray":
         """A differentiated input."""

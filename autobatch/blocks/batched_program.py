@@ -6,43 +6,35 @@ Backward is traced along: the ordinary reverse walk over a tape of traced values
 product over all examples.
 """
 
+import dataclasses
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.autodiff.tape import Tape, TapeArray
+from autobatch.autodiff.tape import Tape
 from autobatch.blocks.program import Program, Step
 from autobatch.blocks.tracing import NotABlock, Traced, Tracer
 from autobatch.core.abstract_eval import Weak, aval_of, freeze
-from autobatch.core.batched import Batched
+from autobatch.core.batched import Batched, Packed
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
-from autobatch.ops.numpy.indexing import getitem_p, scatter_p
-from autobatch.ops.rules.index_rule import FULL
 
 
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Affine:
     """a * B + b, where B is the number of examples."""
 
-    __slots__ = ("a", "b")
-
-    def __init__(self, a: int, b: int) -> None:
-        self.a = a
-        self.b = b
+    a: int
+    b: int
 
     def __repr__(self) -> str:
         return f"{self.a} * B + {self.b}" if self.b else f"{self.a} * B"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Affine) and (self.a, self.b) == (other.a, other.b)
 
-    def __hash__(self) -> int:
-        return hash((self.a, self.b))
-
-
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Kind:
     """A slot of a batched program: its shape, whose entries may be `Affine`, and its dtype.
 
@@ -51,13 +43,10 @@ class Kind:
         scalar: a NumPy scalar.
     """
 
-    __slots__ = ("dtype", "scalar", "shape", "weak")
-
-    def __init__(self, shape: tuple[Any, ...], dtype: Any, scalar: bool, weak: type | None) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.scalar = scalar
-        self.weak = weak
+    shape: tuple[Any, ...]
+    dtype: Any
+    scalar: bool
+    weak: type | None
 
     def __repr__(self) -> str:
         return self.weak.__name__ if self.weak else f"{self.dtype}{list(self.shape)}"
@@ -187,24 +176,23 @@ def _walk_back(out: _Traced, tape: Tape, data: Sequence[Any], cts: Sequence[Any]
 
 
 def _apply(tracer: Tracer, step: Step, operands: Sequence[Any], aval: Any, n: int) -> Any:
-    """One step by its batching rule, traced; untraced where the rule reads values or gives something else."""
+    """One step by its batching rule, traced.
+
+    Raises:
+        NotABlock: the rule gives something else, or a constant for this many examples.
+    """
     op: Op = step.op
     if not any(isinstance(x, Batched) for x in operands):
         return op(*operands, **step.params)
-    mark = tracer.mark()
-    if op.rule is not None:
-        try:
-            out = op.rule(op, operands, step.params)
-        except Exception:
-            out = None
-        if out is not None and tuple(out.data.shape) == (n, *aval.shape) and out.data.dtype == aval.dtype:
-            counted = any(n in np.shape(tracer.constants.get(slot, 0)) for slot in range(mark[0], len(tracer.avals)))
-            if not counted:  # a constant for this many examples is none
-                return Batched(out.data, aval.shape)
-    tracer.back_to(mark)
-    data = [x.data if isinstance(x, Batched) else x for x in operands]
-    batched = tuple(isinstance(x, Batched) for x in operands)
-    return Batched(by_rule_p(*data, step=step, aval=aval, batched=batched), aval.shape)
+    if op.rule is None:
+        tracer.fail(f"{op.name} has no rule")
+    before = len(tracer.avals)
+    out = op.rule(op, operands, step.params)
+    if tuple(out.data.shape) != (n, *aval.shape) or out.data.dtype != aval.dtype:
+        tracer.fail(f"{op.name} by its rule is another array")
+    if any(n in np.shape(tracer.constants.get(slot, 0)) for slot in range(before, len(tracer.avals))):
+        tracer.fail(f"{op.name} by its rule has a constant for each example")
+    return Batched(out.data, aval.shape)
 
 
 def _value(x: Any) -> Any:
@@ -299,9 +287,9 @@ def run_op(
     """One op for a group: by its batching rule, or where that declines one example after the other.
 
     Returns:
-        `Batched` rows; a plain value if no operand is `Batched`.
+        `Batched` rows; a plain value if no operand is `Batched` or `Packed`.
     """
-    batch = next((x.batch_size for x in operands if isinstance(x, Batched)), None)
+    batch = next((x.batch_size for x in operands if isinstance(x, Batched | Packed)), None)
     if batch is None:
         return op(*operands, **params)
     if op.rule is None:
@@ -323,6 +311,8 @@ def run_op(
 
 
 def _lane(operand: Any, index: int) -> Any:
+    if isinstance(operand, Packed):
+        return operand.values[operand.offsets[index] : operand.offsets[index + 1]]
     if not isinstance(operand, Batched):
         return operand
     value = operand.data[index]
@@ -337,59 +327,3 @@ def rows_of(value: Any, batch: int | None) -> Any:
         return value
     value = value if is_boxed(value) else np.asarray(value)
     return np.broadcast_to(value, (batch, *value.shape))
-
-
-def walked_back(
-    run: Callable[[Sequence[Any]], Sequence[Any]], data: Sequence[Any], wanted: Sequence[int], cts: Sequence[Any]
-) -> list[Any]:
-    """The cotangents of the data at some positions, by the ordinary walk over what `run` does with all of it.
-
-    Args:
-        cts: the cotangent of each result of `run`, or None.
-    """
-    tape = Tape()
-    boxes = list(data)
-    for position in wanted:
-        boxes[position] = tape.leaf(data[position])
-    heads = [
-        (x, ct)
-        for x, ct in zip(run(boxes), cts, strict=True)
-        if ct is not None and type(x) is TapeArray and x.tape is tape
-    ]
-    if not heads:
-        return [None] * len(wanted)
-    return tape.backward_from([x for x, _ in heads], [ct for _, ct in heads], [boxes[at] for at in wanted])
-
-
-# A step whose rule reads values cannot be traced through; in compiled code it stays what it is.
-
-
-def _run_rule(*data: Any, step: Step, aval: Any, batched: tuple[bool, ...]) -> Any:
-    operands = [Batched(x, x.shape[1:]) if own else x for x, own in zip(data, batched, strict=True)]
-    return run_op(step.op, operands, step.params, aval).data
-
-
-def _rule_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    step, batched = params["step"], params["batched"]
-    if step.op is getitem_p and position == 0 and not batched[0] and len(args) == 2:
-        first, *rest = step.params["spec"]
-        if first[0] in "ia" and all(entry == FULL for entry in rest):
-            return scatter_p(ct, args[1], spec=(("a",), *rest), shape=tuple(args[0].shape))
-    return rule_vjp_p(ct, *args, position=position, **params)
-
-
-def _run_rule_vjp(ct: Any, *data: Any, position: int, step: Step, aval: Any, batched: tuple[bool, ...]) -> Any:
-    tape = Tape()
-    values = list(data)
-    values[position] = leaf = tape.leaf(data[position])
-    out = _run_rule(*values, step=step, aval=aval, batched=batched)
-    found = tape.backward(out, ct, [leaf])[0] if type(out) is TapeArray else None
-    if isinstance(found, SparseCotangent):
-        found = found.to_dense()
-    return np.zeros(data[position].shape, data[position].dtype) if found is None else found
-
-
-# by_rule(*data, step=, aval=, batched=): a step of a program on the data of its operands; `aval` is that of its result
-# for one example, `batched` says which operands have a row for each.
-by_rule_p = Op("by_rule", _run_rule, vjp=_rule_vjp, kind="by rule")
-rule_vjp_p = Op("by_rule_vjp", _run_rule_vjp, kind="by rule")

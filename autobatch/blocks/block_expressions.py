@@ -4,12 +4,14 @@ A block is made of operators, declared NumPy and `nn` functions, array methods a
 are applied to: names; what is read from containers and objects without running code (`params["w"]`, `node.word`); and
 anything else (a call of the user's), as long as it is evaluated before the block's first operation.
 
-The two ways that run blocks differ in a `Policy` only. On the fly a block is recorded, and its recorder reads paths by
-itself; in lock-step the rewritten code reads each input, which may be one for each lane, and calls the block with them.
+On the fly a block is recorded (`BlockForm.recorded`), and its recorder reads paths and rows of tables by itself; it may
+go through lists of arrays, end with a `return`, and make arrays that are the same for all examples. In lock-step the
+rewritten code reads each input, which may be one for each lane, and calls the block with them.
 """
 
 import ast
 import builtins
+import dataclasses
 import math
 import types
 from collections.abc import Callable, Hashable
@@ -30,7 +32,7 @@ _OPERATORS = tuple(each.syntax for each in COMPARISONS)
 METHODS = SHAPED_METHODS - {"conj"}  # which may give the array itself
 _BAGS = frozenset(("max", "mean", "min", "sum"))  # over the rows of a look-up: a launch of its own
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
-_LEAST = 2
+LEAST = 2  # operations; fewer are as quick on their own, and group with their like anywhere
 _CONSTANTS = (type, np.dtype, type(None))
 _MISSING = object()
 _PARTS = ("__code__", "__defaults__", "__kwdefaults__")
@@ -40,28 +42,6 @@ _SCALARS = {np.float16, np.float32, np.float64}
 NUMBERS = {getattr(math, name) for name in dir(math) if not name.startswith("_")} | {abs, len} | _SCALARS
 _LAYERS = {getattr(nn, name) for name in nn.__all__} - {nn.dropout}
 Names = frozenset[str]
-
-
-class Policy:
-    """The differences between blocks in lock-step and blocks on the fly.
-
-    Attributes:
-        reads: a block reads paths and rows of tables itself, by its recorder; else whoever calls it does so.
-        lists: it may go through lists of arrays.
-        returns: it may end with a `return`.
-        makes: arrays that are the same for all examples may be made in it.
-        counts: `n = n + 1` is part of it; else it is taken to be of a number, which is nothing to launch.
-        product: how many operations a matrix product counts for: 2, where one alone is worth a block.
-    """
-
-    __slots__ = ("counts", "lists", "makes", "product", "reads", "returns")
-
-    def __init__(self, *, recorded: bool) -> None:
-        self.reads = self.lists = self.returns = self.makes = self.counts = recorded
-        self.product = 1 if recorded else 2
-
-
-RECORDED, LOCKSTEP = Policy(recorded=True), Policy(recorded=False)
 
 
 def is_pure(function: Any) -> bool:
@@ -79,6 +59,7 @@ def is_pure(function: Any) -> bool:
         return False
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Scope:
     """The meaning of names where an expression stands.
 
@@ -88,25 +69,15 @@ class Scope:
         helper: what a function of the user's relies on that a block may call; None if a block may not.
     """
 
-    __slots__ = ("globals", "helper", "own", "shifting", "sure")
-
-    def __init__(
-        self,
-        globals_: dict[str, Any],
-        own: Names,
-        sure: Names,
-        shifting: Names,
-        helper: Callable[[Any], list[Guard] | None],
-    ) -> None:
-        self.globals = globals_
-        self.helper = helper
-        self.own = own
-        self.sure = sure
-        self.shifting = shifting
+    globals: dict[str, Any]
+    own: Names
+    sure: Names
+    shifting: Names
+    helper: Callable[[Any], list[Guard] | None]
 
     def with_names(self, own: Names, sure: Names, shifting: Names) -> "Scope":
         """The same globals, and other names."""
-        return Scope(self.globals, own, sure, shifting, self.helper)
+        return dataclasses.replace(self, own=own, sure=sure, shifting=shifting)
 
     def binding(self, name: str) -> Any:
         """The object that a global name is bound to now."""
@@ -122,9 +93,9 @@ class BlockForm:
     """A block in the making: its body, its inputs, and its guards.
 
     Args:
-        scope: what names mean where it stands; policy: what runs it.
+        scope: what names mean where it stands; recorded: it runs on the fly, else in lock-step.
         fresh: gives names for what is evaluated before the block; inner: rewrites such an expression.
-        lists: it may go through lists of arrays, if the policy lets it.
+        lists: it may go through lists of arrays, if it is recorded.
 
     Attributes:
         goes_through: it goes through a list.
@@ -135,13 +106,13 @@ class BlockForm:
     def __init__(
         self,
         scope: Scope,
-        policy: Policy,
+        recorded: bool,
         fresh: Callable[[], str],
         inner: Callable[[ast.expr], ast.expr],
         lists: bool = True,
     ) -> None:
-        self.policy = policy
-        self.lists = lists and policy.lists
+        self.recorded = recorded
+        self.lists = lists and recorded
         self._slots: tuple[list[ast.expr], list[Slot]] | None = None
         self.goes_through = False
         self.scope = scope
@@ -184,7 +155,7 @@ class BlockForm:
             root, steps, index = each.path
             if type(index) is Key:
                 paths = [(root_of(name), steps) for name, steps in index.paths]
-                at: Any = Key(paths, index.items, index.function, index.text)
+                at: Any = Key(tuple(paths), index.items, index.function, index.text)
             else:
                 at = None if index is None else (root_of(index[0]), index[1])
             slots.append(Slot(root_of(root), steps, at, each.number, each.several))
@@ -226,7 +197,8 @@ class BlockForm:
             case ast.BinOp():
                 left = self.build(node.left, static, not static)
                 made = ast.BinOp(left, node.op, self.build(node.right, static, not static))
-                return self._op(made, static, self.policy.product if isinstance(node.op, ast.MatMult) else 1)
+                is_enough = isinstance(node.op, ast.MatMult) and not self.recorded  # one product is worth a block
+                return self._op(made, static, LEAST if is_enough else 1)
             case ast.UnaryOp(operand=ast.Constant()):
                 return node
             case ast.UnaryOp() if not isinstance(node.op, ast.Not):
@@ -338,7 +310,7 @@ class BlockForm:
         found.number = found.number and operand and not static
         if found.temporary:
             self.replaced[id(node)] = found.temporary
-        elif not self.policy.reads and (steps or index):
+        elif not self.recorded and (steps or index):
             self._evaluate(found)
         return ast.Name(found.name, ast.Load())
 
@@ -387,13 +359,13 @@ class BlockForm:
             if relied is not None:
                 args = [self.build(arg, static, True) for arg in node.args]
                 self._rely(value, relied)
-                self.count += _LEAST
+                self.count += LEAST
                 return ast.Call(node.func, args, self._keywords(node))
             self.guards = guards
             return self._opaque(node, static, False)
         method = node.func
         if isinstance(method, ast.Attribute) and method.attr in METHODS:
-            if self.policy.reads and method.attr in _BAGS and _is_look_up(method.value):
+            if self.recorded and method.attr in _BAGS and _is_look_up(method.value):
                 return self._opaque(node, static, False)
             base = self.build(method.value, False, True)
             args = [self.build(arg, True) for arg in node.args]
@@ -401,8 +373,8 @@ class BlockForm:
         return self._opaque(node, static, False)
 
     def _computes(self, function: Any) -> bool:
-        """Whether a block may call a function; one that makes an array of numbers only as its policy says."""
-        if not self.policy.makes and isinstance(function, Hashable) and function in _CREATION:
+        """Whether a block may call a function; one that makes an array of numbers only if it is recorded."""
+        if not self.recorded and isinstance(function, Hashable) and function in _CREATION:
             return False
         return is_pure(function)
 
@@ -435,7 +407,7 @@ class BlockForm:
     def _attribute(self, node: ast.Attribute, static: bool, operand: bool) -> ast.expr:
         root = path_of(node)
         is_array = root is None or root[0] in self.scope.own
-        if is_array and node.attr in _SHAPES and (self.policy.reads or root is None or root[0] in self.bound):
+        if is_array and node.attr in _SHAPES and (self.recorded or root is None or root[0] in self.bound):
             return ast.Attribute(self.build(node.value, False, True), node.attr, ast.Load())
         if is_array and node.attr == "T":
             return self._op(ast.Attribute(self.build(node.value, False, True), "T", ast.Load()), static)
@@ -445,7 +417,7 @@ class BlockForm:
     def _plain_read(self, node: ast.expr) -> Any:
         """The path of a read by attributes and by keys that are names or constants, where the user's code does it."""
         read = node
-        while not self.policy.reads and isinstance(node, ast.Attribute | ast.Subscript):
+        while not self.recorded and isinstance(node, ast.Attribute | ast.Subscript):
             if isinstance(node, ast.Subscript):
                 key = node.slice.operand if isinstance(node.slice, ast.UnaryOp) else node.slice
                 if not isinstance(key, ast.Name) and type(getattr(key, "value", None)) not in (int, str):
@@ -471,9 +443,9 @@ class BlockForm:
         where = path_of(index)
         if where is None and (self.count > self.rows or self.bound):
             key = key_of(index)
-            if key is not None and self.policy.reads and self.scope.own.issuperset([base[0], *roots(key)]):
+            if key is not None and self.recorded and self.scope.own.issuperset([base[0], *roots(key)]):
                 return self._look_up(node, (*base, key), static, operand)
-        if not self.policy.reads and (where is None or where[0] not in self.bound):
+        if not self.recorded and (where is None or where[0] not in self.bound):
             return self._by_index(node, static)
         if where is None and base[0] in self.scope.own and isinstance(index, ast.Subscript) and not static:
             return self._row(node, operand)

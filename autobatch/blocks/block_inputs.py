@@ -1,6 +1,7 @@
 """The inputs of a block: how each is read, keys that are computed, and the global names that a block relies on."""
 
 import ast
+import dataclasses
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ FAULTS = (LookupError, AttributeError, NameError, TypeError, ValueError, Arithme
 """What reading and computing may raise; it is raised again where the user's own code does the same."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class Key:
     """A key, and the inputs that it is computed from.
 
@@ -29,21 +31,10 @@ class Key:
         text: the source of it; two are equal that have the same paths and text.
     """
 
-    __slots__ = ("function", "items", "paths", "text")
-
-    def __init__(
-        self, paths: Sequence[tuple[Any, Any]], items: Sequence[bool], function: Callable[..., Any], text: str
-    ) -> None:
-        self.paths = tuple(paths)
-        self.items = tuple(items)
-        self.function = function
-        self.text = text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Key) and (self.paths, self.text) == (other.paths, other.text)
-
-    def __hash__(self) -> int:
-        return hash((self.paths, self.text))
+    paths: tuple[tuple[Any, Any], ...]
+    items: tuple[bool, ...] = dataclasses.field(compare=False)
+    function: Callable[..., Any] = dataclasses.field(compare=False)
+    text: str
 
     def suits(self, values: Sequence[Any]) -> bool:
         """Whether values are of types of which a key can be computed without running code of the user's."""
@@ -64,6 +55,7 @@ def scalar(value: Any) -> Any:
     return value
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Guard:
     """A global name that must keep its meaning from when the block was made: `np.tanh`, say.
 
@@ -71,14 +63,11 @@ class Guard:
         scope: the globals; name, attributes: ("np", ("tanh",)); root: what `np` meant; value: what `np.tanh` meant.
     """
 
-    __slots__ = ("attributes", "name", "root", "scope", "value")
-
-    def __init__(self, scope: dict[str, Any], name: str, attributes: Sequence[str], root: Any, value: Any) -> None:
-        self.scope = scope
-        self.name = name
-        self.attributes = tuple(attributes)
-        self.root = root
-        self.value = value
+    scope: dict[str, Any]
+    name: str
+    attributes: Sequence[str]
+    root: Any
+    value: Any
 
     def holds(self) -> bool:
         """Whether it does: `ab` may be another module now, with the same `nn`."""
@@ -90,6 +79,7 @@ class Guard:
         return value is self.value
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Slot:
     """One input of a block, and how it is read.
 
@@ -101,16 +91,11 @@ class Slot:
         several: the block goes through it item by item: a list or tuple of arrays, never one array.
     """
 
-    __slots__ = ("index", "number", "root", "several", "steps")
-
-    def __init__(
-        self, root: Any, steps: Sequence[Any], index: Path | Key | None, number: bool, several: bool = False
-    ) -> None:
-        self.root = root
-        self.steps = tuple(steps)
-        self.index = index
-        self.number = number
-        self.several = several
+    root: Any
+    steps: tuple[Any, ...]
+    index: Path | Key | None
+    number: bool
+    several: bool = False
 
 
 def _builtin(scope: dict[str, Any], name: str) -> Any:
@@ -119,6 +104,7 @@ def _builtin(scope: dict[str, Any], name: str) -> Any:
     return space.get(name, _MISSING)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class BlockInput:
     """A slot in the making.
 
@@ -129,17 +115,14 @@ class BlockInput:
         several: the block goes through it item by item.
     """
 
-    __slots__ = ("name", "node", "number", "part", "path", "places", "several", "temporary")
-
-    def __init__(self, name: str, node: ast.expr, path: Any) -> None:
-        self.name = name
-        self.node = node
-        self.path = path
-        self.places: list[ast.expr] = []
-        self.number = True
-        self.temporary = ""
-        self.part = False
-        self.several = False
+    name: str
+    node: ast.expr
+    path: Any
+    places: list[ast.expr] = dataclasses.field(default_factory=list)
+    number: bool = True
+    temporary: str = ""
+    part: bool = False
+    several: bool = False
 
 
 def roots(index: Any) -> list[str]:
@@ -172,7 +155,7 @@ def key_of(node: ast.expr) -> Key | None:
     function = ast.Lambda(ast.arguments([], names, None, [], [], None, []), body)
     text = ast.unparse(body)
     code = compile(ast.fix_missing_locations(ast.Expression(function)), "<key>", "eval")
-    return Key(made.paths, made.items, eval(code, {"_scalar": scalar}), text)
+    return Key(tuple(made.paths), tuple(made.items), eval(code, {"_scalar": scalar}), text)
 
 
 class _KeyBuilder:

@@ -35,12 +35,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.blocks.block_expressions import RECORDED, BlockForm, Names, Refused, Scope, is_pure
+from autobatch.blocks.block_expressions import LEAST, BlockForm, Names, Refused, Scope, is_pure
 from autobatch.blocks.block_inputs import Guard
 from autobatch.syntax.quote import located, placed, substituted
 from autobatch.syntax.scopes import binds, bound_names, captured, parameters, path_of, reads, target_names
 
-LEAST = 2  # operations; fewer are as quick on their own, and group with their like anywhere
 COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Subscript, ast.Attribute)
 MakeForm = Callable[[Names], BlockForm]
 
@@ -82,7 +81,7 @@ def relies_on(tree: ast.FunctionDef, outer: Scope) -> list[Guard] | None:
 
     def make(sure: Names) -> BlockForm:
         known = scope.with_names(scope.own, scope.sure | sure, scope.shifting)
-        return BlockForm(known, RECORDED, lambda: f"_ab_{next(numbers)}", lambda node: node)
+        return BlockForm(known, True, lambda: f"_ab_{next(numbers)}", lambda node: node)
 
     block = FoundBlock(tree.body[1:] if documented else tree.body, make, assignable)
     if not block.is_possible or block.is_partial or not block.outputs:
@@ -175,7 +174,7 @@ class FoundBlock:
             raise Refused
         before = form.count
         match node:
-            case ast.Assign(targets=[target]) if _is_plain(target) and (form.policy.counts or not _counts(node)):
+            case ast.Assign(targets=[target]) if _is_plain(target) and (form.recorded or not _counts(node)):
                 value = self._value(node.value)
             case ast.AnnAssign(target=ast.Name() as target, value=ast.expr(), simple=1):
                 value = self._value(node.value)  # type: ignore[arg-type]
@@ -184,7 +183,7 @@ class FoundBlock:
                 form.count += 1
                 self.body.append(placed(made, node))
                 return
-            case ast.Return(value=ast.expr()) if form.policy.returns:
+            case ast.Return(value=ast.expr()) if form.recorded:
                 self._return(node.value)  # type: ignore[arg-type]
                 if form.count == before and not self.body:
                     raise Refused
@@ -194,7 +193,7 @@ class FoundBlock:
         names = target_names(target)
         if form.count == before or not names <= self.assignable:
             raise Refused
-        if isinstance(target, ast.Name) and isinstance(value, ast.Tuple) and not form.policy.lists:
+        if isinstance(target, ast.Name) and isinstance(value, ast.Tuple) and not form.recorded:
             raise Refused
         if isinstance(value, ast.Name | ast.ListComp):
             self.copied |= names
@@ -256,7 +255,7 @@ def _is_plain(target: ast.expr) -> bool:
 
 
 def _counts(node: ast.Assign) -> bool:
-    """`n = n + 1`: of a Python number, most likely."""
+    """`n = n + 1`: of a Python number, most likely, which in lock-step is nothing to launch."""
     match node:
         case ast.Assign(
             targets=[ast.Name(id=target)],

@@ -6,6 +6,7 @@ them. What is read of a wide array is a range of each of its rows; where only su
 the result is computed range by range where it is needed, and never stored.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -20,7 +21,6 @@ from autobatch.core.op import Op
 from autobatch.ops.nn.activations import gelu_p, normal_cdf_p, relu_p, sigmoid_p
 from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import getitem_p
-from autobatch.ops.numpy.reductions import sum_p
 from autobatch.ops.numpy.selecting import where_p
 from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
 
@@ -40,40 +40,33 @@ def width_of(kind: Kind) -> int:
     return int(np.prod(kind.shape[1:], dtype=np.int64))
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Read:
     """An operand of a step in a cluster.
 
     Attributes:
         slot: the array that is read; offset: from which element of the row on.
-        mode: "row" (a row for each example), "column" (one element for each), "shared" (one row for all), "one" (one
-            element for all), "number" (a number, not an array).
+        mode: "row" (a row for each example), "shared" (one row for all), "number" (a number, not an array).
     """
 
-    __slots__ = ("mode", "offset", "slot")
-
-    def __init__(self, slot: int, mode: str, offset: int = 0) -> None:
-        self.slot = slot
-        self.mode = mode
-        self.offset = offset
+    slot: int
+    offset: int = 0
+    mode: str = "row"
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Cluster:
     """Steps that are one kernel.
 
     Attributes:
         steps: in order.
         stores: {slot: [(array slot, offset)]}: where results are written to.
-        sums: {slot: [(array slot, offset)]}: where results are added up over the examples.
     """
 
-    __slots__ = ("dtype", "steps", "stores", "sums", "width")
-
-    def __init__(self, width: int, dtype: np.dtype) -> None:
-        self.width = width
-        self.dtype = dtype
-        self.steps: list[Step] = []
-        self.stores: dict[int, list[tuple[int, int]]] = {}
-        self.sums: dict[int, list[tuple[int, int]]] = {}
+    width: int
+    dtype: np.dtype
+    steps: list[Step] = dataclasses.field(default_factory=list)
+    stores: dict[int, list[tuple[int, int]]] = dataclasses.field(default_factory=dict)
 
 
 class Plan:
@@ -86,7 +79,7 @@ class Plan:
         inlined: such steps that are computed where they are read, and belong to no cluster.
         clusters: in no order.
         cluster_of: {slot: cluster}.
-        written: slots of other steps that clusters do: arrays put together, sums over the examples.
+        written: {slot of an array put together: the clusters that write it}.
     """
 
     def __init__(self, code: Code) -> None:
@@ -104,7 +97,7 @@ class Plan:
         self.inlined: set[int] = set()
         self.clusters: list[Cluster] = []
         self.cluster_of: dict[int, Cluster] = {}
-        self.written: set[int] = set()
+        self.written: dict[int, list[Cluster]] = {}
         for step in code.steps:
             self._find_view(step)
             self._find_rule(step)
@@ -155,7 +148,7 @@ class Plan:
             if read is None:
                 return
             reads.append(read)
-        if all(read.mode in ("one", "number", "shared") for read in reads):
+        if all(read.mode != "row" for read in reads):
             return
         self.rules[step.out], self.reads[step.out], self.dtypes[step.out] = rule, reads, dtype
 
@@ -174,24 +167,16 @@ class Plan:
     def _read(self, slot: int, like: Kind, dtype: np.dtype) -> Read | None:
         kind = self.code.kinds[slot]
         if kind.weak is not None:
-            return Read(slot, "number") if kind.weak in (int, float, bool) and dtype.kind == "f" else None
+            return Read(slot, mode="number") if kind.weak in (int, float, bool) and dtype.kind == "f" else None
         if kind.dtype != dtype:
             return None
         if leads(kind):
-            root, offset = self.root(slot)
-            if kind.shape == like.shape:
-                return Read(root, "row", offset)
-            return Read(root, "column", offset) if width_of(kind) == 1 and len(kind.shape) == len(like.shape) else None
-        if not all(type(n) is int for n in kind.shape):
-            return None
+            return Read(*self.root(slot)) if kind.shape == like.shape else None
         if dtype.kind == "b":
             return None
         if not kind.shape:
-            return Read(slot, "number")
-        rest = like.shape[1:]
-        if int(np.prod(kind.shape, dtype=np.int64)) == 1 and len(kind.shape) <= len(rest):
-            return Read(slot, "one")
-        return Read(slot, "shared") if kind.shape == rest else None
+            return Read(slot, mode="number")
+        return Read(slot, mode="shared") if kind.shape == like.shape[1:] else None
 
     def _find_inlined(self) -> None:
         """Cheap results that are read by range only, no element twice, by steps that kernels can do."""
@@ -291,9 +276,6 @@ class Plan:
 
     def _find_stores(self) -> None:
         for step in self.code.steps:
-            if step.op is sum_p:
-                self._take_sum(step)
-        for step in self.code.steps:
             if step.op is assemble_p:
                 self._take_assembled(step)
         for cluster in self.clusters:
@@ -323,39 +305,15 @@ class Plan:
             return None
         return self.cluster_of.get(root)
 
-    def _take_sum(self, step: Step) -> None:
-        """Let clusters do a sum over the examples of what they make."""
-        source = step.args[0]
-        kinds = self.code.kinds
-        if step.params != {"axis": (0,), "keepdims": False} or kinds[source].dtype != kinds[step.out].dtype:
-            return
-        parts = [(source, 0)]
-        maker = self.made.get(source)
-        if maker is not None and maker.op is assemble_p:
-            found = self._ranges(maker)
-            if found is None:
-                return
-            parts = found
-        clusters = [self._part(slot) for slot, _ in parts]
-        if any(cluster is None for cluster in clusters):
-            return
-        for (slot, offset), cluster in zip(parts, clusters, strict=True):
-            cluster.sums.setdefault(self.root(slot)[0], []).append((step.out, offset))  # type: ignore[union-attr]
-        self.written.add(step.out)
-
     def _take_assembled(self, step: Step) -> None:
         """Let clusters write their results straight into an array put together of several."""
-        parts = self._ranges(step)
-        if parts is None or all(reader.out in self.written for reader in self.readers[step.out]):
-            if step.out not in self.returned and parts is not None:
-                self.written.add(step.out)  # only its sums are read, and they are written
+        parts = self._ranges(step) or []
+        clusters = [cluster for slot, _ in parts if (cluster := self._part(slot)) is not None]
+        if not clusters or len(clusters) < len(parts):
             return
-        if any(self._part(slot) is None for slot, _ in parts):
-            return
-        for slot, offset in parts:
-            cluster = self._part(slot)
-            cluster.stores.setdefault(self.root(slot)[0], []).append((step.out, offset))  # type: ignore[union-attr]
-        self.written.add(step.out)
+        for (slot, offset), cluster in zip(parts, clusters, strict=True):
+            cluster.stores.setdefault(self.root(slot)[0], []).append((step.out, offset))
+        self.written[step.out] = clusters
 
     def _ranges(self, step: Step) -> list[tuple[int, int]] | None:
         """(slot, first element in the row) of each part of an array put together; None if one is no range of a row."""
@@ -375,6 +333,7 @@ def _at(value: Any, n: int) -> Any:
     return value.a * n + value.b if isinstance(value, Affine) else value
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Rule:
     """The kernel source of one op.
 
@@ -388,26 +347,13 @@ class Rule:
         quiet: NumPy never complains of it, whatever the operands.
     """
 
-    __slots__ = ("bound", "exact", "keeps", "masks", "quiet", "text", "to_mask")
-
-    def __init__(
-        self,
-        text: Callable[..., str],
-        *,
-        masks: tuple[int, ...] = (),
-        to_mask: bool = False,
-        exact: bool = True,
-        keeps: bool = True,
-        quiet: bool = False,
-        bound: Callable[..., float] = lambda *_: math.inf,
-    ) -> None:
-        self.text = text
-        self.masks = masks
-        self.to_mask = to_mask
-        self.exact = exact
-        self.keeps = keeps
-        self.quiet = quiet
-        self.bound = bound
+    text: Callable[..., str]
+    masks: tuple[int, ...] = ()
+    to_mask: bool = False
+    exact: bool = True
+    keeps: bool = True
+    quiet: bool = False
+    bound: Callable[..., float] = lambda *_: math.inf
 
 
 def _call(name: str, **more: Any) -> Rule:

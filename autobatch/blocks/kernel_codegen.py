@@ -1,7 +1,6 @@
 """Batched code with its clusters as kernels: the source of each kernel, and the one Python function that calls them."""
 
 import math
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -36,8 +35,8 @@ class KernelSource:
 
     Attributes:
         text: a module with `kernel`, the lanes that it takes first, and its `SIGNATURE`.
-        arguments: for each argument after the lanes and the number of examples (what, slot): "array", "number",
-            "out" (an array that is filled) or "sum" (one that is added to).
+        arguments: for each argument after the lanes and the number of examples (what, slot): "array", "number" or
+            "out" (an array that is filled).
     """
 
     def __init__(self, plan: Plan, cluster: Cluster, *, checked: bool) -> None:
@@ -112,9 +111,8 @@ class KernelSource:
     def _body(self, lanes: str, masks: str) -> list[str]:
         """The lines for one step over a row."""
         self._values, self._lines, self._bounds = {}, [], {}
-        stored = self.cluster.stores.keys() | self.cluster.sums.keys()
         for step in self.cluster.steps:
-            if step.out in stored:
+            if step.out in self.cluster.stores:
                 self._value(step.out, 0, lanes, masks)
         for slot, places in self.cluster.stores.items():
             size = self.plan.code.kinds[slot].dtype.itemsize
@@ -122,11 +120,6 @@ class KernelSource:
                 row = width_of(self.plan.code.kinds[target]) * size
                 address = self._address("out", target)
                 self._lines.append(f"put({address} + i * {row}, {_plus('j', offset)}, {self._values[slot, 0]})")
-        for slot, places in self.cluster.sums.items():
-            for target, offset in places:
-                address, at = self._address("sum", target), _plus("j", offset)
-                old = f"load({lanes}, {address}, {at}, 0)"
-                self._lines.append(f"put({address}, {at}, add({old}, {self._values[slot, 0]}))")
         return self._lines
 
     def _let(self, key: Any, text: str, bound: float) -> str:
@@ -153,16 +146,8 @@ class KernelSource:
 
     def _passed_on(self, slot: int) -> bool:
         """Whether a result that is not finite makes another one so, which is looked at."""
-        for reader in self.plan.readers[slot]:
-            rule = self.plan.rules.get(reader.out)
-            inside = reader in self.cluster.steps or reader.out in self.plan.inlined
-            if rule is not None and inside and rule.keeps and not rule.quiet and self._computed(reader.out):
-                return True
-        return False
-
-    def _computed(self, slot: int) -> bool:
-        """Whether the kernel computes all of this step's result that it computes of its operands'."""
-        return slot not in self.plan.inlined and self.plan.cluster_of.get(slot) is self.cluster
+        readers = [each.out for each in self.plan.readers[slot] if self.plan.cluster_of.get(each.out) is self.cluster]
+        return any(self.plan.rules[reader].keeps and not self.plan.rules[reader].quiet for reader in readers)
 
     def _operand(self, read: Read, offset: int, own: str, lanes: str, masks: str) -> str:
         slot, kinds = read.slot, self.plan.code.kinds
@@ -186,32 +171,14 @@ class KernelSource:
             return self._values[key]
         if read.mode == "shared":
             return self._let(key, f"load({own}, {self._address('array', slot)}, {_plus('j', offset)}, 0)", math.inf)
-        if read.mode == "number":
-            value = self.plan.code.constants.get(slot)
-            if value is not None and np.isfinite(float(value)):
-                return self._let(key, f"fill({own}, {float(value)!r})", abs(float(value)))
-            return self._let(key, f"fill({own}, {self._argument('number', slot)})", math.inf)
-        name = self._argument("array", slot)
-        if read.mode == "one":
-            return self._let(key, f"fill({own}, {name}{_at_zero(len(kinds[slot].shape))})", math.inf)
-        rank, position = len(kinds[slot].shape), read.offset
-        index = ["i"]
-        for n in reversed(kinds[slot].shape[1:]):
-            index.insert(1, str(position % n))
-            position //= n
-        assert len(index) == rank
-        return self._let(key, f"fill({own}, {name}[{', '.join(index)}])", math.inf)
+        value = self.plan.code.constants.get(slot)
+        if value is not None and np.isfinite(float(value)):
+            return self._let(key, f"fill({own}, {float(value)!r})", abs(float(value)))
+        return self._let(key, f"fill({own}, {self._argument('number', slot)})", math.inf)
 
 
 def _plus(name: str, offset: int) -> str:
     return f"{name} + {offset}" if offset else name
-
-
-def _at_zero(rank: int) -> str:
-    return f"[{', '.join(['0'] * rank)}]"
-
-
-_VARIABLE = re.compile(r"\bv\d+\b")
 
 
 class Fused:
@@ -275,26 +242,7 @@ class _FusedWriter(Writer):
         for slot in self.code.outputs:
             if slot is not None:
                 self._need(slot)
-        self._let_go()
         return Fused(self.finish(), self.names, self.kernels)
-
-    def _let_go(self) -> None:
-        """Drop results that no later line reads, so that their memory is reused."""
-        returned = {f"v{slot}" for slot in self.code.outputs}
-        last: dict[str, int] = {}
-        for at, line in enumerate(self.lines):
-            for name in _VARIABLE.findall(line):
-                last[name] = at
-        dying: dict[int, list[str]] = {}
-        for name, at in last.items():
-            if name not in returned and name not in self.names:
-                dying.setdefault(at, []).append(name)
-        lines: list[str] = []
-        for at, line in enumerate(self.lines):
-            lines.append(line)
-            if at in dying:
-                lines.append(f"del {', '.join(dying[at])}")
-        self.lines = lines
 
     def _need(self, slot: int) -> None:
         """Write the code that makes a slot, unless it is there."""
@@ -306,31 +254,13 @@ class _FusedWriter(Writer):
         if cluster is not None:
             self._run(cluster)
         elif slot in plan.written:
-            for target in self._writers(slot):
-                self._run(target)
+            for writer in plan.written[slot]:
+                self._run(writer)
         else:
             for arg in step.args:
                 self._need(arg)
-            self.lines.append(self.line(None, step))
+            self.lines.append(self.line(step))
         self.there.add(slot)
-
-    def _writers(self, slot: int) -> list[Cluster]:
-        return [
-            cluster
-            for cluster in self.plan.clusters
-            if any(
-                target == slot
-                for places in (cluster.stores, cluster.sums)
-                for at in places.values()
-                for target, _ in at
-            )
-        ]
-
-    def _allocate(self, slot: int, make: str) -> None:
-        """An array for kernels to write to, once."""
-        if slot not in self.contiguous:
-            self.lines.append(self.allocation(slot, make))
-            self.contiguous.add(slot)
 
     def _run(self, cluster: Cluster) -> None:
         """Write the call of a cluster's kernel, after the code of its operands."""
@@ -348,19 +278,18 @@ class _FusedWriter(Writer):
             if what == "number":
                 arguments.append(f"float(v{slot})")
                 continue
-            if what == "array":
-                if slot not in self.contiguous:
-                    self.lines.append(f"v{slot} = contiguous(v{slot})")
-                    self.contiguous.add(slot)
-            else:
-                self._allocate(slot, "zeros" if what == "sum" or not self._is_filled(slot) else "empty")
-                if slot in self.plan.cluster_of:
-                    self.there.add(slot)
+            if slot not in self.contiguous:
+                made = f"v{slot} = contiguous(v{slot})"
+                self.lines.append(made if what == "array" else self.allocation(slot, self._make_of(slot)))
+                self.contiguous.add(slot)
+            if what == "out" and slot in self.plan.cluster_of:
+                self.there.add(slot)
             arguments.append(f"v{slot}")
         call = ", ".join([*(f"{name}{number}" for name in ("wide", "masks", "tail", "tail_masks")), "n", *arguments])
         self.lines.append(f"if kernel{number}({call}): return None")
 
-    def _is_filled(self, slot: int) -> bool:
-        """Whether kernels write every element of an array."""
+    def _make_of(self, slot: int) -> str:
+        """What makes an array for kernels to write to: zeros, unless they write every element."""
         step = self.plan.made[slot]
-        return step.op is not assemble_p or is_covered(step.params["places"], step.params["shape"])
+        is_filled = step.op is not assemble_p or is_covered(step.params["places"], step.params["shape"])
+        return "empty" if is_filled else "zeros"

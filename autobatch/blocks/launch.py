@@ -1,8 +1,8 @@
 """Launching a program: all its steps for a group of examples.
 
 On plain arrays, and on those of a tape, the program's compiled form runs: without dispatch, and on the tape as one
-node whose cotangents are computed together. Everything else runs step by step through the ops' batching rules; look-ups
-in tables of other representations go before the rest, which then is plain. There is a compiled form for each choice of
+node whose cotangents are computed together. Everything else runs step by step through the ops' batching rules, as does
+a program of which a rule reads values; look-ups go before the rest. There is a compiled form for each choice of
 operands that have a batch axis and of those that carry a gradient.
 """
 
@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray, off_tape
-from autobatch.blocks.batched_program import Flat, flatten, rows_of, run_op, step_by_step, walked_back
+from autobatch.blocks.batched_program import Flat, flatten, rows_of, step_by_step
 from autobatch.blocks.kernel_codegen import Fused, fuse
 from autobatch.blocks.numpy_codegen import (
     Code,
-    GradientPart,
     backward_code,
     contributions,
     emit,
@@ -31,6 +30,7 @@ from autobatch.core.current_region import check_time
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import Op, is_boxed
+from autobatch.errors import NeedsLoop
 from autobatch.tables.lookup import lookup_p
 
 _ndarray = np.ndarray
@@ -92,19 +92,18 @@ class Form:
     Attributes:
         outputs: how many results the program has; the rest of what `forward` returns is saved for `backward`.
         batched: which outputs have the batch axis.
-        flags: which operands have it; wanted: the positions of those that carry a gradient.
+        wanted: the positions of the operands that carry a gradient.
     """
 
-    __slots__ = ("_backward", "_flat", "_forward", "_parts", "_saved", "batched", "flags", "outputs", "wanted")
+    __slots__ = ("_backward", "_flat", "_forward", "_parts", "_saved", "batched", "outputs", "wanted")
 
-    def __init__(self, flat: Flat, flags: tuple[bool, ...], wanted: tuple[int, ...]) -> None:
+    def __init__(self, flat: Flat, wanted: tuple[int, ...]) -> None:
         code, self._saved = forward_code(flat)
         keep_freed_memory()
         self._flat = flat
         self._forward = _Block(code, checked=True)
         self._backward: _Block | None = None
-        self._parts: list[list[GradientPart]] = []
-        self.flags = flags
+        self._parts: list[list[int]] = []
         self.wanted = wanted
         self.batched = flat.batched
         self.outputs = len(flat.outputs)
@@ -136,7 +135,7 @@ def form_of(program: Program, batched: tuple[bool, ...], wanted: tuple[int, ...]
     check_time()
     given = [bool(wanted) and aval.dtype.kind in "fc" for aval in program.results]
     flat = flatten(program, batched, wanted, given)
-    form = program.forms[key] = None if flat is None else Form(flat, batched, wanted)
+    form = program.forms[key] = None if flat is None else Form(flat, wanted)
     return form
 
 
@@ -160,10 +159,10 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
            [ 4., 41.]])]
     """
     rows = tuple([type(operand) is Batched for operand in operands])
-    weak = any(own and operand.scalar is not None for operand, own in zip(operands, rows, strict=True))
+    if any(own and operand.scalar is not None for operand, own in zip(operands, rows, strict=True)):
+        return step_by_step(program, operands, fallbacks)
     data = [operand.data if own else operand for operand, own in zip(operands, rows, strict=True)]
-    results = None if weak else _compiled(program, data, rows)
-    return _by_steps(program, operands, weak, fallbacks) if results is None else results
+    return launch_rows(program, data, rows, fallbacks)
 
 
 def launch_rows(
@@ -175,25 +174,23 @@ def launch_rows(
         data: for each input its rows, one for each example, or one value for all examples; no Python numbers by row.
         rows: which are rows.
     """
-    results = _compiled(program, data, rows)
-    if results is not None:
-        return results
-    apart = apart_of(program, data, rows)
+    apart = apart_of(program, rows)
     if apart is not None:
         own = (*[rows[slot] for slot in apart.kept], *[True] * len(apart.lookups))
         return launch_rows(apart.rest, looked_up(apart, data, lookup_p), own, fallbacks)
+    results = _compiled(program, data, rows)
+    if results is not None:
+        return results
     operands = [Batched(x, x.shape[1:]) if own else x for x, own in zip(data, rows, strict=True)]
-    return _by_steps(program, operands, False, fallbacks)
+    return step_by_step(program, operands, fallbacks)
 
 
-def apart_of(program: Program, data: Sequence[Any], rows: Sequence[bool]) -> Apart | None:
-    """A program and its look-ups in tables that no compiled form takes, if all examples share these.
+def apart_of(program: Program, rows: Sequence[bool]) -> Apart | None:
+    """A program and its look-ups, which read ids as no compiled form does, if all examples share their tables.
 
     Args:
-        data, rows: as for `launch_rows`; what is a row is not looked at.
+        rows: as for `launch_rows`.
     """
-    if all(own or _is_plain(x) for x, own in zip(data, rows, strict=True)):
-        return None
     apart = lookups_apart(program)
     suits = apart is not None and all(rows[step.args[1]] and not rows[step.args[0]] for step in apart.lookups)
     return apart if suits else None
@@ -211,7 +208,7 @@ def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> 
     for position, x in enumerate(data):
         kind = type(x)
         if kind is not _ndarray:
-            if not _is_plain(x):
+            if not is_plain(x):
                 return None
             if kind is TapeArray:
                 wanted.append(position)
@@ -223,40 +220,36 @@ def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> 
     form = form_of(program, rows, tuple(wanted))
     if form is None:
         return None
-    results = block_p(*data, call=_TapedLaunch(program, form)) if wanted else form.forward(data)
+    results = block_p(*data, call=_TapedLaunch(form)) if wanted else form.forward(data)
     if False not in form.batched:
         return list(results)
     batch = data[rows.index(True)].shape[0]
     return [x if own else rows_of(x, batch) for x, own in zip(results, form.batched, strict=True)]
 
 
-def _by_steps(program: Program, operands: Sequence[Any], weak: bool, fallbacks: Counter[str] | None) -> list[Any]:
-    """Run a program step by step; look-ups of operands that no compiled form takes go before the rest."""
-    data = (x.data if isinstance(x, Batched) else x for x in operands)
-    apart = lookups_apart(program) if weak or not all(map(_is_plain, data)) else None
-    if apart is None:
-        return step_by_step(program, operands, fallbacks)
-    rows = [
-        run_op(step.op, [operands[slot] for slot in step.args], step.params, program.avals[step.out], fallbacks)
-        for step in apart.lookups
-    ]
-    return launch(apart.rest, [*(operands[slot] for slot in apart.kept), *rows], fallbacks)
+def check_cotangents(cts: Sequence[Any]) -> None:
+    """See that compiled code is walked back with plain cotangents.
+
+    Raises:
+        NeedsLoop: they are recorded by an interpreter below, which is none that was open when the code ran.
+    """
+    if any(map(is_boxed, cts)):
+        raise NeedsLoop("a gradient of compiled code by recorded cotangents")
 
 
-def _is_plain(x: Any) -> bool:
-    """Whether a value is a plain array or number, or an array on one tape or several."""
+def is_plain(x: Any) -> bool:
+    """Whether a value is a plain array or number, or an array on one tape that no other one is below."""
     if type(x) is TapeArray:
-        return type(off_tape(x)) is np.ndarray
+        return type(x.value) is np.ndarray and not x.tape.is_inner
     return type(x) in _PLAIN or isinstance(x, np.generic)
 
 
 class _TapedLaunch:
-    """One launch on a tape: the program, its compiled form, and what forward left for backward."""
+    """One launch on a tape: the compiled form, and what forward left for backward."""
 
-    __slots__ = ("form", "program", "saved")
+    __slots__ = ("form", "saved")
 
-    def __init__(self, program: Program, form: Form) -> None:
-        self.program = program
+    def __init__(self, form: Form) -> None:
         self.form = form
         self.saved: Sequence[Any] = ()
 
@@ -271,11 +264,10 @@ def _run(*data: Any, call: _TapedLaunch) -> tuple[Any, ...]:
 def _joint(
     wanted: Sequence[int], cts: Sequence[Any], outs: Sequence[Any], args: Sequence[Any], params: dict[str, Any]
 ) -> list[Any]:
-    """The cotangents of a launch, together; on an interpreter below by the ordinary walk over its steps."""
+    """The cotangents of a launch, together."""
     call: _TapedLaunch = params["call"]
     form = call.form
-    if any(map(is_boxed, args)) or any(map(is_boxed, cts)):
-        return _joint_by_steps(wanted, cts, args, call)
+    check_cotangents(cts)
     given = [
         np.zeros(out.shape, out.dtype) if ct is None else ct
         for ct, out in zip(cts, outs, strict=True)
@@ -283,16 +275,6 @@ def _joint(
     ]
     found = dict(zip(form.wanted, form.backward(args, given, call.saved), strict=True))
     return [found[position] for position in wanted]
-
-
-def _joint_by_steps(wanted: Sequence[int], cts: Sequence[Any], args: Sequence[Any], call: _TapedLaunch) -> list[Any]:
-    kinds: Sequence[Any] = call.program.inputs
-
-    def run(boxes: Sequence[Any]) -> list[Any]:
-        operands = [Batched(x, k.shape) if own else x for x, k, own in zip(boxes, kinds, call.form.flags, strict=True)]
-        return step_by_step(call.program, operands, None)
-
-    return walked_back(run, args, wanted, cts)
 
 
 # A launch on a tape: `block(*data, call=)`, one array for each output.

@@ -1,10 +1,12 @@
 """Straight-line batched code on its way from a `Flat` to one Python function of NumPy calls: forward, or backward.
 
-Backward code leaves for later what gains by it: the factors of a product, the rows of a table that were read. So a
-weight that many launches read gets the rows of all of them in one tall product, and a table its rows only.
+Backward code leaves the factors of a product for later: a weight that many launches read gets the rows of all of them
+in one tall product.
 """
 
+import dataclasses
 import linecache
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -21,11 +23,11 @@ from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import getitem_p, scatter_p
 from autobatch.ops.numpy.shaping import reshape_p, transpose_p
 from autobatch.ops.rules.index_rule import FULL, build
-from autobatch.ops.rules.row_gather import Scatter
 
 _add: Any = UFUNCS[np.add]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Code:
     """Steps over slots that carry the batch axis themselves.
 
@@ -37,21 +39,11 @@ class Code:
         kinds: {slot: Kind}.
     """
 
-    __slots__ = ("constants", "inputs", "kinds", "outputs", "steps")
-
-    def __init__(
-        self,
-        inputs: Sequence[int],
-        constants: dict[int, Any],
-        steps: Sequence[Step],
-        outputs: Sequence[int | None],
-        kinds: dict[int, Kind],
-    ) -> None:
-        self.inputs = list(inputs)
-        self.constants = constants
-        self.steps = list(steps)
-        self.outputs = list(outputs)
-        self.kinds = kinds
+    inputs: Sequence[int]
+    constants: dict[int, Any]
+    steps: list[Step]
+    outputs: Sequence[int | None]
+    kinds: dict[int, Kind]
 
     def new_slot(self, kind: Kind) -> int:
         slot = len(self.kinds)
@@ -243,13 +235,11 @@ def executed(text: str, names: dict[str, Any]) -> Callable[..., Any]:
     return block
 
 
-class Writer:
-    """The lines written so far, and what is known of the memory behind each slot.
+_VARIABLE = re.compile(r"\bv\d+\b")
 
-    Attributes:
-        roots: the slots that a slot may share memory with, itself included.
-        owned: slots whose whole memory was made by a step and is theirs alone.
-    """
+
+class Writer:
+    """The lines written so far, and the values of the names in them."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
@@ -260,20 +250,11 @@ class Writer:
             "zeros": np.zeros,
             "contiguous": np.ascontiguousarray,
         }
-        self.roots: dict[int, frozenset[int]] = {slot: frozenset((slot,)) for slot in code.kinds}
-        self.owned: set[int] = set()
-        self.last: dict[int, int] = {}
-        self.kept: set[int] = set()
 
     def write(self) -> tuple[str, dict[str, Any]]:
         """All steps in a row: the source, and the values of the names in it."""
         self.start()
-        self._follow_memory()
-        dying = self._dying()
-        for at, step in enumerate(self.code.steps):
-            self.lines.append(self.line(at, step))
-            if dying[at]:
-                self.lines.append(f"del {', '.join(f'v{slot}' for slot in dying[at])}")
+        self.lines += [self.line(step) for step in self.code.steps]
         return self.finish(), self.names
 
     def start(self) -> None:
@@ -286,50 +267,37 @@ class Writer:
 
     def finish(self) -> str:
         """The source after the steps; returns all of it."""
+        self._let_go()
         results = "".join("None, " if slot is None else f"v{slot}, " for slot in self.code.outputs)
         self.lines.append(f"return ({results})")
         head = f"def block({', '.join(f'v{slot}' for slot in self.code.inputs)}):"
         return "\n    ".join([head, *self.lines]) + "\n"
 
-    def _follow_memory(self) -> None:
-        """Find which slots may share memory, and when each was last read, under any name."""
-        for at, step in enumerate(self.code.steps):
-            if _makes_new(step):
-                self.owned.add(step.out)
-            else:
-                self.roots[step.out] = frozenset((step.out,)).union(*(self.roots[slot] for slot in step.args))
-            for slot in step.args:
-                for root in self.roots[slot]:
-                    self.last[root] = at
-        for result in self.code.outputs:
-            if result is not None:
-                self.kept |= self.roots[result]
+    def _let_go(self) -> None:
+        """Drop results that no later line reads, so that their memory is reused."""
+        returned = {f"v{slot}" for slot in self.code.outputs}
+        last: dict[str, int] = {}
+        for at, line in enumerate(self.lines):
+            for name in _VARIABLE.findall(line):
+                last[name] = at
+        dying: dict[int, list[str]] = {}
+        for name, at in last.items():
+            if name not in returned and name not in self.names:
+                dying.setdefault(at, []).append(name)
+        lines: list[str] = []
+        for at, line in enumerate(self.lines):
+            lines.append(line)
+            if at in dying:
+                lines.append(f"del {', '.join(dying[at])}")
+        self.lines = lines
 
-    def _dying(self) -> list[list[int]]:
-        """For each step the results that nothing reads after it, whose memory can be freed there."""
-        out: list[list[int]] = [[] for _ in self.code.steps]
-        made = {step.out for step in self.code.steps}
-        returned = set(self.code.outputs)
-        last: dict[int, int] = {}
-        for at, step in enumerate(self.code.steps):
-            for slot in step.args:
-                last[slot] = at
-        for slot, at in last.items():
-            if slot in made and slot not in returned:
-                out[at].append(slot)
-        return out
-
-    def line(self, at: int | None, step: Step) -> str:
-        """One step; `at` is its place if memory of operands may be reused."""
+    def line(self, step: Step) -> str:
+        """One step."""
         args = [f"v{slot}" for slot in step.args]
         out = f"v{step.out}"
         op, params = step.op, step.params
-        if op is assemble_p:
-            return self._assemble(step)
         if isinstance(op.impl, np.ufunc) and op.kind == "elementwise" and not params:
-            call = self.name(op.impl.__name__, op.impl)
-            reused = None if at is None else self._reusable(at, step)
-            return f"{out} = {call}({', '.join([*args, *([] if reused is None else [f'out=v{reused}'])])})"
+            return f"{out} = {self.name(op.impl.__name__, op.impl)}({', '.join(args)})"
         if op is matmul_p and not params and all(len(self.code.kinds[slot].shape) == 2 for slot in step.args):
             return f"{out} = matmul({args[0]}, {args[1]})"
         if op is getitem_p and all(slot in self.code.constants for slot in step.args[1:]):
@@ -346,31 +314,10 @@ class Writer:
     def _kind(self, slot: int) -> Kind:
         return self.code.kinds[slot]
 
-    def _assemble(self, step: Step) -> str:
-        shape, places = step.params["shape"], step.params["places"]
-        lines = [self.allocation(step.out, "empty" if is_covered(places, shape) else "zeros")]
-        for slot, (axis, start, stop) in zip(step.args, places, strict=True):
-            lines.append(f"v{step.out}[{':, ' * axis}{start}:{stop}] = v{slot}")
-        return "; ".join(lines)
-
     def allocation(self, slot: int, make: str) -> str:
         """A new array for a slot."""
         kind = self._kind(slot)
         return f"v{slot} = {make}({shape_text(kind.shape)}, {self.name('dtype', kind.dtype)})"
-
-    def _reusable(self, at: int, step: Step) -> int | None:
-        """An operand that is read here for the last time, and whose memory fits the result."""
-        kind = self._kind(step.out)
-        if not kind.shape or kind.scalar:
-            return None
-        for slot in step.args:
-            own = self._kind(slot)
-            if slot not in self.owned or own.dtype != kind.dtype or own.shape != kind.shape:
-                continue
-            if self.last[slot] == at and slot not in self.kept:
-                self.owned.discard(slot)
-                return slot
-        return None
 
     def name(self, wish: str, value: Any) -> str:
         """A name for a value, one that nothing else has."""
@@ -385,13 +332,6 @@ class Writer:
         if _varies(value):
             return shape_text(value)
         return self.name("value", value)
-
-
-def _makes_new(step: Step) -> bool:
-    op = step.op
-    if isinstance(op.impl, np.ufunc) and op.kind == "elementwise":
-        return True
-    return op is assemble_p or op is matmul_p
 
 
 def _leads(kind: Kind) -> bool:
@@ -417,83 +357,51 @@ def shape_text(value: Any) -> str:
 _FEW_ROWS = 512  # products of fewer rows are joined with others of the same matrix
 
 
-class GradientPart:
-    """One summand of a gradient, and how many outputs of the code it is made of.
+def take_parts(code: Code) -> list[list[int]]:
+    """Let the outputs of backward code be the summands of each gradient, one after the other.
 
-    Attributes:
-        kind: "dense", one output; "product" of two, `left.T @ right`; "rows" of two, ids and what is added there.
-        shape: of the whole array, for "rows".
+    Returns:
+        For each gradient how many outputs each summand is made of: one, or two whose product `left.T @ right` it is.
     """
-
-    __slots__ = ("kind", "shape")
-
-    def __init__(self, kind: str, shape: tuple[int, ...] = ()) -> None:
-        self.kind = kind
-        self.shape = shape
-
-
-def take_parts(code: Code) -> list[list[GradientPart]]:
-    """Let the outputs of backward code be the parts of each gradient, one after the other; those parts."""
     made = {step.out: step for step in code.steps}
-    outputs: list[int | None] = []
-    out = []
-    for slot in code.outputs:
-        parts: list[GradientPart] = []
-        if slot is not None:
-            for part, slots in _parts(code, made, slot):
-                parts.append(part)
-                outputs += slots
-        out.append(parts)
-    code.outputs = outputs
+    found = [[] if slot is None else _summands(code, made, slot) for slot in code.outputs]
+    code.outputs = [slot for own in found for slots in own for slot in slots]
     code.drop_dead()
-    return out
+    return [[len(slots) for slots in own] for own in found]
 
 
-def _parts(code: Code, made: dict[int, Step], slot: int) -> list[tuple[GradientPart, list[int]]]:
+def _summands(code: Code, made: dict[int, Step], slot: int) -> list[tuple[int, ...]]:
+    """The slots of each summand."""
     step = made.get(slot)
-    whole = [(GradientPart("dense"), [slot])]
-    if step is None:
+    whole: list[tuple[int, ...]] = [(slot,)]
+    if step is None or step.params:
         return whole
-    if (
-        step.op is _add
-        and not step.params
-        and all(code.kinds[arg].shape == code.kinds[slot].shape for arg in step.args)
-    ):
-        left, right = (_parts(code, made, arg) for arg in step.args)
-        return whole if all(part.kind == "dense" for part, _ in (*left, *right)) else [*left, *right]
-    if step.op is matmul_p and not step.params:
+    if step.op is _add and all(code.kinds[arg].shape == code.kinds[slot].shape for arg in step.args):
+        left, right = (_summands(code, made, arg) for arg in step.args)
+        return [*left, *right] if any(len(slots) > 1 for slots in (*left, *right)) else whole
+    if step.op is matmul_p:
         left_step = made.get(step.args[0])
         if left_step is None or left_step.op is not transpose_p or left_step.params["axes"] != (1, 0):
             return whole
         x, y = left_step.args[0], step.args[1]
         if len(code.kinds[y].shape) == 2 and code.kinds[x].dtype == code.kinds[y].dtype:
-            return [(GradientPart("product"), [x, y])] if isinstance(code.kinds[x].shape[0], Affine) else whole
-    if step.op is scatter_p and len(step.args) == 2:
-        first, *rest = step.params["spec"]
-        shape = code.kinds[slot].shape
-        if first == ("a",) and all(entry == FULL for entry in rest) and all(type(n) is int for n in shape):
-            return [(GradientPart("rows", shape), [step.args[1], step.args[0]])]
+            return [(x, y)] if isinstance(code.kinds[x].shape[0], Affine) else whole
     return whole
 
 
-def contributions(parts: Sequence[Sequence[GradientPart]], values: Sequence[Any]) -> list[Any]:
-    """The contributions to each operand's cotangent: None, one, or a list of several."""
+def contributions(counts: Sequence[Sequence[int]], values: Sequence[Any]) -> list[Any]:
+    """The contributions to each operand's cotangent: None, one, or a list of several.
+
+    Args:
+        counts: what `take_parts` found; values: what its code gives.
+    """
     found = iter(values)
     out: list[Any] = []
-    for own in parts:
-        made = [_contribution(part, found) for part in own]
+    for own in counts:
+        made = [next(found) if count == 1 else _product(next(found), next(found)) for count in own]
         out.append(made[0] if len(made) == 1 else made or None)
     return out
 
 
-def _contribution(part: GradientPart, values: Any) -> Any:
-    if part.kind == "dense":
-        return next(values)
-    if part.kind == "product":
-        left, right = next(values), next(values)
-        return Product(left, right) if left.shape[0] < _FEW_ROWS else np.matmul(left.T, right)
-    ids, rows = next(values), next(values)
-    ids = np.asarray(ids).reshape(-1).astype(np.int64)
-    if ids.size and ids.min() < 0:
-        ids = np.where(ids < 0, ids + part.shape[0], ids)
-    return Scatter(ids, rows.reshape((ids.size, *part.shape[1:])), part.shape, rows.dtype, unique=False)
+def _product(left: Any, right: Any) -> Any:
+    return Product(left, right) if left.shape[0] < _FEW_ROWS else np.matmul(left.T, right)

@@ -1,5 +1,6 @@
 """`Program`: a straight-line run of ops on one example's arrays, as flat steps, and the parts that one falls into."""
 
+import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -232,6 +233,7 @@ def _read(steps: Sequence[Step], outputs: Sequence[int], slots: Sequence[int]) -
     return tuple(slot for slot in slots if slot in used)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Apart:
     """A program in two parts.
 
@@ -241,12 +243,9 @@ class Apart:
         kept: the slots of the former.
     """
 
-    __slots__ = ("kept", "lookups", "rest")
-
-    def __init__(self, lookups: Sequence[Step], rest: Program, kept: Sequence[int]) -> None:
-        self.lookups = tuple(lookups)
-        self.rest = rest
-        self.kept = tuple(kept)
+    lookups: Sequence[Step]
+    rest: Program
+    kept: Sequence[int]
 
 
 def lookups_apart(program: Program) -> Apart | None:

@@ -6,20 +6,17 @@ step which lanes go on. The result is the last state of every lane. On a tape al
 runs them in reverse, and a shared matrix receives the rows of all steps in one product.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
-from autobatch.blocks.batched_program import step_by_step, walked_back
-from autobatch.blocks.launch import Form, form_of
+from autobatch.blocks.launch import Form, check_cotangents, form_of, is_plain
 from autobatch.blocks.program import Program
-from autobatch.core.abstract_eval import WEAK
-from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent, total
-from autobatch.core.op import Op, is_boxed
-from autobatch.ops.rules.row_gather import rows_between
+from autobatch.core.op import Op
 
 
 class Test:
@@ -50,6 +47,7 @@ class Test:
         return out
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Stepped:
     """The number of lanes of each step, and where its rows start in what is read step by step.
 
@@ -57,11 +55,8 @@ class Stepped:
         offsets: one more than there are steps.
     """
 
-    __slots__ = ("counts", "offsets")
-
-    def __init__(self, counts: Sequence[int], offsets: Sequence[int]) -> None:
-        self.counts = counts
-        self.offsets = offsets
+    counts: Sequence[int]
+    offsets: Sequence[int]
 
 
 class Scan:
@@ -103,7 +98,7 @@ class Scan:
     def is_ready(self, states: Sequence[Any], operands: Sequence[Any]) -> bool:
         """Whether there is compiled code for such values, which are arrays, plain or on a tape, and numbers."""
         others = [operands[i] for i in self._others]
-        if not all(map(_is_plain, [*states, *others])):
+        if not all(map(is_plain, [*states, *others])):
             return False
         wanted: set[int] = set()
         if any(type(x) is TapeArray for x in [*states, *others]):
@@ -223,50 +218,6 @@ class Scan:
         out_of = [*(now or ends), *[buffers[i] if i in buffers else _total(fixed.get(i)) for i in self._others]]
         return [out_of[position] for position in wanted]
 
-    def walk_back_by_steps(self, wanted: Sequence[int], cts: Sequence[Any], data: Sequence[Any]) -> list[Any]:
-        """`walk_back` where the cotangents are on an interpreter below: by the ordinary walk over the ops."""
-        count = len(self.states)
-
-        def run(boxes: Sequence[Any]) -> list[Any]:
-            last, listed = self._by_steps(boxes[:count], dict(zip(self._others, boxes[count:], strict=True)))
-            return [*last, *listed]
-
-        return walked_back(run, data, wanted, cts)
-
-    def _by_steps(self, states: Sequence[Any], others: dict[int, Any]) -> tuple[list[Any], list[Any]]:
-        """The steps that `run` took, each op by its batching rule."""
-        kinds: Sequence[Any] = self.program.inputs
-        pieces: list[list[Any]] = [[] for _ in states]
-        homes: list[np.ndarray] = []
-        listed: list[list[Any]] = [[] for _ in self.listed]
-        lanes = np.arange(states[0].shape[0])
-        start = 0
-        for _, out, keep, _ in self._taken:
-            if keep is not None:
-                stay = np.arange(len(lanes))[keep]
-                gone = np.setdiff1d(np.arange(len(lanes)), stay)
-                homes.append(lanes[gone])
-                for piece, x in zip(pieces, states, strict=True):
-                    piece.append(x[gone])
-                states = [x[stay] for x in states]
-                lanes = lanes[stay]
-            stop = start + out[0].shape[0]
-            data: list[Any] = [None] * len(self.rows)
-            for i, x in others.items():
-                data[i] = rows_between(x, start, stop) if i in self.stepped else x[lanes] if self.rows[i] else x
-            for place, (_, operand) in enumerate(self.states):
-                if operand is not None:
-                    data[operand] = states[place]
-            operands = [Batched(x, k.shape) if own else x for x, k, own in zip(data, kinds, self.rows, strict=True)]
-            results = step_by_step(self.program, operands)
-            states = [results[output] for output, _ in self.states]
-            for each, i in zip(listed, self.listed, strict=True):
-                each.append(results[i])
-            start = stop
-        order = np.argsort(np.concatenate([*homes, lanes]))
-        last = [np.concatenate([*piece, x])[order] for piece, x in zip(pieces, states, strict=True)]
-        return last, [np.concatenate(each) for each in listed]
-
 
 def _prefixes(steps: Stepped, buffers: Sequence[tuple[int, Any]], args: list[Any]) -> Any:
     """For each step the lanes that stay, None where none leaves before it; sets the rows of each step."""
@@ -292,13 +243,6 @@ def _part(x: np.ndarray, lanes: Any) -> np.ndarray:
     return x[lanes] if type(lanes) is slice else x.take(lanes, 0)
 
 
-def _is_plain(x: Any) -> bool:
-    kind = type(x)
-    if kind is TapeArray:
-        return type(x.value) is np.ndarray
-    return kind is np.ndarray or kind in WEAK or isinstance(x, np.generic)
-
-
 def _dense(part: Any) -> Any:
     if part is None:
         return None
@@ -318,8 +262,7 @@ def _joint(
     wanted: Sequence[int], cts: Sequence[Any], outs: Sequence[Any], args: Sequence[Any], params: dict[str, Any]
 ) -> list[Any]:
     call: Scan = params["call"]
-    if any(map(is_boxed, args)) or any(map(is_boxed, cts)):
-        return call.walk_back_by_steps(wanted, cts, args)
+    check_cotangents(cts)
     return call.walk_back(wanted, cts, outs, args)
 
 

@@ -120,19 +120,6 @@ class Tracer:
             self.steps.append(Step(op, slots, dict(params), slot))
         return Traced(self, slot, self.avals[slot])
 
-    def mark(self) -> tuple[int, int]:
-        """The current end of the trace, for `back_to`."""
-        return len(self.avals), len(self.steps)
-
-    def back_to(self, mark: tuple[int, int]) -> None:
-        """Forget what was recorded since a mark, and any failure since."""
-        slots, steps = mark
-        del self.avals[slots:]
-        del self.steps[steps:]
-        self.constants = {slot: value for slot, value in self.constants.items() if slot < slots}
-        self._known = {key: slot for key, slot in self._known.items() if slot < slots}
-        self.failed = None
-
     def program(self, outputs: Sequence[int], views: dict[int, Any]) -> Program | None:
         """The program that computes these slots, renumbered; None if a step that leads to none of them may raise."""
         needed = set(outputs)

@@ -19,9 +19,8 @@ from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import WEAK, Aval, freeze
 from autobatch.core.diagnostics import handling
 from autobatch.core.op import Op
-from autobatch.facts.types import SCALARS, stored_in
+from autobatch.facts.types import stored_in
 from autobatch.lazy.array import LazyArray, link_views
-from autobatch.lazy.fibers import taken
 from autobatch.lazy.signatures import BlockCall, Signature
 from autobatch.lazy.trace import Trace
 
@@ -59,22 +58,6 @@ def _op(where: Where) -> Op:
     file, first, last = where
     lines = str(first) if first == last else f"{first}-{last}"
     return Op(f"block {os.path.basename(file)}:{lines}", launch, kind="block")
-
-
-def append(trace: Any, sig: Signature, refs: Sequence[int]) -> Any:
-    """Record a call; its outputs: one, or a tuple."""
-    sig = trace.in_force(sig)
-    segment, call = trace.segment, sig.block
-    assert call is not None
-    ref = len(segment.sigs)
-    segment.refs.extend(refs)
-    segment.sigs.extend(call.tail)
-    outs = tuple([LazyArray(trace, aval, segment, ref + i) for i, aval in enumerate(call.outs)])
-    link_views(call.views, outs)
-    trace._room -= sig.nbytes
-    if trace.is_full:
-        trace._overflow()
-    return outs if len(outs) > 1 else outs[0]
 
 
 _MOST = 16  # arrays in one input; of more, each number of them would be a program of its own
@@ -150,15 +133,6 @@ def _rebuilt(structure: Any, values: Iterator[Any]) -> Any:
     return kind([_rebuilt(part, values) if type(part) is tuple else next(values) for part in parts])
 
 
-_IMMUTABLE = (*SCALARS, type)
-
-
-class _NoTrace:
-    """What the last call was recorded in where there is none."""
-
-    segment = None
-
-
 class _Unsuited(Exception):  # noqa: N818  (a signal inside of this file)
     """A kind of call for which the long way stays."""
 
@@ -193,12 +167,10 @@ class _Source:
         self.parameters = ", ".join(f"_a{i}" for i in range(len(arguments)))
         self.slow = f"return _slow({self.parameters})"
         self.reads: list[str] = []
-        self.types: list[str] = []
         self.rest: list[str] = []
         self.objects: dict[str, Any] = {
             "_lazy": LazyArray,
             "_constant": Trace.constant,
-            "_taken": taken,
             "_handling": handling,
             "_new": object.__new__,
             "_type": type,
@@ -207,11 +179,9 @@ class _Source:
             "_weak": WEAK,
             "_flattened": flattened,
             "_link_views": link_views,
-            "_never": None,
             "_faults": FAULTS,
         }
         self._known: dict[Any, str] = {}
-        self.handles: dict[str, str] = {}  # and what they are the handles of
         self.slots: list[tuple[str, ...]] = []
 
     def refer(self, value: Any) -> str:
@@ -227,18 +197,6 @@ class _Source:
         line = f"if {test}: {self.slow}"
         if line not in self.reads:
             self.reads.append(line)
-
-    def lazy(self, name: str) -> None:
-        """Go the long way if this is no lazy array; a shared one that is that of the last call is known to be one."""
-        line = f"if _type({name}) is not _lazy: {self.slow}"
-        if line not in self.types:
-            self.types.append(line)
-
-    def taken(self, name: str) -> str:
-        """The variable that holds the handle of an array that is reached; it is looked for once for all calls alike."""
-        handle = f"_k{name}"
-        self.handles[handle] = name
-        return handle
 
     def guards(self) -> None:
         """Global names must mean what they meant, each part of a dotted one."""
@@ -298,12 +256,12 @@ class _Source:
             if kind == "constant" and type(value) is not np.ndarray:
                 raise _Unsuited
             if kind in ("row", "shared") and type(base) is not LazyArray and (kind == "row" or slot.index is None):
-                name = self.taken(name)
+                raise _Unsuited  # an array that is reached: its handle is another in each trace
             if slot.index is not None:
                 index, at = self.index(slot.index)
                 self.check(f"_type({index}) is not {self.refer(type(at))}")
                 if kind == "row":
-                    self.lazy(name)
+                    self.check(f"_type({name}) is not _lazy")
                     self.slots.append((name, index))
                     continue
                 self.check(f"_type({name}) is not {self.refer(type(base))}")
@@ -311,10 +269,7 @@ class _Source:
                     raise _Unsuited
                 self.reads.append(f"_i{len(self.slots)} = {name}[{index}]")
                 name = f"_i{len(self.slots)}"
-            if kind == "shared" and type(value) is LazyArray:
-                self.lazy(name)
-            else:
-                self.check(f"_type({name}) is not {'_lazy' if type(value) is LazyArray else self.refer(type(value))}")
+            self.check(f"_type({name}) is not {'_lazy' if type(value) is LazyArray else self.refer(type(value))}")
             self.slots.append((name,))
 
     def append(self, values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
@@ -355,42 +310,20 @@ class _Source:
         add = self.rest.append
         outputs = [f"_v{i}" for i in range(outs)]
         each_array = list(dict.fromkeys(arrays))
-        ranges = {f"_h{name}": name for (name, *index) in self.slots if index}
-        look = [
-            *[f"{handle} = _taken({name})" for handle, name in self.handles.items()],
-            *self.types,
+        self.rest += [
             f"_trace = {owner}.trace",
             "_segment = _trace.segment",
             *[f"_c{i}, _d{i} = _constant(_trace, {name})" for i, name in enumerate(constants)],
             *[f"_t{i}, _f{i} = _flattened(_trace, {name})" for i, name in enumerate(trees)],
-            f"_sig = _trace.fast.get(({', '.join(key)},))",
+            f"_sig = _trace.of_blocks.get(({', '.join(key)},))",
             f"if _sig is None or _handling() is not _trace._handling: {self.slow}",
             *[f"if {name}.segment is not _segment and not _trace.enter({name}): {self.slow}" for name in each_array],
             "_call = _sig.block",
-            "_tail = _call.tail",
-            "_bytes = _sig.nbytes",
-            "_views = _call.views",
             f"({', '.join(outputs)},) = _call.outs",
-            *[f"{height} = {name}.aval.shape[0]" for height, name in ranges.items()],
         ]
-        same = self._same(values, kinds)
-        if same is None or (self.handles and not each_array):  # the same array is reached in other traces too
-            self.rest += look
-        else:
-            tests, seen = same
-            tests += [f"{name}.segment is not _segment" for name in each_array]
-            found = ["_trace", "_tail", "_bytes", "_views", *outputs, *ranges]
-            known = [*found, *[f"_s{i}" for i in range(len(seen))]]
-            self.objects["_never"] = (_NoTrace, *[None] * (len(known) - 1))
-            add(f"({', '.join(known)},) = _last")
-            add("_segment = _trace.segment")
-            add(f"if {' or '.join([*tests, '_handling() is not _trace._handling'])}:")
-            self.rest += [f" {line}" for line in look]
-            add(" if _last[0] is not _trace: _trace.forget.append(_forget)")
-            add(f" _last = ({', '.join([*found, *seen])},)")
         for name, *index in self.slots:
             if index:
-                add(f"if not 0 <= {index[0]} < _h{name}: {self.slow}")
+                add(f"if not 0 <= {index[0]} < {name}.aval.shape[0]: {self.slow}")
         if sources:
             add("_sources = _segment.sources")
             add("_n = -1 - _len(_sources)")
@@ -399,7 +332,7 @@ class _Source:
         add(f"_refs += ({', '.join(refs)},)")
         add("_sigs = _segment.sigs")
         add("_ref = _len(_sigs)")
-        add("_sigs += _tail")
+        add("_sigs += _call.tail")
         results = [f"_x{i}" for i in range(outs)]
         for i, each in enumerate(results):
             add(f"{each} = _new(_lazy)")
@@ -409,37 +342,16 @@ class _Source:
             add(f"{each}.ref = _ref + {i}" if i else f"{each}.ref = _ref")
             add(f"{each}.source = None")
         if outs > 1:
-            add(f"if _views: _link_views(_views, ({', '.join(results)},))")
-        add("_trace._room -= _bytes")
+            add(f"if _call.views: _link_views(_call.views, ({', '.join(results)},))")
+        add("_trace._room -= _sig.nbytes")
         add("if _trace._room < 0: _trace._overflow()")
         add(f"return {', '.join(results)}")
-
-    def _same(self, values: Sequence[Any], kinds: Sequence[str]) -> tuple[list[str], list[str]] | None:
-        """Tests of whether a call differs from the last of its trace in what the signature is found by, and what they
-        compare with; None where that cannot be told from the identity of a few objects."""
-        tests: list[str] = []
-        seen: list[str] = []
-        for (name, *_), kind, value in zip(self.slots, kinds, values, strict=True):
-            if kind == "number":  # its type was looked at
-                continue
-            if kind in ("constant", "tree") or (kind == "static" and type(value) not in _IMMUTABLE):
-                return None
-            text = f"{name}.aval" if kind == "array" else self.handles.get(name, name)
-            if text not in seen:
-                tests.append(f"{text} is not _s{len(seen)}")
-                seen.append(text)
-        return tests, seen
 
     def compiled(self) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """What makes the function, given where it sends the calls that it is not for; its globals are the user's."""
         lines = [
             f"def _make(_slow, {', '.join(self.objects)}):",
-            " _last = _never",
-            " def _forget():",
-            "  nonlocal _last",
-            "  _last = _never",
             f" def _record({self.parameters}):",
-            "  nonlocal _last",
             "  try:",
             *[f"   {line}" for line in self.reads],
             f"  except _faults: {self.slow}",

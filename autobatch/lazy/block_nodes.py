@@ -18,7 +18,7 @@ from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze, know
 from autobatch.core.op import rank_of
 from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.block_codegen import Tree, append, flattened, recorder, signature
+from autobatch.lazy.block_codegen import Tree, flattened, recorder, signature
 from autobatch.lazy.fibers import taken
 from autobatch.ops.rules.aliasing import view
 from autobatch.tables.lookup import lookup_p
@@ -134,7 +134,7 @@ class Block:
         if len(self.met) < _MET:
             self.met[tuple(map(_kind_met, kinds, values))] = tuple(sig.block.outs)
         self._quicken(arguments, values, kinds, len(sig.block.outs))
-        return append(owner, sig, refs)
+        return owner.append(sig, refs)
 
     def _quicken(self, arguments: Sequence[Any], values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
         """Let the next call of this kind go the quick way."""
@@ -265,7 +265,7 @@ class Block:
             else:
                 return None
         known = (self.tag_of(kinds), *key)
-        sig = owner.fast.get(known)
+        sig = owner.of_blocks.get(known)
         if sig is None:
             program = self._program(key, kinds, values)
             if program is None:
@@ -274,7 +274,7 @@ class Block:
                     self._tags.clear()
                     return self._call(owner, values)
                 return None
-            sig = owner.fast[known] = signature(owner, program, _operands(key), shared, self.where)
+            sig = owner.of_blocks[known] = signature(owner, program, _operands(key), shared, self.where)
         return sig, refs, kinds
 
     def _program(self, key: Sequence[Any], kinds: Sequence[str], values: Sequence[Any]) -> Any:

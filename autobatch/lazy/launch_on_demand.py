@@ -580,7 +580,7 @@ class _Launch:
         self._is_weak = Weak in map(type, sig.avals)
         self.outputs = self._block
         self._rows = tuple([each is None for each in self._data])
-        self._apart = apart_of(self._call.program, self._data, self._rows)
+        self._apart = apart_of(self._call.program, self._rows)
         if self._apart is not None:
             self._key = (*[self._rows[slot] for slot in self._apart.kept], *[True] * len(self._apart.lookups)), ()
         else:

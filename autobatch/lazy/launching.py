@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autobatch.blocks.batched_program import run_op
 from autobatch.blocks.launch import launch, launch_rows
 from autobatch.core.abstract_eval import WEAK, Aval, Weak
 from autobatch.core.batched import Batched, Lengths, Packed, Size
 from autobatch.core.current_region import check_time
 from autobatch.core.memory import library_code
-from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.errors import NeedsLoop
 from autobatch.kernels.rows import (
     CONSECUTIVE,
     MISSING,
@@ -91,6 +92,7 @@ class Stats:
         return f"Stats({self.calls} calls in {self.launches} launches, {self.rounds} rounds)"
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class LargeConstant:
     """An operand of a segment that is too large to be known by its content.
 
@@ -100,14 +102,11 @@ class LargeConstant:
         content: a copy of an array that may be written into before the launch, else None.
     """
 
-    __slots__ = ("aval", "common", "content", "example", "held")
-
-    def __init__(self, held: Any, example: int, aval: Aval, content: np.ndarray | None) -> None:
-        self.held = held
-        self.example = example
-        self.common = False
-        self.aval = aval
-        self.content = content
+    held: Any
+    example: int
+    aval: Aval
+    content: np.ndarray | None
+    common: bool = False
 
     def is_as_it_was(self) -> bool:
         if self.content is None:
@@ -337,24 +336,13 @@ class Launches:
         return len(calls) if type(sig) is not Forest else len(sig.places)
 
     def _op(self, sig: Any, calls: Any, stats: Stats) -> Any:
-        op, n = sig.op, len(calls)
+        op = sig.op
         operands = [
             self._operand(token, calls, position, position in op.ragged) for position, token in enumerate(sig.avals)
         ]
         if not any(isinstance(x, Batched | Packed) for x in operands):
-            return _repeated(op(*operands, **sig.params), n, sig.out)
-        if op.rule is None:
-            stats.fallbacks[f"{op.name}: no batching rule"] += 1
-        else:
-            try:
-                out = op.rule(op, operands, sig.params).data
-            except UnsupportedError as error:
-                stats.fallbacks[f"{op.name}: {error}"] += 1
-            else:
-                if tuple(out.shape) == (n, *sig.out.shape) and out.dtype == sig.out.dtype:
-                    return out
-                stats.fallbacks[f"{op.name}: {out.shape} {out.dtype}, expected {sig.out}"] += 1
-        return np.stack([op(*[_example(x, i) for x in operands], **sig.params) for i in range(n)])
+            return _repeated(op(*operands, **sig.params), len(calls), sig.out)
+        return run_op(op, operands, sig.params, sig.out, stats.fallbacks).data
 
     def _block(self, call: Any, avals: Sequence[Any], calls: Any, stats: Stats) -> list[Any]:
         """Launch a group of calls of one block."""
@@ -619,12 +607,3 @@ def weak_numbers(values: Sequence[Any], kind: type) -> Any:
     if values.count(first) == len(values) and (first != 0 or kind in (int, bool) or len(set(map(str, values))) == 1):
         return first
     return Batched(np.array(values), (), kind)
-
-
-def _example(operand: Any, index: int) -> Any:
-    if isinstance(operand, Packed):
-        return operand.values[operand.offsets[index] : operand.offsets[index + 1]]
-    if isinstance(operand, Batched):
-        value = operand.data[index]
-        return value.item() if operand.scalar is not None and hasattr(value, "item") else value
-    return operand

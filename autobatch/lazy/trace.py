@@ -44,7 +44,6 @@ from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule
 from autobatch.tables.sparse import SparseRows
 
-_new = object.__new__
 _SMALL = 8192  # bytes; a larger constant that several examples read is shared by identity, a smaller one is stacked
 _STATE = ("index", "value", "segment", "ref", "source")
 
@@ -60,10 +59,9 @@ class Trace:
     Attributes:
         level: its rank among interpreters.
         segment: what was recorded since the last launch.
-        table: the signatures, by their number; interned: by what calls of them share; fast: those of ops without
-            attributes, by op and avals.
+        table: the signatures, by their number; interned: by what calls of them share; of_blocks: those of blocks, by
+            what their inputs are.
         consts: the references of constants in this segment, by content or id.
-        forget: what makes the recorders forget what their last calls in this trace found.
         memo: results of calls of shared operands.
         plans: what was launched together in the last rounds, which the next one may equal.
         example: the index of the running example, -1 outside `ab.map`.
@@ -76,8 +74,8 @@ class Trace:
     """
 
     __slots__ = (
-        "_budget", "_filters", "_handling", "_room", "_shared", "consts", "errors", "example", "failed", "fast",
-        "forget", "inputs", "interned", "level", "memo", "park", "plans", "reached", "segment", "stats", "table",
+        "_budget", "_filters", "_handling", "_room", "_shared", "consts", "errors", "example", "failed",
+        "inputs", "interned", "level", "memo", "of_blocks", "park", "plans", "reached", "segment", "stats", "table",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -93,8 +91,7 @@ class Trace:
         self._filters = users_filters()
         self.interned: dict[tuple[Any, ...], Signature | None] = {}
         self.table: list[Signature] = []
-        self.fast: dict[tuple[Any, ...], Signature] = {}
-        self.forget: list[Callable[[], None]] = []
+        self.of_blocks: dict[tuple[Any, ...], Signature] = {}
         self.memo: dict[Any, Any] = {}
         self.plans = Plans()
         self._shared: dict[int, LazyArray] = {}
@@ -106,37 +103,22 @@ class Trace:
         self._room = self._budget
         self.consts: dict[Any, int] = {}
 
-    def record(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Record one call; the result's shape and dtype are known at once."""
-        if not params:
-            segment = self.segment
-            if len(args) == 2:
-                a, b = args
-                if type(a) is LazyArray and type(b) is LazyArray and a.segment is segment and b.segment is segment:
-                    sig = self.fast.get((op, a.aval, b.aval))
-                    if sig is not None:
-                        segment.refs.append(a.ref)
-                        return self.append(segment, sig, b.ref)
-            elif len(args) == 1 and args[0].segment is segment:
-                a = args[0]
-                sig = self.fast.get((op, a.aval))
-                if sig is not None:
-                    return self.append(segment, sig, a.ref)
-        return self._record_any(op, args, params)
-
-    def append(self, segment: GraphSegment, sig: Signature, first: int) -> LazyArray:
-        """Record a call of a known signature, given its last operand; those before it are there."""
+    def append(self, sig: Signature, refs: Sequence[int]) -> Any:
+        """Record a call of a known signature, given its operands; its results: one, or a tuple."""
         if handling() is not self._handling:
             sig = self._variant(sig)
-        segment.refs.append(first)
-        sigs = segment.sigs
-        out = _new(LazyArray)  # without the call of its __init__
-        out.trace = self
-        out.aval = sig.out
-        out.segment = segment
-        out.ref = len(sigs)
-        out.source = None
-        sigs.append(sig.index)
+        segment, call = self.segment, sig.block
+        ref = len(segment.sigs)
+        segment.refs.extend(refs)
+        out: Any
+        if call is None:
+            segment.sigs.append(sig.index)
+            out = LazyArray(self, sig.out, segment, ref)
+        else:
+            segment.sigs.extend(call.tail)
+            outs = tuple([LazyArray(self, aval, segment, ref + i) for i, aval in enumerate(call.outs)])
+            link_views(call.views, outs)
+            out = outs if len(outs) > 1 else outs[0]
         self._room -= sig.nbytes
         if self._room < 0:
             self._overflow()
@@ -187,7 +169,8 @@ class Trace:
             self.table.append(found)
         return found
 
-    def _record_any(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    def record(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Record one call; the result's shape and dtype are known at once."""
         for arg in args:
             if type(arg) is LazyArray and arg.segment is None and arg.source is None and arg.trace is self:
                 bag = deferred_lookups.reduced(self, op, args, params)
@@ -229,8 +212,7 @@ class Trace:
             return self.run_now(op, args, params)
         if sig.shared:
             return self.run_shared(sig, interned, args)
-        segment.refs.extend(refs[:-1])
-        return self.append(segment, sig, refs[-1])
+        return self.append(sig, refs)
 
     def _new_signature(
         self, key: tuple[Any, ...], op: Op, args: Sequence[Any], params: dict[str, Any]
@@ -246,8 +228,6 @@ class Trace:
             sig = Signature(op, dict(params), avals, out, len(self.table), user_line(), self.errors)
             self.table.append(sig)
         self.interned[key] = sig
-        if sig is not None and not sig.shared and not params and not op.ragged:
-            self.fast[key] = sig
         return sig
 
     def enter(self, handle: LazyArray) -> bool:
@@ -480,19 +460,8 @@ class Trace:
         """Forget what the caches hold, so that no cycle keeps buffers alive; values still held keep working."""
         for handle in self._shared.values():
             handle.segment = None
-        for forget in self.forget:
-            forget()
         entered = self.segment.entered
-        for held in (
-            entered,
-            self.reached,
-            self._shared,
-            self.memo,
-            self.interned,
-            self.fast,
-            self.forget,
-            self.plans,
-        ):
+        for held in (entered, self.reached, self._shared, self.memo, self.interned, self.of_blocks, self.plans):
             held.clear()
 
     def launch(self) -> None:

@@ -23,8 +23,8 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from autobatch.batches.any_batch import Batch
-from autobatch.blocks.block_expressions import RECORDED, BlockForm, Names, Refused, Scope
-from autobatch.blocks.finder import COMPUTED, LEAST, FoundBlock, body_function, longest_block, scope_in, set_tests_apart
+from autobatch.blocks.block_expressions import LEAST, BlockForm, Names, Refused, Scope
+from autobatch.blocks.finder import COMPUTED, FoundBlock, body_function, longest_block, scope_in, set_tests_apart
 from autobatch.core.current_region import check_time
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.python_functions import PAUSES
@@ -331,7 +331,7 @@ class Blocks:
         return old.with_names(old.own | self.temporaries, old.sure | sure | self.temporaries, old.shifting)
 
     def form(self, sure: frozenset[str]) -> BlockForm:
-        return BlockForm(self._scope(sure), RECORDED, self.fresh, lambda node: self.expression(node, sure), self.lists)
+        return BlockForm(self._scope(sure), True, self.fresh, lambda node: self.expression(node, sure), self.lists)
 
     @contextlib.contextmanager
     def otherwise(self, form: BlockForm, lists: bool = False) -> Iterator[None]:

@@ -11,7 +11,7 @@ else:
 import ast
 from typing import Any
 
-from autobatch.blocks.block_expressions import LOCKSTEP, BlockForm, Names, Scope
+from autobatch.blocks.block_expressions import BlockForm, Names, Scope
 from autobatch.blocks.finder import FoundBlock, body_function, longest_block
 from autobatch.lockstep.block_launch import Site
 from autobatch.lockstep.block_loops import ScanSite
@@ -65,7 +65,7 @@ class BlockSites:
         return len(self.sites) + 1
 
     def _form(self, _: Names) -> BlockForm:
-        return BlockForm(self.scope, LOCKSTEP, self._fresh, lambda node: node)
+        return BlockForm(self.scope, False, self._fresh, lambda node: node)
 
     def _fresh(self) -> str:
         self._reads += 1

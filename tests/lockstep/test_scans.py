@@ -141,7 +141,7 @@ def _close(a, b):
 
 
 def test_gradients_of_gradients(scans):
-    """The walk back is itself differentiated: by the ops, one after the other."""
+    """Where the walk back is itself differentiated the steps are ops, one after the other."""
     g = batch(lambda h, u: (settles(h, u) ** 2).sum(), strict=True)
     r = batch(lambda xs, p: (all_states(xs, p) ** 3).sum(), strict=True)
 
@@ -161,7 +161,18 @@ def test_gradients_of_gradients(scans):
         keys = list(params) if isinstance(params, dict) else [...]
         want = 2 * 1.5 * sum((sum(each[key] for each in own) ** 2).sum() for key in keys)
         np.testing.assert_allclose(got, want, rtol=1e-8)
-    assert scans
+    assert not scans
+
+
+def test_cotangents_that_a_map_records():
+    """The walk back over steps takes plain cotangents only: the examples of such a map run as a loop."""
+    g = batch(settles)
+    inner = ab.grad(lambda p, x: ab.sum(g(batch_of(STARTS), p)) * np.tanh(x).sum())
+    xs = [RNG.normal(size=3) for _ in range(3)]
+    want = [inner(U, x) for x in xs]
+    with options(way="fly"), pytest.warns(FallbackWarning, match="recorded cotangents"):
+        got = ab.map(lambda x: inner(U, x), xs)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_all_ways_and_their_gradients():
