@@ -362,11 +362,13 @@ class Inputs:
         if owner[1] != example:
             owner[1] = _SEVERAL
 
-    def note_write(self, handle: Any) -> None:
-        """A handle is about to get another value: remember it if what it holds is an argument."""
+    def note_write(self, handle: Any) -> bool:
+        """A handle is about to get another value: remember it if what it holds is an argument. Whether that may be."""
         owner = self._owners.get(id(handle.source))
         if owner is not None and owner[0] is handle.source:
             self.written.append((handle, *owner))
+            return type(handle.source) is not np.ndarray or handle.source.flags.writeable
+        return True
 
     def lend(self, value: np.ndarray) -> np.ndarray:
         """An array's view to give out of the trace."""
