@@ -189,6 +189,14 @@ class Snapshot:
         """The float arrays and tables among what was reached, by their ids."""
         return {key: value for key, value in self._seen.items() if is_array_like(value) and is_recorded(value)}
 
+    def has_reached(self, value: Any) -> bool:
+        """Whether this very object was reached."""
+        return id(value) in self._seen
+
+    def all_reached(self) -> list[Any]:
+        """Every object that was reached."""
+        return list(self._seen.values())
+
     def _visit_waiting(self) -> None:
         while self._waiting and (self._room > 0 or not self._bounded):
             self._visit(*self._waiting.pop())
