@@ -7,6 +7,7 @@ One snapshot serves every way of running that may be given up, or that has done 
 import collections
 import copyreg
 import functools
+import itertools
 import pickle
 import random
 import sys
@@ -231,6 +232,7 @@ class Snapshot:
             self._wait((value.__wrapped__,), held)
         elif isinstance(value, dict):
             self._keep(value)
+            self._wait_for_keys(value, held)
             self._wait(value.values(), held)
         elif isinstance(value, list | tuple | collections.deque):
             if not isinstance(value, tuple):
@@ -238,6 +240,7 @@ class Snapshot:
             self._wait(value, held)
         elif isinstance(value, set | bytearray):
             self._keep(value)
+            self._wait_for_keys(value, held)
         elif kind is functools.partial:
             self._keep(value)
             self._wait((value.func, value.args, value.keywords), held)
@@ -257,6 +260,11 @@ class Snapshot:
 
     def _wait(self, values: Iterable[Any], held: bool) -> None:
         self._waiting += [(value, held) for value in values if type(value) not in _ATOMS]
+
+    def _wait_for_keys(self, keys: Iterable[Any], held: bool) -> None:
+        """Keys are visited if the first may have parts: words or numbers there may be many of."""
+        if any(type(key) not in _ATOMS for key in itertools.islice(keys, 1)):
+            self._wait(keys, held)
 
     def _visit_array(self, value: np.ndarray, held: bool) -> None:
         owner = value

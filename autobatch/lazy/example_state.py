@@ -272,13 +272,21 @@ def shows_identity(state: Snapshot, kinds: Collection[type], columns: Iterable[A
     Args:
         state, kinds: as `shows_order`'s; columns: the examples; units: the function and each shared argument.
     """
-    if not any(_compares_objects(function.__code__) for function in _functions(state, kinds)):
+    codes = [function.__code__ for function in _functions(state, kinds)]
+    asks = any(_compares_objects(code) for code in codes if not is_library(code.co_filename))
+    if not asks and not _holds_what_is_only_itself(state):
         return False
     if any(state.has_reached(leaf) for leaf in leaves(list(columns)) if _is_array(leaf)):
         return True
     sides = (Snapshot([unit], bounded=True).all_reached() for unit in units)
     times = collections.Counter(id(each) for side in sides for each in side if _is_array(each))
     return any(count > 1 for count in times.values())
+
+
+def _holds_what_is_only_itself(state: Snapshot) -> bool:
+    """Whether there is an object that is copied for its arrays, and equals no other: `in` and a look-up compare it."""
+    kinds = {kind for kind in state.classes if dataclasses.is_dataclass(kind) and kind.__eq__ is object.__eq__}
+    return bool(kinds) and any(type(each) in kinds for each in state.all_reached())
 
 
 def _is_array(value: Any) -> bool:

@@ -83,6 +83,27 @@ def test_an_example_that_is_one_of_what_all_share(f, kind):
         assert_same(ab.map(of_closure, examples), loop(of_closure, examples))
 
 
+LOOK_UPS = {
+    "in a list": (lambda own, group: own in group, list),
+    "its place": (lambda own, group: group.index(own), list),
+    "as a key": (lambda own, group: group.get(own), lambda nodes: {node: i for i, node in enumerate(nodes)}),
+    "in a set": (lambda own, group: own in group, lambda nodes: set(nodes[:2])),
+    "equal": (lambda own, group: [own == other for other in group], list),
+}
+
+
+@pytest.mark.parametrize("name", LOOK_UPS)
+def test_a_look_up_of_what_equals_only_itself(name):
+    find, group_of = LOOK_UPS[name]
+    nodes = KINDS["dataclass"]
+
+    def f(own, group):
+        return find(own, group), np.tanh(own.x).sum()
+
+    with noted_fallbacks():
+        assert_same(ab.map(f, nodes, group=group_of(nodes)), loop(f, nodes, group=group_of(nodes)))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_object_in_two_shared_arguments(kind):
     nodes, xs = KINDS[kind], vectors(4, 2, 3, seed=5)
