@@ -20,7 +20,7 @@ from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.core.pytree import leaves
+from autobatch.core.pytree import is_node, leaves
 from autobatch.facts.python_functions import PAUSES
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
 
@@ -156,7 +156,7 @@ def read_call(args: tuple[Any, ...], kwargs: dict[str, Any], key: list[Any]) -> 
         elif isinstance(arg, Batch):
             batches.append(arg)
             key += _kind_of_batch(arg)
-        elif kind is dict or isinstance(arg, dict | list | tuple) or hasattr(arg, "__dict__"):
+        elif kind is dict or hasattr(arg, "__dict__") or is_node(arg):
             total = _FEW
             for leaf in arg.values() if kind is dict else (arg,):
                 if type(leaf) is np.ndarray:

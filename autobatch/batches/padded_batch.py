@@ -206,7 +206,7 @@ class MaskedBatch(Batched, ArrayBatch):
             A list of B arrays, views of the data; or of Python scalars where the examples are that.
         """
         if self.scalar is not None:
-            return self.data.tolist()
+            return list(self.data) if is_boxed(self.data) else self.data.tolist()
         data = self.unguarded()
         if len(self.sizes) == 1 and type(data) is np.ndarray:
             size = self.sizes[0]

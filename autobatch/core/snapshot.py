@@ -7,6 +7,7 @@ One snapshot serves every way of running that may be given up, or that has done 
 import collections
 import copyreg
 import functools
+import itertools
 import pickle
 import random
 import sys
@@ -189,6 +190,14 @@ class Snapshot:
         """The float arrays and tables among what was reached, by their ids."""
         return {key: value for key, value in self._seen.items() if is_array_like(value) and is_recorded(value)}
 
+    def has_reached(self, value: Any) -> bool:
+        """Whether this very object was reached."""
+        return id(value) in self._seen
+
+    def all_reached(self) -> list[Any]:
+        """Every object that was reached."""
+        return list(self._seen.values())
+
     def _visit_waiting(self) -> None:
         while self._waiting and (self._room > 0 or not self._bounded):
             self._visit(*self._waiting.pop())
@@ -223,6 +232,7 @@ class Snapshot:
             self._wait((value.__wrapped__,), held)
         elif isinstance(value, dict):
             self._keep(value)
+            self._wait_for_keys(value, held)
             self._wait(value.values(), held)
         elif isinstance(value, list | tuple | collections.deque):
             if not isinstance(value, tuple):
@@ -230,6 +240,7 @@ class Snapshot:
             self._wait(value, held)
         elif isinstance(value, set | bytearray):
             self._keep(value)
+            self._wait_for_keys(value, held)
         elif kind is functools.partial:
             self._keep(value)
             self._wait((value.func, value.args, value.keywords), held)
@@ -249,6 +260,11 @@ class Snapshot:
 
     def _wait(self, values: Iterable[Any], held: bool) -> None:
         self._waiting += [(value, held) for value in values if type(value) not in _ATOMS]
+
+    def _wait_for_keys(self, keys: Iterable[Any], held: bool) -> None:
+        """Keys are visited if the first may have parts: words or numbers there may be many of."""
+        if any(type(key) not in _ATOMS for key in itertools.islice(keys, 1)):
+            self._wait(keys, held)
 
     def _visit_array(self, value: np.ndarray, held: bool) -> None:
         owner = value

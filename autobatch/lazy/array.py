@@ -145,7 +145,8 @@ class LazyArray(AbstractArray, ArrayFace):
         if getattr(self, "exposed", False):
             self._ab_refuse(NeedsLoop("an array is written to after np.asarray made another name for it"))
         if self.source is not None and self.row == -1:
-            self.trace.inputs.note_write(self)
+            if not self.trace.inputs.note_write(self):
+                self._ab_refuse(NeedsLoop("an example writes into an argument that is read-only"))
             self.strided = self._ab_plain  # what a write leaves as it is
         if type(new) is not LazyArray:
             new = self.trace.known(np.array(new))

@@ -17,7 +17,7 @@ from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, OverTime, ShapeError, UnsupportedError, note_example
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.example_recorder import ExampleRecorder, Recorders
-from autobatch.lazy.example_state import ExampleState, shows_order
+from autobatch.lazy.example_state import ExampleState, shows_identity, shows_order
 from autobatch.lazy.fibers import Fibers, Joining, LaunchError, active_trace
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
@@ -67,6 +67,9 @@ def map_with_stats(
     if run.shows_order():
         run.trace.close()
         return run.looped("NeedsLoop: the order of the examples shows in what they print, draw or read", True), stats
+    if run.shows_identity():
+        run.trace.close()
+        return run.looped("NeedsLoop: an array has two names, and the function asks whether values are one object", True), stats
     if run.state.may_change:
         joining = None
     try:
@@ -121,6 +124,11 @@ class _Map:
     def shows_order(self) -> bool:
         """Whether the order in which the examples run can be seen."""
         return shows_order(self._before, self.state.kinds, batches=self._arguments_of is not None)
+
+    def shows_identity(self) -> bool:
+        """Whether it can be seen that an array is had from two sides, of which it may be another object here."""
+        units = self._function, *self._shared.values()
+        return shows_identity(self._before, self.state.kinds, self.columns, units)
 
     def looped(self, reason: str, early: bool = False) -> list[Any]:
         """The results of the loop; the warning comes before anything is printed (`early`), or after."""

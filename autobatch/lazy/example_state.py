@@ -232,6 +232,7 @@ def _store(original: Any, copy: Any, given: Callable[[Any], Any]) -> None:
         original.update(zip(keys, values, strict=True))
 
 
+_IDENTITY = frozenset(("id", "is_", "is_not"))
 _METHODS = frozenset(("write", "writelines"))  # of files: a function of the user's may have such a name
 _NAMES = ACTING_MODULES | {"input", "open", "print"} | PAUSES | _METHODS
 _OF_OBJECTS = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
@@ -252,16 +253,61 @@ def shows_order(state: Snapshot, kinds: Collection[type] = (), batches: bool = F
     >>> shows_order(Snapshot([[1], 2.0]))
     False
     """
-    methods = (vars(kind)[name] for kind in kinds for name in state.named & vars(kind).keys())
-    own = [each for each in methods if isinstance(each, FunctionType)]
-    codes = [function.__code__ for function in (*state.functions, *state.methods, *own)]
+    functions = _functions(state, kinds)
+    codes = [function.__code__ for function in functions]
     reached = state.places.values()
     if batches and any(isinstance(value, Batch) for value in reached):
         return True
     codes = [code for code in codes if not is_library(code.co_filename)]
     if any(map(_names_one, codes)) or any(map(_is_of_one, kinds)) or any(map(_is_one, reached)):
         return True
-    return any(map(_acts_elsewhere, (*state.functions, *state.methods, *own)))
+    return any(map(_acts_elsewhere, functions))
+
+
+def shows_identity(state: Snapshot, kinds: Collection[type], columns: Iterable[Any], units: Iterable[Any]) -> bool:
+    """Whether an example may see that an array which it has from two sides is one, as `others[i] is x` does.
+
+    On the fly it may be two: a recorded one for each side, in a copy of its containers for each.
+
+    Args:
+        state, kinds: as `shows_order`'s; columns: the examples; units: the function and each shared argument.
+    """
+    codes = [function.__code__ for function in _functions(state, kinds)]
+    asks = any(_compares_objects(code) for code in codes if not is_library(code.co_filename))
+    if not asks and not _holds_what_is_only_itself(state):
+        return False
+    if any(state.has_reached(leaf) for leaf in leaves(list(columns)) if _is_array(leaf)):
+        return True
+    sides = (Snapshot([unit], bounded=True).all_reached() for unit in units)
+    times = collections.Counter(id(each) for side in sides for each in side if _is_array(each))
+    return any(count > 1 for count in times.values())
+
+
+def _holds_what_is_only_itself(state: Snapshot) -> bool:
+    """Whether there is an object that is copied for its arrays, and equals no other: `in` and a look-up compare it."""
+    kinds = {kind for kind in state.classes if dataclasses.is_dataclass(kind) and kind.__eq__ is object.__eq__}
+    return bool(kinds) and any(type(each) in kinds for each in state.all_reached())
+
+
+def _is_array(value: Any) -> bool:
+    return type(value) is np.ndarray or hasattr(value, "_ab_rank")
+
+
+def _functions(state: Snapshot, kinds: Collection[type]) -> list[FunctionType]:
+    """The users' functions that were reached, with the methods of these classes that they name."""
+    methods = (vars(kind)[name] for kind in kinds for name in state.named & vars(kind).keys())
+    return [*state.functions, *state.methods, *(each for each in methods if isinstance(each, FunctionType))]
+
+
+@functools.lru_cache(maxsize=1024)
+def _compares_objects(code: CodeType) -> bool:
+    """Whether code asks if two values are one object, of which none is a constant as None is."""
+    if not _IDENTITY.isdisjoint(code.co_names):
+        return True
+    steps = [each.opname for each in dis.get_instructions(code)]
+    if any(step == "IS_OP" and before != "LOAD_CONST" for before, step in itertools.pairwise(steps)):
+        return True
+    return any(_compares_objects(const) for const in code.co_consts if isinstance(const, CodeType))
 
 
 def changes_nothing(function: Any, shared: Any, kinds: Collection[type]) -> bool:
@@ -362,11 +408,13 @@ class Inputs:
         if owner[1] != example:
             owner[1] = _SEVERAL
 
-    def note_write(self, handle: Any) -> None:
-        """A handle is about to get another value: remember it if what it holds is an argument."""
+    def note_write(self, handle: Any) -> bool:
+        """A handle is about to get another value: remember it if what it holds is an argument. Whether that may be."""
         owner = self._owners.get(id(handle.source))
         if owner is not None and owner[0] is handle.source:
             self.written.append((handle, *owner))
+            return type(handle.source) is not np.ndarray or handle.source.flags.writeable
+        return True
 
     def lend(self, value: np.ndarray) -> np.ndarray:
         """An array's view to give out of the trace."""

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from autobatch import MaskedBatch, PackedBatch, examples
+from autobatch import MaskedBatch, PackedBatch, batch, examples, grad, options
 from autobatch.batches.any_batch import batch_size_of, is_batched, lane
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.result_form import in_form
@@ -225,6 +225,19 @@ def test_gradients_reach_examples_that_vary_in_several_dimensions():
     loss = sum(np.sum(x * x) for x in examples(batch))
     for ct, leaf in zip(tape.backward(loss, np.float64(1), leaves), leaves, strict=True):
         np.testing.assert_array_equal(ct, np.full(leaf.shape, 6.0))
+
+
+def test_gradients_reach_examples_that_are_python_numbers():
+    def halved(x):
+        return float(x.sum()) * 0.5, float(x[0])
+
+    def total(values, lengths):
+        with options(way="lockstep"):
+            pairs = examples(batch(halved)(MaskedBatch(values, lengths=lengths)))
+        return sum(half * first for half, first in pairs)
+
+    slope = grad(total)(np.array([[1.0, 2.0], [3.0, np.nan]]), lengths=[2, 1])
+    np.testing.assert_array_equal(slope, [[2.0, 0.5], [3.0, 0.0]])
 
 
 def test_a_cotangent_at_the_padding_reaches_no_example():

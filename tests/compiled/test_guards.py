@@ -294,6 +294,41 @@ def loops_over_a_set(x):
     return out
 
 
+def counts_outside():
+    count = 0.0
+
+    def counted(x):
+        nonlocal count
+        count += x
+        return count
+
+    return counted
+
+
+def counts_outside_by_another():
+    count = 0.0
+
+    def counted(x):
+        def add(y):
+            nonlocal count
+            count += y
+
+        add(x)
+        return count
+
+    return counted
+
+
+@pytest.mark.parametrize("make", [counts_outside, counts_outside_by_another])
+def test_what_binds_a_variable_around_it_is_never_tried(make):
+    counted = make()
+    with pytest.raises(NotCompiled, match="a variable of a function around it that is bound"):
+        compiled_map(counted, [[1.0, 2.0, 4.0]], {})
+    assert counted(1.0) == 1.0
+    with ab.options(way="compiled", warn=False):
+        assert ab.map(counted, [1.0, 2.0, 4.0]) == [2.0, 4.0, 8.0]
+
+
 @pytest.mark.parametrize(
     ("function", "value", "line", "why"),
     [

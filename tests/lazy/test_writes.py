@@ -348,3 +348,44 @@ def test_what_np_asarray_gave_can_be_written_to_afterwards():
         whole[:] = 1.0
         part[:] = 2.0
         assert whole.tolist() == [1.0, 2.0, 2.0, 2.0]
+
+
+def add_to_all(x):
+    x += 1
+    return x.sum()
+
+
+def set_in_a_view(x):
+    x[1:][0] = 5
+    return x.sum()
+
+
+def sort_in_place(x):
+    x.sort()
+    return x.sum()
+
+
+def set_unless_it_is_read_only(x):
+    try:
+        x[0] = 5
+    except ValueError as error:
+        return str(error)
+    return x.sum()
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+@pytest.mark.parametrize("f", [add_to_all, set_in_a_view, sort_in_place, set_unless_it_is_read_only])
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {"x": x}], ids=["argument", "in a dict"])
+def test_an_argument_that_is_read_only(f, wrap):
+    def outcome(run):
+        columns = [wrap(np.arange(float(n))) for n in (4, 3, 2)]
+        arrays = [x["x"] if isinstance(x, dict) else x for x in columns]
+        arrays[1].flags.writeable = False
+        try:
+            found = run(lambda x: f(x["x"]) if isinstance(x, dict) else f(x), columns)
+        except ValueError as error:
+            found = str(error)
+            assert run is loop or "raised for example 1" in error.__notes__
+        return found, arrays
+
+    assert_same(outcome(ab.map), outcome(loop))

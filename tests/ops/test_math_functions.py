@@ -59,6 +59,24 @@ def test_every_way_gives_the_loops_gradient(way):
         np.testing.assert_allclose(got, ab.grad(decay)(x, 1.1))
 
 
+@pytest.mark.parametrize("function", [*TWO, math.hypot, math.log], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_gradient_of_a_shared_number_is_one_number(function, place):
+    def each(x, p):
+        return function(p, x) if place == 0 else function(x, p)
+
+    def total(xs, p):
+        return ab.sum(ab.batch(each)(ab.MaskedBatch(xs), p))
+
+    xs = np.array([0.8, 1.4, 2.3])
+    for chosen in (xs, xs[:1]):
+        with ab.options(way="lockstep"):
+            own, shared = ab.grad(total, argnums=(0, 1))(chosen, 1.3)
+        assert type(shared) is float
+        assert shared == pytest.approx(sum(ab.grad(each, argnums=1)(x, 1.3) for x in chosen))
+        np.testing.assert_allclose(own, [ab.grad(each)(x, 1.3) for x in chosen])
+
+
 @pytest.mark.parametrize("way", ["loop", "fly", "lockstep"])
 def test_errors_are_pythons(way):
     with ab.options(way=way), pytest.raises(ValueError, match=r"math domain error|expected a positive input") as caught:

@@ -699,7 +699,9 @@ class StatementReader:
         self.for_each(node)
 
     def on_nonlocal(self, node: ast.Nonlocal) -> None:
-        pass
+        local = self.instance.local
+        if local is None or not local.around.issuperset(node.names):
+            raise self.refuse("a variable of a function around it that is bound", node)
 
     # --- given by `ExpressionReader`, which knows expressions
 

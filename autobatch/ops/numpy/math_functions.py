@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop
 from autobatch.ops.numpy.elementwise import UFUNCS, astype_p
@@ -65,7 +66,7 @@ def _with(function: Any, *columns: Callable[..., Any] | None) -> Op:
 
 
 def _hypot_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return ct * args[position] / np.where(out == 0, 1.0, out)
+    return unbroadcast(ct * args[position] / np.where(out == 0, 1.0, out), args[position])
 
 
 _UFUNC_OF = {
