@@ -312,7 +312,7 @@ def _is_made_of_lanes(value: Any) -> bool:
         or (isinstance(value, FunctionType) and is_rewritten(value))
     ):
         return True
-    return callable(value) and not isinstance(value, type) and captures_lanes(value)
+    return callable(value) and not isinstance(value, type | Batch) and captures_lanes(value)
 
 
 def _lanes_of_keys(keys: np.ndarray) -> MaskedBatch:

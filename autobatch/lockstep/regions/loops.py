@@ -13,7 +13,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.current_region import check_time, current_region, has_deadline, let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.branches import parted, truth
+from autobatch.lockstep.regions.branches import truth
 from autobatch.lockstep.regions.joins import Piece, joined_where_bound, meet, narrowed_values
 from autobatch.lockstep.regions.region import (
     Order,
@@ -73,7 +73,6 @@ class UniformLoop(SharedLoop):
         while self.step < len(self.counts):
             check_time()
             item = sequence.at(self.step, region)
-            sequence.advance(region)
             yield item
             self.step += 1
         sequence.done(region)
@@ -125,7 +124,6 @@ class Loop:
                 self.fewer = True
             check_time()
             item = sequence.at(self.step, region)
-            sequence.advance(region)
             yield item
             self.fewer = False
             self.step += 1
@@ -302,9 +300,7 @@ def items_of(iterable: Any) -> LaneSequence | None:
         NeedsLoop: an iterator, which the first example would use up, or an object that says its items itself.
     """
     sequence = lane_sequence(iterable)
-    if sequence is not None:
-        sequence.require_here()
-    elif current_region() is not None:
+    if sequence is None and current_region() is not None:
         if hasattr(iterable, "__next__"):
             if not is_made(iterable):
                 raise NeedsLoop("an iterator made outside the call is used up by the first example")
@@ -456,9 +452,8 @@ class _LaneItems(Walk):
         lengths = sequence.lengths()
         total = self.base.count
         if isinstance(lengths, int) or not total or (lengths == lengths[0]).all():
-            steps = lengths if isinstance(lengths, int) else int(lengths[0]) if total else 0
             self.order: Any = None
-            self.counts = [total] * steps
+            self.counts = [total] * sequence.shortest()
             return
         self.order = Order.by_length(self.base, lengths)
         self.ranks = np.arange(total) if self.order.index is None else self.order.inverse
@@ -482,7 +477,6 @@ class _LaneItems(Walk):
             set_region(items)
             item = self.sequence.at(step, items)
             set_region(self.region)
-            self.sequence.advance(self.region)
             yield item
             step += 1
 
@@ -509,25 +503,6 @@ class _LaneItems(Walk):
             self.sequence.done(ended)
             self._part(stay, ended)
         return True
-
-
-def until(iterable: Any, step: Any, stop: bool) -> Any:
-    """Whether `step` is as true as `stop` for an item; each lane looks no further than the first one."""
-    walk = for_walk(iterable, True, ())
-    for item in walk:
-        region = current_region()
-        decided = truth(step(item))
-        set_region(region)
-        if isinstance(decided, bool):
-            (walk.leave if decided is stop else walk.next)(())
-            continue
-        found, others = parted(decided if stop else ~decided)
-        set_region(found)
-        walk.leave(())
-        set_region(others)
-        walk.next(())
-    pieces = [(at, (stop,)) for at, _ in walk.broken] + [(at, (not stop,)) for at, _ in walk.ended]
-    return meet(pieces, walk.base)[1][0]
 
 
 def while_walk(values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
