@@ -19,7 +19,7 @@ from autobatch.lockstep.block_launch import BlockRun, Site, batch_of, launch_in_
 from autobatch.lockstep.regions.loops import Loop, UniformLoop
 from autobatch.lockstep.regions.region import Prefix
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.sequences import RowSequence, Trees, Zipped, rows_of
+from autobatch.lockstep.values.sequences import RowSequence, Zipped, rows_of
 from autobatch.ops.rules.row_gather import rows_between
 
 _FEWEST = 3  # steps that are worth it
@@ -255,7 +255,7 @@ def _regions(loop: Any, region: Any, counts: Sequence[int]) -> list[Any]:
 def _is_of_rows(sequence: Any) -> bool:
     if type(sequence) is Zipped:
         return all(map(_is_of_rows, sequence.parts))
-    return type(sequence) in (RowSequence, Trees)
+    return type(sequence) is RowSequence
 
 
 def _run(scan: Scan, states: Sequence[Any], operands: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:

@@ -1,6 +1,5 @@
 """The names that rewritten code uses, and the checks that are too small for a module of their own."""
 
-import contextlib
 import operator
 from typing import Any
 
@@ -10,7 +9,6 @@ from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import stack_results
-from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
@@ -80,8 +78,7 @@ def not_in(a: Any, b: Any) -> Any:
 def modulo(a: Any, b: Any) -> Any:
     """`a % b`, which formats if `a` is a string."""
     if isinstance(a, str | bytes):
-        b = unwrapped(b)
-        return stack_results(per_lane(operator.mod, (a, b), {})) if is_batched_tree(b) else a % b
+        return a % shared(b)
     return BINARY["%"](a, b)
 
 
@@ -110,37 +107,6 @@ def comprehension(kind: str, fill: Any) -> Any:
     return out
 
 
-def manager(value: Any) -> Any:
-    """The context manager of a `with`: one that all lanes enter together, and that keeps no exception to itself."""
-    if current_region() is not None and type(value) not in _MANAGERS:
-        raise NeedsLoop("a context manager")
-    return value
-
-
-_MANAGERS = (np.errstate, contextlib.nullcontext)
-
-
-def unpack(item: Any) -> Any:
-    """The values that a tuple target is unpacked from."""
-    if isinstance(item, Batch) and not hasattr(item, "shape"):
-        raise NeedsLoop("objects that differ by example are unpacked")
-    return item
-
-
-def any_of(function: Any, iterable: Any, step: Any) -> Any:
-    """`any(step(x) for x in iterable)`."""
-    if function is not any or current_region() is None:
-        return function(map(step, iterable))
-    return loops.until(iterable, step, True)
-
-
-def all_of(function: Any, iterable: Any, step: Any) -> Any:
-    """`all(step(x) for x in iterable)`."""
-    if function is not all or current_region() is None:
-        return function(map(step, iterable))
-    return loops.until(iterable, step, False)
-
-
 HANDLERS[print] = lane_print
 _OPERATORS = {each.word: each.symbol for each in operators.BINARY if each.symbol != "%"}  # which also formats text
 NAMES: dict[str, Any] = {
@@ -149,9 +115,7 @@ NAMES: dict[str, Any] = {
     "_ab_pos": UNARY["+"],
     "_ab_invert": UNARY["~"],
     "_ab_getattr": getattribute,
-    "_ab_all": all_of,
     "_ab_and": branches.both,
-    "_ab_any": any_of,
     "_ab_call": call,
     "_ab_chain": branches.chain,
     "_ab_change": change,
@@ -170,10 +134,8 @@ NAMES: dict[str, Any] = {
     "_ab_is": is_same,
     "_ab_is_not": is_other,
     "_ab_locals": locals,
-    "_ab_list": items.list_of,
     "_ab_loop": loop,
     "_ab_made": items.made,
-    "_ab_manager": manager,
     "_ab_mod": modulo,
     "_ab_not": branches.negation,
     "_ab_not_in": not_in,
@@ -186,10 +148,8 @@ NAMES: dict[str, Any] = {
     "_ab_setitem_in": items.setitem_in,
     "_ab_shared": shared,
     "_ab_slice": slice,
-    "_ab_truth": branches.truth_value,
     "_ab_tuple": HANDLERS[tuple],
     "_ab_unbound": UNBOUND,
-    "_ab_unpack": unpack,
     "_ab_update": items.update,
     "_ab_while": loops.while_walk,
 }

@@ -30,18 +30,12 @@ class Choices(ast.NodeTransformer):
         )
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
-        _mark_tested(node.test)
         native = _is_bound_here(node.body, node.orelse)
         self.generic_visit(node)
         if native:
             node.marked = True  # type: ignore[attr-defined]
             return node
         return expression("_ab_choose(T, lambda: A, lambda: B)", node, T=node.test, A=node.body, B=node.orelse)
-
-    def visit_Call(self, node: ast.Call) -> Any:
-        if is_generated(node) and node.args and _asks(node.func):
-            _mark_tested(node.args[0])
-        return self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         native = _is_bound_here(*node.values[1:])
@@ -50,16 +44,11 @@ class Choices(ast.NodeTransformer):
             node.marked = True  # type: ignore[attr-defined]
             return node
         both = isinstance(node.op, ast.And)
-        values = node.values
-        if hasattr(node, "tested"):  # operands of different kinds, of which only the truth matters
-            values = [each if _is_truth(each) else expression("_ab_truth(A)", each, A=each) for each in values]
-        call: ast.Call = expression("_ab_and(A)" if both else "_ab_or(A)", node, A=values[0])
-        call.args += [expression("lambda: B", each, B=each) for each in values[1:]]
+        call: ast.Call = expression("_ab_and(A)" if both else "_ab_or(A)", node, A=node.values[0])
+        call.args += [expression("lambda: B", each, B=each) for each in node.values[1:]]
         return call
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
-        if isinstance(node.op, ast.Not):
-            _mark_tested(node.operand)
         self.generic_visit(node)
         return expression("_ab_not(A)", node, A=node.operand) if isinstance(node.op, ast.Not) else node
 
@@ -77,26 +66,6 @@ class Choices(ast.NodeTransformer):
         call: ast.Call = expression("_ab_chain(A, SYMBOLS)", node, A=node.left, SYMBOLS=symbols)
         call.args += [expression("lambda: B", each, B=each) for each in node.comparators]
         return call
-
-
-def _asks(function: ast.expr) -> bool:
-    """Whether a generated call asks for the truth of its first argument."""
-    if isinstance(function, ast.Attribute):
-        return function.attr == "stops"
-    return isinstance(function, ast.Name) and function.id in ("_ab_if", "_ab_check")
-
-
-def _is_truth(node: ast.expr) -> bool:
-    """Whether an operand is a bool, or an array of them, already."""
-    return isinstance(node, ast.Compare) or is_generated(node)
-
-
-def _mark_tested(node: ast.expr) -> None:
-    """Mark an `and` or `or`, and its operands, as expressions of which only the truth matters."""
-    if isinstance(node, ast.BoolOp):
-        node.tested = True  # type: ignore[attr-defined]
-        for value in node.values:
-            _mark_tested(value)
 
 
 def _chained(node: ast.Compare) -> bool:
@@ -139,8 +108,8 @@ class Reads(ast.NodeTransformer):
 class Displays(ast.NodeTransformer):
     """Reads list, dict and set displays; leaves them marked as made in this run, so that they may be changed.
 
-    `[A, *B]` becomes `_ab_list((A,), (_ab_unbound, B))`, and so does what a tuple holds: examples may have different
-    numbers of items in B. `{K: V, **M}` becomes `_ab_dict((K, V), (_ab_unbound, M))`.
+    `[A, *B]` becomes `[A, *_ab_tuple(B)]`, and so does what a tuple or a call holds. `{K: V, **M}` becomes
+    `_ab_dict((K, V), (_ab_unbound, M))`.
     """
 
     removes = "a display that is not marked"
@@ -174,26 +143,13 @@ class Displays(ast.NodeTransformer):
     def visit_List(self, node: ast.List) -> Any:
         if not isinstance(node.ctx, ast.Load):
             return self.generic_visit(node)
-        return self._spliced(node) if _has_star(node) else self._mark(node)
+        return self._mark(node)
 
-    def visit_Tuple(self, node: ast.Tuple) -> Any:
-        if not isinstance(node.ctx, ast.Load) or not _has_star(node):
-            return self.generic_visit(node)
-        return expression("_ab_tuple(ITEMS)", node, ITEMS=self._spliced(node))
-
-    def _spliced(self, node: ast.List | ast.Tuple) -> ast.Call:
+    def visit_Starred(self, node: ast.Starred) -> Any:
         self.generic_visit(node)
-        call: ast.Call = expression("_ab_list()", node)
-        for item in node.elts:
-            star = isinstance(item, ast.Starred)
-            value = item.value if isinstance(item, ast.Starred) else item
-            start = [ast.copy_location(ast.Name("_ab_unbound", ast.Load()), value)] if star else []
-            call.args.append(ast.copy_location(ast.Tuple([*start, value], ast.Load()), value))
-        return call
-
-
-def _has_star(node: ast.List | ast.Tuple) -> bool:
-    return any(isinstance(item, ast.Starred) for item in node.elts)
+        if isinstance(node.ctx, ast.Load):
+            node.value = expression("_ab_tuple(ITEMS)", node, ITEMS=node.value)
+        return node
 
 
 class Calls(ast.NodeTransformer):
@@ -354,7 +310,7 @@ class Comprehensions(ast.NodeTransformer):
     _ab_comprehension("list", lambda _ab_out: _ab_each(XS, lambda x: _ab_call(_ab_out.append, F(x)) if C(x) else None))
     ```
     so each part keeps its scope. Comprehensions with `:=`, which binds outside of them, keep their form; what they run
-    over must be shared by all lanes (`_ab_shared`). `any` and `all` of a generator stop for each lane where it knows. A
+    over must be shared by all lanes (`_ab_shared`), and so must what `any` and `all` look through until they know. A
     generator that is read otherwise than to its end is not for lock-step. Runs after the loops, before the displays.
     """
 
@@ -372,24 +328,13 @@ class Comprehensions(ast.NodeTransformer):
             return self.generic_visit(node)
         called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
         if called in ("any", "all") and isinstance(node.func, ast.Name) and len(node.args) == 1:
-            return self._until(node, only, called)
+            node.args[0] = self._keep(only)
+            return node
         if called in _EAGER:
             node.args[0] = self._convert(only)
             node.keywords = [self.visit(keyword) for keyword in node.keywords]
             return node
         return self.generic_visit(node)
-
-    def _until(self, node: ast.Call, generator: ast.GeneratorExp, called: str) -> ast.expr:
-        """`any(C(x) for x in XS)` as `_ab_any(any, XS, lambda x: C(x))`: each lane goes on until it knows."""
-        value = self.visit(generator.elt)
-        for place in range(len(generator.generators) - 1, -1, -1):
-            each = generator.generators[place]
-            for test in reversed(each.ifs):
-                skip = ast.copy_location(ast.Constant(called == "all"), test)
-                value = expression("VALUE if TEST else SKIP", test, VALUE=value, TEST=self.visit(test), SKIP=skip)
-            parts = {"F": node.func, "ITER": self.visit(each.iter), "STEP": _function_of(each.target, value)}
-            value = expression(f"_ab_{called}(F, ITER, STEP)", node if not place else each.iter, **parts)
-        return value
 
     def visit_ListComp(self, node: ast.ListComp) -> Any:
         return self._convert(node) if _convertible(node) else self._keep(node)
@@ -466,7 +411,7 @@ def _function_of(target: ast.expr, body: ast.expr, depth: int = 0) -> ast.expr:
             names.append(inner)
     names = [each if each not in names[:place] else f"_ab_unused_{depth}_{place}" for place, each in enumerate(names)]
     step = _lambda(names[::-1], body, target)  # of equal names, the last one binds
-    return _lambda([item], expression("STEP(*_ab_unpack(ITEM))", target, STEP=step, ITEM=name(item, target)), target)
+    return _lambda([item], expression("STEP(*ITEM)", target, STEP=step, ITEM=name(item, target)), target)
 
 
 def _lambda(names: list[str], body: ast.expr, at: ast.AST) -> ast.Lambda:

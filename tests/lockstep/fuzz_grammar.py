@@ -31,7 +31,7 @@ BEGIN_TOGETHER = BEGIN.replace(
 APART = re.compile(
     r"try:|nonlocal|match |with |<source>|counting|endless|key=|map\(|reduce|next\(|sorted|lambda|table|names|seen"
     r"|stack|word|\bo\b|Point|pop|insert|del |kept\[|:=|raise|dict|set\(|\{|<tick>|d = d|kept \+=|for \w+ in grid"
-    r"|grid\[n|extend"
+    r"|grid\[n|extend|any\(w|all\(w"
 )
 
 END = (

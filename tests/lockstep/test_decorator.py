@@ -138,10 +138,10 @@ def test_helpers_are_converted_on_first_call():
             return sum([x for _ in range(self.by)])
 
     twice = Twice(2)
+    shift = functools.partial(cell, np.float64(1))
 
     def f(xss):
         h = np.float64(0)
-        shift = functools.partial(cell, np.float64(1))
         for row in xss:
             h = cell(h, row) + shift(row)
         return twice(h), (lambda y: [v + 0 for v in y])(xss[:, 0])

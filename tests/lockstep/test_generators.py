@@ -244,9 +244,12 @@ def test_what_goes_into_a_generator_is_named_in_the_warning(method):
     def f(n):
         g = count(n)
         first = next(g)
+        used(g)
+        return first
+
+    def used(g):
         with contextlib.suppress(StopIteration, KeyError):
             method(g)
-        return first
 
     with noted_fallbacks() as fallbacks:
         got = examples(batch(f)(batch_of(NUMBERS)))

@@ -407,8 +407,17 @@ def test_who_did_not_come_through_the_loop_has_no_variable():
         lambda x: [all(y > row for row in x) for y in (-9.0, 0.0)],
     ],
 )
-def test_any_and_all_ask_each_lane_until_it_knows(f):
-    equals_loop(f, ragged(3, 1, 0, 4))
+def test_any_and_all_ask_each_example_until_it_knows(f):
+    equals_loop(f, ragged(3, 1, 0, 4), falls_back=True)
+
+
+def test_any_and_all_of_what_all_lanes_share():
+    def f(x, layers):
+        if any(each is None for each in layers) or not all(len(each) > 1 for each in layers):
+            return x
+        return x.sum() + sum(layers)
+
+    equals_loop(f, ragged(3, 1, 0, 4), layers=[np.ones(2), np.ones(2)])
 
 
 def test_another_function_of_that_name_is_itself():

@@ -231,7 +231,7 @@ def test_comprehensions():
         """
         return (_ab_comprehension('list', lambda _ab_out: _ab_each(xs, lambda _ab_item_0:
                     (lambda a, b: _ab_choose(a, lambda: _ab_call(_ab_out.append, a * b), lambda: None))(
-                        *_ab_unpack(_ab_item_0)))),
+                        *_ab_tuple(_ab_item_0)))),
                 _ab_comprehension('set', lambda _ab_out: _ab_each(xs, lambda x: _ab_call(_ab_out.add, x))),
                 _ab_call(sum, _ab_comprehension('list', lambda _ab_out: _ab_each(xs, lambda x:
                     _ab_call(_ab_out.append, x)))))
@@ -251,9 +251,7 @@ def f(x, *rest, k=[1, 2], **named):
         else:
             continue
         assert total, f"{total!r:>{i}}"
-    with open(x) as f, g(x)[0]:
-        del x[0], total
-        return 1
+    del x[0], total
     a, b = (v for v in c if v)
     while (n := step(rest)) and not n:
         return (lambda z=x[1]: [z[j] % 2 for j in k])() if x else -1

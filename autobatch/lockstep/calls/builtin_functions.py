@@ -1,20 +1,18 @@
 """What builtins, and NumPy functions that take lists, do in converted code: an argument may differ by lane."""
 
-import builtins
-import contextlib
 import copy
+import dataclasses
 import functools
+import gc
 import math
-import operator
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from autobatch.batches.any_batch import Batch, narrowed
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.scalars import LANE_FUNCTIONS, lane_len, lane_sum
 from autobatch.batches.stacking import map_lanes, weak_lanes
 from autobatch.core.abstract_eval import type_of
@@ -24,15 +22,12 @@ from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
-from autobatch.facts import operators
-from autobatch.facts.types import IMMUTABLE
+from autobatch.facts.types import IMMUTABLE, keeps_fields
 from autobatch.lockstep.regions.branches import truth_value
 from autobatch.lockstep.regions.loops import UniformLoop, each, loop, loop_over
-from autobatch.lockstep.regions.region import current_root, is_changeable, is_made, lanes_within, remember
-from autobatch.lockstep.values.items import getitem, setattribute, setitem
+from autobatch.lockstep.regions.region import is_changeable, is_made, lanes_within, remember
 from autobatch.lockstep.values.lane_operators import (
     BINARY,
-    UNARY,
     class_of_lanes,
     getattribute,
     is_plain,
@@ -52,11 +47,6 @@ def unwrapped(value: Any) -> Any:
     if kind is tuple or kind is list:
         return kind(unwrapped(item) for item in value)
     return plain(value)
-
-
-def listed(value: Any) -> Any:
-    """An argument of which only the items are read: each lane's range, zip or enumerate as a list."""
-    return as_list(value) if isinstance(value, LaneSequence) else value
 
 
 def is_batched_tree(value: Any) -> bool:
@@ -88,42 +78,21 @@ def as_list(iterable: Any = ()) -> Any:
 
 
 def captures_lanes(f: Any) -> bool:
-    """Whether something that is called holds a per-lane value, or what the call made: itself, or in what it calls."""
+    """Whether something that is called leads to a per-lane value, or to what the call made."""
     seen: dict[int, Any] = {}
-    waiting = _held(f)
+    waiting = [f]
     while waiting:
         value = waiting.pop()
-        if type(value) in IMMUTABLE or id(value) in seen:
+        if isinstance(value, (*IMMUTABLE, ModuleType)) or id(value) in seen:
             continue
         seen[id(value)] = value
         if isinstance(value, Batch | LaneSequence | LaneList) or is_changeable(value):
             return True
-        if isinstance(value, list | tuple | set | frozenset):
-            waiting += value
-        elif isinstance(value, dict):
-            waiting += value.values()
-        elif is_node(value):
-            waiting += leaves(value)
-        elif callable(value) and not isinstance(value, type):
-            waiting += _held(value)
+        if isinstance(value, FunctionType):  # but not what its module has
+            waiting += [value.__defaults__, value.__kwdefaults__, value.__closure__, value.__dict__]
+        else:
+            waiting += gc.get_referents(value)
     return False
-
-
-def _held(f: Any) -> list[Any]:
-    """The state that a called object keeps."""
-    if isinstance(f, BuiltinFunctionType):
-        return [] if isinstance(f.__self__, ModuleType) else [f.__self__]
-    if isinstance(f, MethodType):
-        return [f.__func__, f.__self__]
-    if isinstance(f, functools.partial):
-        return [f.func, f.args, f.keywords]
-    out = [*(getattr(f, "__dict__", None) or {}).values()]
-    if isinstance(f, FunctionType):
-        out += [f.__defaults__, f.__kwdefaults__]
-        for cell in f.__closure__ or ():
-            with contextlib.suppress(ValueError):  # not bound yet
-                out.append(cell.cell_contents)
-    return out
 
 
 def is_readable(iterable: Any) -> bool:
@@ -177,7 +146,7 @@ def _create(function: Callable[..., Any]) -> Callable[..., Any]:
     lanes = CREATION[function]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(unwrapped(listed(arg) if isinstance(arg, Ranges) and not arg.once else arg) for arg in args)
+        args = tuple(unwrapped(arg) for arg in args)
         if any(map(is_batched_tree, (*args, *kwargs.values()))) or top_box((args, kwargs)) is not None:
             return lanes(*args, **kwargs)
         return function(*args, **kwargs)
@@ -188,15 +157,6 @@ def _create(function: Callable[..., Any]) -> Callable[..., Any]:
 def is_spread(value: Any) -> bool:
     """Whether a value is a list that differs by example."""
     return type(value) is LaneList and value.is_spread
-
-
-ARRAY_HANDLERS: dict[Any, Callable[..., Any]] = {
-    **{function: _create(function) for function in CREATION},
-    np.array: _array,
-    np.asarray: _asarray,
-    np.stack: _stack,
-    np.concatenate: _concatenate,
-}
 
 
 def _tuple(iterable: Any = ()) -> Any:
@@ -214,11 +174,7 @@ def _len(x: Any) -> Any:
         return x.count_here()
     if isinstance(x, Packed) and isinstance(x.values, Packed):
         return weak_lanes(narrowed(x).lengths, int)
-    if not isinstance(x, Ranges) or x.once:
-        refuse_hooks(x, "__len__")
-    else:
-        lengths = x.here().lengths()
-        return lengths if isinstance(lengths, int) else weak_lanes(lengths, int)
+    refuse_hooks(x, "__len__")
     return lane_len(x)
 
 
@@ -242,7 +198,7 @@ def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("key") is not None and current_region() is not None:
             raise NeedsLoop(f"{function.__name__}() by a key")
-        args = tuple(unwrapped(listed(arg) if len(args) == 1 else arg) for arg in args)
+        args = tuple(map(unwrapped, args))
         if current_region() is not None and any(map(is_changeable, leaves(args))):
             raise NeedsLoop(f"{function.__name__}() of objects of the call")
         if function is sorted and config.strict and is_batched_tree(args):
@@ -251,14 +207,6 @@ def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
         return LaneList(out) if type(out) is list and current_region() is not None else out
 
     return call
-
-
-def converted(function: Any) -> Any:
-    """The form for lanes of a Python function; what is no such function, or outside of a lock-step call, as it is."""
-    root = current_root()
-    if root is None or not hasattr(function, "__code__"):
-        return function
-    return root.convert(function) or function
 
 
 def _lazily(make_lanes: Callable[..., Any], builtin: Callable[..., Any]) -> Callable[..., Any]:
@@ -304,7 +252,7 @@ def _type(x: Any, *rest: Any) -> Any:
 _SPECIAL = {
     int: "__int__", float: "__float__", complex: "__complex__", str: "__str__", repr: "__repr__", round: "__round__",
     hash: "__hash__", format: "__format__", divmod: "__divmod__", math.floor: "__floor__", math.ceil: "__ceil__",
-    math.trunc: "__trunc__",
+    math.trunc: "__trunc__", abs: "__abs__",
 }  # fmt: skip
 
 
@@ -327,15 +275,6 @@ def _of_value(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _bool(x: Any = False) -> Any:
-    return truth_value(x) if current_region() is not None else bool(x)
-
-
-def _abs(x: Any) -> Any:
-    refuse_hooks(x, "__abs__")
-    return LANE_FUNCTIONS[abs](x)
-
-
 def _getattr(x: Any, name: Any, *default: Any) -> Any:
     if not isinstance(name, str):
         raise NeedsLoop("an attribute whose name differs by example")
@@ -348,19 +287,13 @@ def _getattr(x: Any, name: Any, *default: Any) -> Any:
 
 
 def _hasattr(x: Any, name: Any) -> Any:
-    if not isinstance(name, str):
-        raise NeedsLoop("an attribute whose name differs by example")
-    try:
-        value = getattribute(x, name)
-    except AttributeError:
-        return False
+    value = _getattr(x, name, _MISSING)
     if isinstance(value, Batch):
         narrowed(value)  # raises where only other lanes have it
-    return True
+    return value is not _MISSING
 
 
-def _setattr(x: Any, name: Any, value: Any) -> None:
-    setattribute(value, x, name)
+_MISSING = object()
 
 
 def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -372,70 +305,49 @@ def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _copied(container: type) -> Callable[..., Any]:
-    """dict() and set(): new containers, which may be changed."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if current_region() is None:
-            return container(*args, **kwargs)
-        given = [listed(arg) for arg in args if is_readable(arg)]
-        if not (container is dict and all(isinstance(arg, dict) for arg in given)) and any(map(is_batched_tree, given)):
-            raise NeedsLoop(f"a {container.__name__} of values that differ by example")
-        return remember(container(*(arg if isinstance(arg, dict) else unwrapped(arg) for arg in given), **kwargs))
-
-    return call
+def _dict(*args: Any, **kwargs: Any) -> Any:
+    """A new dict, which may be changed."""
+    if not all(isinstance(arg, dict) for arg in args) and current_region() is not None:
+        raise NeedsLoop("a dict of pairs")
+    return remember(dict(*args, **kwargs))
 
 
-def _copy_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """copy.copy() and copy.deepcopy(), of arrays and numbers."""
-
-    def call(x: Any, *args: Any) -> Any:
-        if current_region() is None:
-            return function(x, *args)
-        if not isinstance(x, MaskedBatch | np.ndarray | np.generic | int | float | complex | str):
-            raise NeedsLoop(f"{function.__module__}.{function.__name__}() of a {type(x).__name__}")
-        return x.copy() if isinstance(x, MaskedBatch) and x.sizes else function(x, *args)
-
-    return call
+def _replaced(old: Any, /, **changes: Any) -> Any:
+    """`dataclasses.replace`."""
+    if current_region() is not None and not (dataclasses.is_dataclass(old) and keeps_fields(type(old))):
+        raise NeedsLoop("dataclasses.replace of what is more than its fields, or differs by example")
+    return dataclasses.replace(old, **changes)
 
 
-_COPIED = (dict, set, frozenset)
-_OPERATORS = {each.function.__name__: each.symbol for each in operators.BINARY}
-_IN_PLACE = [each.inplace for each in operators.ARITHMETIC]
+_REFUSED = (
+    open, input, exec, eval, setattr, delattr, id, map, filter, iter, next, set, frozenset, copy.copy, copy.deepcopy,
+)  # fmt: skip
 HANDLERS: dict[Any, Callable[..., Any]] = {
     **{function: _of_value(function) for function in LANE_FUNCTIONS},
-    **ARRAY_HANDLERS,
+    **{function: _create(function) for function in CREATION},
+    np.array: _array,
+    np.asarray: _asarray,
+    np.stack: _stack,
+    np.concatenate: _concatenate,
     len: _len,
-    bool: _bool,
+    bool: lambda x=False: truth_value(x),
     sum: _sum,
     min: _of_items(min),
     max: _of_items(max),
     sorted: _of_items(sorted),
-    **{function: _copy_of(function) for function in (copy.copy, copy.deepcopy)},
     any: _of_items(any),
     all: _of_items(all),
     list: as_list,
     tuple: _tuple,
-    **{container: _copied(container) for container in _COPIED},
+    dict: _dict,
+    dataclasses.replace: _replaced,
     range: _range,
     zip: _lazily(Zipped, zip),
     enumerate: _lazily(Enumerated, enumerate),
     reversed: _lazily(in_reverse, reversed),
     isinstance: _isinstance,
     type: _type,
-    setattr: _setattr,
     getattr: _getattr,
     hasattr: _hasattr,
-    abs: _abs,
-    **{
-        getattr(builtins, name): _refused(getattr(builtins, name))
-        for name in ("open", "input", "exec", "eval", "delattr", "id", "map", "filter", "iter", "next")
-    },
-    **{function: _refused(function) for function in (*_IN_PLACE, operator.iconcat, operator.delitem)},
-    **{getattr(operator, name): BINARY[symbol] for name, symbol in _OPERATORS.items()},
-    operator.neg: UNARY["-"],
-    operator.pos: UNARY["+"],
-    operator.invert: UNARY["~"],
-    operator.getitem: getitem,
-    operator.setitem: lambda x, index, value: setitem(value, x, index),
+    **{function: _refused(function) for function in _REFUSED},
 }

@@ -22,7 +22,7 @@ from autobatch.batches.stacking import following_views, stack_results
 from autobatch.core.current_region import check_time, current_region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import Op, is_boxed
-from autobatch.core.pytree import is_node, leaves
+from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import (
     effect_of,
@@ -33,19 +33,15 @@ from autobatch.facts.call_effects import (
 )
 from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import GENERATORS, IMMUTABLE, keeps_fields
-from autobatch.lockstep.calls.builtin_functions import HANDLERS, captures_lanes, converted, is_batched_tree, unwrapped
+from autobatch.lockstep.calls.builtin_functions import HANDLERS, captures_lanes, is_batched_tree, unwrapped
 from autobatch.lockstep.regions.region import (
     current_root,
-    is_changeable,
-    is_made,
-    picked,
     remember,
     require_own,
     require_whole,
 )
-from autobatch.lockstep.values.generators import default_rng
 from autobatch.lockstep.values.items import is_lanes, own, update
-from autobatch.lockstep.values.lane_operators import convertible, getattribute
+from autobatch.lockstep.values.lane_operators import convertible
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.rules.aliasing import zero_d
@@ -57,22 +53,19 @@ _CACHED: Any = type(functools.cache(len))
 _JOINING = functions_of("joins")
 _FRESH = functions_of("creates") | {np.array, np.copy}
 _KNOWN = (*IMMUTABLE, np.ndarray, list, dict, set, tuple)
+_OF_ITEMS = (LaneList, LaneSequence, list, tuple)
 
 
 def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     """`f(*args, **kwargs)`."""
     kind = type(f)
     if kind is np.ufunc:
-        args = _array_arguments(args)
-        if kwargs or len(args) > f.nin:
-            _check_written(f, args, kwargs)
-            return f(*args, **kwargs)
+        if kwargs or len(args) != f.nin or any(isinstance(arg, _OF_ITEMS) for arg in args):
+            return _numpy(f, args, kwargs)
         op = UFUNCS.get(f)
-        return f(*args) if op is None or len(args) != f.nin else op(*args)
+        return f(*args) if op is None else op(*args)
     if kind is MethodType:
         return _method(f, args, kwargs)
-    if f is dataclasses.replace and current_region() is not None:
-        return _replaced(*args, **kwargs)
     if kind is FunctionType or kind is _DISPATCHER or kind is BuiltinFunctionType or kind is type:
         handler = HANDLERS.get(f)
         root = current_root()
@@ -109,16 +102,6 @@ def _is_fresh(f: Any) -> bool:
     if isinstance(holder, np.ndarray | PackedBatch):
         return f.__name__ in ("copy", "astype")
     return f.__hash__ is not None and f in _FRESH
-
-
-def _array_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments of a ufunc: lists of per-example values as arrays."""
-    for arg in args:
-        kind = type(arg)
-        if kind is not MaskedBatch and kind is not np.ndarray and _is_list_of_lanes(arg):
-            args = tuple(HANDLERS[np.array](each) if _is_list_of_lanes(each) else each for each in args)
-            break
-    return plain_arguments(args)
 
 
 def _check_written(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -170,9 +153,6 @@ def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dic
     if name == "extend":
         update("+", holder, args[0])
         return None
-    if name == "sort" and not args:
-        holder.sort(HANDLERS[sorted](holder, **kwargs))
-        return None
     return getattr(holder, name)(*args, **kwargs)
 
 
@@ -193,7 +173,7 @@ def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _is_list_of_lanes(value: Any) -> bool:
     """Whether an argument is a list or tuple that NumPy would make an array of, but for the arrays of ours in it."""
-    if not isinstance(value, LaneList | list | tuple):
+    if not isinstance(value, _OF_ITEMS):
         return False
     return is_batched_tree(value) or top_box(value.items if isinstance(value, LaneList) else value) is not None
 
@@ -204,7 +184,7 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         module = f.__module__ or ""
         if module == "numpy" or module.startswith("numpy._core"):
             return _numpy(f, args, kwargs)
-        if module in ("math", "builtins", "_operator") and not is_batched_tree((args, kwargs)):
+        if module in ("math", "builtins") and not is_batched_tree((args, kwargs)):
             return f(*plain_arguments(args), **kwargs)
         return library(f, args, kwargs)
     if isinstance(holder, GENERATORS):
@@ -229,22 +209,13 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return f(*args, **kwargs)
     if not is_batched_tree((args, kwargs)):
         return f(*plain_arguments(args), **kwargs)
-    if is_made(holder):
+    function = getattr(np, f.__name__, None) if isinstance(holder, np.ndarray) else None
+    if function is None:
         raise NeedsLoop(f".{f.__name__}() of a value per example")
-    if isinstance(holder, np.ndarray):
-        function = getattr(np, f.__name__, None)
-        if function is not None:
-            return call(function, holder, *args, **kwargs)
-    name = f.__name__
-    args = tuple(map(unwrapped, args))
-    out = stack_results(per_lane(lambda x, a, named: getattr(x, name)(*a, **named), (holder, args, kwargs), {}))
-    return picked(out) if isinstance(holder, dict) else out
+    return call(function, holder, *args, **kwargs)
 
 
 def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if issubclass(cls, BaseException):
-        args, named = tuple(map(unwrapped, args)), {key: unwrapped(value) for key, value in kwargs.items()}
-        return stack_results(per_lane(cls, args, named)) if is_batched_tree((args, named)) else cls(*args, **named)
     if cls.__module__ == "builtins":
         return library(cls, args, kwargs) if is_batched_tree((args, kwargs)) else cls(*map(unwrapped, args), **kwargs)
     if issubclass(cls, np.generic):
@@ -263,19 +234,6 @@ def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if is_library(getattr(module, "__file__", None) or ""):
         return library(cls, args, kwargs)
     raise NeedsLoop(f"an object of {cls.__name__} is made")
-
-
-def _replaced(old: Any, /, **changes: Any) -> Any:
-    """`dataclasses.replace`."""
-    kind: Any = type(old)
-    if not dataclasses.is_dataclass(kind):
-        raise NeedsLoop("dataclasses.replace of objects that differ by example")
-    fields = dataclasses.fields(kind)
-    for field in fields:
-        if not field.init and field.name in changes:
-            raise ValueError(f"field {field.name} is declared with init=False, it cannot be specified with replace()")
-    kept = {field.name: getattribute(old, field.name) for field in fields if field.init and field.name not in changes}
-    return call(kind, **kept, **changes)
 
 
 def _cast(x: Any, cls: Any) -> Any:
@@ -316,7 +274,7 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 _HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
 _DRAWING = ("random", "secrets", "uuid", "numpy.random")
-_OF_LISTS = ("itertools", "heapq", "bisect")  # what changes lists, or calls functions on items later on
+_OF_LISTS = ("itertools", "heapq", "bisect", "operator")  # what changes lists, or calls functions on items later on
 
 
 def plain_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -336,8 +294,6 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = getattr(f, "__qualname__", None) or type(f).__name__
     if module.split(".")[0] == "autobatch" and (isinstance(f, FunctionType) or not hasattr(f, "__wrapped__")):
         return f(*plain_arguments(args), **{key: unwrapped(value) for key, value in kwargs.items()})
-    if f is np.random.default_rng:
-        return default_rng(*args, **kwargs)
     if module in _DRAWING or module.startswith("numpy.random"):
         raise NeedsLoop(f"{module}.{name} draws random numbers")
     if module.strip("_") in _OF_LISTS or f is functools.reduce:
@@ -348,45 +304,23 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NeedsLoop(f"{name} of {module or 'a library'} may act outside the call, which nobody knows of a library")
     if captures_lanes(f):  # what it keeps, or compares, is not one and the same for all lanes
         raise NeedsLoop(f"{name} has captured values that differ by example")
-    given, args = (*args, *kwargs.values()), tuple(map(unwrapped, args))
-    kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
-    batched = is_batched_tree((args, kwargs))
-    for leaf in leaves((args, kwargs)):
-        if (
-            callable(leaf)
-            and (batched or module != "functools")
-            and ((isinstance(leaf, FunctionType | MethodType) and batched) or captures_lanes(leaf))
-        ):
-            raise NeedsLoop(f"{name} calls a function on values that differ by example")
-        if is_changeable(leaf) and not hasattr(leaf, "__next__"):
-            raise NeedsLoop(f"{name}() of an object of the call")
-        if not (isinstance(leaf, _HARMLESS) or is_boxed(leaf) or callable(leaf)):
-            if not is_made(leaf):
-                raise NeedsLoop(f"{name}() of a {type(leaf).__name__} that the call did not make")
-            require_own(leaf, f"{name}()")
-    changeable = [arg for arg in (*args, *kwargs.values()) if is_node(arg) and not isinstance(arg, tuple)]
-    if changeable and _may_change(f):
-        raise NeedsLoop(f"{name}() changes its argument")
-    if not batched:
-        out = f(*map(converted, args), **{key: converted(value) for key, value in kwargs.items()})
-        kept = out if is_node(out) else [out]
-        keeps = any(not (isinstance(leaf, _HARMLESS) or is_boxed(leaf)) for leaf in leaves(kept))
-        for old, new in zip(given, (*args, *kwargs.values()), strict=True):
-            if type(old) is LaneList and (len(old) != len(new) or any(map(operator.is_not, old, new))):
-                raise NeedsLoop(f"{name}() changes its argument")
-            if old is not new and (keeps or out is new) and _has_lists(new):  # which went in as copies
-                raise NeedsLoop(f"{name}() keeps its argument, and may change it later")
-        return remember(out) if hasattr(out, "__next__") else out
+    for value in (*args, *kwargs.values()):
+        if not _is_harmless(value):
+            raise NeedsLoop(f"{name}() of a {type(value).__name__}, which it may change or keep")
+    if not is_batched_tree((args, kwargs)):
+        return f(*args, **kwargs)
     require_local(f, getattr(f, "__wrapped__", None), f.pyfunc if isinstance(f, np.vectorize) else None)  # a cache, say
     fell_back(f"{name} has no form for values that differ by example")
     call, linked = following_views(f, args, kwargs)
-    results = per_lane(call, args, kwargs)
-    if changeable and all(result is None for result in results):
-        raise NeedsLoop(f"{name}() returns nothing, so it may have changed its argument")
-    out = linked(stack_results(results))
+    out = linked(stack_results(per_lane(call, args, kwargs)))
     if isinstance(out, ObjectBatch) and isinstance(f, type) and any(map(_is_array, leaves((args, kwargs)))):
         raise NeedsLoop(f"a {name} that holds arrays which differ by example")  # and a write has to reach them
     return out
+
+
+def _is_harmless(value: Any) -> bool:
+    """Whether a value is an array, or nobody can change it."""
+    return all(map(_is_harmless, value)) if type(value) is tuple else isinstance(value, _HARMLESS) or is_boxed(value)
 
 
 def require_local(f: Any, *functions: Any) -> None:
@@ -397,14 +331,5 @@ def require_local(f: Any, *functions: Any) -> None:
             raise NeedsLoop(f"{getattr(f, '__name__', type(f).__name__)} calls a function that may change something")
 
 
-def _has_lists(value: Any) -> bool:
-    return any(map(_has_lists, value)) if isinstance(value, tuple) else is_node(value)
-
-
 def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, Batch) and bool(getattr(leaf, "ndim", 0))
-
-
-def _may_change(f: Any) -> bool:
-    module = (getattr(f, "__module__", None) or "").split(".")[0]
-    return module in ("random", "operator", "_operator")

@@ -11,15 +11,15 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import take_lanes
 from autobatch.core.batched import Batched
 from autobatch.core.current_region import check_time, current_region, has_deadline, let_go, set_region
-from autobatch.core.pytree import is_node, leaves, map_tree
+from autobatch.core.pytree import is_node, map_tree
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.branches import parted, truth
+from autobatch.lockstep.regions.branches import truth
 from autobatch.lockstep.regions.joins import Piece, joined_where_bound, meet, narrowed_values
 from autobatch.lockstep.regions.region import (
     Order,
     Prefix,
     Subset,
-    freeze,
+    freeze_all,
     is_made,
     lanes_within,
     part_of,
@@ -73,7 +73,6 @@ class UniformLoop(SharedLoop):
         while self.step < len(self.counts):
             check_time()
             item = sequence.at(self.step, region)
-            sequence.advance(region)
             yield item
             self.step += 1
         sequence.done(region)
@@ -125,7 +124,6 @@ class Loop:
                 self.fewer = True
             check_time()
             item = sequence.at(self.step, region)
-            sequence.advance(region)
             yield item
             self.fewer = False
             self.step += 1
@@ -150,7 +148,7 @@ class Loop:
             out = self._narrowed(kept, carried)
         for place, (new, old) in enumerate(zip(out, (*kept, *carried), strict=True)):
             if new is not old and (place not in own or has_views(old)):
-                _freeze_both(new, old)
+                freeze_all(new, old)
         return out
 
     def _narrowed(self, kept: tuple[Any, ...], carried: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -202,21 +200,14 @@ class Loop:
         missing = self.order.size - sum(counts)
         if missing:
             raise NeedsLoop("lanes left a loop before its variables were known")
-        if all(map(_are_alike, columns)):
-            sizes = [column[0].sizes for column in columns]
-            data = [np.concatenate([value.data for value in column]) for column in columns]
-            out = tuple(
-                self._unsorted(MaskedBatch.of_data(*each, self.parent)) for each in zip(data, sizes, strict=True)
-            )
-        else:
-            homes = self._homes(counts)
-            out = tuple(self._merged(column, counts, homes) for column in columns)
+        homes = self._homes(counts)
+        out = tuple(self._merged(column, counts, homes) for column in columns)
         for place, (new, old) in enumerate(zip(out, kept, strict=True)):
             if new is not old:
                 if isinstance(old, Batched) and not is_scalar(old):
                     zero_d(new)
                 if place not in own or has_views(old):
-                    _freeze_both(new, old)
+                    freeze_all(new, old)
         return out
 
     def _merged(self, column: list[Any], counts: list[int], homes: list[Any]) -> Any:
@@ -260,32 +251,6 @@ def _are_simple(values: tuple[Any, ...], region: Prefix) -> bool:
     return True
 
 
-def _are_alike(values: list[Any]) -> bool:
-    """Whether values are plain arrays of one shape and dtype in each lane, in C order: the case of most loops."""
-    first = values[0]
-    return len(values) > 1 and all(
-        type(value) is MaskedBatch
-        and value.sizes
-        and not value.is_ragged
-        and type(value.data) is np.ndarray
-        and (value.sizes, value.data.dtype, value._view) == (first.sizes, first.data.dtype, None)
-        for value in values
-    )
-
-
-def _freeze_both(new: Any, old: Any) -> None:
-    if type(new) is type(old) is MaskedBatch and old.sizes:
-        new._frozen = old._frozen = True
-        return
-    for value in (new, old):
-        if isinstance(value, Batch):
-            freeze(value)
-        elif is_node(value):
-            for leaf in leaves(value):
-                if isinstance(leaf, Batch):
-                    freeze(leaf)
-
-
 def loop(iterable: Any) -> Any:
     """The iterable of a `for` statement."""
     kind = type(iterable)
@@ -302,9 +267,7 @@ def items_of(iterable: Any) -> LaneSequence | None:
         NeedsLoop: an iterator, which the first example would use up, or an object that says its items itself.
     """
     sequence = lane_sequence(iterable)
-    if sequence is not None:
-        sequence.require_here()
-    elif current_region() is not None:
+    if sequence is None and current_region() is not None:
         if hasattr(iterable, "__next__"):
             if not is_made(iterable):
                 raise NeedsLoop("an iterator made outside the call is used up by the first example")
@@ -456,9 +419,8 @@ class _LaneItems(Walk):
         lengths = sequence.lengths()
         total = self.base.count
         if isinstance(lengths, int) or not total or (lengths == lengths[0]).all():
-            steps = lengths if isinstance(lengths, int) else int(lengths[0]) if total else 0
             self.order: Any = None
-            self.counts = [total] * steps
+            self.counts = [total] * sequence.shortest()
             return
         self.order = Order.by_length(self.base, lengths)
         self.ranks = np.arange(total) if self.order.index is None else self.order.inverse
@@ -482,7 +444,6 @@ class _LaneItems(Walk):
             set_region(items)
             item = self.sequence.at(step, items)
             set_region(self.region)
-            self.sequence.advance(self.region)
             yield item
             step += 1
 
@@ -509,25 +470,6 @@ class _LaneItems(Walk):
             self.sequence.done(ended)
             self._part(stay, ended)
         return True
-
-
-def until(iterable: Any, step: Any, stop: bool) -> Any:
-    """Whether `step` is as true as `stop` for an item; each lane looks no further than the first one."""
-    walk = for_walk(iterable, True, ())
-    for item in walk:
-        region = current_region()
-        decided = truth(step(item))
-        set_region(region)
-        if isinstance(decided, bool):
-            (walk.leave if decided is stop else walk.next)(())
-            continue
-        found, others = parted(decided if stop else ~decided)
-        set_region(found)
-        walk.leave(())
-        set_region(others)
-        walk.next(())
-    pieces = [(at, (stop,)) for at, _ in walk.broken] + [(at, (not stop,)) for at, _ in walk.ended]
-    return meet(pieces, walk.base)[1][0]
 
 
 def while_walk(values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:

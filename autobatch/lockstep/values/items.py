@@ -15,7 +15,6 @@ from autobatch.batches.stacking import broadcast, stack_results
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.current_region import current_region, set_region
 from autobatch.core.op import is_boxed
-from autobatch.core.pytree import leaves
 from autobatch.errors import BadIdError, NeedsLoop
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.types import VALUES
@@ -25,9 +24,9 @@ from autobatch.lockstep.regions.region import (
     Subset,
     current_root,
     freeze,
+    freeze_all,
     is_made,
     lanes_within,
-    picked,
     remember,
     require_own,
     require_whole,
@@ -35,7 +34,7 @@ from autobatch.lockstep.regions.region import (
 from autobatch.lockstep.values.joined_lanes import UNBOUND
 from autobatch.lockstep.values.lane_operators import BINARY, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList, differs
-from autobatch.lockstep.values.sequences import LaneSequence, nested_item
+from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.numpy import indexing
 from autobatch.ops.rules.aliasing import is_scalar, zero_d
 from autobatch.ops.rules.ragged_checks import as_ids, check_ids
@@ -44,7 +43,6 @@ from autobatch.tables.table import EmbeddingTable
 
 _UPDATES = {each.symbol: each.inplace for each in ARITHMETIC}
 _PLAIN = {each.symbol: each.function for each in ARITHMETIC}
-_NAMES = {each.symbol: each.name for each in ARITHMETIC}
 
 
 def is_lanes(index: Any) -> bool:
@@ -92,7 +90,7 @@ def getitem(x: Any, index: Any) -> Any:
     elif kind is LaneList:
         return x.part(index) if isinstance(index, slice) else x.item(index)
     elif kind is PackedBatch and isinstance(x.values, PackedBatch):
-        return _nested(narrowed(x), index)
+        raise NeedsLoop("an item of a list of arrays of different lengths")
     elif isinstance(x, LaneSequence):
         raise NeedsLoop("an item of a sequence whose length differs by example")
     index = _as_index(index)
@@ -105,18 +103,9 @@ def getitem(x: Any, index: Any) -> Any:
         return rows_later(x, index)
     if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup") or hasattr(type(x), "_ab_internal"):
         return x[index]  # tables look up for all lanes, `array.flat` is of all
-    return picked(stack_results(per_lane(operator.getitem, (x, index), {})))
-
-
-def _nested(x: Any, index: Any) -> Any:
-    """`x[index]` of lists of arrays of different lengths."""
-    place = getattr(narrowed(index), "data", index)
-    if not isinstance(place, int) and getattr(index, "scalar", None) is not int:
-        raise NeedsLoop("a part of a list of arrays of different lengths")
-    place = np.where(np.less(place, 0), place + x.lengths, place)
-    if ((place < 0) | (place >= x.lengths)).any():
-        raise IndexError("list index out of range")
-    return nested_item(x, np.arange(x.batch_size), place)
+    found = stack_results(per_lane(operator.getitem, (x, index), {}))
+    freeze_all(found)
+    return found
 
 
 def setitem(value: Any, x: Any, index: Any) -> None:
@@ -139,7 +128,7 @@ def setitem(value: Any, x: Any, index: Any) -> None:
     elif isinstance(x, LaneList):
         if x.owners is None and isinstance(index, int) and not x.is_whole:
             value = _with_others(value, x.items[index], current_region(), x.region)
-            x.version += 1
+            x.version = object()
             x.items[index] = value
         else:
             x.set(index, value)
@@ -169,8 +158,6 @@ def setitem_in(x: Any, index: Any, value: Any) -> None:
 
 def setattribute(value: Any, x: Any, name: str) -> None:
     """`x.name = value`."""
-    if isinstance(x, Batch):
-        raise NeedsLoop("an attribute of objects that differ by example is set")
     if current_region() is not None:
         raise NeedsLoop(f"setting an attribute of a {type(x).__name__}")
     setattr(x, name, value)
@@ -191,25 +178,17 @@ def _with_others(value: Any, old: Any, region: Any, home: Any) -> Any:
 
 def update(symbol: str, x: Any, value: Any) -> Any:
     """`x += value` and its like: the new value of the name."""
-    if isinstance(x, MaskedBatch):
+    if isinstance(x, MaskedBatch | PackedBatch):
         if is_scalar(x):  # which is never written in place
             return _PLAIN[symbol](x, value)
         require_whole(x)
         return _UPDATES[symbol](x, value)
     if isinstance(x, VALUES):
         return BINARY[symbol](x, value)
-    if isinstance(x, PackedBatch):
-        require_whole(x)
-        return _UPDATES[symbol](x, value)
     if isinstance(x, LaneList):
-        if symbol == "+" and (isinstance(value, Batch | np.ndarray) or is_boxed(value)):
-            raise NeedsLoop("a list is updated in place by an array, whose operator it is")
-        if symbol != "+":
-            return x.repeat(value) if symbol == "*" else _PLAIN[symbol](x, value)
-        if isinstance(value, LaneList):
-            x.extend(value)
-        else:
-            each(value, x.append)
+        if symbol != "+" or isinstance(value, Batch | np.ndarray) or is_boxed(value):
+            raise NeedsLoop("a list is updated in place by more than items")
+        each(value if not isinstance(value, LaneList) or value.is_spread else list(value.items), x.append)
         return x
     if isinstance(x, ObjectBatch):
         if any(not isinstance(each_value, VALUES) for each_value in x.values):
@@ -217,13 +196,7 @@ def update(symbol: str, x: Any, value: Any) -> Any:
         return _PLAIN[symbol](x, value)
     if is_boxed(x) or current_region() is None:
         return _UPDATES[symbol](x, value)
-    name = _NAMES[symbol]
-    refuse_hooks(x, f"__i{name}__", f"__{name}__")
-    refuse_hooks(value, f"__r{name}__")
-    require_own(x, "an update in place")
-    if any(isinstance(leaf, Batch) for leaf in leaves(value)):
-        raise NeedsLoop("an update in place of a shared object by a value per example")
-    return _UPDATES[symbol](x, value)
+    raise NeedsLoop(f"an update in place of a {type(x).__name__}")
 
 
 def own(value: Any) -> Any:
@@ -244,21 +217,6 @@ def dict_of(*pairs: tuple[Any, Any]) -> Any:
             raise NeedsLoop("a key that differs by example")
         out.update(value if key is UNBOUND else {key: value})
     return out if current_region() is None else remember(out)
-
-
-def list_of(*parts: tuple[Any, ...]) -> Any:
-    """A list display; a pair of UNBOUND and an iterable stands for `*iterable`."""
-    if current_region() is None:
-        return [item for part in parts for item in (part[1] if part[0] is UNBOUND and len(part) > 1 else part)]
-    out = LaneList()
-    for part in parts:
-        if len(part) == 1:
-            out.append(part[0])
-        elif isinstance(part[1], LaneList):
-            out.extend(part[1])
-        else:
-            each(part[1], out.append)
-    return out
 
 
 def made(display: Any) -> Any:

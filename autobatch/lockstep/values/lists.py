@@ -12,11 +12,10 @@ import numpy as np
 from autobatch.batches.any_batch import Batch, narrow_tree, narrowed
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.stacking import broadcast, lanes_of, stack_results, weak_lanes
+from autobatch.batches.stacking import broadcast, lanes_of, weak_lanes
 from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region, let_go, set_region
-from autobatch.core.current_region import region as lanes_of_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within
@@ -34,7 +33,7 @@ class LaneList:
         items: the values, in the order of appending.
         owners: spread, for each item: the lanes of `region` that have it, in the order of the item's own lanes, its
             place in each of their lists, and the region whose lanes the item's are.
-        version: counts its changes.
+        version: another object after each change.
     """
 
     __slots__ = ("__weakref__", "_counts", "_packs", "_stacked", "items", "owners", "region", "version")
@@ -46,7 +45,7 @@ class LaneList:
         self._counts: Any = None
         self._stacked: Any = None
         self._packs: dict[int, tuple[Any, int]] = {}
-        self.version = 0
+        self.version = object()
 
     @property
     def is_spread(self) -> bool:
@@ -73,7 +72,7 @@ class LaneList:
 
     def append(self, value: Any) -> None:
         region = current_region()
-        self.version += 1
+        self.version = object()
         if region is self.region and self.owners is None:
             self.items.append(value)
             return
@@ -98,7 +97,7 @@ class LaneList:
             items: those of each step.
             regions: the region of each step: the current one, or a prefix of the one of the step before.
         """
-        self.version += 1
+        self.version = object()
         if self.owners is None and regions[-1] is self.region:
             self.items += items
             return
@@ -154,69 +153,17 @@ class LaneList:
             out.owners = [(lanes, self._counts[lanes] - 1 - places, at) for lanes, places, at in self.owners]
         return out
 
-    def _change(self, name: str, *args: Any) -> Any:
-        """A list method that changes it, once for all lanes."""
-        if not self.is_whole or any(map(differs, args[:1])):
-            raise NeedsLoop(f".{name}() of a list by some of its examples")
-        self.version += 1
-        return getattr(self.items, name)(*args)
-
     def __getattr__(self, name: str) -> Any:
         if hasattr(list, name):
             raise NeedsLoop(f".{name}() of a list")
         raise AttributeError(f"'list' object has no attribute {name!r}")
 
-    def extend(self, values: "LaneList") -> None:
-        """Append the items of another list, or of this one."""
-        if values.is_spread:
-            raise NeedsLoop("a list is extended by one that differs by example")
-        for value in list(values.items):
-            self.append(value)
-
-    def pop(self, *place: Any) -> Any:
-        return self._change("pop", *place)
-
-    def reverse(self) -> None:
-        self._change("reverse")
-
-    def sort(self, ordered: Any) -> None:
-        """`list.sort()`, given `sorted(list)`."""
-        if type(ordered) is LaneList and not ordered.is_spread:
-            self._change("__setitem__", slice(None), ordered.items)
-            return
-        if not isinstance(ordered, ObjectBatch) or self.owners is None or current_region() is not self.region:
-            raise NeedsLoop(".sort() of a list by some of its examples")
-        lists, items = ordered.values, []
-        for lanes, places, here in self.owners:  # each item takes what stands at its places now
-            with lanes_of_region(here):
-                items.append(stack_results([lists[i][k] for i, k in zip(lanes.tolist(), places.tolist(), strict=True)]))
-        self.items[:], self._stacked = items, None
-        self._packs.clear()
-        self.version += 1
-
-    def insert(self, place: Any, value: Any) -> None:
-        self._change("insert", place, value)
-
     def set(self, index: Any, value: Any) -> None:
-        """`list[index] = value`."""
-        self._change("__setitem__", index, value)
-
-    def times(self, count: Any) -> "LaneList":
-        """`list * count`."""
-        if self.is_spread or differs(count):
-            raise NeedsLoop("a list is repeated as often as differs by example")
-        return LaneList(self.items * count)
-
-    def repeat(self, count: Any) -> "LaneList":
-        """`list *= count`, in place."""
-        self._change("__imul__", count)
-        return self
-
-    def plus(self, other: Any) -> "LaneList":
-        """`list + other`, a new list."""
-        if self.is_spread or other.is_spread:
-            raise NeedsLoop("lists that differ by example are put together")
-        return LaneList(self.items + other.items)
+        """`list[index] = value`, by all its lanes."""
+        if not self.is_whole or differs(index):
+            raise NeedsLoop("a list is written to by some of its examples")
+        self.version = object()
+        self.items[index] = value
 
     def _rows(self) -> tuple[list[Any], Any, np.ndarray]:
         """Leaves with one row for each item of each lane, their structure, and the row number of (lane, place)."""
@@ -300,19 +247,15 @@ class LaneList:
             out.append(MaskedBatch.in_region(Batched(leaf.data[rows], sizes, leaf.scalar), region))
         return unflatten(structure, out)
 
-    def _same_count(self) -> int:
-        counts = narrowed_counts(self)
-        if not len(counts) or (counts != counts[0]).any():
-            raise NeedsLoop("a list whose length differs by example is used as one list")
-        return int(counts[0])
-
     def __len__(self) -> int:
-        return len(self.items) if not self.is_spread else self._same_count()
+        if self.is_spread:
+            raise NeedsLoop("a list that differs by example is used as one list")
+        return len(self.items)
 
     def __iter__(self) -> Iterator[Any]:
-        if not self.is_spread:
-            return self._live(self.items)
-        return iter([self.item(place) for place in range(self._same_count())])
+        if self.is_spread:
+            raise NeedsLoop("a list that differs by example is used as one list")
+        return self._live(self.items)
 
     def _live(self, items: list[Any]) -> Iterator[Any]:
         """The items, those appended meanwhile included."""
@@ -325,13 +268,19 @@ class LaneList:
         return self.part(index) if isinstance(index, slice) else self.item(index)
 
     def __add__(self, other: Any) -> Any:
-        return self.plus(_ours(other)) if isinstance(other, LaneList | list) else NotImplemented
+        if not isinstance(other, LaneList | list):
+            return NotImplemented
+        if self.is_spread or (isinstance(other, LaneList) and other.is_spread):
+            raise NeedsLoop("lists that differ by example are put together")
+        return LaneList([*self.items, *other])
 
     def __radd__(self, other: Any) -> Any:
-        return _ours(other).plus(self) if type(other) is list else NotImplemented
+        return LaneList(other) + self if type(other) is list else NotImplemented
 
     def __mul__(self, count: Any) -> Any:
-        return self.times(count)
+        if self.is_spread or differs(count):
+            raise NeedsLoop("a list is repeated as often as differs by example")
+        return LaneList(self.items * count)
 
     __rmul__ = __mul__
 
@@ -342,12 +291,7 @@ class LaneList:
     __hash__ = None  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        if self.is_spread or any(differs(item) for item in self.items):
-            raise NeedsLoop("a list of per-example values is used as one array")
-        return np.asarray(self.items, dtype)
-
-    def __repr__(self) -> str:
-        return repr(self.items) if not self.is_spread else f"LaneList({self.items})"
+        raise NeedsLoop("a list of the call is used as one array")
 
     def _ab_unite(self, pieces: Sequence[Any], regions: Sequence[Any]) -> Any:
         """What lanes have that bring different lists, which are changed by each of their names."""
@@ -382,17 +326,6 @@ def plain(value: Any) -> Any:
     if is_node(value) and any(isinstance(leaf, LaneList) for leaf in leaves(value)):
         raise NeedsLoop(f"a {type(value).__name__} that holds lists is given to code that is not converted")
     return value
-
-
-def narrowed_counts(held: LaneList) -> np.ndarray:
-    """The lengths of the lists of the lanes of the current region."""
-    counts = held.counts
-    lanes = lanes_within(current_region(), held.region) if held.region is not None else None
-    return counts if lanes is None else counts[lanes]
-
-
-def _ours(value: Any) -> LaneList:
-    return value if isinstance(value, LaneList) else LaneList(value)
 
 
 def differs(value: Any) -> bool:

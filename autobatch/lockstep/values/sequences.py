@@ -8,13 +8,13 @@ import numpy as np
 from autobatch.batches.any_batch import Batch, narrowed, per_lane
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.stacking import map_tree, weak_lanes
+from autobatch.batches.stacking import weak_lanes
 from autobatch.batches.unpadded import padded
 from autobatch.core.batched import Lengths, Packed
 from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import freeze, lanes_within
+from autobatch.lockstep.regions.region import freeze
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.row_gather import rows_between, rows_p
@@ -40,11 +40,6 @@ class LaneSequence:
         if self.home is not current_region():
             raise NeedsLoop("items of other examples are used")
 
-    def here(self) -> "LaneSequence":
-        """The items of the lanes of the current region."""
-        self.require_here()
-        return self
-
     def lengths(self) -> Any:
         """The number of items: an int, or one int64 per lane of the current region."""
         raise TypeError(f"{type(self).__name__} does not say its lengths")
@@ -65,9 +60,6 @@ class LaneSequence:
         """The items of a step, for the lanes of a region."""
         raise TypeError(f"{type(self).__name__} does not say its items")
 
-    def advance(self, region: Any) -> None:
-        """The lanes of a region have taken the item of a step."""
-
     def done(self, region: Any) -> None:
         """The lanes of a region have come to the end of the items."""
 
@@ -83,7 +75,8 @@ class RowSequence(LaneSequence):
             `offsets[step]` on; else (lanes, steps, *item).
         order: the loop's `Order`; None where the lanes stay as they are.
         last: the items of the current step, whose number is `step`.
-        named: the batch that the loop runs over, as other names know it; held: its data as the loop began.
+        named: the batch that the loop runs over, as other names know it, or the list whose items its rows are;
+            held: its data, or the list's version, as the loop began.
     """
 
     __slots__ = (
@@ -148,7 +141,7 @@ class RowSequence(LaneSequence):
 
     def at(self, step: int, region: Any) -> Any:
         if _data_of(self.named) is not self.held:
-            raise NeedsLoop("an array is written to while a loop runs over it")
+            raise NeedsLoop("an array or a list is written to while a loop runs over it")
         if region is not self.region:
             self.region = region
             self.sizes = tuple(self._of_region(size, region.count) for size in self.rest)
@@ -158,7 +151,12 @@ class RowSequence(LaneSequence):
         items.pop(id(self.last), None)
         self.last, self.step = out, step
         items[id(out)] = self._self
-        return freeze(unclear_view(out, self.named)) if self.sizes else out
+        base = self.source if type(self.named) is LaneList else self.named
+        return freeze(unclear_view(out, base)) if self.sizes else out
+
+    def done(self, region: Any) -> None:
+        if type(self.named) is LaneList and self.named.version is not self.held:
+            raise NeedsLoop("a list changes while a loop runs over it")
 
     def packed(self, first: int, last: int) -> Any:
         """The items from one step up to another, one step after the other: (rows, *item)."""
@@ -185,33 +183,9 @@ def rows_of(batch: Any, root: Any) -> RowSequence | None:
 
 
 def _data_of(batch: Any) -> Any:
+    if type(batch) is LaneList:
+        return batch.version
     return batch.values if isinstance(batch, Packed) else batch.data
-
-
-class Trees(LaneSequence):
-    """Rows of several batches of the same lengths, in one structure."""
-
-    __slots__ = ("rows", "structure")
-
-    def __init__(self, tree: Any, backwards: bool = False) -> None:
-        super().__init__()
-        self.rows: list[RowSequence] = []
-        self.structure = map_tree(lambda leaf: self._add(leaf, backwards), tree)
-
-    def _add(self, leaf: Any, backwards: bool) -> int:
-        self.rows.append(RowSequence(narrowed(leaf), backwards))
-        return len(self.rows) - 1
-
-    def lengths(self) -> Any:
-        return self.rows[0].lengths()
-
-    def open(self, order: Any) -> None:
-        super().open(order)
-        for rows in self.rows:
-            rows.open(order)
-
-    def at(self, step: int, region: Any) -> Any:
-        return map_tree(lambda position: self.rows[position].at(step, region), self.structure)
 
 
 class Nested(LaneSequence):
@@ -234,45 +208,9 @@ class Nested(LaneSequence):
         self.lanes = np.arange(count) if order is None or order.index is None else order.index
 
     def at(self, step: int, region: Any) -> Any:
-        return nested_item(self.source, self.lanes[: region.count], step)
-
-
-def nested_item(source: Any, lanes: Any, place: Any) -> Any:
-    """The array at a place of each lane's list, for the lanes of the current region."""
-    out = source.values._take(source.offsets[lanes] + place, {})
-    out.region = current_region()
-    return freeze(out)
-
-
-class Watched(LaneSequence):
-    """The items of a list of ours, which must not change while a loop runs over it."""
-
-    __slots__ = ("inner", "source", "version")
-
-    def __init__(self, source: LaneList, inner: LaneSequence) -> None:
-        super().__init__()
-        self.source = source
-        self.inner = inner
-        self.version = source.version
-
-    @property
-    def once(self) -> bool:  # type: ignore[override]
-        return self.inner.once
-
-    def lengths(self) -> Any:
-        return self.inner.lengths()
-
-    def open(self, order: Any) -> None:
-        self.version = self.source.version
-        self.inner.open(order)
-
-    def at(self, step: int, region: Any) -> Any:
-        self.done(region)
-        return self.inner.at(step, region)
-
-    def done(self, region: Any) -> None:
-        if self.source.version != self.version:
-            raise NeedsLoop("a list changes while a loop runs over it")
+        out = self.source.values._take(self.source.offsets[self.lanes[: region.count]] + step, {})
+        out.region = region
+        return freeze(out)
 
 
 class SharedSequence(LaneSequence):
@@ -319,23 +257,10 @@ class Ranges(LaneSequence):
         return self.start + self.step * step
 
     def backwards(self) -> "Ranges":
-        out = self._with(self.start + self.step * (weak_lanes(self.counts, int) - 1), -self.step, self.counts)
-        out.once = True
-        return out
-
-    def here(self) -> "Ranges":
-        region: Any = current_region()
-        if self.home is region:
-            return self
-        lanes = lanes_within(region, self.home)
-        if lanes is None:
-            raise NeedsLoop("a range of other examples is used")
-        return self._with(narrowed(self.start), narrowed(self.step), self.counts[lanes])
-
-    def _with(self, start: Any, step: Any, counts: np.ndarray) -> "Ranges":
         out = object.__new__(Ranges)
         LaneSequence.__init__(out)
-        out.start, out.step, out.counts, out.once = start, step, counts, self.once
+        out.start, out.step = self.start + self.step * (weak_lanes(self.counts, int) - 1), -self.step
+        out.counts, out.once = self.counts, True
         return out
 
 
@@ -417,7 +342,8 @@ def _sequence_or_shared(iterable: Any) -> LaneSequence:
 def lane_sequence(iterable: Any) -> LaneSequence | None:
     """The per-lane items of an iterable; None if it is one iterable for all lanes."""
     if isinstance(iterable, LaneSequence):
-        return iterable.here()
+        iterable.require_here()
+        return iterable
     return _of(iterable, False)
 
 
@@ -432,21 +358,17 @@ def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
             raise NeedsLoop("a loop over objects that differ by example")
         return RowSequence(source, backwards, iterable)
     if isinstance(iterable, LaneList) and iterable.is_spread:
-        return Watched(iterable, _of_list(iterable, backwards))
+        if iterable.has_python_scalars() or not isinstance(iterable.stacked(), Batch):
+            raise NeedsLoop("a loop over a list of numbers or tuples that differs by example")
+        return RowSequence(narrowed(iterable.stacked()), backwards, iterable)
     return None
-
-
-def _of_list(source: LaneList, backwards: bool) -> LaneSequence:
-    if source.has_python_scalars():
-        raise NeedsLoop("a loop over a list of numbers that differs by example")
-    stacked = source.stacked()
-    return RowSequence(narrowed(stacked), backwards) if isinstance(stacked, Batch) else Trees(stacked, backwards)
 
 
 def in_reverse(iterable: Any) -> Any:
     """`reversed`."""
     if isinstance(iterable, Ranges) and not iterable.once:
-        return iterable.here().backwards()
+        iterable.require_here()
+        return iterable.backwards()
     if isinstance(iterable, LaneSequence):
         raise TypeError(f"{type(iterable).__name__!r} object is not reversible")
     return _of(iterable, True)
