@@ -9,6 +9,7 @@ from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import stack_results
+from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
@@ -109,6 +110,15 @@ def comprehension(kind: str, fill: Any) -> Any:
 
 HANDLERS[print] = lane_print
 _OPERATORS = {each.word: each.symbol for each in operators.BINARY if each.symbol != "%"}  # which also formats text
+
+
+def manager(value: Any) -> Any:
+    """The context manager of a `with`: only `np.errstate`, which all lanes enter together, stays in lock-step."""
+    if current_region() is not None and type(value) is not np.errstate:
+        raise NeedsLoop("a context manager")
+    return value
+
+
 NAMES: dict[str, Any] = {
     **{f"_ab_{name}": BINARY[symbol] for name, symbol in _OPERATORS.items()},
     "_ab_neg": UNARY["-"],
@@ -136,6 +146,7 @@ NAMES: dict[str, Any] = {
     "_ab_locals": locals,
     "_ab_loop": loop,
     "_ab_made": items.made,
+    "_ab_manager": manager,
     "_ab_mod": modulo,
     "_ab_not": branches.negation,
     "_ab_not_in": not_in,

@@ -76,7 +76,8 @@ class Control(ast.NodeTransformer):
         annotate(function)
         state = self.gives, self.inside, self.jumps, self.ownership, self.blocks
         self.gives = any(
-            isinstance(node, ast.If | ast.For | ast.While) and _returns([node]) for node in local_nodes(function.body)
+            isinstance(node, ast.If | ast.For | ast.While | ast.With) and _returns([node])
+            for node in local_nodes(function.body)
         )
         self.inside, self.jumps = False, []
         self.ownership, self.blocks = function.ownership, getattr(function, "blocks", None)  # type: ignore[attr-defined]
@@ -105,6 +106,12 @@ class Control(ast.NodeTransformer):
     def visit_Raise(self, node: ast.Raise) -> Any:
         if node.exc is not None:
             node.exc = expression("_ab_raised(lambda: ERROR)", node.exc, ERROR=node.exc)
+        return node
+
+    def visit_With(self, node: ast.With) -> Any:
+        for item in node.items:
+            item.context_expr = expression("_ab_manager(X)", item.context_expr, X=item.context_expr)
+        node.body = self._block(node.body)
         return node
 
     def visit_Return(self, node: ast.Return) -> Any:

@@ -57,7 +57,6 @@ _REFUSED = {
     ast.Try: "an exception that is handled",
     ast.TryStar: "an exception that is handled",
     ast.Match: "a match statement",
-    ast.With: "a context manager",
     ast.ClassDef: "a class that is made",
     ast.Global: "an assignment to a global name",
     ast.Nonlocal: "an assignment to a variable of another function",

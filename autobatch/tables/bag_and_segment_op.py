@@ -5,6 +5,8 @@ occurs and the number of segments, each if there is one. A description of plain 
 ids; those of a batch are checked by the batching rule, which puts the segments of all examples one after the other.
 """
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,9 +35,22 @@ from autobatch.ops.rules.ragged_checks import (
     segments_in,
     table_ids,
 )
-from autobatch.tables.reduction_modes import MODES, Call, Mode, Norm, Rows, compute_dtype, gathered, in_place, quotient
+from autobatch.tables.reduction_modes import (
+    MODES,
+    STREAMED,
+    Call,
+    Mode,
+    Norm,
+    Rows,
+    compute_dtype,
+    gathered,
+    in_place,
+    quotient,
+)
 from autobatch.tables.row_access import check_computed, lanes_of_runs, locate, pool, poolable, steadily
 from autobatch.tables.sparse import SparseRows
+
+_CHUNK = 1 << 22  # bytes of rows that are looked up at a time for a mode that no bag kernel has
 
 
 def bags(table: Any, ids: Any, bounds: np.ndarray, weights: Any = None, *, mode: Any, frequencies: Any = None) -> Any:
@@ -117,6 +132,19 @@ def _segment(
     if bounds is not None and ids is not None and len(shape_of(data)) == 2 and poolable(dtype):
         out = pooled(data, ids if isinstance(ids, np.ndarray) else table_ids(data, ids), bounds, weights, mode)
         return out if empty is None else _filled(out, np.diff(bounds) == 0, empty)
+    if runs and fused and mode in STREAMED and isinstance(ids, np.ndarray):
+        row = max(math.prod(shape_of(data)[1:]), 1) * dtype.itemsize
+        starts = np.searchsorted(segments, np.arange(0, len(ids), max(_CHUNK // row, 1)), side="right")
+        ends = np.unique([0, *(starts - 1).tolist(), count])  # of segments that are looked up together
+        if len(ends) > 2:
+            parts = [
+                _segment(
+                    data, segments[a : b + 1] - segments[a], *(x[segments[a] : segments[b]] for x in operands[1:]),
+                    mode=mode, count=int(b - a), fused=True, weighted=weighted, runs=True, empty=empty, k=k,
+                )
+                for a, b in itertools.pairwise(ends.tolist())
+            ]  # fmt: skip
+            return np.concatenate(parts)
     return _of_rows(data, ids, weights, segments, bounds, runs, mode, count, empty, k)
 
 

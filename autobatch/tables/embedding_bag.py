@@ -6,6 +6,7 @@ that are padding or to be skipped are left out, and what stays is one reduction,
 """
 
 import dataclasses
+import itertools
 import math
 import numbers
 from collections.abc import Sequence
@@ -40,6 +41,8 @@ from autobatch.tables.fast_paths import direct_bags
 from autobatch.tables.protocol import Table
 from autobatch.tables.reduction_modes import BAG_MODES, MODES, BagMode
 from autobatch.tables.sparse import first_seen
+
+_AT_ONCE = 1 << 15  # ids that are copied at a time where some are left out
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,12 +79,16 @@ class _FlatBags:
     shift: np.ndarray | None = None
     skipped: np.ndarray | None = None
 
-    def where(self, keep: np.ndarray) -> "_FlatBags":
-        """The bags without the ids of which `keep` is not true."""
-        bounds = self.bounds - np.searchsorted(np.flatnonzero(~keep), self.bounds)  # few are gone: it takes no memory
-        weights = None if self.weights is None else self.weights[np.flatnonzero(keep)]
-        lanes = None if self.lane_of_id is None else self.lane_of_id[keep]
-        return _FlatBags(self.ids[keep], bounds, weights, lanes, self.shift)
+    def where(self, keep: np.ndarray, first: int = 0, stop: int | None = None) -> "_FlatBags":
+        """The bags from `first` to `stop`, without the ids of which `keep` is not true."""
+        bounds = self.bounds[first : None if stop is None else stop + 1]
+        ids = slice(int(bounds[0]), int(bounds[-1]))
+        keep = keep[ids]
+        bounds = bounds - bounds[0]
+        bounds -= np.searchsorted(np.flatnonzero(~keep), bounds)  # few are gone, so this takes no memory
+        weights = None if self.weights is None else self.weights[ids][np.flatnonzero(keep)]
+        lanes = None if self.lane_of_id is None else self.lane_of_id[ids][keep]
+        return _FlatBags(self.ids[ids][keep], bounds, weights, lanes, self.shift)
 
 
 @overload
@@ -370,7 +377,21 @@ def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> A
         num_rows: the rows that ids may name, or those of each example.
     """
     keep = _kept(table, call, options, num_rows)
-    call = call if keep is None else call.where(keep)
+    if keep is not None and (len(call.ids) <= _AT_ONCE or is_boxed(table) or is_boxed(call.weights)):
+        call, keep = call.where(keep), None
+    if keep is None:
+        return _pooled(table, call, options)
+    count = len(call.bounds) - 1
+    cuts = np.searchsorted(call.bounds[:-1], np.arange(0, len(call.ids), _AT_ONCE))
+    out: Any = None
+    for first, stop in itertools.pairwise(np.unique([*cuts, count]).tolist()):
+        found = _pooled(table, call.where(keep, first, stop), options)
+        out = np.empty((count, *found.shape[1:]), found.dtype) if out is None else out
+        out[first:stop] = found
+    return out
+
+
+def _pooled(table: Any, call: _FlatBags, options: _Options) -> Any:
     ids = call.ids
     if call.shift is not None:
         ids = ids + call.shift[call.lane_of_id]

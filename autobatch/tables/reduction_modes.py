@@ -89,6 +89,10 @@ def declare(name: str, mode: Mode) -> None:
         BAG_MODES.append(name)
 
 
+STREAMED = ("logsumexp", "logmeanexp")
+"""Modes that look up the rows of some segments at a time, since no bag kernel has them."""
+
+
 def compute_dtype(dtype: np.dtype) -> np.dtype:
     """In which values are added up: float32 for float16, 64 bits for integers, in the byte order of the machine."""
     if dtype.kind == "f":
