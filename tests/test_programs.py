@@ -27,7 +27,7 @@ ON_THE_FLY = set(
     beam_that_ends_by_itself brackets_that_match breadth_first buckets calculator caught_for_some cells_with_state
     child_sum_tree_lstm classes_that_inherit copies dicts_by_key divides_or_not draws_from_an_iterator
     edit_distance_of_words evaluates_an_expression every_method_of_a_list first_and_any functional_style graph_network
-    heap_sort inverted_index iterators_of_itertools knapsack layers_that_count lists_around_others
+    heap_sort inverted_index iterators_of_itertools knapsack layers_that_count linked_list lists_around_others
     lists_of_arrays_joined matches_a_count_and_a_vector memoised_recursion memory_by_speaker
     methods_of_one_of_several_objects model_driven_parser names_of_one_list numpy_of_a_list_or_a_dict partial_functions
     objects_changed_in_branches objects_in_lists operators_of_the_users parser_that_decides products_of_polynomials
