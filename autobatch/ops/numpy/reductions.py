@@ -297,9 +297,12 @@ def along_one(a: Any, axis: Any) -> tuple[Any, int]:
 
     An array without dimensions is taken as one of length 1.
     """
+    rank = ndim_of(a)
     if axis is not None:
-        axis = normalise_axis(axis, max(ndim_of(a), 1))
-    return (a, axis) if axis is not None and ndim_of(a) else (np.reshape(a, (-1,)), 0)
+        axis = normalise_axis(axis, max(rank, 1))
+    if rank == 1:
+        return a, 0
+    return (np.reshape(a, (-1,)), 0) if axis is None or not rank else (a, axis)
 
 
 def _register_position(op: Op, function: Callable[..., Any]) -> None:
