@@ -336,8 +336,11 @@ def _quiet(f, operands):
     return True
 
 
-def check_grads(f, *operands, rtol=1e-5, seed=0):
-    """Numeric gradients equal the tape's on each example, and the tape's below the whole batch, shared operands too."""
+def check_grads(f, *operands, rtol=1e-5, seed=0, looped=False):
+    """Numeric gradients equal the tape's on each example, and the tape's below the whole batch, shared operands too.
+
+    `looped` is as in `check`.
+    """
     rng = np.random.default_rng(seed)
     count = size_of(operands)
     weights = [rng.normal(size=np.shape(f(*lane(operands, i)))) for i in range(count)]
@@ -352,7 +355,7 @@ def check_grads(f, *operands, rtol=1e-5, seed=0):
             np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol, err_msg=f"operand {which}, example {i}, plain")
             wants.append(want)
         for garbage in (np.nan, 0.0):
-            got = _batched_grads(f, operands, weights, which, garbage)
+            got = _batched_grads(f, operands, weights, which, garbage, looped)
             what = f"operand {which}, padding {garbage}"
             if isinstance(operand, Shared):
                 np.testing.assert_allclose(got, sum(wants), rtol=rtol, atol=rtol * count, err_msg=what)
@@ -390,7 +393,7 @@ def dense(grad, like):
     return grad.to_dense() if hasattr(grad, "to_dense") else grad
 
 
-def _batched_grads(f, operands, weights, which, garbage):
+def _batched_grads(f, operands, weights, which, garbage, looped):
     """The gradient by one operand with the tape below the batch: per example, or of the shared value.
 
     Padding of floats, and of the result's cotangent, is NaN; or 0 and 1, which divide and overflow where NaN is quiet.
@@ -410,6 +413,8 @@ def _batched_grads(f, operands, weights, which, garbage):
         args[which] = MaskedBatch.of(Batched(leaf, own.sizes))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        if looped:
+            warnings.simplefilter("ignore", FallbackWarning)
         out = f(*args)
         ct = np.full(out.data.shape, np.nan if garbage != 0 else 1.0)
         for corner, weight in zip(corners(out), weights, strict=True):

@@ -10,12 +10,13 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op
-from autobatch.errors import BadIdError, DTypeError, note_example
+from autobatch.errors import BadIdError, DTypeError
 from autobatch.ops.nn.softmax_and_norms import as_numbers, log_softmax, log_softmax_p, softmax_p
 from autobatch.ops.numpy.contractions import check_same
 from autobatch.ops.numpy.statistics import mean_p
 from autobatch.ops.rules.dispatch import as_array
-from autobatch.ops.rules.ragged_checks import whole_number
+from autobatch.ops.rules.padding import to_widths
+from autobatch.ops.rules.ragged_checks import in_lane, whole_number
 from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, size_per_lane
 
 
@@ -40,10 +41,7 @@ def _check_lanes(ids: Batched, classes: Any, what: str) -> np.ndarray:
     if wrong.any():
         lane = int(np.argwhere(wrong)[0][0])
         corner = tuple(slice(s.values[lane] if isinstance(s, Lengths) else s) for s in ids.sizes)
-        try:
-            _check_ids(data[lane][corner], int(limit.reshape(-1)[lane]), what)
-        except BadIdError as error:
-            raise note_example(error, lane) from None
+        in_lane(lane, lambda: _check_ids(data[lane][corner], int(limit.reshape(-1)[lane]), what))
     return data
 
 
@@ -95,10 +93,7 @@ def _cross_entropy_rule(op: Op, operands: Sequence[Any], params: dict[str, Any])
     if logits.rank == 1 and not has_lengths(logits.sizes):
         return Batched(_picked_p(log_softmax_p(logits.data, axis=1), ids), ())
     log_p = log_softmax_p.rule(log_softmax_p, [logits], {"axis": logits.rank - 1})  # type: ignore[misc]
-    common = [min(m, n) for m, n in zip(log_p.data.shape[1:-1], ids.shape[1:], strict=True)]
-    crop = (slice(None), *(slice(n) for n in common))
-    data = log_p.data if log_p.data.shape[1:-1] == tuple(common) else log_p.data[crop]
-    rows = Batched(_picked_p(data, ids[crop]), labels.sizes)
+    rows = Batched(_picked_p(log_p.data, to_widths(ids, log_p.data.shape[1:-1])), labels.sizes)
     if not rows.rank:
         return rows
     return mean_p.rule(mean_p, [rows], {"axis": tuple(range(rows.rank))})  # type: ignore[misc]

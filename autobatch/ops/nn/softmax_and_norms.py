@@ -22,8 +22,9 @@ from autobatch.errors import DTypeError
 from autobatch.kernels.simd_rows import VectorLayout
 from autobatch.kernels.softmax_layer_norm import layer_norm_gradient, layer_norm_rows, softmax_gradient, softmax_rows
 from autobatch.ops.numpy.elementwise import add_p, mul_p
-from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted
-from autobatch.ops.rules.dispatch import as_array, cast
+from autobatch.ops.numpy.reductions import expand, reduced_sizes, shifted
+from autobatch.ops.rules.dispatch import as_array
+from autobatch.ops.rules.op_kinds import by_length
 from autobatch.ops.rules.padding import fill, fill_p, kept, quietly
 from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, normal_axes, normalise_axis
 
@@ -298,21 +299,11 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
 
 
 def _normalised(op: Op, x: Batched, axes: tuple[int, ...], params: dict[str, Any]) -> Batched:
-    if not any(isinstance(x.sizes[axis], Lengths) for axis in axes):
-        if not has_lengths(x.sizes):
-            return Batched(op(x.data, **params), x.sizes)
-        return Batched(quietly(lambda: op(x.data, **params), lambda: op(fill(x, 0), **params)), x.sizes)
-    data = as_floating(x.data)
-    dtype = dtype_of(data)
-    mask: Any = padding_mask(x.sizes, x.data.shape[1:])
-    data = _wide(fill_p(data, mask, value=0))
-    n = np.maximum(np.broadcast_to(counts(x.sizes, axes), (x.batch_size,)), 1).astype(dtype_of(data))
-    n = n.reshape((-1,) + (1,) * x.rank)
-    over = params["axis"]
-    centered = fill_p(data - np.sum(data, axis=over, keepdims=True) / n, mask, value=0)
-    inverse = 1 / np.sqrt(np.sum(centered * centered, axis=over, keepdims=True) / n + params["eps"])
-    out = fill_p(centered * inverse, mask, value=0)
-    return Batched(cast(out, dtype), x.sizes)
+    if any(isinstance(x.sizes[axis], Lengths) for axis in axes):
+        return by_length(op, x, {**params, "axis": axes}, axes)
+    if not has_lengths(x.sizes):
+        return Batched(op(x.data, **params), x.sizes)
+    return Batched(quietly(lambda: op(x.data, **params), lambda: op(fill(x, 0), **params)), x.sizes)
 
 
 # Operands: x, then weight and bias if the params say that they are given. Params: axis, eps, weight, bias.

@@ -146,17 +146,14 @@ def _einsum_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     out_sizes = tuple(sizes[letter] for letter in result)
     if not has_lengths(tuple(sizes.values())):
         return Batched(op(*(x.data if isinstance(x, Batched) else x for x in operands), spec=spec), out_sizes)
-    extents = {letter: width_of(size) for letter, size in sizes.items()}
     boxed = any(is_boxed(x.data if isinstance(x, Batched) else x) for x in operands)
-    products = _lane_by_lane(inputs, result, operands, sizes, extents)
+    products = _lane_by_lane(inputs, result, operands, sizes)
     if products is not None:
         return Batched(products, out_sizes)
     contracted = {letter for letter in used if letter not in result}
 
     def arrays(letters_to_fill: set[str]) -> list[Any]:
-        return [
-            _prepare(x, letters, sizes, extents, letters_to_fill) for letters, x in zip(inputs, operands, strict=True)
-        ]
+        return [_prepare(x, letters, sizes, letters_to_fill) for letters, x in zip(inputs, operands, strict=True)]
 
     out = quietly(lambda: op(*arrays(used if boxed else contracted), spec=spec), lambda: op(*arrays(used), spec=spec))
     return Batched(select(out, out_sizes) if boxed else out, out_sizes)
@@ -167,7 +164,7 @@ _CLEARED = 40  # and those that take as long as to make an element of the paddin
 
 
 def _lane_by_lane(
-    inputs: Sequence[str], result: str, operands: Sequence[Any], sizes: dict[str, Size], extents: dict[str, int]
+    inputs: Sequence[str], result: str, operands: Sequence[Any], sizes: dict[str, Size]
 ) -> np.ndarray | None:
     """The product of two matrices of each lane, without their padding; None where one of all lanes is no slower.
 
@@ -189,7 +186,7 @@ def _lane_by_lane(
         return None
     lanes = operands[0].batch_size
     m, k, n = (lane_lengths(sizes[letter], lanes) for letter in (result[0], contracted, result[1]))
-    rows, depth, columns = (extents[letter] for letter in (result[0], contracted, result[1]))
+    rows, depth, columns = (width_of(sizes[letter]) for letter in (result[0], contracted, result[1]))
     saved = lanes * rows * depth * columns - int((m * k * n).sum())
     if isinstance(sizes[contracted], Lengths):
         saved += _CLEARED * lanes * depth * (rows + columns)
@@ -229,22 +226,16 @@ def _letter_sizes(inputs: Sequence[str], operands: Sequence[Any]) -> dict[str, S
     return sizes
 
 
-def _prepare(x: Any, letters: str, sizes: dict[str, Size], extents: dict[str, int], to_fill: set[str]) -> Any:
+def _prepare(x: Any, letters: str, sizes: dict[str, Size], to_fill: set[str]) -> Any:
     """An operand's data cropped to the common extents, lanes of length one stretched, zero at the padding."""
     batched = isinstance(x, Batched)
-    own = x.sizes if batched else shape_of(x)
     goal = tuple(sizes[letter] for letter in letters)
-    shape = tuple(extents[letter] for letter in letters)
-    data = align(x.data if batched else x, own, goal, shape, batched)
-    if not batched and not any(isinstance(size, Lengths) for size in goal):
-        return data
-    axes = [at for at, letter in enumerate(letters) if letter in to_fill and isinstance(goal[at], Lengths)]
-    if not axes:
-        return data
+    shape = tuple(map(width_of, goal))
+    data = align(x.data if batched else x, sizes_of(x), goal, shape, batched)
     if not batched:  # every lane has the shared operand's length, or the operand has length one
         return data
     widths = data.shape[1:]
-    axes = [at for at in axes if widths[at] == shape[at]]
+    axes = [at for at, letter in enumerate(letters) if letter in to_fill and widths[at] == shape[at]]
     mask = padding_mask(goal, widths, axes)
     return data if mask is None else fill_p(data, mask, value=0)
 

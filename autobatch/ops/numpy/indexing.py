@@ -32,7 +32,7 @@ from autobatch.ops.rules.index_rule import (
     scatter_rule,
 )
 from autobatch.ops.rules.padding import to_width, to_widths
-from autobatch.ops.rules.row_gather import Scatter, last_writes, put_rows_p, rows_p
+from autobatch.ops.rules.row_gather import Scatter, put_rows_p
 from autobatch.ops.rules.sizes import (
     as_batched,
     broadcast_sizes,
@@ -110,9 +110,8 @@ def _setitem_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
     shape = tuple(shape_of(x))
     size = int(np.prod(shape))
     src = np.arange(size).reshape(shape)[build(spec, [np.asarray(operand) for operand in operands])]
-    src = last_writes(src, size)
-    read = rows_p(ct.reshape((size,)), src, unique=True)
-    return unbroadcast(np.where(src >= 0, read, np.zeros((), dtype_of(read))), value)
+    flat = np.reshape(x, (size,)), value, src
+    return put_rows_p.vjp(1, np.reshape(ct, (size,)), out, flat, {})  # type: ignore[misc]
 
 
 def _setitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:

@@ -15,9 +15,8 @@ from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import note_example
 from autobatch.ops.rules.dispatch import Declined, cast, implements
-from autobatch.ops.rules.op_kinds import by_length
 from autobatch.ops.rules.padding import fill, quietly
-from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
+from autobatch.ops.rules.sizes import normal_axes, normalise_axis
 
 
 def reduced_sizes(sizes: Sequence[Size], axes: Sequence[int], keepdims: bool) -> tuple[Size, ...]:
@@ -224,29 +223,19 @@ fmin_p  = reduction(np.fmin, lambda dtype: np.nan if dtype.kind in "fc" else hig
 
 
 def _position(function: Callable[..., Any], fill_value: Callable[[np.dtype], Any], name: str) -> Op:
-    """argmax or argmin along one axis, or (axis None) of the flattened example."""
+    """argmax or argmin along one axis."""
 
-    def impl(x: Any, *, axis: int | None, keepdims: bool = False) -> Any:
+    def impl(x: Any, *, axis: int, keepdims: bool = False) -> Any:
         return function(x, axis=axis, keepdims=keepdims)
 
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         x, axis, keepdims = operands[0], params["axis"], params.get("keepdims", False)
-        axes = tuple(range(x.rank)) if axis is None else (axis,)
-        sizes = reduced_sizes(x.sizes, axes, keepdims)
-        check_not_empty(x, axes, f"attempt to get {name} of an empty sequence")
-        if axis is None:
-            if has_lengths(x.sizes[1:]):
-                return by_length(op, x, params, axes)
-            data = fill(x, fill_value(dtype_of(x.data)))
-            width = int(np.prod(data.shape[1:], dtype=np.int64))
-            if not width:
-                return Batched(np.zeros((0, *(1 for _ in sizes)), np.intp), sizes)
-            flat = op(np.reshape(data, (x.batch_size, width)), axis=1)
-            return Batched(flat.reshape((x.batch_size, *(1 for _ in sizes))), sizes)
+        sizes = reduced_sizes(x.sizes, (axis,), keepdims)
+        check_not_empty(x, (axis,), f"attempt to get {name} of an empty sequence")
         if x.data.shape[1 + axis] == 0:
             shape = tuple(n for at, n in enumerate(x.data.shape) if keepdims or at != axis + 1)
             return Batched(np.zeros(shape, np.intp), sizes)
-        data = fill(x, fill_value(dtype_of(x.data)), axes)
+        data = fill(x, fill_value(dtype_of(x.data)), (axis,))
         return Batched(op(data, axis=axis + 1, keepdims=keepdims), sizes)
 
     return Op(name, impl, rule=rule, kind="reduction")
@@ -303,15 +292,25 @@ UFUNC_REDUCTIONS = {
 }
 
 
-def one_axis(a: Any, axis: Any) -> int | None:
-    """The axis of argmax and its like, non-negative; None: of the flat array."""
-    return None if axis is None else normalise_axis(axis, max(ndim_of(a), 1))
+def along_one(a: Any, axis: Any) -> tuple[Any, int]:
+    """An array and an axis of it, as argmax and its like take them: of all elements in one row, if none is given.
+
+    An array without dimensions is taken as one of length 1.
+    """
+    rank = ndim_of(a)
+    if axis is not None:
+        axis = normalise_axis(axis, max(rank, 1))
+    if rank == 1:
+        return a, 0
+    return (np.reshape(a, (-1,)), 0) if axis is None or not rank else (a, axis)
 
 
 def _register_position(op: Op, function: Callable[..., Any]) -> None:
     @implements(function)
     def position(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
-        return op(a, axis=one_axis(a, axis) if ndim_of(a) else None, keepdims=bool(keepdims))
+        x, at = along_one(a, axis)
+        out = op(x, axis=at, keepdims=bool(keepdims))
+        return np.reshape(out, (1,) * ndim_of(a)) if keepdims and (axis is None or not ndim_of(a)) else out
 
 
 _register_position(argmax_p, np.argmax)
