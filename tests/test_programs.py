@@ -35,7 +35,7 @@ ON_THE_FLY = set(
     search_tree searches_with_walrus sets_of_each_example shortest_ways sorts stack_machine states_of_dataclasses
     strings_of_each_example sums_what_generators_yield takes_from_both_ends the_smallest_of_one tokens_of_one_iterator
     tries_until_it_works truth_and_order_of_containers union_find way_through_a_grid word_counts
-    writes_and_slices_by_example zips_with_generators
+    two_buffers_in_turn writes_and_slices_by_example zips_with_generators
     """.split()  # noqa: SIM905 - as one reads names
 )
 RAISES = {"raises_for_some", "maximum_of_perhaps_nothing", "lengths_that_disagree"}

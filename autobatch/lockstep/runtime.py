@@ -148,7 +148,6 @@ NAMES: dict[str, Any] = {
     "_ab_setitem_in": items.setitem_in,
     "_ab_shared": shared,
     "_ab_slice": slice,
-    "_ab_truth": branches.truth_value,
     "_ab_tuple": HANDLERS[tuple],
     "_ab_unbound": UNBOUND,
     "_ab_update": items.update,

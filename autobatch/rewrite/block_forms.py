@@ -202,7 +202,7 @@ def _make(function: FunctionType) -> _Made:
         set_tests_apart(tree, scope)
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
-                annotate(part, anywhere=True)
+                annotate(part)
         Blocks(scope, functools.partial(_block, made, code.co_filename)).function(tree)
         run = _taking_rows(tree)
         if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(run)):

@@ -104,7 +104,7 @@ def _relied_on(function: types.FunctionType) -> list[Guard] | None:
         tree = as_function(node, code.co_name)
     except NoSourceError:
         return None
-    annotate(tree, anywhere=True)
+    annotate(tree)
     none = Names()
     return relies_on(tree, Scope(function.__globals__, none, none, none, helper))
 

@@ -30,18 +30,12 @@ class Choices(ast.NodeTransformer):
         )
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
-        _mark_tested(node.test)
         native = _is_bound_here(node.body, node.orelse)
         self.generic_visit(node)
         if native:
             node.marked = True  # type: ignore[attr-defined]
             return node
         return expression("_ab_choose(T, lambda: A, lambda: B)", node, T=node.test, A=node.body, B=node.orelse)
-
-    def visit_Call(self, node: ast.Call) -> Any:
-        if is_generated(node) and node.args and _asks(node.func):
-            _mark_tested(node.args[0])
-        return self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         native = _is_bound_here(*node.values[1:])
@@ -50,16 +44,11 @@ class Choices(ast.NodeTransformer):
             node.marked = True  # type: ignore[attr-defined]
             return node
         both = isinstance(node.op, ast.And)
-        values = node.values
-        if hasattr(node, "tested"):  # operands of different kinds, of which only the truth matters
-            values = [each if _is_truth(each) else expression("_ab_truth(A)", each, A=each) for each in values]
-        call: ast.Call = expression("_ab_and(A)" if both else "_ab_or(A)", node, A=values[0])
-        call.args += [expression("lambda: B", each, B=each) for each in values[1:]]
+        call: ast.Call = expression("_ab_and(A)" if both else "_ab_or(A)", node, A=node.values[0])
+        call.args += [expression("lambda: B", each, B=each) for each in node.values[1:]]
         return call
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
-        if isinstance(node.op, ast.Not):
-            _mark_tested(node.operand)
         self.generic_visit(node)
         return expression("_ab_not(A)", node, A=node.operand) if isinstance(node.op, ast.Not) else node
 
@@ -77,26 +66,6 @@ class Choices(ast.NodeTransformer):
         call: ast.Call = expression("_ab_chain(A, SYMBOLS)", node, A=node.left, SYMBOLS=symbols)
         call.args += [expression("lambda: B", each, B=each) for each in node.comparators]
         return call
-
-
-def _asks(function: ast.expr) -> bool:
-    """Whether a generated call asks for the truth of its first argument."""
-    if isinstance(function, ast.Attribute):
-        return function.attr == "stops"
-    return isinstance(function, ast.Name) and function.id in ("_ab_if", "_ab_check")
-
-
-def _is_truth(node: ast.expr) -> bool:
-    """Whether an operand is a bool, or an array of them, already."""
-    return isinstance(node, ast.Compare) or is_generated(node)
-
-
-def _mark_tested(node: ast.expr) -> None:
-    """Mark an `and` or `or`, and its operands, as expressions of which only the truth matters."""
-    if isinstance(node, ast.BoolOp):
-        node.tested = True  # type: ignore[attr-defined]
-        for value in node.values:
-            _mark_tested(value)
 
 
 def _chained(node: ast.Compare) -> bool:

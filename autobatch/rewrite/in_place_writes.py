@@ -59,18 +59,9 @@ class Ownership:
         }
         inner = [stored_names(node.body) - parameters(node) for node in nodes if isinstance(node, ast.FunctionDef)]
         self.written = stored_names(function.body) | updated | (captured(function) & set().union(*inner))
-        exchanges = list(_exchanges(nodes))
-        for _ in exchanges:  # as many times, for one may hand on what another one did
-            for each in exchanges:
-                names = {name.id for name in each.targets[0].elts}  # type: ignore[attr-defined]
-                self.written |= names if names & self.written else set()
         self.views = _bound_otherwise(nodes)
         given = parameters(function) - _renewed(function.body)
         known = _aliased(nodes) | self.views | given | captured(function)
-        for _ in exchanges:
-            for each in exchanges:
-                names = {name.id for name in each.targets[0].elts}  # type: ignore[attr-defined]
-                known |= names if names & known else set()
         bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         self.own = (self.written & bound) - known
         self.carried = self.written & (parameters(function) | bound)
@@ -85,20 +76,6 @@ _SHARERS = (ARRAY_SHARERS | {"transpose"}) - {"array"}
 """Functions whose result may share memory: `np.array` does with `copy=` only, and `np.transpose` is `permute_dims`."""
 _MAKERS = frozenset(function.__name__ for function in functions_of("creates"))
 _KEEPERS = mutators(list, collections.deque, dict) & {"append", "appendleft", "insert", "setdefault"}
-
-
-def _exchanges(nodes: list[ast.AST]) -> Iterator[ast.Assign]:
-    """`a, b = b, a`: names that exchange values, so that each array still has one name."""
-    for node in nodes:
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Tuple):
-            continue
-        (target,) = node.targets
-        parts = [*target.elts, *node.value.elts] if isinstance(target, ast.Tuple) else [target]
-        if all(isinstance(part, ast.Name) for part in parts):
-            names = [part.id for part in parts]  # type: ignore[attr-defined]
-            half = len(names) // 2
-            if sorted(names[:half]) == sorted(names[half:]) and len(set(names)) == half:
-                yield node
 
 
 def _writes_elsewhere(nodes: list[ast.AST], unclear: set[str]) -> bool:
@@ -165,8 +142,6 @@ def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
             if len(parts) == len(node.value.elts) and not any(isinstance(part, ast.Starred) for part in parts):
                 pairs = zip(parts, node.value.elts, strict=True)
                 fresh.update(id(part) for part, value in pairs if is_fresh(value))
-    for each in _exchanges(nodes):
-        fresh.update(id(target) for target in each.targets[0].elts)  # type: ignore[attr-defined]
     stores = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     return {n.id for n in stores if id(n) not in fresh}
 
@@ -229,8 +204,6 @@ def _aliased(nodes: list[ast.AST]) -> set[str]:
         elif isinstance(node, ast.Tuple) and not isinstance(node.ctx, ast.Load):
             parts = list(node.elts)
         harmless.update(id(part) for part in parts)
-    for each in _exchanges(nodes):
-        harmless.update(id(part) for part in each.value.elts)  # type: ignore[attr-defined]
     return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in harmless}
 
 

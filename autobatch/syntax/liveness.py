@@ -1,6 +1,6 @@
 """What may be read and what is bound where: backward liveness and forward definite binding on structured syntax.
 
-Results are attributes of each `for`, `while`, `if` and `try`: `live_head` (names that may be read once a loop is at
+Results are attributes of each `for`, `while` and `if`: `live_head` (names that may be read once a loop is at
 its head, or in an arm of a branch), `live_out` (names that may be read after it ended), `bound` (names that are bound
 for sure before it, and that nothing inside unbinds) and `bound_end` (at the end of the loop's body, or of both arms);
 and of each statement `live_after` (names that may be read once it has run) and `bound_before` (names that are bound for
@@ -17,25 +17,21 @@ _NONE: Names = frozenset()
 _COMPOUND = ast.If | ast.For | ast.While | ast.Try | ast.TryStar | ast.With | ast.Match
 
 
-def annotate(function: ast.FunctionDef, *, anywhere: bool = False) -> None:
+def annotate(function: ast.FunctionDef) -> None:
     """Annotate the statements in the function's own scope. Names that nested functions mention count as read anywhere.
 
-    Args:
-        anywhere: a statement may fail where it stands, so that inside of `try`, `with` and `match` every name of theirs
-            counts as read at any time: a handler sees whatever had been assigned. Without it, what a handler reads is
-            live at the head of its `try`, not inside: handlers run for one lane alone, whose names nothing inside has
-            parted from those of others.
+    A statement may fail where it stands, so that inside of `try`, `with` and `match` every name of theirs counts as
+    read at any time: a handler sees whatever had been assigned.
     """
-    _Live(Names(captured(function)), anywhere).block(function.body, _NONE, _NONE, _NONE)
+    _Live(Names(captured(function))).block(function.body, _NONE, _NONE, _NONE)
     _bind(function.body, set(parameters(function)))
 
 
 class _Live:
     """The walk backward. `always` are names that may be read at any time."""
 
-    def __init__(self, always: Names, anywhere: bool) -> None:
+    def __init__(self, always: Names) -> None:
         self.always = always
-        self.anywhere = anywhere
 
     def block(self, body: Sequence[ast.stmt], out: Names, at_break: Names, at_continue: Names) -> Names:
         """The names live before these statements, given those live after them and at each jump's target."""
@@ -46,7 +42,7 @@ class _Live:
 
     def statement(self, node: ast.stmt, out: Names, at_break: Names, at_continue: Names) -> Names:
         """The names live before a statement."""
-        if self.anywhere and isinstance(node, ast.Try | ast.TryStar | ast.With | ast.Match):
+        if isinstance(node, ast.Try | ast.TryStar | ast.With | ast.Match):
             anything = out | at_break | at_continue | self.always | reads(node) | bound_names(node)
             for inner in _bodies(node):
                 self.block(inner, anything, anything, anything)
@@ -67,12 +63,6 @@ class _Live:
                 return self._while(node, out, at_break, at_continue)
             case ast.For():
                 return self._for(node, out, at_break, at_continue)
-            case ast.Try():
-                return self._try(node, out, at_break, at_continue)
-            case ast.With():
-                bound = bound_names([item.optional_vars for item in node.items if item.optional_vars is not None])
-                body = self.block(node.body, out, at_break, at_continue)
-                return (body - bound) | self.always | reads([item.context_expr for item in node.items])
             case ast.Assign() | ast.AnnAssign() | ast.Delete() | ast.FunctionDef() | ast.ClassDef():
                 return (out - bound_names(node)) | self.always | reads(node) | (out & _reads_of_class(node))
             case ast.AugAssign():
@@ -103,18 +93,6 @@ class _Live:
         node.live_head = head  # type: ignore[attr-defined]
         node.live_out = after | out  # type: ignore[attr-defined]
         return head | reads(node.iter)
-
-    def _try(self, node: ast.Try, out: Names, at_break: Names, at_continue: Names) -> Names:
-        caught = _NONE
-        for handler in node.handlers:
-            bound = {handler.name} if handler.name else set()
-            caught |= (self.block(handler.body, out, at_break, at_continue) - bound) | (
-                reads(handler.type) if handler.type is not None else _NONE
-            )
-        after = self.block(node.orelse, out, at_break, at_continue)
-        head = self.block(node.body, after, at_break, at_continue) | caught
-        node.live_head, node.live_out = head, out  # type: ignore[attr-defined]
-        return head
 
 
 def _subscripted(target: ast.expr) -> Names:
@@ -154,16 +132,7 @@ def _bind(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
                 end = _bind(node.body, set(bound))
                 _bind(node.orelse, set(bound))
                 node.bound, node.bound_end = before, Names(end)  # type: ignore[attr-defined]
-            case ast.Try():
-                ends = [_bind([*node.body, *node.orelse], set(bound))]
-                ends += [_bind(handler.body, set(bound)) for handler in node.handlers]
-                _bind(node.finalbody, set(bound))
-                node.bound = before  # type: ignore[attr-defined]
-                bound = set.intersection(*ends)
-            case ast.With():
-                bound |= bound_names([item.optional_vars for item in node.items if item.optional_vars is not None])
-                _bind(node.body, set(bound))  # which what it manages may leave early, without an error
-            case _:
+            case _:  # `try`, `with`, `match`: what is inside may be left early
                 for inner in _bodies(node):
                     _bind(inner, set(bound))
     return bound

@@ -389,7 +389,7 @@ def test_nested_packed_batches():
 
 def test_an_item_of_nested_packed_batches():
     docs = [ragged(2, 1, 3, width=2, seed=1), ragged(4, width=2, seed=2), ragged(1, 2, width=2, seed=3)]
-    f = lambda doc: (doc[0].sum(), doc[-1].shape[0])
+    f = lambda doc: (doc[0].max(), doc[-1].shape[0])
     with pytest.warns(match="an item of a list of arrays"):
         out = examples(batch(f)(PackedBatch.from_examples(docs, depth=2)))
     assert out == list(map(f, docs))

@@ -83,7 +83,7 @@ def _made(reader: Any, node: ast.FunctionDef | ast.Lambda, number: int) -> Local
     own = {*code.co_varnames, *code.co_cellvars}
     closure = tuple(python_types.CellType() for _ in code.co_freevars)
     function = python_types.FunctionType(code, owner.__globals__, code.co_name, None, closure)
-    annotate(tree, anywhere=True)
+    annotate(tree)
     reader.program.trees[code] = tree
     parent = reader.instance.local
     around = {*reader.own_names, *(parent.around if parent else ())}

@@ -161,7 +161,7 @@ class SourceProgram:
                 tree = own_tree(function)
             except NoSourceError as error:
                 raise Unreadable(str(error)) from None
-            annotate(tree, anywhere=True)
+            annotate(tree)
             self.trees[code] = tree
         return self.trees[code]
 
