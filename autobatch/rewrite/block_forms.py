@@ -36,7 +36,7 @@ from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, fu
 from autobatch.rewrite.taped_forms import CELLS, mark
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded, OfCodes
 from autobatch.syntax.liveness import annotate
-from autobatch.syntax.quote import expression, placed, statements, substituted
+from autobatch.syntax.quote import expression, placed, substituted
 from autobatch.syntax.scopes import parameters, path_of, target_names
 from autobatch.syntax.source import (
     NoSourceError,
@@ -50,7 +50,6 @@ from autobatch.syntax.source import (
 )
 
 _GENERATOR = 0x20
-_BATCHED = "_ab_batched"
 _ITEM = "_ab_item"
 _CONTAINERS = (dict, list, tuple)
 _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
@@ -59,13 +58,12 @@ _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronou
 class _Made:
     """The code of a block form; None where the function stays as it is. `blocks`: by the names of their recorders."""
 
-    __slots__ = ("blocks", "cells", "checking", "code", "globals", "origin", "plain", "tree")
+    __slots__ = ("blocks", "cells", "code", "globals", "origin", "plain", "tree")
 
     def __init__(self, origin: CodeType, globals_: dict[str, Any]) -> None:
         self.origin = origin  # these two keep the key alive
         self.globals = globals_
         self.code: CodeType | None = None
-        self.checking: CodeType | None = None  # the same, and first looks for batches among the arguments
         self.tree: ast.FunctionDef | None = None
         self.plain: ast.FunctionDef | None = None  # the user's own, where it stays as it is
         self.blocks: dict[str, Block] = {}
@@ -115,10 +113,6 @@ def _decorated(function: Any) -> Any:
     inner = block_form(function.__wrapped__)
     if type(inner) is not FunctionType:
         return function
-    made = _made_of(function.__wrapped__) if type(function.__wrapped__) is FunctionType else None
-    if made is not None and made.checking is not None:
-        cells = {**_CHECKS, _BATCHED: CellType(function)}
-        return function_of(function.__wrapped__, made.checking, {**made.cells, **cells})
     harmless, checked = _harmless, _checked
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -161,14 +155,6 @@ def _may_hold_batch(arg: Any) -> bool:
     return False
 
 
-_CHECKS = {
-    "_ab_type": CellType(type),
-    "_ab_harmless": CellType(_harmless),
-    "_ab_checked": CellType(_checked),
-    "_ab_may_hold_batch": CellType(_may_hold_batch),
-}
-
-
 def _made_of(function: FunctionType) -> _Made | None:
     """The block form of the code of a user's function; None for code of a library, or ours."""
     code = function.__code__
@@ -208,16 +194,12 @@ def _make(function: FunctionType) -> _Made:
         if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(run)):
             return made
         new = compiled(run, code, made.cells)
-        checking = None
-        if not code.co_flags & _GENERATOR:
-            checking = compiled(_checking(run), code, [*made.cells, *_CHECKS, _BATCHED])
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError):
         return made
-    for ours in [new] if checking is None else [new, checking]:
-        remember(ours, code)
-        for each in inner_codes(ours):
-            _ours.put(each)
-    made.code, made.checking, made.tree = new, checking, tree
+    remember(new, code)
+    for each in inner_codes(new):
+        _ours.put(each)
+    made.code, made.tree = new, tree
     return made
 
 
@@ -242,33 +224,6 @@ def _taking_rows(node: Any) -> Any:
     if isinstance(node.slice, ast.Constant | ast.UnaryOp | ast.Slice | ast.Tuple):
         return node
     return expression(f"{_ITEM}(B, I)", node, B=node.value, I=node.slice)
-
-
-def _checking(tree: ast.FunctionDef) -> ast.FunctionDef:
-    """The function as its decorated form: a call with a batch among its arguments is the decorator's.
-
-    The test stands in the function itself, where it takes a fraction of the time of one more call.
-    """
-    args = tree.args
-    positional = [arg.arg for arg in (*args.posonlyargs, *args.args)]
-    named = [arg.arg for arg in args.kwonlyargs]
-    rest, others = args.vararg, args.kwarg
-    names = [*positional, *named, *[arg.arg for arg in (rest, others) if arg is not None]]
-    if not names:
-        return tree
-    given = [
-        *positional,
-        *([f"*{rest.arg}"] if rest is not None else []),
-        *[f"{name}={name}" for name in named],
-        *([f"**{others.arg}"] if others is not None else []),
-    ]
-    test = " or ".join(
-        f"_ab_type({name}) not in _ab_harmless and _ab_id({name}) not in _ab_checked and _ab_may_hold_batch({name})"
-        for name in names
-    )
-    out = copy.copy(tree)
-    out.body = [*statements(f"if {test}:\n    return {_BATCHED}({', '.join(given)})", tree), *tree.body]
-    return out
 
 
 def block_tree(function: FunctionType) -> tuple[ast.FunctionDef, dict[str, Block]]:

@@ -200,15 +200,8 @@ class Loop:
         missing = self.order.size - sum(counts)
         if missing:
             raise NeedsLoop("lanes left a loop before its variables were known")
-        if all(map(_are_alike, columns)):
-            sizes = [column[0].sizes for column in columns]
-            data = [np.concatenate([value.data for value in column]) for column in columns]
-            out = tuple(
-                self._unsorted(MaskedBatch.of_data(*each, self.parent)) for each in zip(data, sizes, strict=True)
-            )
-        else:
-            homes = self._homes(counts)
-            out = tuple(self._merged(column, counts, homes) for column in columns)
+        homes = self._homes(counts)
+        out = tuple(self._merged(column, counts, homes) for column in columns)
         for place, (new, old) in enumerate(zip(out, kept, strict=True)):
             if new is not old:
                 if isinstance(old, Batched) and not is_scalar(old):
@@ -256,19 +249,6 @@ def _are_simple(values: tuple[Any, ...], region: Prefix) -> bool:
         if type(value) is not MaskedBatch or value.region is not region or not value.sizes or value.is_ragged:
             return False
     return True
-
-
-def _are_alike(values: list[Any]) -> bool:
-    """Whether values are plain arrays of one shape and dtype in each lane, in C order: the case of most loops."""
-    first = values[0]
-    return len(values) > 1 and all(
-        type(value) is MaskedBatch
-        and value.sizes
-        and not value.is_ragged
-        and type(value.data) is np.ndarray
-        and (value.sizes, value.data.dtype, value._view) == (first.sizes, first.data.dtype, None)
-        for value in values
-    )
 
 
 def _freeze_both(new: Any, old: Any) -> None:
