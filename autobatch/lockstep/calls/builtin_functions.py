@@ -159,15 +159,6 @@ def is_spread(value: Any) -> bool:
     return type(value) is LaneList and value.is_spread
 
 
-ARRAY_HANDLERS: dict[Any, Callable[..., Any]] = {
-    **{function: _create(function) for function in CREATION},
-    np.array: _array,
-    np.asarray: _asarray,
-    np.stack: _stack,
-    np.concatenate: _concatenate,
-}
-
-
 def _tuple(iterable: Any = ()) -> Any:
     sequence = lane_sequence(iterable)
     if sequence is None:
@@ -333,7 +324,11 @@ _REFUSED = (
 )  # fmt: skip
 HANDLERS: dict[Any, Callable[..., Any]] = {
     **{function: _of_value(function) for function in LANE_FUNCTIONS},
-    **ARRAY_HANDLERS,
+    **{function: _create(function) for function in CREATION},
+    np.array: _array,
+    np.asarray: _asarray,
+    np.stack: _stack,
+    np.concatenate: _concatenate,
     len: _len,
     bool: lambda x=False: truth_value(x),
     sum: _sum,

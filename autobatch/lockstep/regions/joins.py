@@ -10,7 +10,7 @@ from autobatch.batches.stacking import take_lanes
 from autobatch.core.current_region import let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import Subset, lanes_within
+from autobatch.lockstep.regions.region import Subset, freeze_all, lanes_within
 from autobatch.lockstep.values.joined_lanes import UNBOUND, batch_of, joined
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.ops.rules.aliasing import has_views
@@ -77,8 +77,7 @@ def _one(column: Sequence[Any], regions: Sequence[Any], order: Any, target: Any,
         value = _in(target, joined, [piece for _, piece in parts], [region.count for region in homes], homes)
         out = map_tree(arranged, value) if is_node(value) else arranged(value)
     if not owned or any(map(has_views, column)):
-        for each in (out, *column):
-            _freeze(each, target.root)
+        freeze_all(out, *column)
     return out
 
 
@@ -123,8 +122,7 @@ def narrowed_values(values: tuple[Any, ...], region: Any, own: Sequence[int] = (
         if id(value) not in memo:
             memo[id(value)] = new = _narrowed(value, region, place in own)
             if new is not value and (place not in own or has_views(value)):
-                _freeze(value, region.root)
-                _freeze(new, region.root)
+                freeze_all(value, new)
         out.append(memo[id(value)])
     return tuple(out)
 
@@ -155,9 +153,3 @@ def _narrowed(value: Any, region: Any, owned: bool = False) -> Any:
 def _whole(leaf: Any, region: Any) -> Any:
     out = _narrowed(leaf, region)
     return out if out is not UNBOUND and out.region is region else region.narrow(leaf)
-
-
-def _freeze(value: Any, root: Any) -> None:
-    for leaf in leaves(value) if is_node(value) else (value,):
-        if isinstance(leaf, Batch):
-            root.freeze(leaf)

@@ -11,7 +11,7 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import take_lanes
 from autobatch.core.batched import Batched
 from autobatch.core.current_region import check_time, current_region, has_deadline, let_go, set_region
-from autobatch.core.pytree import is_node, leaves, map_tree
+from autobatch.core.pytree import is_node, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.branches import truth
 from autobatch.lockstep.regions.joins import Piece, joined_where_bound, meet, narrowed_values
@@ -19,7 +19,7 @@ from autobatch.lockstep.regions.region import (
     Order,
     Prefix,
     Subset,
-    freeze,
+    freeze_all,
     is_made,
     lanes_within,
     part_of,
@@ -148,7 +148,7 @@ class Loop:
             out = self._narrowed(kept, carried)
         for place, (new, old) in enumerate(zip(out, (*kept, *carried), strict=True)):
             if new is not old and (place not in own or has_views(old)):
-                _freeze_both(new, old)
+                freeze_all(new, old)
         return out
 
     def _narrowed(self, kept: tuple[Any, ...], carried: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -207,7 +207,7 @@ class Loop:
                 if isinstance(old, Batched) and not is_scalar(old):
                     zero_d(new)
                 if place not in own or has_views(old):
-                    _freeze_both(new, old)
+                    freeze_all(new, old)
         return out
 
     def _merged(self, column: list[Any], counts: list[int], homes: list[Any]) -> Any:
@@ -249,19 +249,6 @@ def _are_simple(values: tuple[Any, ...], region: Prefix) -> bool:
         if type(value) is not MaskedBatch or value.region is not region or not value.sizes or value.is_ragged:
             return False
     return True
-
-
-def _freeze_both(new: Any, old: Any) -> None:
-    if type(new) is type(old) is MaskedBatch and old.sizes:
-        new._frozen = old._frozen = True
-        return
-    for value in (new, old):
-        if isinstance(value, Batch):
-            freeze(value)
-        elif is_node(value):
-            for leaf in leaves(value):
-                if isinstance(leaf, Batch):
-                    freeze(leaf)
 
 
 def loop(iterable: Any) -> Any:

@@ -22,7 +22,7 @@ from autobatch.batches.stacking import prefix_lanes, stack_results, take_lanes
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import Example, current_region, random_key
 from autobatch.core.op import is_boxed
-from autobatch.core.pytree import leaves
+from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.values.joined_lanes import concatenated, stackable
 from autobatch.ops.rules.aliasing import is_scalar
@@ -412,12 +412,12 @@ def freeze(batch: Any, part: Any = None) -> Any:
     return batch
 
 
-def picked(value: Any) -> Any:
-    """Mark what was read lane by lane as a copy: no write may go into its batches. Returns it."""
-    for leaf in leaves(value):
-        if isinstance(leaf, Batch):
-            freeze(leaf)
-    return value
+def freeze_all(*values: Any) -> None:
+    """Mark the batches in values, which stand for parts of each other, as `freeze` does."""
+    for value in values:
+        for leaf in leaves(value) if is_node(value) else (value,):
+            if isinstance(leaf, Batch):
+                freeze(leaf)
 
 
 def require_whole(batch: Any) -> None:

@@ -24,9 +24,9 @@ from autobatch.lockstep.regions.region import (
     Subset,
     current_root,
     freeze,
+    freeze_all,
     is_made,
     lanes_within,
-    picked,
     remember,
     require_own,
     require_whole,
@@ -103,7 +103,9 @@ def getitem(x: Any, index: Any) -> Any:
         return rows_later(x, index)
     if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup") or hasattr(type(x), "_ab_internal"):
         return x[index]  # tables look up for all lanes, `array.flat` is of all
-    return picked(stack_results(per_lane(operator.getitem, (x, index), {})))
+    found = stack_results(per_lane(operator.getitem, (x, index), {}))
+    freeze_all(found)
+    return found
 
 
 def setitem(value: Any, x: Any, index: Any) -> None:
