@@ -4,9 +4,8 @@ import contextvars
 import copy
 import functools
 import inspect
-import weakref
 from collections.abc import Callable, Iterable, MappingView
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -75,26 +74,11 @@ def run(
         UnsupportedError: under `strict`, what has no lock-step form.
     """
     size = batch_size_of_call(function, args, kwargs)
-    before = _refusals.get(function) if isinstance(function, FunctionType) else None
     try:
-        if before is not None and before.code is not function.__code__:  # it has been reloaded
-            before = None
-        if before is not None and size and before.stands() and not config.strict:
-            raise NoLockStep(before.reason, before.where, False)
-        out = in_lock_step(function, args, kwargs, size, convert, is_local)
-        if before is not None:
-            _refusals.pop(function, None)
-        return out
-    except NoLockStep as refused:
-        reason, where, failed = refused.reason, refused.where, refused.failed
-    if not failed and isinstance(function, FunctionType):
-        if before is None:
-            before = _refusals[function] = _Refusal(function.__code__, reason, where)
-        before.reason, before.where = reason, where
-        before.count += 1
-    if not size:
-        return ObjectBatch([])
-    return instead(function, args, kwargs, size, NoLockStep(reason, where, failed), map_columns)
+        return in_lock_step(function, args, kwargs, size, convert, is_local)
+    except NoLockStep as error:
+        refused = NoLockStep(error.reason, error.where, error.failed)  # another one keeps no frame's arrays alive
+    return instead(function, args, kwargs, size, refused, map_columns) if size else ObjectBatch([])
 
 
 def in_lock_step(
@@ -137,9 +121,7 @@ def in_lock_step(
     return out
 
 
-def instead(
-    function: Any, args: Any, kwargs: Any, size: int, refused: NoLockStep, map_columns: MapColumns, first: int = 0
-) -> Any:
+def instead(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockStep, map_columns: MapColumns) -> Any:
     """The result of a call that has none in lock-step, example by example; says so, once."""
     reason, where = refused.reason, refused.where
     if config.strict and not refused.failed:
@@ -175,31 +157,6 @@ def _apart(call: Callable[..., Any], *args: Any) -> Any:
 
 
 _NEVER_SET: Any = object()
-
-
-class _Refusal:
-    """Why a function went to the next way, and how often without being tried in lock-step again.
-
-    Most such functions go there each time, at what comes late in them. From the third time on they go at once, and are
-    tried again now and then, since what lanes can do together may be a matter of their values.
-    """
-
-    __slots__ = ("code", "count", "reason", "waits", "where")
-
-    def __init__(self, code: CodeType, reason: str, where: tuple[str, int]) -> None:
-        self.code = code
-        self.reason = reason
-        self.where = where
-        self.count = self.waits = 0
-
-    def stands(self) -> bool:
-        """Whether the function is not to be tried this time."""
-        self.waits = (self.waits + 1) % _TRIED_EACH if self.count >= 2 else 0
-        return self.waits > 0
-
-
-_TRIED_EACH = 16
-_refusals: weakref.WeakKeyDictionary[Any, _Refusal] = weakref.WeakKeyDictionary()
 
 
 def batch_size_of_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
