@@ -16,33 +16,25 @@ class Choices(ast.NodeTransformer):
     """Reads `A if T else B`, `A and B`, `A or B`, `not A`, `A < B < C`; leaves calls of the runtime.
 
     Operands that only some lanes evaluate are lambdas: `_ab_choose(T, lambda: A, lambda: B)`. Where such an operand
-    binds a name by `:=`, or calls `super()`, it keeps its form, and all lanes must agree. Runs after
-    the comprehensions.
+    binds a name by `:=`, or calls `super()`, it is not for lock-step. Runs after the comprehensions.
     """
 
     removes = "`and`, `or`, `not`, a ternary or a chained comparison that does not ask the runtime"
 
     @staticmethod
     def remains(node: ast.AST) -> bool:
-        kinds = isinstance(node, ast.BoolOp | ast.IfExp) or (isinstance(node, ast.Compare) and _chained(node))
-        return (kinds and not hasattr(node, "marked")) or (
-            isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
-        )
+        if isinstance(node, ast.UnaryOp):
+            return isinstance(node.op, ast.Not)
+        return isinstance(node, ast.BoolOp | ast.IfExp) or (isinstance(node, ast.Compare) and _chained(node))
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
-        native = _is_bound_here(node.body, node.orelse)
+        _require_movable(node.body, node.orelse)
         self.generic_visit(node)
-        if native:
-            node.marked = True  # type: ignore[attr-defined]
-            return node
         return expression("_ab_choose(T, lambda: A, lambda: B)", node, T=node.test, A=node.body, B=node.orelse)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
-        native = _is_bound_here(*node.values[1:])
+        _require_movable(*node.values[1:])
         self.generic_visit(node)
-        if native:
-            node.marked = True  # type: ignore[attr-defined]
-            return node
         both = isinstance(node.op, ast.And)
         call: ast.Call = expression("_ab_and(A)" if both else "_ab_or(A)", node, A=node.values[0])
         call.args += [expression("lambda: B", each, B=each) for each in node.values[1:]]
@@ -53,13 +45,10 @@ class Choices(ast.NodeTransformer):
         return expression("_ab_not(A)", node, A=node.operand) if isinstance(node.op, ast.Not) else node
 
     def visit_Compare(self, node: ast.Compare) -> Any:
-        native = _is_bound_here(*node.comparators)
         self.generic_visit(node)
         if not _chained(node):
             return node
-        if native:
-            node.marked = True  # type: ignore[attr-defined]
-            return node
+        _require_movable(*node.comparators)
         symbols = ast.copy_location(
             ast.Tuple([ast.copy_location(ast.Constant(_SYMBOLS[type(op)]), node) for op in node.ops], ast.Load()), node
         )
@@ -72,14 +61,11 @@ def _chained(node: ast.Compare) -> bool:
     return len(node.ops) > 1 and all(type(op) in _SYMBOLS for op in node.ops)
 
 
-def _is_bound_here(*nodes: ast.expr) -> bool:
-    """Whether an operand must stay in the scope of the function."""
+def _require_movable(*nodes: ast.expr) -> None:
+    """Raise NeedsLoop if an operand must stay in the scope of the function."""
     for part in (part for node in nodes for part in ast.walk(node)):
-        if isinstance(part, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom):
-            return True
-        if isinstance(part, ast.Name) and part.id in ("super", "__class__"):
-            return True
-    return False
+        if isinstance(part, ast.NamedExpr) or (isinstance(part, ast.Name) and part.id in ("super", "__class__")):
+            raise NeedsLoop(f"an operand that not all evaluate, with := or super() (line {part.lineno})")
 
 
 class Reads(ast.NodeTransformer):

@@ -1,7 +1,6 @@
 """`LaneList`: a list made in converted code. Lanes that append more often than others have longer lists.
 
-What lanes do to their lists apart from each other beside appending (`pop`, `insert`, a write at a place of its own) is
-not done in lock-step.
+What else changes a list (`pop`, `insert`, `sort`, by some lanes a write at a place of its own) is not for lock-step.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
