@@ -114,6 +114,7 @@ class SourceProgram:
         self.loops: dict[str, str] = {}  # functions that are written as they are needed, with their text
         self.approximate = False
         self.scopes = 0
+        self.containers = 0
         self.errors: list[Any] = []
         self.writes: list[Type] = []
         self.local_functions: dict[int, Any] = {}
