@@ -54,12 +54,18 @@ _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 _KINDS = {tag: kind for kind, tag in TAGS.items()}
 
 
-def type_of(program: SourceProgram, values: Sequence[Any], where: str, given: int = OWN) -> Type:
+_MOST_CONTAINERS = 2_000  # whose types are told apart
+
+
+def type_of(
+    program: SourceProgram, values: Sequence[Any], where: str, given: int = OWN, around: frozenset[int] = frozenset()
+) -> Type:
     """The one type that covers all these values; None if there are no values.
 
     Args:
         given: whose memory they are, as in `Array.given`.
         where: the path that leads to them, as `argument 0[1]`; containers of one path share a `MakingPlace`.
+        around: the ids of the containers that hold them.
 
     Raises:
         Mismatch: no variable of compiled code can hold them all, or one has a type without a compiled form.
@@ -71,6 +77,10 @@ def type_of(program: SourceProgram, values: Sequence[Any], where: str, given: in
             out = join(out, _PYTHON[cls])
             continue
         own: Sequence[Any] = values if len(classes) == 1 else [value for value in values if type(value) is cls]
+        held = around
+        if cls is list or cls is dict or dataclasses.is_dataclass(cls):
+            own = list({id(value): value for value in own}.values())
+            held = _around(program, around, own)
         if cls is np.ndarray:
             for dtype, ndim in {(value.dtype, value.ndim) for value in own}:
                 out = join(out, Array(of_dtype(dtype).name, ndim, given))
@@ -89,22 +99,23 @@ def type_of(program: SourceProgram, values: Sequence[Any], where: str, given: in
             if len({len(value) for value in own}) > 1:
                 raise Mismatch("tuples of several lengths")
             columns = enumerate(zip(*own, strict=True))
-            items = [type_of(program, column, f"{where}[{i}]", given) for i, column in columns]
+            items = [type_of(program, column, f"{where}[{i}]", given, held) for i, column in columns]
             out = join(out, Tuple(tuple(items)))
         elif cls is list or cls is set or cls is frozenset:
             container = List if cls is list else Set
             site = program.site((where, container.__name__), given=given)
             site.container = container
-            inner = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}[]", given)
+            inner = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}[]", given, held)
             if inner is not None:
                 site.widen(0, inner)
             out = join(out, container(site))
         elif cls is dict:
-            out = join(out, _dict_type(program, own, where, given))
+            out = join(out, _dict_type(program, own, where, given, held))
         elif dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
             names = _fields(cls)
             items = [
-                type_of(program, [getattr(value, name) for value in own], f"{where}.{name}", given) for name in names
+                type_of(program, [getattr(value, name) for value in own], f"{where}.{name}", given, held)
+                for name in names
             ]
             out = join(out, Struct(cls, names, tuple(items), True))
         else:
@@ -131,17 +142,35 @@ def _is_slot(cls: Any, name: str) -> bool:
     return type(getattr(cls, name)).__name__ == "member_descriptor"
 
 
-def _dict_type(program: SourceProgram, own: Sequence[dict[Any, Any]], where: str, given: int) -> Type:
+def _around(program: SourceProgram, around: frozenset[int], own: Sequence[Any]) -> frozenset[int]:
+    """What is around the parts of these values.
+
+    Raises:
+        Mismatch: one holds itself, as nodes with their parent do, or there are too many ways through what they share.
+    """
+    ids = frozenset(map(id, own))
+    if not ids.isdisjoint(around):
+        raise Mismatch("a structure that holds itself")
+    program.containers += 1
+    if program.containers > _MOST_CONTAINERS:
+        raise Mismatch(f"a structure of more than {_MOST_CONTAINERS} containers")
+    return around | ids
+
+
+def _dict_type(
+    program: SourceProgram, own: Sequence[dict[Any, Any]], where: str, given: int, around: frozenset[int]
+) -> Type:
     names = tuple(own[0])
     if names and all(isinstance(name, str) for name in names):
         if any(tuple(value) != names for value in own):
             raise Mismatch("dicts of several sets of keys")
-        items = [type_of(program, [value[name] for value in own], f"{where}[{name!r}]", given) for name in names]
+        columns = [(name, [value[name] for value in own]) for name in names]
+        items = [type_of(program, column, f"{where}[{name!r}]", given, around) for name, column in columns]
         return Struct(dict, names, tuple(items), True)
     site = program.site((where, "Dict"), 2, given=given)
     site.container = Dict
-    keys = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}{{}}", given)
-    values = type_of(program, [each for value in own for each in value.values()], f"{where}[]", given)
+    keys = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}{{}}", given, around)
+    values = type_of(program, [each for value in own for each in value.values()], f"{where}[]", given, around)
     if isinstance(values, List):
         values.site.find().boxed = True
     if keys is not None:

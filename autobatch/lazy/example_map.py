@@ -69,7 +69,7 @@ def map_with_stats(
         return run.looped("NeedsLoop: the order of the examples shows in what they print, draw or read", True), stats
     if run.shows_identity():
         run.trace.close()
-        return run.looped("NeedsLoop: an array has two names, and the function asks whether values are one object", True), stats
+        return run.looped("NeedsLoop: it is asked whether an array that has two names is one object", True), stats
     if run.state.may_change:
         joining = None
     try:

@@ -28,7 +28,7 @@ import inspect
 import itertools
 import random
 import weakref
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, WrapperDescriptorType
 from typing import Any
 
@@ -276,7 +276,7 @@ def shows_identity(state: Snapshot, kinds: Collection[type], columns: Iterable[A
     asks = any(_compares_objects(code) for code in codes if not is_library(code.co_filename))
     if not asks and not _holds_what_is_only_itself(state):
         return False
-    if any(state.has_reached(leaf) for leaf in leaves(list(columns)) if _is_array(leaf)):
+    if any(map(state.has_reached, _arrays_in(columns))):
         return True
     sides = (Snapshot([unit], bounded=True).all_reached() for unit in units)
     times = collections.Counter(id(each) for side in sides for each in side if _is_array(each))
@@ -287,6 +287,23 @@ def _holds_what_is_only_itself(state: Snapshot) -> bool:
     """Whether there is an object that is copied for its arrays, and equals no other: `in` and a look-up compare it."""
     kinds = {kind for kind in state.classes if dataclasses.is_dataclass(kind) and kind.__eq__ is object.__eq__}
     return bool(kinds) and any(type(each) in kinds for each in state.all_reached())
+
+
+def _arrays_in(values: Iterable[Any]) -> Iterator[Any]:
+    """The arrays that are wrapped in examples, each once."""
+    seen: dict[int, Any] = {}
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if type(value) in SCALARS or id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if _is_array(value):
+            yield value
+        elif isinstance(value, dict | list | tuple):
+            waiting += value.values() if isinstance(value, dict) else value
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            waiting += [getattr(value, name) for name in attributes(value)]
 
 
 def _is_array(value: Any) -> bool:

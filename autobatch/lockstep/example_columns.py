@@ -1,5 +1,6 @@
 """Which arguments of a call differ by example, as columns of their values; parts of them, and results as batches."""
 
+import collections
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -162,7 +163,8 @@ def map_leaves(kind: Any, change: Callable[[Any], Any], tree: Any) -> Any:
     else:
         keys = attributes(tree)
         children = [getattr(tree, key) for key in keys]
-    one_level = TreeDef(type(tree), keys, (TreeDef(None),) * len(keys))
+    factory = tree.default_factory if isinstance(tree, collections.defaultdict) else None
+    one_level = TreeDef(type(tree), keys, (TreeDef(None),) * len(keys), factory)
     return unflatten(one_level, [map_leaves(kind, change, child) for child in children])
 
 

@@ -5,7 +5,6 @@ import itertools
 import sys
 import threading
 import types
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -27,17 +26,6 @@ EVEN = [np.arange(4.0), -np.arange(4.0), np.ones(4)]
 
 @dataclasses.dataclass
 class Pair:
-    first: object
-    second: object
-
-
-@dataclasses.dataclass(slots=True)
-class Slotted:
-    first: object
-    second: object
-
-
-class Named(NamedTuple):
     first: object
     second: object
 
@@ -658,18 +646,6 @@ def test_a_pinned_way_runs(way):
         ab.batch(doubled)(ab.MaskedBatch.from_examples(EVEN))
         ab.map(doubled, EVEN)
     assert bool(ops) == (way == "fly")
-
-
-@pytest.mark.parametrize("way", [*WAYS, "compiled", "auto"])
-@pytest.mark.parametrize("kind", [Pair, Slotted, Named])
-def test_batches_in_an_object_of_any_form(kind, way):
-    def f(pair):
-        return kind(pair.first * 2.0, pair.second.sum() + len(pair.first))
-
-    batches = kind(ab.MaskedBatch.from_examples(RAGGED), ab.MaskedBatch(np.ones((len(RAGGED), 3))))
-    with ab.options(way=way, warn=False):
-        found = ab.examples(ab.batch(f)(batches))
-    law.assert_same(found, [f(kind(x, np.ones(3))) for x in RAGGED])
 
 
 def test_an_unknown_way_is_an_error():

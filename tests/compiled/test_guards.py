@@ -1,5 +1,6 @@
 """What compiled code does not do as Python does is left to Python, one example at a time, with its errors and notes."""
 
+import dataclasses
 import functools
 import re
 import warnings
@@ -346,6 +347,44 @@ def test_a_refusal_names_the_line(function, value, line, why):
     first = function.__code__.co_firstlineno
     assert any(f"{__file__}:{number}: " in caught.value.reason for number in range(first, first + 6)), caught.value
     assert line in caught.value.reason
+
+
+@dataclasses.dataclass
+class Node:
+    x: np.ndarray
+    kids: list = dataclasses.field(default_factory=list)
+    parent: object = None
+
+
+def with_parents():
+    root = Node(np.ones(2))
+    root.kids = [Node(np.ones(2), parent=root), Node(np.zeros(2), parent=root)]
+    return root
+
+
+def with_shared_kids(layers=40):
+    below = [Node(np.ones(2))]
+    for _ in range(layers):
+        below = [Node(np.ones(2), list(below), below[-1]) for _ in range(2)]
+    return below[0]
+
+
+def sum_of_kids(node):
+    total = node.x.sum()
+    for kid in node.kids:
+        total += kid.x.sum()
+    return total
+
+
+@pytest.mark.parametrize(
+    ("make", "why"), [(with_parents, "a structure that holds itself"), (with_shared_kids, "a structure of more than")]
+)
+def test_structures_without_an_end_have_no_type(make, why):
+    examples = [make(), make()]
+    with pytest.raises(NotCompiled, match=why):
+        compiled_map(sum_of_kids, [examples], {})
+    with ab.options(way="compiled", warn=False):
+        assert ab.map(sum_of_kids, examples) == [sum_of_kids(each) for each in examples]
 
 
 def test_syntax_alone_refuses():

@@ -77,9 +77,9 @@ def test_an_example_that_is_one_of_what_all_share(f, kind):
         assert_same(ab.map(f, examples, others=examples), loop(f, examples, others=examples))
         assert_same(ab.map(f, examples, ab.shared(examples)), loop(f, examples, others=examples))
         held = Holder(examples)
-        of_holder = lambda own, holder: f(own, holder.items)  # noqa: E731
+        of_holder = lambda own, holder: f(own, holder.items)
         assert_same(ab.map(of_holder, examples, holder=held), loop(of_holder, examples, holder=held))
-        of_closure = lambda own: f(own, examples)  # noqa: E731
+        of_closure = lambda own: f(own, examples)
         assert_same(ab.map(of_closure, examples), loop(of_closure, examples))
 
 

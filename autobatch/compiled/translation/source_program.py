@@ -114,6 +114,7 @@ class SourceProgram:
         self.loops: dict[str, str] = {}  # by name, the text of the loops over arrays that are needed
         self.approximate = False
         self.scopes = 0
+        self.containers = 0
         self.errors: list[Any] = []
         self.writes: list[Type] = []
         self.local_functions: dict[int, Any] = {}
