@@ -167,10 +167,9 @@ class Rows:
 
 
 def _var(rows: Rows) -> np.ndarray:
-    with np.errstate(over="ignore", invalid="ignore"):  # as where kernels add up
-        away = rows.x - np.take(MODES["mean"].compute(rows), rows.segments, axis=0)
-        squares = rows.of(away * away, rows.weights)
-    return quotient(squares.total(), rows.divisors(_MEAN))
+    out, means = rows.filled(0), MODES["mean"].compute(rows)
+    kernels.segment_squares(rows.x, rows.ids, rows.weights, rows.segments, means, out)
+    return quotient(out, rows.divisors(_MEAN))
 
 
 def _extremum(least: bool) -> Callable[[Rows], np.ndarray]:
@@ -246,9 +245,9 @@ def _log_softmax(rows: Rows) -> np.ndarray:
 
 
 def _cumsum(rows: Rows) -> np.ndarray:
-    before = _recurrence(np.ones_like(rows.x), rows.x, rows.segments, start=0, count=rows.count)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return rows.x + before
+    out = np.empty((rows.segments.shape[0], rows.x.shape[1]), rows.x.dtype)
+    kernels.segment_cumsum(rows.x, rows.ids, rows.segments, rows.filled(0), out)
+    return out
 
 
 def _order(x: Any, segments: Any, descending: bool = False) -> np.ndarray:
@@ -359,7 +358,12 @@ class Call:
 
     def dots(self, ct: Any) -> Any:
         """(n,): the product of each row with the cotangent of its segment."""
-        return self.over_columns(self.take(ct) * self.rows())
+        if not self.plain or is_boxed(ct):
+            return self.over_columns(self.take(ct) * self.rows())
+        x, ids = in_place(self.data, self.ids, self.dtype)
+        out = np.empty(self.n, self.dtype)
+        kernels.row_dots(x, ids, self.segments, np.ascontiguousarray(ct).reshape(self.count, x.shape[1]), out)
+        return out
 
 
 def _of_sum(norm: Norm | None) -> Callable[[Call, bool], Any]:
@@ -399,15 +403,27 @@ def _picked(position: str) -> Callable[[Call, bool], Any]:
     """The cotangent of the one row of each segment (for each column) that made the result."""
 
     def gradient(call: Call) -> Any:
-        at = call.again(position)
         if call.plain:
-            found = np.zeros((call.n + 1, *shape_of(at)[1:]), call.dtype)  # the last is of segments without rows
-            np.put_along_axis(found, at, call.ct, 0)
-            return found[: call.n]
+            return _picked_by_kernel(call, position)
+        at = call.again(position)
         here = np.arange(call.n).reshape(-1, *call.rest) == call.take(at)
         return np.where(here, call.take(call.ct), call.dtype.type(0))
 
     return _of_scaled(gradient)
+
+
+def _picked_by_kernel(call: Call, position: str) -> np.ndarray:
+    trailing = call.out.shape[1:]
+    shape = (call.count, math.prod(trailing))
+    if position in ("argmax", "argmin") and call.weights is None:  # the row that is the result is found sooner by it
+        x, ids = in_place(call.data, call.ids, call.dtype)
+        at = np.full(shape, -1)
+        kernels.first_equal(x, ids, call.segments, np.ascontiguousarray(call.out).reshape(shape), at)
+    else:
+        at = call.again(position).reshape(shape)
+    out = np.zeros((call.n, shape[1]), call.dtype)
+    kernels.pick_rows(np.ascontiguousarray(call.ct).reshape(shape), at, out)
+    return out.reshape(call.n, *trailing)
 
 
 def _prod_gradient(call: Call) -> Any:
@@ -534,13 +550,13 @@ declare("sqrtn", over(_SQRTN, bag=True))
 declare("max", Mode(_extremum(False), _picked("argmax"), extremum="greatest", by_ids=True, bag=True))
 declare("min", Mode(_extremum(True), _picked("argmin"), extremum="least", by_ids=True, bag=True))
 declare("prod", Mode(_prod, _of_scaled(_prod_gradient), "wide", by_ids=True))
-declare("var", Mode(_var, _var_gradient, "float", weights_own=True))
-declare("std", Mode(lambda rows: np.sqrt(_var(rows)), _std_gradient, "float", weights_own=True))
+declare("var", Mode(_var, _var_gradient, "float", weights_own=True, by_ids=True))
+declare("std", Mode(lambda rows: np.sqrt(_var(rows)), _std_gradient, "float", weights_own=True, by_ids=True))
 declare("logsumexp", Mode(_logsumexp, _logsumexp_gradient, "float", weights_own=True))
 declare("logmeanexp", Mode(_logmeanexp, _logmeanexp_gradient, "float", weights_own=True))
 declare("softmax", Mode(_softmax, _softmax_gradient, "float", weights_own=True, rowwise=True))
 declare("log_softmax", Mode(_log_softmax, _log_softmax_gradient, "float", weights_own=True, rowwise=True))
-declare("cumsum", Mode(_cumsum, _of_scaled(_cumsum_gradient), "wide", rowwise=True))
+declare("cumsum", Mode(_cumsum, _of_scaled(_cumsum_gradient), "wide", by_ids=True, rowwise=True))
 declare("sort", Mode(_sort, _of_scaled(_sort_gradient), rowwise=True))
 declare("topk", Mode(_at(_argtopk), _of_scaled(_topk_gradient)))
 declare("first", Mode(_at(_end(False)), _picked("argfirst")))

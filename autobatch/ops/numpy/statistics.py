@@ -13,7 +13,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
-from autobatch.ops.rules.dispatch import Declined, any_shorter, cast, implements
+from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, implements, needs
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import lane_by_lane, lanewise, values_of
 from autobatch.ops.rules.padding import fill_p
@@ -344,6 +344,29 @@ def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
     if not np.all((q >= 0) & (q <= 1)):
         raise ValueError("Percentiles must be in the range [0, 100]")
     return quantile(a, q, axis, keepdims=keepdims)
+
+
+@implements(np.average)
+def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = False) -> Any:
+    if weights is None:
+        needs(a, "np.average", least=1)
+        return np.mean(a, axis=axis, keepdims=keepdims)
+    a, weights = as_array(a), as_array(weights)
+    shape, given = tuple(shape_of(a)), tuple(shape_of(weights))
+    if len(given) != len(shape) and (len(given) != 1 or not isinstance(axis, int)):
+        raise Declined("np.average with weights of another rank along several axes")
+    if len(given) != len(shape):
+        weights = np.reshape(weights, (-1,) + (1,) * (len(shape) - normalise_axis(axis, len(shape)) - 1))
+    elif any(map(differ_somewhere, shape, given)):
+        raise Declined("np.average with weights of another shape")
+    integer = dtype_of(a).kind in "biu"
+    dtype = np.result_type(dtype_of(a), dtype_of(weights), *(["f8"] if integer else []))
+    if len(given) != len(shape):
+        weights = weights + np.zeros_like(a, dtype=dtype_of(weights))
+    total = np.sum(weights.astype(dtype), axis=axis, keepdims=keepdims)
+    if _anywhere(total == 0):
+        raise Declined("np.average with weights that sum to zero")
+    return np.sum(a.astype(dtype) * weights, axis=axis, keepdims=keepdims) / total
 
 
 def _anywhere(condition: Any) -> bool:
