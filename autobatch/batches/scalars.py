@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import BINARY_OPERATORS, Batch, agreed_size, narrowed
+from autobatch.batches.any_batch import BINARY_OPERATORS, FORMS, Batch, agreed_size, narrowed
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import map_lanes, weak_lanes
-from autobatch.core.batched import Lengths
+from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import is_boxed
 from autobatch.ops.numpy.math_functions import OF_NUMBERS, of_number
 
@@ -79,6 +79,16 @@ def _float_div(x: Any, y: Any) -> Any:
     return None if _has_zero(y) else np.true_divide(x, y)
 
 
+def _finite(ufunc: Any) -> Callable[..., Any]:
+    """Ufuncs that agree with Python's operators on finite operands only."""
+
+    def divide(x: Any, y: Any) -> Any:
+        finite = not _has_zero(y) and np.isfinite(x).all() and np.isfinite(y).all()
+        return ufunc(x, y) if finite else None
+
+    return divide
+
+
 # For the operators of counters and scores: on ints (int64, bools included), and on floats. A function gives None where
 # the answer is not NumPy's; then, and for any other operator, the lanes run Python's one by one.
 _FAST: dict[str, tuple[Any, Any]] = {
@@ -86,8 +96,8 @@ _FAST: dict[str, tuple[Any, Any]] = {
     "sub": (_sub, np.subtract),
     "mul": (_mul, np.multiply),
     "truediv": (_truediv, _float_div),
-    "floordiv": (_whole(np.floor_divide), None),
-    "mod": (_whole(np.remainder), None),
+    "floordiv": (_whole(np.floor_divide), _finite(np.floor_divide)),
+    "mod": (_whole(np.remainder), _finite(np.remainder)),
     "and": (np.bitwise_and, None),
     "or": (np.bitwise_or, None),
     "xor": (np.bitwise_xor, None),
@@ -111,10 +121,10 @@ def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any
         out: Any = None
         if kind_a in (int, bool) and kind_b in (int, bool):
             if on_ints is not None and (type(a) is not int or _fits(a)) and (type(b) is not int or _fits(b)):
-                out = on_ints(_as(int, a), _as(int, b))
+                out = on_ints(_ints(a), _ints(b))
         elif on_floats is not None and _exact(a, kind_a) and _exact(b, kind_b):
             with np.errstate(all="ignore"):
-                out = on_floats(_as(float, a), _as(float, b))
+                out = on_floats(_data(a), _data(b))
         if out is None:
             return map_lanes(function, a, b)
         if name in ("and", "or", "xor") and kind_a is kind_b is bool:
@@ -135,11 +145,16 @@ def _exact(x: Any, kind: type) -> bool:
     return _is_exact(x if type(x) is int else x.data)
 
 
-def _as(kind: type, x: Any) -> Any:
-    """An operand as numbers of this kind, int or float."""
+def _data(x: Any) -> Any:
     if getattr(x, "scalar", None) is None:
-        return kind(x)
-    return x.data if x.scalar is kind else x.data.astype(kind)
+        return float(x)
+    return x.data if x.scalar is float else x.data.astype(np.float64)
+
+
+def _ints(x: Any) -> Any:
+    if getattr(x, "scalar", None) is None:
+        return int(x)
+    return x.data if x.scalar is int else x.data.astype(np.int64)
 
 
 def reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -150,24 +165,40 @@ def reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 BINARY: dict[str, Callable[[Any, Any], Any]] = {name: _binary(name, f) for name, f in BINARY_OPERATORS.items()}
 
 
-def _unary(function: Callable[..., Any], ufunc: Any) -> Callable[[Any], Any]:
-    """A ufunc that answers as Python's function does, but for the smallest int."""
+def _of_least(ufunc: Any) -> Callable[[Any], Any]:
+    """Ufuncs of one operand that answer as Python does, but for the smallest int."""
 
-    def call(a: Any) -> Any:
-        a = narrowed(a)
-        kind = float if a.scalar is float else int
-        if a.scalar is complex or (kind is int and np.any(np.equal(_as(int, a), _INT64.min))):
-            return map_lanes(function, a)
-        return weak_lanes(ufunc(_as(kind, a)), kind)
+    def call(x: Any) -> Any:
+        own = x.data if x.scalar is float else _ints(x)
+        return None if x.scalar is not float and np.any(np.equal(own, _INT64.min)) else ufunc(own)
 
     return call
 
 
+def _unary(function: Callable[..., Any], fast: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def call(a: Any) -> Any:
+        a = narrowed(a)
+        out = None if a.scalar is complex else fast(a)
+        if out is None:
+            return map_lanes(function, a)
+        return weak_lanes(out, float if out.dtype.kind == "f" else int)
+
+    return call
+
+
+def _pos(x: Any) -> Any:
+    return x.data if x.scalar is float else _ints(x)
+
+
+def _invert(x: Any) -> Any:
+    return np.invert(x.data) if x.scalar is int else None
+
+
 UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": _unary(operator.neg, np.negative),
-    "pos": functools.partial(map_lanes, operator.pos),
-    "abs": _unary(abs, np.abs),
-    "invert": functools.partial(map_lanes, operator.invert),
+    "neg": _unary(operator.neg, _of_least(np.negative)),
+    "pos": _unary(operator.pos, _pos),
+    "abs": _unary(abs, _of_least(np.abs)),
+    "invert": _unary(operator.invert, _invert),
 }
 
 
@@ -225,13 +256,32 @@ def lane_bool(x: Any = False) -> Any:
     return map_lanes(bool, x)
 
 
+def lane_round(x: Any, *digits: Any) -> Any:
+    """`round(x, digits)` per lane: an int per lane without `digits`."""
+    x = narrowed(x)
+    if not digits and getattr(x, "scalar", None) in (int, bool):
+        return weak_lanes(x.data.astype(np.int64), int)
+    if not digits and getattr(x, "scalar", None) is float and (np.abs(x.data) < _SAFE).all():
+        return weak_lanes(np.rint(x.data).astype(np.int64), int)  # both round half to even
+    return map_lanes(round, x, *digits)
+
+
 def lane_pow(base: Any, exponent: Any, *modulus: Any) -> Any:
     """`pow(...)` per lane."""
     return map_lanes(pow, base, exponent, *modulus) if modulus else base**exponent
 
 
-def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], *args: Any, **kwargs: Any) -> Any:
-    """`min(...)` or `max(...)` per lane: of several values, or of one iterable."""
+def lane_min(*args: Any, **kwargs: Any) -> Any:
+    """`min(...)` per lane: of several values, or of one iterable."""
+    return _extreme(min, operator.lt, args, kwargs)
+
+
+def lane_max(*args: Any, **kwargs: Any) -> Any:
+    """`max(...)` per lane: of several values, or of one iterable."""
+    return _extreme(max, operator.gt, args, kwargs)
+
+
+def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], args: Any, kwargs: Any) -> Any:
     args = tuple(narrowed(arg) for arg in args)
     if len(args) == 1 and not kwargs and isinstance(args[0], list | tuple) and args[0]:
         args = tuple(narrowed(arg) for arg in args[0])
@@ -243,11 +293,30 @@ def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], *a
             wins = better(arg, best)
             best = _choose(wins, arg, best)
         return best
+    if len(args) > 1 and not kwargs and all(_scalar_kind(arg) in (float, np.float64) for arg in args):
+        return _extreme_of_both(better, args)
     return map_lanes(function, *args, **kwargs)
 
 
-lane_min = functools.partial(_extreme, min, operator.lt)
-lane_max = functools.partial(_extreme, max, operator.gt)
+def _extreme_of_both(better: Callable[[Any, Any], Any], args: Any) -> Any:
+    """The extreme of Python's floats and NumPy's: each lane has the type of the one that wins."""
+    datas: list[Any] = [getattr(arg, "data", arg) if isinstance(arg, Batch) else float(arg) for arg in args]
+    if any(map(is_boxed, datas)):
+        return map_lanes(min if better is operator.lt else max, *args)
+    best, kinds = datas[0], [_scalar_kind(arg) is float for arg in args]
+    python: Any = kinds[0]
+    for kind, data in zip(kinds[1:], datas[1:], strict=True):
+        wins: Any = better(data, best)
+        best, python = np.where(wins, data, best), np.where(wins, kind, python)
+    size = agreed_size(arg for arg in args if isinstance(arg, Batch))
+    best, python = np.broadcast_to(best, size).copy(), np.broadcast_to(python, size)
+    if python.all():
+        return weak_lanes(best, float)
+    if not python.any():
+        return FORMS["masked"].of(Batched(best, ()))
+    return ObjectBatch(
+        [one if is_python else other for one, other, is_python in zip(best.tolist(), best, python, strict=True)]
+    )
 
 
 def _same_kind(args: tuple[Any, ...]) -> bool:
@@ -306,7 +375,7 @@ def _number(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_LANE_BY_LANE: list[Callable[..., Any]] = [complex, round, str, repr, chr, ord, bin, hex, oct, hash, format, ascii]
+_LANE_BY_LANE: list[Callable[..., Any]] = [complex, str, repr, chr, ord, bin, hex, oct, hash, format, ascii]
 _LANE_BY_LANE += [function for name, function in vars(math).items() if callable(function) and not name.startswith("_")]
 _NUMBERS = [function for function in _LANE_BY_LANE if function in OF_NUMBERS]
 
@@ -319,6 +388,7 @@ LANE_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     bool: lane_bool,
     abs: abs,  # a batch has the method that it calls
     divmod: divmod,
+    round: lane_round,
     pow: lane_pow,
     min: lane_min,
     max: lane_max,

@@ -42,7 +42,7 @@ from autobatch.tables.protocol import Table
 from autobatch.tables.reduction_modes import BAG_MODES, MODES, BagMode
 from autobatch.tables.sparse import first_seen
 
-_AT_ONCE = 1 << 17  # ids that are copied at a time where some are left out
+_AT_ONCE = 1 << 15  # ids that are copied at a time where some are left out
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

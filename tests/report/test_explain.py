@@ -16,7 +16,7 @@ def branches(x, w):
     y = x @ w
     if y.sum() > 0:
         return np.tanh(y)
-    return np.linalg.cond(np.outer(y, y) + w, 1)
+    return np.unwrap(y)
 
 
 def test_the_report_counts():

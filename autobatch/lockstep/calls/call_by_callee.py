@@ -40,6 +40,7 @@ from autobatch.lockstep.regions.region import (
     require_own,
     require_whole,
 )
+from autobatch.lockstep.values.generators import default_rng
 from autobatch.lockstep.values.items import is_lanes, own, update
 from autobatch.lockstep.values.lane_operators import convertible
 from autobatch.lockstep.values.lists import LaneList
@@ -152,6 +153,9 @@ def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name == "extend":
         update("+", holder, args[0])
+        return None
+    if name == "sort" and not args:
+        holder.sort(HANDLERS[sorted](holder, **kwargs))
         return None
     return getattr(holder, name)(*args, **kwargs)
 
@@ -294,6 +298,8 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = getattr(f, "__qualname__", None) or type(f).__name__
     if module.split(".")[0] == "autobatch" and (isinstance(f, FunctionType) or not hasattr(f, "__wrapped__")):
         return f(*plain_arguments(args), **{key: unwrapped(value) for key, value in kwargs.items()})
+    if f is np.random.default_rng:
+        return default_rng(*args, **kwargs)
     if module in _DRAWING or module.startswith("numpy.random"):
         raise NeedsLoop(f"{module}.{name} draws random numbers")
     if module.strip("_") in _OF_LISTS or f is functools.reduce:

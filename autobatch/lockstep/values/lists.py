@@ -1,6 +1,6 @@
 """`LaneList`: a list made in converted code. Lanes that append more often than others have longer lists.
 
-What else changes a list (`pop`, `insert`, `sort`, by some lanes a write at a place of its own) is not for lock-step.
+What else changes a list but `sort` (`pop`, `insert`, by some lanes a write at a place of its own) is not for lock-step.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,10 +11,11 @@ import numpy as np
 from autobatch.batches.any_batch import Batch, narrow_tree, narrowed
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.stacking import broadcast, lanes_of, weak_lanes
+from autobatch.batches.stacking import broadcast, lanes_of, stack_results, weak_lanes
 from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region, let_go, set_region
+from autobatch.core.current_region import region as lanes_of_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within
@@ -156,6 +157,21 @@ class LaneList:
         if hasattr(list, name):
             raise NeedsLoop(f".{name}() of a list")
         raise AttributeError(f"'list' object has no attribute {name!r}")
+
+    def sort(self, ordered: Any) -> None:
+        """`list.sort()`, given `sorted(list)`."""
+        if type(ordered) is LaneList and not ordered.is_spread:
+            self.set(slice(None), ordered.items)
+            return
+        if not isinstance(ordered, ObjectBatch) or self.owners is None or current_region() is not self.region:
+            raise NeedsLoop(".sort() of a list by some of its examples")
+        lists, items = ordered.values, []
+        for lanes, places, here in self.owners:  # each item takes what stands at its places now
+            with lanes_of_region(here):
+                items.append(stack_results([lists[i][k] for i, k in zip(lanes.tolist(), places.tolist(), strict=True)]))
+        self.items[:], self._stacked = items, None
+        self._packs.clear()
+        self.version = object()
 
     def set(self, index: Any, value: Any) -> None:
         """`list[index] = value`, by all its lanes."""

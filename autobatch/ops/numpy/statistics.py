@@ -347,10 +347,11 @@ def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @implements(np.average)
-def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = False) -> Any:
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
     if weights is None:
         needs(a, "np.average", least=1)
-        return np.mean(a, axis=axis, keepdims=keepdims)
+        mean = np.mean(a, axis=axis, keepdims=keepdims)
+        return (mean, np.sum(np.ones_like(a, dtype_of(mean)), axis=axis, keepdims=keepdims)) if returned else mean
     a, weights = as_array(a), as_array(weights)
     shape, given = tuple(shape_of(a)), tuple(shape_of(weights))
     if len(given) != len(shape) and (len(given) != 1 or not isinstance(axis, int)):
@@ -366,7 +367,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = Fa
     total = np.sum(weights.astype(dtype), axis=axis, keepdims=keepdims)
     if _anywhere(total == 0):
         raise Declined("np.average with weights that sum to zero")
-    return np.sum(a.astype(dtype) * weights, axis=axis, keepdims=keepdims) / total
+    mean = np.sum(a.astype(dtype) * weights, axis=axis, keepdims=keepdims) / total
+    return (mean, total) if returned else mean
 
 
 def _anywhere(condition: Any) -> bool:
