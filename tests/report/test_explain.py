@@ -16,7 +16,7 @@ def branches(x, w):
     y = x @ w
     if y.sum() > 0:
         return np.tanh(y)
-    return np.unwrap(y)
+    return np.linalg.eigvals(y * w)
 
 
 def test_the_report_counts():
