@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.autodiff import tape as tapes  # by its name functions can be pickled that use it
+from autobatch.autodiff import tape as tapes  # a module pickles by name, so functions that use it can be pickled
 from autobatch.autodiff.tape import Tape, TapeArray
 from autobatch.core import parameter_trees, pytree
 from autobatch.core.abstract_eval import check_own_dtype, dtype_of, shape_of
@@ -28,13 +28,13 @@ from autobatch.ops.rules.op_kinds import elementwise
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """How a function made by `grad` or `value_and_grad` was made.
+    """The arguments with which `grad` or `value_and_grad` made a gradient function.
 
     Attributes:
         function: the function that is differentiated.
-        positions: of the arguments with respect to which; single: there is one, and no tuple is given.
-        has_aux: the function gives a pair, of which the first part is differentiated.
-        with_value: the value is given, too.
+        positions: positions of the differentiated arguments; single: `argnums` was one int, so no tuple is returned.
+        has_aux: the function returns (scalar, auxiliary); only the scalar is differentiated.
+        with_value: the value is returned as well as the gradient (`value_and_grad`).
     """
 
     function: Callable[..., Any]
@@ -56,7 +56,7 @@ class Gradient:
 
 
 def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """The gradient of a function that returns one real scalar: `ab.grad`, but for arrays that `f` creates."""
+    """The gradient of a function that returns one real scalar: `ab.grad`, except for arrays that `f` itself creates."""
     both = value_and_grad(f, argnums, has_aux)
 
     @functools.wraps(f)
@@ -70,7 +70,7 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """(value, gradient), or with `has_aux` ((value, aux), gradient); otherwise as `grad`.
+    """Like `grad`, but returns (value, gradient), or with `has_aux` ((value, aux), gradient).
 
     Arguments, gradients and errors are those of `grad`; the value has the dtype that `f` gives it.
 
@@ -136,13 +136,13 @@ def _call(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) ->
         return f(*args, **kwargs)
     except (TypeError, ValueError) as error:
         cause = error.__cause__
-        if isinstance(cause, ForcedValueError):  # NumPy hides it behind one of its own, which says less
+        if isinstance(cause, ForcedValueError):  # NumPy replaced it by a less informative error
             raise ForcedValueError(*cause.args).with_traceback(error.__traceback__) from None
         raise
 
 
 class DifferentiatedInput:
-    """One leaf of the differentiated arguments: its stand-in inside the function, and how its gradient ends."""
+    """A leaf of the differentiated arguments: its tape leaf (None: no gradient), and what `f` gets for it (`boxed`)."""
 
     __slots__ = ("boxed", "error", "leaf", "value")
 
@@ -159,7 +159,7 @@ class DifferentiatedInput:
         ):
             return cls(value, None, value)
         dtype = dtype_of(value)
-        if getattr(value, "trainable", True) is False:  # a table for look-ups only
+        if getattr(value, "trainable", True) is False:  # a frozen embedding table
             return cls(value, None, value)
         if dtype.kind != "f":
             return cls(value, None, value, f"{type(value).__name__} of dtype {dtype}")
@@ -174,7 +174,7 @@ class DifferentiatedInput:
         return isinstance(self.value, int | np.integer)
 
     def finish(self, ct: Any, taken: set[int]) -> Any:
-        """The gradient as the caller gets it: the leaf's kind, shape and dtype, in memory of its own."""
+        """The gradient for the caller: of the leaf's kind, shape and dtype, in memory that no array in `taken` has."""
         value = self.value
         if hasattr(value, "_ab_gradient"):
             unexpanded = ct._ab_unexpanded(taken) if hasattr(ct, "_ab_unexpanded") else None
@@ -188,7 +188,7 @@ class DifferentiatedInput:
 
 
 def _owned(ct: Any, value: Any, taken: set[int]) -> Any:
-    """A cotangent in the form of `value`, sharing no memory with another gradient."""
+    """A cotangent converted to the kind of `value` (float, NumPy scalar, array), sharing no memory with others."""
     if ct is None:
         ct = np.zeros(getattr(value, "shape", ()), dtype_of(value))
     elif isinstance(ct, SparseCotangent):
@@ -205,17 +205,17 @@ def _owned(ct: Any, value: Any, taken: set[int]) -> Any:
     return ct
 
 
-# The gradient of a Python float is one, and stays weak in promotion when it is differentiated in turn.
+# The gradient of a Python float is a Python float: weak in dtype promotion, also when it is differentiated again.
 python_float_p = Op("python_float", float, vjp=lambda position, ct, out, args, params: ct)
 
 
 def batch_data(batch: Any) -> Any:
-    """The array of a batch: padded data, or packed values."""
+    """The array that a batch holds: padded `data`, or packed `values`."""
     return batch.data if isinstance(batch, Batched) else batch.values
 
 
 def with_data(batch: Any, data: Any) -> Any:
-    """The same batch with another such array."""
+    """A copy of the batch that holds `data` as its padded data or packed values."""
     out = copy.copy(batch)
     if isinstance(batch, Batched):
         out.data = data
@@ -239,7 +239,7 @@ def _check_call(f: Callable[..., Any], positions: Sequence[int], args: Sequence[
 def _refuse_leaf(
     f: Callable[..., Any], position: int, structure: pytree.TreeDef, slots: Sequence[DifferentiatedInput]
 ) -> None:
-    """Refuse a number or array that has no gradient; a whole number in a dataclass is a setting, not a parameter."""
+    """Raise DTypeError for a leaf that is not a float; an int in a dataclass is a setting, so it is allowed."""
     places = zip(pytree.paths(structure), pytree.in_dataclass(structure), slots, strict=True)
     wrong = ((path, slot) for path, own, slot in places if slot.error and not (own and slot.is_setting))
     path, slot = next(wrong, ("", None))
@@ -274,7 +274,7 @@ def _split_aux(result: Any) -> tuple[Any, Any]:
 
 
 def settled(leaf: Any, tape: Tape) -> Any:
-    """A result that an interpreter opened inside the function still holds back, computed."""
+    """The leaf of a result; if it is recorded by an interpreter opened inside the function, it is computed first."""
     force = getattr(leaf, "_ab_force", None)
     return leaf if force is None or rank_of(leaf) < tape.level else force()
 
@@ -325,12 +325,12 @@ def unboxed(leaf: Any, tape: Tape) -> Any:
     return leaf
 
 
-# From one cotangent for each leaf of the result, None for a leaf without one, to one gradient for each input.
+# Takes one cotangent per leaf of the result (None for a leaf without one); returns one gradient per input.
 Back = Callable[[Sequence[Any]], list[Any]]
 
 
 def vjp(f: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> tuple[Any, Back]:
-    """The value of a function of a list of float arrays and batches, and what gives gradients from cotangents.
+    """The value of a function of a list of float arrays and batches, and the function from cotangents to gradients.
 
     Args:
         f: takes as many values as there are inputs; returns a tree of arrays, batches and anything else.
@@ -338,7 +338,7 @@ def vjp(f: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> tuple[Any, Back
 
     Returns:
         (value, back). Cotangents and gradients of a batch are arrays like its `data` or `values`. `back` may be called
-        again, until nobody holds it.
+        any number of times; it keeps the tape alive.
 
     Source: JAX's `jax.vjp`.
 
@@ -373,13 +373,13 @@ def vjp(f: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> tuple[Any, Back
 
 
 def _recorded(leaf: Any, tape: Tape) -> TapeArray | None:
-    """The array on the tape that a leaf of a result is or holds."""
+    """The tape's array in a leaf of the result: the leaf itself or a batch's data; None if the leaf is constant."""
     inner = batch_data(leaf) if rank_of(leaf) == BATCH_RANK and type(leaf).__name__ != "ObjectBatch" else leaf
     return inner if type(inner) is TapeArray and inner.tape is tape and inner.index >= 0 else None
 
 
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """`ab.jvp`, without support for arrays that `f` itself creates."""
+    """`ab.jvp`, except for arrays that `f` itself creates; by reverse mode twice (the vjp is linear in cotangents)."""
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list) or len(primals) != len(tangents):
         raise UnsupportedError(
             "primals and tangents are a tuple each, with as many tangents as arguments: write ab.jvp(f, (x,), (v,))"
@@ -413,7 +413,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
 
 
 def _directions(where: str, primal: Any, tangent: Any) -> list[Any]:
-    """The tangent of each parameter of an argument, checked; None of what has none."""
+    """The checked tangent of each leaf of an argument; None for a leaf that is not a float or has no tangent."""
     values, structure = parameter_trees.flatten(primal)
     if tangent is None:
         return [None] * len(values)
@@ -439,7 +439,7 @@ def _leaves_like(given: Any, gradient: Any) -> list[Any]:
 
 
 def _inner(gradient: Any, direction: Any) -> Any:
-    """The inner product of a gradient and a direction; of a table's gradient, over the rows that were read."""
+    """The inner product of a gradient and a direction; for a table's sparse gradient, over the rows that were read."""
     if isinstance(gradient, SparseCotangent) or hasattr(gradient, "rows"):
         return (gradient.rows * np.asarray(direction)[gradient.ids]).sum()
     return np.sum(gradient * direction)
@@ -450,7 +450,7 @@ def _is_float(value: Any) -> bool:
 
 
 def _as(output: Any, tangent: Any) -> Any:
-    """The tangent of an output, a Python number or NumPy scalar where the output is."""
+    """The tangent of an output, converted to a Python float or NumPy scalar if the output is one."""
     if type(output) is float:
         return float(tangent)
     return dtype_of(output).type(tangent) if isinstance(output, np.generic) else tangent
@@ -464,13 +464,13 @@ stop_gradient_p = elementwise(_copied, name="stop_gradient")
 
 
 def stop_gradient(x: Any) -> Any:
-    """x, which counts as a constant where something is differentiated.
+    """x as a constant: no gradient flows back through the result.
 
     Args:
         x: an array, a number, a batch, or a tree of them.
 
     Returns:
-        The same values, arrays in memory of their own; a leaf that is no array is the same object.
+        The same values; arrays are copied, leaves that are not arrays are the same objects.
 
     Source: JAX's `jax.lax.stop_gradient`.
 
@@ -484,5 +484,5 @@ def stop_gradient(x: Any) -> Any:
 def _stopped(leaf: Any) -> Any:
     while type(leaf) is TapeArray:
         leaf = leaf.value
-    is_table = hasattr(leaf, "_ab_gradient")  # what it gives to read is its own
+    is_table = hasattr(leaf, "_ab_gradient")  # rows read from it are new arrays
     return leaf if is_table or not (isinstance(leaf, np.ndarray) or is_boxed(leaf)) else stop_gradient_p(leaf)

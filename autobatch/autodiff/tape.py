@@ -1,7 +1,7 @@
 """The tape: the ops that ran on differentiated values, in order; and `backward`, which walks it in reverse.
 
-A value on a tape is a `TapeArray`; so is a constant that is going to be written into (index -1). What it holds may
-itself be an array of an interpreter opened before (a lazy array, an outer tape), so gradients nest with everything.
+A value on a tape is a `TapeArray`; so is a constant that may be written into later (index -1). Its `value` may be an
+array of an interpreter opened earlier (a lazy array, an outer tape), so gradients nest with all interpreters.
 """
 
 import contextvars
@@ -23,16 +23,16 @@ from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.rules.aliasing import stand_in
 from autobatch.ops.rules.dispatch import CONSTANT, name_of
 
-# What NumPy computes for an operator between Python numbers is a NumPy scalar; Python's own result is weak again.
+# NumPy's operators turn Python numbers into NumPy scalars; Python's operators keep them weak in dtype promotion.
 _PYTHON_OPERATORS = {each.ufunc: each.function for each in (*ARITHMETIC, *UNARY)} | {np.absolute: abs}
 
 _active: contextvars.ContextVar["Tape | None"] = contextvars.ContextVar("autobatch_tape", default=None)
-active_tape, set_active = _active.get, _active.set  # the innermost one that a function is being run on
+active_tape, set_active = _active.get, _active.set  # the innermost tape that is recording
 
 _WITHOUT_GRADIENT = frozenset(
     ("__bool__", "__round__", "__floor__", "__ceil__", "__trunc__", "__str__", "__format__")
-)  # piecewise constant, or for people to read
-_NEEDS = {  # for a method: what it needs, and what to write instead
+)  # piecewise constant, or output for people
+_NEEDS = {  # method: (the plain value that it needs, what to write instead)
     "__float__": (
         "a Python float",
         "leave out float() or math.*: NumPy functions take the value as it is; instead of writing it into a plain "
@@ -52,21 +52,21 @@ _NEEDS = {  # for a method: what it needs, and what to write instead
 _FLOAT = np.dtype(np.float64)
 _ndarray = np.ndarray
 _WEAK = frozenset((float, int, bool))
-_PLAIN = frozenset((float, int, bool, np.float64, np.float32, np.int64, np.bool_))  # never boxed: skip the dispatch
+_PLAIN = frozenset((float, int, bool, np.float64, np.float32, np.int64, np.bool_))  # never recorded: skip the dispatch
 
-# A node: (op, out, args, params, parents), parents as (position, index) pairs; None stands for a leaf. The outputs of
-# an op with several follow its node and look like leaves, so that their cotangents are there when the walk reaches it.
+# A node is (op, out, args, params, parents) with parents as (position, index) pairs, or None for a leaf. If an op has
+# several outputs, its node is followed by a leaf per output: the reverse walk has their cotangents before the node's.
 _Node = tuple[Op, Any, list[Any], dict[str, Any], list[tuple[int, int]]]
 
 
 class Tape:
-    """Ops in the order they ran. Node i's parents come before it.
+    """Ops in the order they ran. The parents of a node have smaller indices.
 
     Attributes:
-        timed: stretches of nodes, (first, end, report), apart and in their order: `report` is told the seconds that the
-            walk back over them took.
-        asked_later: of leaves of which it is found out when it matters whether they are constant, what says so.
-        is_inner: it was made while a function ran on another one, which may record the walk back over it.
+        timed: disjoint ranges of nodes in ascending order, (first, end, report): the reverse walk calls `report` with
+            the seconds that the range took.
+        asked_later: leaf index -> function that says whether the leaf is constant; called only when that matters.
+        is_inner: another tape was active when this one was made; it may record this tape's reverse walk.
 
     >>> tape = Tape()
     >>> x = tape.leaf(np.array([1.0, 2.0]))
@@ -96,7 +96,7 @@ class Tape:
         return TapeArray(self, -1, value)
 
     def close(self) -> None:
-        """Drop the recording. Values that are still held keep their data and refuse further ops."""
+        """Drop the recording. Values that are still referenced keep their data; further ops on them raise an error."""
         self.nodes.clear()
         self.timed.clear()
         self.asked_later.clear()
@@ -107,18 +107,18 @@ class Tape:
         """The cotangent of each leaf, given that of `output`; None for a leaf that does not influence it.
 
         Args:
-            free: drop each node after its use, so that what it keeps alive goes early.
+            free: drop each node after its use, to free its arrays early.
         """
         return self.backward_from([output], [ct], leaves, free=free)
 
     @library_code
-    @np.errstate(all="ignore")  # what padding holds must not warn, and a cotangent is nobody's own expression
+    @np.errstate(all="ignore")  # no warnings from padding, or from code that the user did not write
     def backward_from(
         self, outputs: Sequence["TapeArray"], cts: Sequence[Any], leaves: Sequence["TapeArray"], *, free: bool = False
     ) -> list[Any]:
         """`backward` from several outputs at once.
 
-        Contributions to a value are summed when the walk reaches it; a cotangent lives until its op has been walked.
+        Contributions to a value are summed when the walk reaches it; a cotangent is freed once its op was processed.
         """
         last = top = max(output.index for output in outputs)
         pending: list[Any] = [None] * (last + 1)
@@ -136,7 +136,7 @@ class Tape:
         return [pending[leaf.index] if leaf.index <= last else None for leaf in leaves]
 
     def _walk(self, pending: list[Any], last: int, first: int, free: bool) -> None:
-        """Walk back over the nodes from `last` to `first`."""
+        """Run the vjps of the nodes from `last` down to `first`; `pending` holds the cotangent of each node so far."""
         nodes = self.nodes
         for index in range(last, first - 1, -1):
             part, node = pending[index], nodes[index]
@@ -165,7 +165,7 @@ class Tape:
 
 
 def _contribute(pending: list[Any], index: int, contribution: Any) -> None:
-    """Add to the cotangent of a value."""
+    """Add a contribution to the cotangent of node `index`."""
     slot = pending[index]
     if slot is None:
         pending[index] = contribution
@@ -176,7 +176,7 @@ def _contribute(pending: list[Any], index: int, contribution: Any) -> None:
 
 
 def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
-    """Walk back over an op with several outputs, which are the nodes that follow it."""
+    """Run the vjp of an op with several outputs; its outputs are the nodes that follow it."""
     op, outs, args, params, parents = node
     ahead = pending[index + 1 : index + 1 + len(outs)]
     cts = [part.to_dense() if isinstance(part, SparseCotangent) else part for part in ahead]
@@ -222,7 +222,7 @@ class TapeArray(RecordedArray, ArrayFace):
                 arg = arg.value
                 kind = type(arg)
             elif kind not in _PLAIN and recorded:
-                is_list = not hasattr(arg, "shape") and hasattr(arg, "__len__")  # which no vjp computes with
+                is_list = not hasattr(arg, "shape") and hasattr(arg, "__len__")  # vjps take arrays only
                 arg = np.array(arg) if is_list else tape.kept(arg)
                 kind = type(arg)
             if kind is not _ndarray and kind not in _PLAIN:
@@ -237,13 +237,13 @@ class TapeArray(RecordedArray, ArrayFace):
             out = _PYTHON_OPERATORS[op.impl](*values)
         else:
             out = op.impl(*values, **params)
-        if not parents:  # a view of a constant is one, too
+        if not parents:  # a view of a constant is a constant, too
             is_view = out.base is not None if type(out) is _ndarray else hasattr(out, "_ab_rank")
             return tape.constant(out) if is_view else out
         if op.vjp is None:
             if op.joint is not None:
                 return self._with_outputs(op, out, values, params, parents)
-            if type(out) not in _WEAK and out.dtype.kind == "c":  # of real numbers constant in pieces; its sign turns
+            if type(out) not in _WEAK and out.dtype.kind == "c":  # piecewise constant for real numbers only (sign)
                 self._ab_unsupported(op.impl, args, params, f"{op.name} of complex numbers")
             return out
         if type(out) is not float and out.dtype.kind not in "fc":
@@ -271,7 +271,7 @@ class TapeArray(RecordedArray, ArrayFace):
         )
 
     def _ab_rebind(self, new: Any) -> None:
-        """Become `new`: what an in-place write leaves in its target."""
+        """Take over the value of `new`, the result of an in-place write."""
         if type(new) is not TapeArray:
             new = self.tape.constant(new)
         self.tape, self.index, self.value, self._ab_rank = new.tape, new.index, new.value, new._ab_rank
@@ -282,7 +282,7 @@ class TapeArray(RecordedArray, ArrayFace):
 
     @property
     def _ab_plain(self) -> Any:
-        """An array of the same strides, if there is one."""
+        """A plain array with the strides of this one; None if there is none."""
         value = self.value
         return value if type(value) is _ndarray else getattr(value, "_ab_plain", None)
 
@@ -296,7 +296,7 @@ class TapeArray(RecordedArray, ArrayFace):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """The class that `isinstance` sees: that of the NumPy value in its place."""
+        """The class that `isinstance` sees: that of the value it holds."""
         return self.value.__class__
 
     @property
@@ -317,14 +317,14 @@ class TapeArray(RecordedArray, ArrayFace):
 
     @property
     def _ab_ids(self) -> Any:
-        return self.value._ab_ids  # a table of keys'; no attribute of anything else
+        return self.value._ab_ids  # only tables with keys have this attribute
 
     @property
     def _ab_gradient(self) -> Any:
-        return self.value._ab_gradient  # a table's; no attribute of anything else
+        return self.value._ab_gradient  # only tables have this attribute
 
     def _ab_read(self, name: str) -> Any:
-        """The value, where no gradient is lost: of a constant, of what is piecewise constant, for people to read."""
+        """The plain value, if no gradient is lost by reading it by the method `name`; else raise ForcedValueError."""
         if self.index < 0 or name in _WITHOUT_GRADIENT:
             return self.value
         is_constant = self.tape.asked_later.get(self.index)
@@ -340,11 +340,11 @@ class TapeArray(RecordedArray, ArrayFace):
         if copy:
             return np.array(value, dtype)
         out = np.asarray(value, dtype).view()
-        out.flags.writeable = False  # a write into it would not be seen here
+        out.flags.writeable = False  # the tape would not see a write into it
         return out
 
     def __getattr__(self, name: str) -> Any:
-        """What an array has beside its face (`strides`, `tobytes`), of a constant; of a table of keys all it has."""
+        """Other ndarray attributes (`tobytes`) of a constant; for a table with keys, the table's attributes."""
         keys = None if name.startswith("_") else getattr(self, "_ab_ids", None)
         if keys is not None:
             return self.__getitem__ if name == "lookup" else getattr(keys.__self__, name)
@@ -368,7 +368,7 @@ def _refuse_closed(op: Op) -> NoReturn:
 
 
 def off_tape(x: Any) -> Any:
-    """What a value is without the tapes that it is on."""
+    """The value without any TapeArray around it."""
     while type(x) is TapeArray:
         x = x.value
     return x

@@ -1,1 +1,1 @@
-"""Every op, declared once: the rules that kinds of ops share, NumPy's functions by concept, neural networks."""
+"""Declarations of all ops: rules shared by kinds of ops, NumPy's functions by concept, and neural networks."""

@@ -1,6 +1,6 @@
-"""`ArrayFace`: operators, array methods and NumPy's protocols for every class of ours that stands for an array.
+"""`ArrayFace`: operators, array methods and NumPy's protocols for every class of this library that stands for an array.
 
-A method here only dispatches: to the op of an operator, or to the function of `ops.rules.dispatch` of the same meaning.
+Its methods only dispatch: to the op of an operator, or to the implementation registered in `ops.rules.dispatch`.
 """
 
 import copy
@@ -51,10 +51,10 @@ _NO_OPTION = {"where": True, "casting": "same_kind", "order": "K", "subok": True
 
 
 def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of `__array_ufunc__` for operands of which some are ours.
+    """The result of `__array_ufunc__`; some of the operands are this library's arrays.
 
     Raises:
-        Declined: a method, an option or a ufunc that has no rule.
+        Declined: the ufunc, its method or an option has no batching rule.
     """
     if method == "__call__":
         return _call(ufunc, inputs, kwargs)
@@ -93,12 +93,12 @@ def _call(ufunc: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Ours, without the way through NumPy's dispatch, if the table has it."""
+    """The registered implementation of a NumPy function, which skips NumPy's dispatch; itself if there is none."""
     return FUNCTIONS.get(function, function)
 
 
 def _method(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The ndarray method that takes the arguments of a NumPy function after its first."""
+    """An ndarray method that calls a NumPy function with the array as its first argument."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return FUNCTIONS.get(function, function)(self, *args, **kwargs)
@@ -120,14 +120,14 @@ def _op(ufunc: Any) -> Callable[..., Any]:
 
 
 def _repeated(count: Any, items: list[Any] | tuple[Any, ...]) -> Any:
-    """`items * count`: a scalar of NumPy's repeats a list, as an int of Python's does, which an array multiplies."""
+    """`items * count` for a NumPy scalar `count`: it repeats a list as a Python int does (an array would multiply)."""
     if dtype_of(count).kind not in "iu":
         return refuse(operator.mul, (items, count), {}, "")
-    return NotImplemented  # Python takes the list's own, and asks for the index
+    return NotImplemented  # Python then calls list.__mul__, which calls count.__index__
 
 
 def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """The operator of a ufunc, the reflected and the in-place one."""
+    """The methods of a ufunc's operator: (forward, reflected, in-place)."""
     op = _op(ufunc)
 
     def forward(self: Any, other: Any) -> Any:
@@ -151,7 +151,7 @@ def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callabl
             raise
 
     def inplace(self: Any, other: Any) -> Any:
-        if is_scalar(self):  # which is not updated in place
+        if is_scalar(self):  # immutable: `x += y` rebinds the name
             return forward(self, other)
         write(self, cast_for_write(op(self, other), self, ufunc))
         return self
@@ -179,13 +179,13 @@ def _equality(ufunc: Any) -> Callable[[Any, Any], Any]:
 
 
 class ArrayFace:
-    """Operators, methods and protocols of an array.
+    """Base class with the operators, methods and NumPy protocols of an array.
 
-    A subclass has `shape`, `ndim`, `dtype`, `size`, `_ab_rank`, `_ab_apply(op, args, params)`,
-    `_ab_unsupported(function, args, kwargs, reason)` and `_ab_rebind(new)`, which takes over the value of `new` (an
-    array of ours or a plain one) and is what an in-place write does to the object. For writes to reach views its
-    `__slots__` hold `_view`, `_views`, `_zero_d` and `__weakref__`; they may stay unset. `__iter__`, `__len__`,
-    `__bool__`, `__int__`, `__float__`, `__index__` and `__array__` are its own.
+    A subclass defines `shape`, `ndim`, `dtype`, `size`, `_ab_rank`, `_ab_apply(op, args, params)`,
+    `_ab_unsupported(function, args, kwargs, reason)` and `_ab_rebind(new)`, by which an in-place write makes the object
+    take over the value of `new` (this library's array or a plain one). So that writes reach views, its `__slots__`
+    contain `_view`, `_views`, `_zero_d` and `__weakref__`, which may stay unset. It also defines `__iter__`, `__len__`,
+    `__bool__`, `__int__`, `__float__`, `__index__` and `__array__`.
     """
 
     __slots__ = ()
@@ -253,7 +253,7 @@ class ArrayFace:
     def __rdivmod__(self: Any, other: Any) -> Any:
         return other // self, other % self
 
-    # ndarray's methods and attributes, in terms of NumPy's functions
+    # methods and attributes of ndarray, by way of NumPy's functions
 
     def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
         write(self, _of(np.sort)(self, axis=axis, kind=kind, order=order, stable=stable))
@@ -321,7 +321,7 @@ class ArrayFace:
         return _of(np.copy)(self, order)
 
     def conj(self) -> Any:
-        return _of(np.conjugate)(self) if dtype_of(self).kind == "c" else self  # NumPy gives the array itself, too
+        return _of(np.conjugate)(self) if dtype_of(self).kind == "c" else self  # NumPy returns the same object, too
 
     conjugate = conj
 
@@ -342,7 +342,7 @@ class ArrayFace:
         return self.size * self.itemsize  # type: ignore[attr-defined]
 
     def item(self, *index: Any) -> Any:
-        """The one element, or the one at `index`, as a Python scalar."""
+        """The element at `index` (default: the only element) as a Python scalar."""
         flat = np.asarray(self)
         return flat.item(*index)
 
@@ -356,7 +356,7 @@ class ArrayFace:
 
 
 def _power(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator `**`, by which NumPy squares whatever is of dimensions; only of bools that has another dtype."""
+    """The operator `**`: NumPy computes `x ** 2` of an array by np.square, which matters for bools: another dtype."""
 
     def power(self: Any, other: Any) -> Any:
         if type(other) is int and other == 2 and dtype_of(self).kind == "b" and ndim_of(self):
@@ -386,7 +386,7 @@ for _one in UNARY:
 
 
 def _ufunc_into(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any], out: tuple[Any, ...]) -> Any:
-    """A ufunc with `out=`: the result is written into the array that was given."""
+    """A ufunc call with `out=`: the result is written into the given array."""
     target = out[0]
     if len(out) != 1 or target is None:
         return refuse(ufunc, inputs, {**kwargs, "out": out}, f"{name_of(ufunc)} with several outputs into out=")
@@ -408,7 +408,7 @@ def _ufunc_into(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[s
 
 
 def _ufunc_at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
-    """`np.add.at(x, index, values)` and `np.subtract.at`: repeated positions count each time."""
+    """`np.add.at(x, index, values)` and `np.subtract.at`: repeated positions accumulate."""
     target, index, *values = inputs
     if ufunc not in (np.add, np.subtract) or not is_boxed(target):
         if not is_boxed(target) and rank_of(top_box((inputs,))) == BATCH_RANK:
@@ -419,10 +419,10 @@ def _ufunc_at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
 
 
 class StandIn(RecordedArray, ArrayFace):
-    """The data of a batch in another form than an array, which is made where something needs it.
+    """Data of a batch in a form other than an array; converted to an array only when an operation needs one.
 
-    A subclass has `shape`, `dtype`, `_ab_apply`, where it says what is done without the array, `_ab_rebind` and
-    `_ab_force`, which gives the array.
+    A subclass defines `shape`, `dtype`, `_ab_rebind`, `_ab_apply` with the ops that it runs without the array, and
+    `_ab_force`, which returns the array.
     """
 
     __slots__ = ()

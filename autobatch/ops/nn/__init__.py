@@ -1,4 +1,4 @@
-"""The functions of neural networks, of one example as of a batch; plain NumPy on plain arrays.
+"""Functions of neural networks, for one example or a batch; plain NumPy on plain arrays.
 
 Floating dtypes are kept (float16 accumulates in float32 where a mean is taken); integers become float64.
 """

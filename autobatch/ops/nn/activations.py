@@ -1,4 +1,4 @@
-"""sigmoid, relu and gelu; the normal distribution function."""
+"""Activation functions (sigmoid, relu, gelu), and the normal distribution function."""
 
 import math
 from typing import Any
@@ -14,9 +14,9 @@ _SQRT_HALF = 0.7071067811865476
 
 
 def normal_cdf(x: Any) -> np.ndarray:
-    """The probability that a standard normal variable is at most x; of x's dtype.
+    """The probability that a standard normal variable is at most x; in x's dtype.
 
-    NumPy has no error function, and Python's, number by number, takes no longer than its approximation by NumPy calls.
+    NumPy has no error function; calling math.erfc per element is as fast as an approximation by NumPy calls.
     """
     x = np.asarray(x)
     dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float64)

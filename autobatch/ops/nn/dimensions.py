@@ -1,4 +1,4 @@
-"""One dimension as two, and two as one, of an example as of a batch."""
+"""`split_dim` and `join_dims`: one dimension of an example reshaped into two, and two joined into one."""
 
 from typing import Any
 
@@ -12,18 +12,18 @@ from autobatch.ops.rules.dispatch import as_array
 
 
 def split_dim(x: ArrayLike, axis: int, parts: int) -> NDArray[Any]:
-    """A dimension cut into two: (..., size, ...) becomes (..., size // parts, parts, ...).
+    """Split a dimension in two: (..., size, ...) becomes (..., size // parts, parts, ...).
 
     Args:
-        x: any dtype. axis: the dimension, one of an example; parts: the size of the second of the two.
+        x: any dtype. axis: the dimension, counted in an example; parts: the size of the second of the two.
 
     Returns:
-        An array of one dimension more.
+        An array with one more dimension.
 
     Raises:
         OptionError: there is no such dimension, or `parts` is 0. ValueError: its size is no multiple of `parts`.
 
-    Source: Matchbox's `split_dim` (Bradbury and Fu, 2018), which attention heads are made by.
+    Source: Matchbox's `split_dim` (Bradbury and Fu, 2018), used to split attention heads.
 
     >>> split_dim(np.arange(6), 0, 2).tolist()
     [[0, 1], [2, 3], [4, 5]]
@@ -37,13 +37,13 @@ def split_dim(x: ArrayLike, axis: int, parts: int) -> NDArray[Any]:
 
 
 def join_dims(x: ArrayLike, first: int, second: int) -> NDArray[Any]:
-    """Two dimensions as one, where the first of them was: of sizes m and n it is m * n, the second running faster.
+    """Join two dimensions of sizes m and n into one of size m * n at the place of `first`; `second` varies fastest.
 
     Args:
-        x: any dtype. first, second: the dimensions, beside each other or not.
+        x: any dtype. first, second: the dimensions; they need not be adjacent.
 
     Returns:
-        An array of one dimension less.
+        An array with one dimension less.
 
     Raises:
         OptionError: there is no such dimension, or both are the same.

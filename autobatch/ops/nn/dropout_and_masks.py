@@ -1,8 +1,8 @@
-"""`ab.nn.dropout`, with the random numbers of an example that it draws, and `ab.nn.causal_mask`.
+"""`ab.nn.dropout`, with its per-example random number generator, and `ab.nn.causal_mask`.
 
-The numbers depend on (key, place in the example) only, so a batch draws what the loop draws, bit for bit: a hash of the
-example's key and of an element's C-order index within it, a counter run through the finaliser of SplitMix64 (Steele,
-Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+A random number depends only on the example's key and the element's C-order index in the example, so a batch draws the
+same numbers as the loop, bit for bit. It is a counter-based generator: a hash of both by the finaliser of SplitMix64
+(Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from autobatch.ops.nn.softmax_and_norms import as_floating, as_numbers
 
 
 def _hash(key: Any, index: Any) -> np.ndarray:
-    """Uniform float64 in [0, 1), 53 bits, of uint64 keys and indices."""
+    """Uniform float64 in [0, 1) with 53 random bits, hashed from uint64 keys and indices."""
     with np.errstate(over="ignore"):
         z = np.asarray(key).astype(np.uint64) + (index.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -58,25 +58,25 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     return Batched(np.broadcast_to(_hash(keys, index), (batch_size, *extents)), sizes)
 
 
-# random_uniform(key, x): uniform float64 in [0, 1) of the shape of x; key is a uint64 for each example.
+# random_uniform(key, x): uniform float64 in [0, 1) in the shape of x; each example has a uint64 key.
 random_uniform = Op("random_uniform", _uniform, rule=_rule, kind="random")
 
 
 def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, training: bool = True) -> NDArray[Any]:
     """x with a fraction `rate` of its elements set to 0 and the others divided by 1 - rate.
 
-    Which elements is a function of the seed, the example's place in its batch, the number of random calls that it made
-    before and the element's place in the example. So a training step is seeded with `seed=step`, or all of its calls by
-    `with ab.options(seed=step):` around it; then a batch in lock-step, `ab.map` and the loop that fallbacks run drop
-    the same elements, and the step can be repeated. Plain code, outside of any run, is example 0, and each of its calls
-    is the first one: give each another seed, or make the step an `ab.batch` function, whose plain call counts them.
-    Without a seed every run (a batched call, an `ab.map`, a plain call) drops others, so two steps differ.
+    Which elements are dropped depends on the seed, the example's lane in its batch, the number of its earlier random
+    calls, and the element's position. So seed a training step with `seed=step`, or all of its calls by
+    `with ab.options(seed=step):` around it: a batch in lock-step, `ab.map` and the fallback loop then drop the same
+    elements, and the step can be repeated. Plain code outside of any run counts as example 0, and each of its calls as
+    the first one: give each call its own seed, or make the step an `ab.batch` function, whose plain call counts them.
+    Without a seed, every run (a batched call, an `ab.map`, a plain call) drops different elements.
 
     Args:
         x: an array of any shape; integers become float64.
-        rate: the share that is dropped, at least 0 and below 1.
-        seed: an integer; None: `config.seed`, and where that is None, too, a new one for each run.
-        training: False: nothing is dropped.
+        rate: the fraction to drop, at least 0 and below 1.
+        seed: an integer; None: `config.seed`, and if that is None, too, a new seed for each run.
+        training: if False, nothing is dropped.
 
     Returns:
         An array of x's shape, of its floating dtype.
@@ -115,7 +115,7 @@ def _causal_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
     return unbroadcast(np.where(_below(shape_of(ct)), ct, np.zeros((), dtype_of(ct))), args[0])
 
 
-# The last two dimensions are (query, key), and padding comes last in both, so the batch needs no mask of its own.
+# The last two dimensions are (query, key), and padding comes last in both, so the rule needs no padding mask.
 causal_mask_p = Op("causal_mask", _causal_mask, rule=_causal_rule, vjp=_causal_vjp, kind="masking")
 
 
@@ -124,7 +124,7 @@ def causal_mask(scores: ArrayLike, fill: float = -np.inf) -> NDArray[Any]:
 
     Args:
         scores: (..., query, key), any real dtype.
-        fill: what stands where a key comes after its query.
+        fill: the value where the key comes after its query.
 
     Returns:
         An array of the scores' shape and dtype.

@@ -1,8 +1,8 @@
-"""`ab.nn.init`: what parameters start from, each a function of (seed, row) alone.
+"""`ab.nn.init`: initialisers of parameters, by counter-based random numbers.
 
-Row k of a matrix, and the row of key k of a table of keys, is made of the seed and k by a counter and a hash: the same
-whatever the order, the batch, the number of threads and whatever else there is. So `normal()((n, dim), seed)` is the
-matrix that an `EmbeddingVariable` with this initialiser and seed reads as, for the keys 0 to n - 1.
+Row k of a matrix, or the row of key k of a table with keys, is computed from the seed and k alone by a hash, so it does
+not depend on the order of creation, the batch or the number of threads. So `normal()((n, dim), seed)` equals the rows
+of the keys 0 to n - 1 of an `EmbeddingVariable` with this initialiser and seed.
 """
 
 import dataclasses
@@ -33,9 +33,9 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class Initializer:
-    """A maker of parameters: `init(shape)` is an array; a table of keys asks it for `rows`.
+    """An initialiser: `init(shape)` returns an array of parameters; a table with keys calls `rows`.
 
-    A kind says `rows`, or where that depends on the whole shape `array`. `settings` is it as JSON takes it.
+    A subclass defines `rows`, or `array` if values depend on the whole shape. `settings` describes it in JSON types.
 
     >>> zeros()((2, 3))
     array([[0., 0., 0.],
@@ -44,19 +44,19 @@ class Initializer:
     True
     """
 
-    by_row: ClassVar[bool] = True  # whether a row needs no more than its key
+    by_row: ClassVar[bool] = True  # a row depends on the seed and its key only
 
     def __call__(self, shape: Any, seed: int = 0, dtype: DTypeLike = np.float32) -> np.ndarray:
-        """An array of this shape; its rows are those of its first dimension.
+        """An array of this shape, made row by row along its first dimension.
 
         Raises:
-            DTypeError: no float dtype.
+            DTypeError: the dtype is not a float dtype.
         """
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         return self.array(shape, operator.index(seed), _float_dtype(dtype))
 
     def array(self, shape: tuple[int, ...], seed: int, dtype: np.dtype) -> np.ndarray:
-        """The array of a shape; of a vector each element is a row."""
+        """The array of this shape; in a vector, each element is a row."""
         keys = np.arange(shape[0] if shape else 1)
         return self.rows(seed, keys, math.prod(shape[1:]), dtype).reshape(shape)
 
@@ -66,16 +66,16 @@ class Initializer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The kind and its numbers, for `from_settings`."""
+        """The kind's name and its arguments, from which `from_settings` restores the initialiser."""
         return {"kind": type(self).__name__} | dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class normal(Initializer):  # noqa: N801 - called like a function
-    """Normal numbers.
+    """Normally distributed numbers.
 
     Args:
-        std: their standard deviation. mean: their mean.
+        std: the standard deviation. mean: the mean.
 
     >>> x = normal(std=2.0)((1000, 10))
     >>> round(float(x.std()), 1), x.dtype
@@ -92,10 +92,10 @@ class normal(Initializer):  # noqa: N801 - called like a function
 
 @dataclasses.dataclass(frozen=True)
 class uniform(Initializer):  # noqa: N801
-    """Uniform numbers, `low` included, `high` not.
+    """Uniformly distributed numbers in [low, high).
 
     Args:
-        low, high: between which.
+        low, high: the bounds.
 
     >>> x = uniform(-1.0, 1.0)((100, 2))
     >>> bool(((x >= -1) & (x <= 1)).all())
@@ -112,10 +112,10 @@ class uniform(Initializer):  # noqa: N801
 
 @dataclasses.dataclass(frozen=True)
 class constant(Initializer):  # noqa: N801
-    """One number everywhere.
+    """The same number everywhere.
 
     Args:
-        value: which.
+        value: the number.
 
     >>> constant(3.0)(2)
     array([3., 3.], dtype=float32)
@@ -124,7 +124,7 @@ class constant(Initializer):  # noqa: N801
     value: float = 0.0
 
     def rows(self, seed: int, keys: np.ndarray, dim: int, dtype: DTypeLike) -> np.ndarray:
-        """(n, dim) of it."""
+        """(n, dim) full of the value."""
         return np.full((len(keys), dim), self.value, dtype)
 
 
@@ -148,7 +148,7 @@ def ones() -> constant:
 
 @dataclasses.dataclass(frozen=True)
 class xavier_uniform(Initializer):  # noqa: N801
-    """Uniform within ± gain · √(6 / (rows + columns)) (Glorot and Bengio 2010), for a matrix (inputs, outputs).
+    """Uniform within ± gain · √(6 / (inputs + outputs)) (Glorot and Bengio 2010), for a matrix (inputs, outputs).
 
     >>> bool(np.abs(xavier_uniform()((2, 4))).max() <= 1)
     True
@@ -166,7 +166,7 @@ class xavier_uniform(Initializer):  # noqa: N801
 
 @dataclasses.dataclass(frozen=True)
 class kaiming_normal(Initializer):  # noqa: N801
-    """Normal of deviation gain / √rows (He et al. 2015), for a matrix (inputs, outputs) before a relu.
+    """Normal with standard deviation gain / √inputs (He et al. 2015), for a matrix (inputs, outputs) before a relu.
 
     >>> round(float(kaiming_normal()((200, 300)).std()), 2)
     0.1
@@ -182,7 +182,7 @@ class kaiming_normal(Initializer):  # noqa: N801
 
 @dataclasses.dataclass(frozen=True)
 class orthogonal(Initializer):  # noqa: N801
-    """A matrix whose rows, or columns where they are fewer, are orthogonal and of length gain (Saxe et al. 2014).
+    """A matrix whose rows (or columns, if fewer) are orthogonal and have length `gain` (Saxe et al. 2014).
 
     >>> q = orthogonal()((3, 5))
     >>> bool(np.allclose(q @ q.T, np.eye(3), atol=1e-6))
@@ -193,11 +193,11 @@ class orthogonal(Initializer):  # noqa: N801
     by_row: ClassVar[bool] = False
 
     def array(self, shape: tuple[int, ...], seed: int, dtype: np.dtype) -> np.ndarray:
-        """A matrix, or a row of it for each place of the first dimension."""
+        """A matrix; with more or fewer than two dimensions, all but the first are flattened into its columns."""
         rows, columns = (_fans(shape)[0], shape[-1]) if len(shape) == 2 else (shape[0], math.prod(shape[1:]))
         drawn = normal(1.0).array((max(rows, columns), min(rows, columns)), seed, np.dtype(np.float64))
         q, r = np.linalg.qr(drawn)
-        q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0)  # which makes it unique, and uniform among all
+        q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0)  # makes q unique and uniformly (Haar) distributed
         return (self.gain * (q if rows >= columns else q.T)).astype(dtype).reshape(shape)
 
 
@@ -207,10 +207,10 @@ _KINDS: dict[str, Any] = {
 
 
 def from_settings(settings: dict[str, Any]) -> Initializer:
-    """The initialiser of these `settings`.
+    """The initialiser with these `settings`.
 
     Raises:
-        OptionError: of a kind that is none of ours.
+        OptionError: the kind is unknown.
 
     >>> from_settings(normal(std=0.5).settings)
     normal(std=0.5, mean=0.0)

@@ -1,4 +1,4 @@
-"""cross_entropy with class ids or probabilities, and one_hot."""
+"""`cross_entropy` for class ids or probabilities, and `one_hot`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, size_pe
 
 
 def _check_ids(ids: np.ndarray, classes: Any, what: str) -> None:
-    """Every id is in 0 .. classes - 1 (`classes` broadcasts against the ids)."""
+    """Raise BadIdError unless every id is in 0 .. classes - 1 (`classes` broadcasts against the ids)."""
     wrong = (ids < 0) | (ids >= classes)
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -31,7 +31,7 @@ def _check_ids(ids: np.ndarray, classes: Any, what: str) -> None:
 
 
 def _check_lanes(ids: Batched, classes: Any, what: str) -> np.ndarray:
-    """The ids with zeros at the padding, checked; an error is the one of the first failing example."""
+    """The checked ids, with zeros at the padding; the error is that of the first failing example."""
     data = np.asarray(ids.data)
     mask = padding_mask(ids.sizes, data.shape[1:])
     data = data if mask is None else np.where(mask, data, np.zeros((), data.dtype))
@@ -57,7 +57,7 @@ def _picked_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
     return np.where(hit, -np.expand_dims(ct, -1), np.zeros((), dtype_of(ct)))
 
 
-# Minus the log-probability of each row's label, which was checked.
+# Minus the log-probability of each row's label. Labels must have been checked.
 _picked_p = Op("nll", _picked, vjp=_picked_vjp, kind="loss")
 
 
@@ -118,12 +118,12 @@ one_hot_p = Op("one_hot", _one_hot, rule=_one_hot_rule, kind="loss")
 
 
 def one_hot(ids: ArrayLike, num_classes: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
-    """1 at each id, 0 elsewhere: shape ids.shape + (num_classes,).
+    """Ids as one-hot vectors: 1 at the position of the id, 0 elsewhere.
 
     Args:
         ids: integers of any shape.
-        num_classes: one more than the largest id that is possible.
-        dtype: of the result.
+        num_classes: the largest possible id plus one.
+        dtype: the result's dtype.
 
     Returns:
         An array of shape ids.shape + (num_classes,), of `dtype`.
@@ -142,7 +142,7 @@ def one_hot(ids: ArrayLike, num_classes: int, dtype: DTypeLike = np.float64) -> 
 
 
 def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
-    """Minus the log-probability, under softmax(logits), of the label; over several rows their mean.
+    """Minus the log-probability of the label under softmax(logits); for several rows, their mean.
 
     Args:
         logits: (..., C), of any real dtype.

@@ -1,6 +1,6 @@
-"""softmax and its logarithm, logsumexp and layer_norm: stable, one op each.
+"""softmax, log_softmax, logsumexp and layer_norm: numerically stable, one op each.
 
-Many rows of float32 go through a kernel, in threads where they are very many.
+Large float32 arrays go through a compiled kernel, very large ones in several threads.
 """
 
 import functools
@@ -29,18 +29,18 @@ from autobatch.ops.rules.padding import fill, fill_p, kept, quietly
 from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, normal_axes, normalise_axis
 
 _LEAST_ELEMENTS = 1 << 14
-_SOFTMAX_COST, _NORM_COST = 8, 4  # bytes that a thread reads from its cache in the time of one element
+_SOFTMAX_COST, _NORM_COST = 8, 4  # cost per element, in bytes that a thread reads from its cache in that time
 VECTOR = VectorLayout("f4", 16)
 
 
 def _by_rows(cost: int, work: Callable[..., Any], *arrays: Any) -> np.ndarray | None:
-    """The `out` that `work(*arrays, out, part)` writes, all as matrices, part by part; None where NumPy is to do it.
+    """Run `work(*arrays, out, part)` on parts of the rows, in threads; returns `out`, or None if NumPy must compute it.
 
-    The first array `is_worthwhile`.
+    The arrays and `out` are passed as matrices. The first array must satisfy `is_worthwhile`.
 
     Args:
-        cost: bytes that a thread reads from its cache in the time of one element.
-        work: returns False where the kernel leaves it to NumPy.
+        cost: cost per element, in bytes that a thread reads from its cache in that time.
+        work: returns False if the kernel cannot compute the part.
     """
     x = arrays[0]
     if any(type(each) is not np.ndarray or each.dtype != x.dtype or each.shape != x.shape for each in arrays):
@@ -53,10 +53,10 @@ def _by_rows(cost: int, work: Callable[..., Any], *arrays: Any) -> np.ndarray | 
 
 
 def softmax_of_rows(x: Any, counts: Any) -> np.ndarray | None:
-    """softmax along the last axis; None where NumPy is to do it.
+    """softmax along the last axis by a kernel; None if NumPy must compute it.
 
     Args:
-        counts: how many elements each row has; None: all.
+        counts: the number of valid elements of each row; None: all.
     """
     if not is_worthwhile(x) or not underflow_is_ignored():
         return None
@@ -69,7 +69,7 @@ def softmax_of_rows(x: Any, counts: Any) -> np.ndarray | None:
 
 
 def softmax_gradient_of_rows(y: Any, ct: Any, counts: Any) -> np.ndarray | None:
-    """The cotangent of the operand, from the result and its cotangent; None where NumPy is to compute it."""
+    """softmax's operand cotangent from the result y and its cotangent, by a kernel; None if NumPy must compute it."""
     if not is_worthwhile(y):
         return None
     counts = _counts(y, counts)
@@ -81,12 +81,12 @@ def softmax_gradient_of_rows(y: Any, ct: Any, counts: Any) -> np.ndarray | None:
 
 
 def is_worthwhile(x: Any) -> bool:
-    """Whether there are enough elements for a kernel to be faster."""
+    """True for a plain float32 array with enough elements for a kernel to be faster, if kernels are enabled."""
     return type(x) is np.ndarray and x.dtype == np.float32 and x.size >= _LEAST_ELEMENTS and config.kernels
 
 
 def as_rows(x: np.ndarray) -> np.ndarray:
-    """Its last axis as the rows of a matrix."""
+    """The array as a C-contiguous matrix whose rows run along its last axis."""
     return np.ascontiguousarray(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
@@ -100,7 +100,7 @@ def as_numbers(x: Any) -> Any:
     """An argument as an array of numbers.
 
     Raises:
-        DTypeError: of what else it is, such as Python's objects.
+        DTypeError: another dtype, such as object.
     """
     x = as_array(x)
     if dtype_of(x).kind not in "biufc":
@@ -109,7 +109,7 @@ def as_numbers(x: Any) -> Any:
 
 
 def as_floating(x: Any) -> Any:
-    """Integers and bools as float64, as NumPy's own functions of real numbers take them."""
+    """An array with integers and bools cast to float64, as NumPy's own functions of real numbers do."""
     check_plain(x, "the input")
     x = x if hasattr(x, "dtype") else np.asarray(x)
     return x.astype(np.float64) if x.dtype.kind in "iub" else x
@@ -158,7 +158,7 @@ def _inside(counts: Any, width: int) -> Any:
 
 
 def _without_the_rest(x: Any, counts: Any) -> Any:
-    """x with what weighs nothing behind the first elements of each row; all finite in a row of none."""
+    """x with -inf after the first `counts` elements of each row; with 0 in a row without any, to avoid NaN."""
     if counts is None:
         return x
     behind = np.where(counts > 0, -np.inf, 0).astype(x.dtype)
@@ -166,7 +166,7 @@ def _without_the_rest(x: Any, counts: Any) -> Any:
 
 
 def _along(impl: Callable[..., Any], vjp: Callable[..., Any], name: str) -> Op:
-    """A normalisation along one axis; of a varying one, moved to the end, `counts` elements, and 0 behind them."""
+    """Make an op that normalises along one axis; a ragged axis is moved to the end, with 0 after `counts` elements."""
 
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         x, axis = operands[0], params["axis"]
@@ -192,7 +192,7 @@ def _along(impl: Callable[..., Any], vjp: Callable[..., Any], name: str) -> Op:
     return Op(name, impl, rule=rule, vjp=backward, kind="normalisation")
 
 
-# Operands: x, and where its rows are not of one length `counts`, the length of each. Param: axis (non-negative).
+# Operands: x, and if the lengths of its rows differ, `counts`, the length of each. Param: axis (non-negative).
 softmax_p = _along(_softmax, _softmax_vjp, "softmax")
 log_softmax_p = _along(_log_softmax, _log_softmax_vjp, "log_softmax")
 
@@ -201,7 +201,7 @@ def _logsumexp(x: Any, *, axis: tuple[int, ...], keepdims: bool = False) -> Any:
     x = as_floating(x)
     peak = x.max(axis=axis, keepdims=True, initial=-np.inf)
     peak = np.where(np.isfinite(peak), peak, np.zeros((), x.dtype))
-    with np.errstate(divide="ignore"):  # log(0) = -inf is the sum of nothing
+    with np.errstate(divide="ignore"):  # log(0) = -inf is the result of an empty sum
         out = np.log(np.exp(x - peak).sum(axis=axis, keepdims=True)) + peak
     return out if keepdims else out.reshape([n for at, n in enumerate(x.shape) if at not in axis])[()]
 
@@ -228,12 +228,12 @@ logsumexp_p = Op("logsumexp", _logsumexp, rule=_logsumexp_rule, vjp=_logsumexp_v
 
 
 def layer_norm_of_rows(x: Any, axis: tuple[int, ...], eps: float) -> np.ndarray | None:
-    """x less its mean along the last axis, over its deviation; None where NumPy is to do it."""
+    """(x - mean) / sqrt(var + eps) along the last axis by a kernel; None if NumPy must compute it."""
     return _normalised_by(layer_norm_rows, axis, eps, x) if underflow_is_ignored() else None
 
 
 def layer_norm_gradient_of_rows(ct: Any, x: Any, axis: tuple[int, ...], eps: float) -> np.ndarray | None:
-    """The cotangent of x from the result's; None where NumPy is to compute it."""
+    """The cotangent of x from that of `layer_norm_of_rows`, by a kernel; None if NumPy must compute it."""
     return _normalised_by(layer_norm_gradient, axis, eps, x, ct)
 
 
@@ -249,7 +249,7 @@ def _wide(x: Any) -> Any:
 
 
 def _standardise(x: Any, axis: tuple[int, ...], eps: float) -> tuple[Any, Any]:
-    """x less its mean over its deviation, and the deviation's inverse; float16 in float32."""
+    """(x - mean) / sqrt(var + eps), and 1 / sqrt(var + eps); float16 is computed in float32."""
     x = _wide(x)
     n = max(int(np.prod([shape_of(x)[a] for a in axis], dtype=np.int64)), 1)
     centered = x - np.sum(x, axis=axis, keepdims=True) / n
@@ -306,12 +306,12 @@ def _normalised(op: Op, x: Batched, axes: tuple[int, ...], params: dict[str, Any
     return Batched(quietly(lambda: op(x.data, **params), lambda: op(fill(x, 0), **params)), x.sizes)
 
 
-# Operands: x, then weight and bias if the params say that they are given. Params: axis, eps, weight, bias.
+# Operands: x, then weight and bias if given. Params: axis, eps, and whether weight and bias are given.
 layer_norm_p = Op("layer_norm", _layer_norm, rule=_rule, vjp=_vjp, kind="normalisation")
 
 
 def softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
-    """exp(x) / sum(exp(x)) along an axis, computed from x less its maximum.
+    """exp(x) / sum(exp(x)) along an axis; the maximum is subtracted first, so exp does not overflow.
 
     Args:
         x: an array of at least one dimension; integers become float64.
@@ -331,7 +331,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
 
 
 def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
-    """log(softmax(x)) along an axis, without leaving the logarithm.
+    """log(softmax(x)) along an axis, computed without the softmax itself, so small probabilities do not give -inf.
 
     Args:
         x: an array of at least one dimension; integers become float64.
@@ -351,12 +351,12 @@ def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
 
 
 def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = -1, keepdims: bool = False) -> NDArray[Any]:
-    """log(sum(exp(x))) over axes; -inf where there is nothing to sum, as `torch.logsumexp`.
+    """log(sum(exp(x))) over axes; -inf for an empty sum, as `torch.logsumexp`.
 
     Args:
         x: an array of any shape; integers become float64.
         axis: one dimension, several, or None for all.
-        keepdims: whether these dimensions stay, with size 1.
+        keepdims: keep these dimensions, with size 1.
 
     Returns:
         An array without these dimensions, of x's floating dtype.

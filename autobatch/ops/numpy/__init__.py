@@ -1,1 +1,1 @@
-"""NumPy's functions for arrays of ours, by concept; `function_table` decides about every function of NumPy's."""
+"""NumPy's functions for this library's arrays, by concept; `function_table` has an entry for each NumPy function."""

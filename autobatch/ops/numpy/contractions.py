@@ -1,9 +1,9 @@
-"""Products that contract a dimension: matmul, einsum and their family; outer products and convolutions.
+"""Products that contract a dimension: matmul, einsum and relatives; outer products and convolutions.
 
-The op `einsum_p` is the contraction that every other can be written as; its param `spec` has one letter per example
-dimension and an explicit result. The batch axis is one more letter, so a shared operand turns a batch of products into
-a single tall one, forward and backward. Where the contracted dimension is ragged, zero is selected at the padding of
-both operands.
+The op `einsum_p` can express all the other contractions; its param `spec` has one letter per example dimension and an
+explicit result. The batch axis is an additional letter; if one operand is shared, the batch of products becomes a
+single product of a tall matrix, forward and backward. If the contracted dimension is ragged, the padding of both
+operands is set to zero.
 """
 
 import functools
@@ -44,7 +44,7 @@ def _split(spec: str) -> tuple[list[str], str]:
 
 @functools.lru_cache(maxsize=4096)
 def _batched_spec(spec: str, batched: tuple[bool, ...]) -> str:
-    """The subscripts with a letter for the batch axis on the operands that have one, and on the result."""
+    """The subscripts with a letter for the batch axis added to the batched operands and the result."""
     inputs, result = _split(spec)
     batch = next(letter for letter in _LETTERS if letter not in spec)
     return ",".join(batch * has + letters for letters, has in zip(inputs, batched, strict=True)) + f"->{batch}{result}"
@@ -52,10 +52,10 @@ def _batched_spec(spec: str, batched: tuple[bool, ...]) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _product_plan(spec: str) -> tuple[Any, ...] | None:
-    """The plan by which a contraction of two operands is one matrix product; None where it is none.
+    """How to compute a contraction of two operands as one (stacked) matrix product; None if that is impossible.
 
-    Returns (equal axes, order of the left axes, of the right axes, number of batch, row and contracted letters, order
-    of the result's axes): left becomes (batch, rows, contracted), right (batch, contracted, columns).
+    Returns (pairs of equal axes, order of the left axes, of the right axes, numbers of (batch, row, contracted)
+    letters, order of the result's axes): left becomes (batch, rows, contracted), right (batch, contracted, columns).
     """
     (left, right), out = _split(spec)
     if len(set(left)) < len(left) or len(set(right)) < len(right):
@@ -79,7 +79,7 @@ def _product_plan(spec: str) -> tuple[Any, ...] | None:
 
 
 def _einsum(*operands: Any, spec: str) -> Any:
-    """Two operands become one matrix product where BLAS gains by it; NumPy's einsum does the rest."""
+    """einsum; two float operands are multiplied by np.matmul (BLAS) if possible, everything else by np.einsum."""
     plan = _product_plan(spec) if len(operands) == 2 else None
     if plan is None:
         return np.einsum(spec, *operands, optimize=len(operands) > 2)
@@ -95,7 +95,7 @@ def _einsum(*operands: Any, spec: str) -> Any:
 
 
 def _einsum_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """The same contraction with result and operand exchanged; a repeated letter puts it on the diagonal."""
+    """The contraction with result and operand exchanged; if the operand repeats a letter, its gradient is diagonal."""
     inputs, result = _split(params["spec"])
     own, x = inputs[position], args[position]
     shape = dict(zip(own, shape_of(x), strict=True))
@@ -110,7 +110,7 @@ def _einsum_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
     spec = ",".join([result, *(letters for letters, _ in others)]) + "->" + kept
     grad = einsum_p(ct, *(arg for _, arg in others), spec=spec)
     sizes = dict(zip(kept, shape_of(grad), strict=True))
-    if kept != unique or any(sizes[letter] != shape[letter] for letter in kept):  # 1 in all others: it was stretched
+    if kept != unique or any(sizes[letter] != shape[letter] for letter in kept):  # broadcast, or in no other operand
         grad = np.reshape(grad, tuple(sizes.get(letter, 1) for letter in unique))
         grad = np.broadcast_to(grad, tuple(shape[letter] for letter in unique))
         summed = [full[c] for c in unique if c not in kept and shape[c] == 1 and c not in have]
@@ -159,14 +159,14 @@ def _einsum_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     return Batched(select(out, out_sizes) if boxed else out, out_sizes)
 
 
-_CALL = 100_000  # multiplications that take as long as the call of a product
-_CLEARED = 40  # and those that take as long as to make an element of the padding zero
+_CALL = 100_000  # cost of one np.matmul call, in multiplications
+_CLEARED = 40  # cost of setting one element of the padding to zero, in multiplications
 
 
 def _lane_by_lane(
     inputs: Sequence[str], result: str, operands: Sequence[Any], sizes: dict[str, Size]
 ) -> np.ndarray | None:
-    """The product of two matrices of each lane, without their padding; None where one of all lanes is no slower.
+    """A matrix product per lane, without padding; None if one batched product is as fast, or for other contractions.
 
     Returns:
         (B, rows, columns), zero at the padding.
@@ -179,7 +179,7 @@ def _lane_by_lane(
         return None
     for letters, x in zip(inputs, operands, strict=True):
         if not all(same_size(own, sizes[letter]) for letter, own in zip(letters, x.sizes, strict=True)):
-            return None  # some lanes are stretched
+            return None  # some lanes are broadcast
     contracted = next(letter for letter in inputs[0] if letter not in result)
     left = 0 if result[0] in inputs[0] else 1
     if contracted not in inputs[1] or result[1] not in inputs[1 - left]:
@@ -203,10 +203,10 @@ def _lane_by_lane(
 
 
 def _lanes(x: Batched, rows: np.ndarray, columns: np.ndarray, is_transposed: bool) -> list[np.ndarray] | None:
-    """The matrix (rows, columns) of each lane; None where the data is not plain. `is_transposed`: as it is stored."""
+    """The (rows, columns) matrix of each lane; None if the data is not plain. `is_transposed`: stored transposed."""
     first, second = (columns.tolist(), rows.tolist()) if is_transposed else (rows.tolist(), columns.tolist())
     data = x.data
-    if getattr(data, "_ab_unpadded", False):  # all positions, one lane after the other
+    if getattr(data, "_ab_unpadded", False):  # packed: the lanes' rows, concatenated
         if type(data.values) is not np.ndarray:
             return None
         stops = np.cumsum(first).tolist()
@@ -227,7 +227,7 @@ def _letter_sizes(inputs: Sequence[str], operands: Sequence[Any]) -> dict[str, S
 
 
 def _prepare(x: Any, letters: str, sizes: dict[str, Size], to_fill: set[str]) -> Any:
-    """An operand's data cropped to the common extents, lanes of length one stretched, zero at the padding."""
+    """An operand's data: cropped to the common extents, lanes of length 1 broadcast, zero at padding of `to_fill`."""
     batched = isinstance(x, Batched)
     goal = tuple(sizes[letter] for letter in letters)
     shape = tuple(map(width_of, goal))
@@ -241,7 +241,7 @@ def _prepare(x: Any, letters: str, sizes: dict[str, Size], to_fill: set[str]) ->
 
 
 def _einsum_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
-    """NumPy writes the result in C order where no operand has its letters in another order."""
+    """The result may not be in C order if an operand is not, or has its letters in another order than the result."""
     inputs, result = _split(params["spec"])
     return non_c_order or any([c for c in result if c in own] != [c for c in own if c in result] for own in inputs)
 
@@ -250,7 +250,7 @@ einsum_p = Op("einsum", _einsum, rule=_einsum_rule, vjp=_einsum_vjp, layout=_ein
 
 
 def _explicit(subscripts: str, ranks: Sequence[int]) -> str:
-    """Subscripts with the ellipsis replaced by letters and the result written out.
+    """Subscripts with the ellipsis replaced by letters and an explicit result.
 
     >>> _explicit("...i,ij", [3, 2])
     'abi,ij->abj'
@@ -286,12 +286,12 @@ def _np_einsum(*operands: Any, optimize: Any = False) -> Any:
     own, result = spec.split("->")
     if len(arrays) > 1 or set(own) != set(result):
         return einsum_p(*arrays, spec=spec)
-    if len(own) == len(result):  # of a single operand, without a sum: a view
+    if len(own) == len(result):  # a single operand, nothing summed: NumPy returns a view
         return np.transpose(arrays[0], [own.index(letter) for letter in result])
     return unclear_view(einsum_p(*arrays, spec=spec), arrays[0])
 
 
-_FEW_ROWS = 512  # a product of fewer is joined with others of the same matrix, as far as its gradient goes
+_FEW_ROWS = 512  # below this, the matrix's gradient is a deferred Product, to be summed with others in one product
 
 
 def _matmul(x: Any, y: Any, **options: Any) -> Any:
@@ -358,7 +358,7 @@ def _matmul_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
 
 
 def _tall(op: Op, x: Batched, y: Any, params: dict[str, Any], sizes: tuple[Size, ...]) -> Batched:
-    """The rows of all lanes times a shared matrix. Under a tape padding rows are zero, both ways."""
+    """The rows of all lanes times a shared matrix. If gradients are recorded, padding is zeroed, before and after."""
     if not has_lengths(x.sizes):
         return Batched(op(x.data, y, **params), sizes)
     if is_boxed(x.data) or is_boxed(y):
@@ -378,7 +378,7 @@ def _as(x: Any, dtype: np.dtype) -> Any:
 
 
 def check_matmul(x: tuple[Size, ...], y: tuple[Size, ...]) -> None:
-    """Raise where the contracted dimensions of some example differ (they never broadcast)."""
+    """Raise if the contracted dimensions of some example differ (they do not broadcast)."""
     if not x or not y:
         which = 0 if not x else 1
         raise ValueError(
@@ -389,7 +389,7 @@ def check_matmul(x: tuple[Size, ...], y: tuple[Size, ...]) -> None:
 
 
 def check_same(a: Size, b: Size, name: str) -> None:
-    """Raise ShapeError, with the first such example, where two contracted dimensions differ."""
+    """Raise ShapeError, naming the first such example, if two contracted dimensions differ."""
     if same_size(a, b):
         return
     left, right, lane = first_difference(a, b)
@@ -397,7 +397,7 @@ def check_same(a: Size, b: Size, name: str) -> None:
 
 
 def matmul_spec(x_rank: int, y_rank: int) -> str:
-    """matmul of these ranks as subscripts.
+    """The einsum subscripts of matmul for operands of these ranks.
 
     >>> matmul_spec(3, 2)
     'Smk,kn->Smn'
@@ -411,7 +411,7 @@ def matmul_spec(x_rank: int, y_rank: int) -> str:
 
 
 def _matmul_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
-    """Matrices are written in C order; several leading dimensions in that of the operands."""
+    """Matrices and single stacks are in C order; with several leading dimensions these follow the operands' order."""
     return non_c_order and rank > 3
 
 
@@ -426,7 +426,7 @@ def _common(*arrays: Any) -> list[Any]:
 
 
 def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, int]]) -> Any:
-    """An einsum with equal contracted dimensions: only einsum itself broadcasts them."""
+    """An einsum whose contracted dimensions, `pairs` of axes, must be equal: only np.einsum broadcasts them."""
     a, b = _common(a, b)
     left, right = sizes_of(a), sizes_of(b)
     for i, j in pairs:
@@ -438,7 +438,7 @@ def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, i
 
 
 def _product_of(ufunc: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function of two operands with the op of a product's ufunc; with dtype= it has no rule."""
+    """A decorator that registers a function of two operands for a product's ufunc; calls with options are declined."""
 
     def register(product: Callable[..., Any]) -> Callable[..., Any]:
         def call(a: Any, b: Any, **options: Any) -> Any:
@@ -477,14 +477,14 @@ def _vecmat(a: Any, b: Any) -> Any:
 
 
 def _letters_of(left: int, right: int) -> tuple[str, str]:
-    """Letters for the dimensions of two operands, none twice."""
+    """Distinct letters for `left` and `right` dimensions of two operands."""
     return _LETTERS[:left], _LETTERS[left : left + right]
 
 
 @implements(np.dot)
 def _np_dot(a: Any, b: Any) -> Any:
     if ndim_of(a) == 0 or ndim_of(b) == 0:
-        return np.multiply(as_array(a), as_array(b))  # a number of Python's has the dtype of its array here
+        return np.multiply(as_array(a), as_array(b))  # a Python number is not weak here: NumPy converts it to an array
     if ndim_of(b) <= 2:
         return np.matmul(a, b)
     left, right = _letters_of(ndim_of(a) - 1, ndim_of(b) - 2)
@@ -548,10 +548,10 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
 
 
 def _convolved(a: Any, v: Any, mode: str, start: Any) -> Any:
-    """Sums of the rows of the Toeplitz matrix of `v` times `a`, by selection, since 0 times inf is NaN.
+    """Convolution: the row sums of `v`'s Toeplitz matrix times `a`; zeros are selected, since 0 * inf is NaN.
 
     Args:
-        start: where the sums begin that mode="same" keeps.
+        start: the index in the full result at which the result of mode="same" begins.
     """
     n, m = shape_of(a)[0], shape_of(v)[0]
     for name, size in (("a", n), ("v", m)):
@@ -562,7 +562,7 @@ def _convolved(a: Any, v: Any, mode: str, start: Any) -> Any:
     places = arange(n + m - 1)[:, None] - arange(n)
     inside = (places >= 0) & (places < m)
     dtype = np.result_type(dtype_of(a), dtype_of(v))
-    wide = np.float32 if dtype == np.float16 else dtype  # in which NumPy's own products of halves are summed
+    wide = np.float32 if dtype == np.float16 else dtype  # NumPy sums products of float16 in float32
     terms = getitem(v, np.where(inside, places, 0)).astype(wide) * a.astype(wide)
     out = np.sum(np.where(inside, terms, np.zeros((), wide)), axis=1, dtype=wide).astype(dtype)
     if mode == "full":
@@ -579,5 +579,5 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     needs(a, "np.correlate", rank=1, kinds="iufc")
     needs(v, "np.correlate", rank=1, kinds="iufc")
     n, m = shape_of(a)[0], shape_of(v)[0]
-    # of a shorter first array NumPy swaps the two and turns the result round
+    # NumPy swaps the arrays if the first is shorter, and reverses the result
     return _convolved(a, np.conjugate(v)[::-1], mode, np.where(n < m, n // 2, (m - 1) // 2))

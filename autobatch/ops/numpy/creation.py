@@ -1,7 +1,7 @@
-"""New arrays whose size may differ between examples, and the `_like` functions.
+"""Creation of arrays whose sizes may differ between examples, and the `_like` functions.
 
-`np.zeros` and its relatives take no array argument, so NumPy never hands them to us: lock-step looks a function up in
-`CREATION` and calls ours where an argument differs between examples.
+`np.zeros` and its relatives take no array argument, so NumPy does not dispatch them to this library. Instead, lock-step
+looks a function up in `CREATION` and calls the implementation found there if an argument differs between examples.
 """
 
 import operator
@@ -43,7 +43,7 @@ def _constant(shape: Any, value: Any, dtype: Any) -> Any:
 
 
 def _ordered(out: Any, order: Any) -> Any:
-    """A new array in C order, as one in this order."""
+    """A new array, which is in C order, converted to this memory order."""
     return np.copy(out, order=order) if order in ("F", "A") else out
 
 
@@ -71,8 +71,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C") -> An
     return zero_d(np.copy(broadcast_to_p(fill_value, *operands, shape=template), order=order))
 
 
-# Its vjp gives nothing back, but the result stands on the tape of its operand, so that what carries a gradient can be
-# written into it.
+# It has a vjp, which returns None, so that the result is recorded on the operand's tape: values that carry gradients
+# can then be written into it.
 like_p = Op(
     "full_like",
     lambda a, fill_value, dtype: np.full(np.shape(a), fill_value, dtype),
@@ -139,7 +139,7 @@ def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
 
 
 def _one_like(bound: Any, dtype: np.dtype) -> Any:
-    """The number 1 of the type that a bound has for one example."""
+    """The number 1 in the type that a bound has in one example: a Python number or a NumPy scalar."""
     kind = bound.scalar if isinstance(bound, Batched) else type(bound)
     return kind(1) if kind in (int, float) else dtype.type(1)
 
@@ -209,12 +209,12 @@ def linspace(
 def array(
     object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", subok: bool = False, ndmin: int = 0
 ) -> Any:
-    """np.array of nested lists that hold arrays of ours."""
+    """np.array of this library's arrays, or of nested lists that contain some."""
     try:
         out = _stacked(object)
     except ValueError:
         if rank_of(top_box(object)) < BATCH_RANK:
-            np.array(_of_their_shapes(object))  # NumPy's error, which is of the nested lists as a whole
+            np.array(_of_their_shapes(object))  # raises NumPy's error, for the nested lists as a whole
         raise
     if not is_boxed(out):
         return np.array(out, dtype=dtype, copy=copy, ndmin=ndmin)
@@ -239,14 +239,14 @@ def _of_their_shapes(item: Any) -> Any:
 
 
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None) -> Any:
-    """np.asarray of an array of ours, or of nested lists that hold some."""
+    """np.asarray of this library's arrays, or of nested lists that contain some."""
     if is_boxed(a) and not copy and dtype is None and not is_scalar(a) and order in (None, "K"):
         return a
     return array(a, dtype, copy=copy, order=order)
 
 
 def _in_order(x: Any, order: Any) -> Any:
-    """An array itself if it lies in this order, else a copy."""
+    """The array itself if it is in this memory order, else a copy; if that is unknown, an unclear view."""
     if order != "F" and is_contiguous(x) and getattr(x, "_ab_plain", None) is None:
         return x
     plain = stand_in(x)
@@ -256,7 +256,7 @@ def _in_order(x: Any, order: Any) -> Any:
 
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
-    """np.ascontiguousarray: a copy of what does not lie in C order."""
+    """np.ascontiguousarray: a copy if the array is not in C order."""
     return array(a, dtype, copy=False, order="C", ndmin=1)
 
 

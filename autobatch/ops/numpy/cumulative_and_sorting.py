@@ -1,4 +1,4 @@
-"""Functions along one axis: running sums and products, sorting, differences."""
+"""Functions along one axis: cumulative sums and products, sorting, differences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from autobatch.ops.rules.sizes import normalise_axis
 
 
 def _inside(params: dict[str, Any]) -> dict[str, Any]:
-    """The params of an op along one axis, for a batch's data."""
+    """The params of an op along one axis, with the axis counted in the batch's data: plus one."""
     return {**params, "axis": params["axis"] + 1}
 
 
@@ -27,14 +27,14 @@ def _accumulate(x: Any, *, ufunc: np.ufunc, axis: int, dtype: Any = None) -> Any
 
 
 def _scan_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The rule as it is: padding comes last, so no element before depends on it."""
+    """The batching rule of scans: padding comes last, so no valid element of the result depends on it."""
     x, down = operands[0], _inside(params)
     data = fill(x, 1) if is_boxed(x.data) else x.data
     return Batched(closed(quietly(lambda: op(data, **down), lambda: op(fill(x, 1), **down)), x.sizes), x.sizes)
 
 
 def _accumulate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """The chain rule from the last step to the first, each step being one call of the ufunc."""
+    """The chain rule from the last step to the first; each step applies the ufunc's own vjp."""
     x, axis = args[0], params["axis"]
     step: Any = UFUNCS[params["ufunc"]]
     n = shape_of(x)[axis]
@@ -63,7 +63,7 @@ def _cumsum_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
     return unbroadcast(np.flip(np.cumsum(np.flip(ct, axis), axis=axis), axis), args[0])
 
 
-# Params: axis (non-negative), dtype. By its derivative it is quicker than `np.add.accumulate`.
+# Params: axis (non-negative), dtype. Its vjp is faster than that of `np.add.accumulate`.
 cumsum_p = Op("cumsum", np.cumsum, rule=_scan_rule, vjp=_cumsum_vjp, kind="scan")
 
 
@@ -78,7 +78,7 @@ def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None) ->
 
 
 def _last(dtype: np.dtype) -> Any:
-    """The value that sorts after all others; among equals, padding comes last."""
+    """The value that fills padding before a sort: it sorts last, and a stable sort leaves padding behind its equals."""
     return np.nan if dtype.kind == "f" else highest(dtype)
 
 
@@ -89,7 +89,7 @@ def _sort_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
     dtype = dtype_of(x.data)
     stable = down.get("kind") in ("stable", "mergesort")
     if dtype.kind not in "biuf" or (op is argsort_p and not stable):
-        return by_length(op, x, params, (axis,))  # the order of ties is each length's own
+        return by_length(op, x, params, (axis,))  # the order of ties depends on the length
     out = op(fill(x, _last(dtype), (axis,)), **down)
     return Batched(closed(out, x.sizes), x.sizes)
 

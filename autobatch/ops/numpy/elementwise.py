@@ -1,6 +1,6 @@
-"""Elementwise ops, one for each ufunc: one line each, the vjp of each argument beside it; casts, copies and rounding.
+"""Elementwise ops: a table with one op per ufunc and the vjp of each argument; casts, copies and rounding.
 
-Ties of maximum and minimum give their gradient to the first operand.
+If the operands of maximum or minimum are equal, the gradient goes to the first operand.
 """
 
 import functools
@@ -31,12 +31,12 @@ _LN10 = float(np.log(10.0))
 
 
 def _safe(denominator: Any, ct: Any) -> Any:
-    """The denominator, 1 where nothing is to be divided: a guarded sqrt(0) then has gradient 0, not 0/0."""
+    """The denominator, with 1 where the cotangent is 0: the gradient of a masked-out sqrt(0) is then 0, not 0/0."""
     return np.where(ct == 0, np.ones((), dtype_of(denominator)), denominator)
 
 
 def _power_x(ct: Any, out: Any, x: Any, y: Any) -> Any:
-    x = np.float64(x) if type(x) in (int, float) else x  # Python's 0.0 raises where its derivative is infinite
+    x = np.float64(x) if type(x) in (int, float) else x  # a Python 0.0 ** -1 raises; NumPy's is inf
     if type(y) in (int, float):
         return ct * (y * x ** (y - 1)) if y else ct * 0
     flat = y == 0
@@ -52,7 +52,7 @@ def _not_minus_inf(out: Any) -> Any:
 
 
 def _phase(size: Any, x: Any) -> Any:
-    """The derivative of the absolute value: the sign of x; of a complex x, that of its conjugate."""
+    """The derivative of the absolute value: sign(x), or conj(x) / |x| for complex x; `size` is |x|."""
     if dtype_of(x).kind != "c":
         return np.sign(x)
     return np.conjugate(x) / np.where(size == 0, np.ones((), dtype_of(size)), size)
@@ -154,7 +154,7 @@ def _output(ufunc: Any, place: int) -> Callable[..., Any]:
     return lambda *args, **kwargs: ufunc(*args, **kwargs)[place]
 
 
-# A ufunc with two outputs is two ops.
+# A ufunc with two outputs becomes two ops.
 # fmt: off
 quotient_p      = elementwise(_output(np.divmod, 0), name="divmod[0]", pad=(None, 1))
 divmod_rest_p   = elementwise(_output(np.divmod, 1), lambda ct, out, x, y: ct,
@@ -178,7 +178,7 @@ UFUNCS[np.modf] = _pair(fraction_p, whole_p)
 UFUNCS[np.frexp] = _pair(mantissa_p, exponent_p)
 
 _CONTRACTIONS = (np.matmul, np.vecdot, np.matvec, np.vecmat)
-for _ufunc in vars(umath).values():  # as numpy.testing.overrides, whose import takes 30 ms, lists them
+for _ufunc in vars(umath).values():  # the list of numpy.testing.overrides, whose import takes 30 ms
     if isinstance(_ufunc, np.ufunc) and _ufunc not in UFUNCS and _ufunc not in _CONTRACTIONS:
         UNSUPPORTED[_ufunc] = "it works on strings, whose dtype depends on their length"
 
@@ -194,7 +194,7 @@ copy_p = elementwise(lambda x: np.array(x), lambda ct, out, x: ct, name="copy")
 
 
 def _copy_in(order: str) -> Op:
-    """A copy in memory order "C", "F" or "A" (for "A" it is not known here which of the two it is)."""
+    """The op of a copy in memory order "C", "F" or "A" ("A": C or F, depending on the operand's memory order)."""
     op = elementwise(functools.partial(np.array, order=order), lambda ct, out, x: ct, name="copy")
     if order != "A":
         op.layout = lambda params, non_c_order, rank: order == "F"
@@ -260,7 +260,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     out = np.where(x == np.inf, np.asarray(limits.max if posinf is None else posinf, dtype), out)
     out = np.where(x == -np.inf, np.asarray(limits.min if neginf is None else neginf, dtype), out)
     if not ndim_of(out):
-        return out[()]  # a scalar, of a 0-d array too
+        return out[()]  # a scalar, also for a 0-d array
     return out if copy or not is_boxed(x) else into(x, out)
 
 
@@ -293,11 +293,11 @@ def iscomplex(x: Any) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def elementwise_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
-    """The op of a ufunc without a declaration: by its nature it acts on each element.
+    """An elementwise op without gradient for a ufunc that has no declared op (SciPy's, for example).
 
     Returns:
-        An op, or for several outputs a function of several; None for ufuncs of whole vectors, of Python objects, and
-        those that are declared to have no rule. There is no gradient: the derivative is not known.
+        An op, or for several outputs a function that returns a tuple; None for generalised ufuncs (with a signature),
+        ufuncs of Python objects only, and those in `UNSUPPORTED`.
     """
     if not isinstance(ufunc, np.ufunc) or ufunc.signature or ufunc in UNSUPPORTED:
         return None

@@ -1,7 +1,7 @@
-"""Fourier transforms: an op for each in one dimension; the others are composed.
+"""Fourier transforms: one op for each transform in one dimension; the others are composed of these.
 
-A cotangent of a complex number z is what its product with dz has as real part: so the vjp of a linear map is its
-transpose, and a Fourier transform is its own.
+The cotangent ct of a complex z is defined by d(loss) = real(ct * dz), without a conjugate. So the vjp of a linear map
+is its transpose, and the Fourier transform is its own transpose.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
 
 
 def _transform(function: Callable[..., Any], vjp: Callable[..., Any]) -> Op:
-    """An op along one axis, counted from the end: `vjp(ct, n, axis, norm)`, n the length along it."""
+    """Make an op along one axis, counted from the end; `vjp(ct, n, axis, norm)`: n is the input's length along it."""
 
     def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         at = params["axis"]
@@ -63,7 +63,7 @@ irfft_p: Op = _transform(np.fft.irfft, _irfft_vjp)
 
 
 def _to_length(x: Any, n: int, axis: int) -> Any:
-    """Cropped or padded by zeros to a length along an axis that is counted from the end."""
+    """x cropped or zero-padded to length n along an axis that is counted from the end."""
     shape = shape_of(x)
     if is_boxed(shape[axis]):
         raise Declined("a Fourier transform of a given length, of examples whose lengths differ")
@@ -71,7 +71,7 @@ def _to_length(x: Any, n: int, axis: int) -> Any:
 
 
 def _register(op: Op, function: Callable[..., Any], to_input: Callable[[int], int] | None = None) -> Callable[..., Any]:
-    """Register a transform along one axis; `to_input` gives the input's length where `n` is the result's."""
+    """Register a transform along one axis; `to_input(n)`: the input's length where `n` is the result's (irfft)."""
 
     @implements(function)
     def transform(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:

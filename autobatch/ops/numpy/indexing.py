@@ -1,7 +1,7 @@
-"""`x[index]` and `x[index] = value` for each example, with everything NumPy's indexing does.
+"""`x[index]` and `x[index] = value` for each example, with all of NumPy's indexing.
 
-Python integers in an index are operands, so a call's signature does not depend on `t` in `x[t]`; slices are static
-unless their bounds differ between examples.
+Python integers in an index are operands, so a recorded call's signature does not depend on `t` in `x[t]`. Slice bounds
+are static unless they differ between examples.
 """
 
 import functools
@@ -57,7 +57,7 @@ def _getitem_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
         return scatter_p(ct, *operands, spec=spec, shape=shape)
     index: Any = build(spec, operands)
     if spec and spec[0][0] == "a" and all(entry == FULL for entry in spec[1:]):
-        index = np.asarray(operands[0]).astype(np.int64)  # of rows, which a kernel adds
+        index = np.asarray(operands[0]).astype(np.int64)  # row ids, which a kernel can accumulate
     return Scatter(index, ct, shape, dtype_of(x), unique="a" not in {entry[0] for entry in spec})
 
 
@@ -73,7 +73,7 @@ def _scatter_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
 
 
 def _getitem_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
-    """Index arrays after whole axes, with none between them: NumPy writes what they pick first, and turns it round."""
+    """Not in C order if index arrays follow a slice or new axis: NumPy computes their axes first, then transposes."""
     spec = params["spec"]
     return non_c_order or (any(entry[0] in "ab" for entry in spec) and spec[0][0] in "snd")
 
@@ -87,7 +87,7 @@ scatter_p = Op("scatter", _scatter, rule=scatter_rule, vjp=_scatter_vjp, kind="i
 
 
 def getitem_op(spec: Spec) -> Op:
-    """The op of a read: one of its own where operand values decide the result's shape."""
+    """The op of a read: `getitem_dynamic_p` if the result's shape depends on operand values, else `getitem_p`."""
     return getitem_p if is_static(spec) else getitem_dynamic_p
 
 
@@ -120,7 +120,7 @@ def _setitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
     x = as_batched(x, lanes_of(operands))
     basic = basic_index(x.sizes, spec, index)
     carries = is_boxed(value.data if isinstance(value, Batched) else value)
-    if basic is not None and not (carries and has_lengths(basic[1])):  # whose cotangent would be summed over padding
+    if basic is not None and not (carries and has_lengths(basic[1])):  # else its gradient would sum over padding
         data = _value_for(value, basic[1], tuple(shape_of(np.broadcast_to(np.int8(0), shape_of(x.data))[basic[0]])))
         return Batched(setitem_p(x.data, data, *index, spec=(FULL, *spec)), x.sizes)
     if len(spec) == 1 and spec[0][0] == "b" and spec[0][1] == len(x.sizes) and _rank(value) == 0:
@@ -145,10 +145,10 @@ def _rank(value: Any) -> int:
 
 
 def _value_for(value: Any, sizes: Sequence[Size], padded: Sequence[int]) -> Any:
-    """The value's data, broadcastable to (B, *padded) where it broadcasts to `sizes`.
+    """The data of a value that is written to positions of `sizes`, made broadcastable to (B, *padded).
 
     Raises:
-        ShapeError: the value does not broadcast into the place it is written to, with the example.
+        ShapeError: the value does not broadcast to `sizes`; names the example.
     """
     batched = isinstance(value, Batched)
     have = value.sizes if batched else tuple(shape_of(value))
@@ -210,10 +210,10 @@ add_at_p = Op("add_at", _add_at, rule=_add_at_rule, vjp=_add_at_vjp, kind="index
 
 
 def getitem(x: Any, index: Any) -> Any:
-    """`x[index]`; a view of `x` where NumPy gives one.
+    """`x[index]`; a view of `x` if NumPy returns a view.
 
     Raises:
-        IndexError: an index out of bounds, with the example; too many indices; a mask that does not fit.
+        IndexError: an index is out of bounds (names the example), there are too many, or a mask has other sizes.
     """
     try:
         spec, operands = parse(x, index)
@@ -223,18 +223,18 @@ def getitem(x: Any, index: Any) -> Any:
     out = op(x, *operands, spec=spec)
     if ndim_of(out) == 0 and (index is Ellipsis or (type(index) is tuple and any(i is Ellipsis for i in index))):
         out = zero_d_p(out)
-    elif type(index) is tuple and not index and ndim_of(out) == 0:  # of a 0-d array: the scalar in it
+    elif type(index) is tuple and not index and ndim_of(out) == 0:  # x[()] of a 0-d array is a scalar
         return out
     if not views and not (type(index) is tuple and is_basic(spec) and any(item is Ellipsis for item in index)):
         return out
     if any(entry[0] == "i" for entry in spec) and any(map(_is_zero_d, index if type(index) is tuple else (index,))):
-        return out  # an array of indices, whatever its rank: what it picks is a copy
+        return out  # a 0-d index array: NumPy returns a copy
     return view(out, x, view_of, write_view, (spec, tuple(operands)), leads) if spec or is_boxed(out) else out
 
 
 @functools.lru_cache(maxsize=4096)
 def _facts(spec: Spec) -> tuple[Op, bool, bool]:
-    """The op of a read, whether the result is a view (an element is a copy), and whether it is one contiguous run."""
+    """(op of the read, whether the result is a view (an element is a copy), whether the view is one contiguous run)."""
     element = bool(spec) and all(entry[0] == "i" for entry in spec)
     return getitem_op(spec), is_basic(spec) and not element, _is_one_run(spec)
 
@@ -244,17 +244,17 @@ def _is_zero_d(item: Any) -> bool:
 
 
 def view_of(base: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
-    """The current value of the view `base[spec]`."""
+    """The value of the view `base[index]`, computed from its base."""
     return getitem_op(spec)(base, *operands, spec=spec)
 
 
 def write_view(base: Any, new: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
-    """The base after `base[spec] = new`: how a write into a view reaches its base."""
+    """The base's value after `base[index] = new`: how a write into a view reaches its base."""
     return setitem_p(base, new, *operands, spec=spec)
 
 
 def _is_one_run(spec: Spec) -> bool:
-    """Whether the view is one contiguous run: integers, then at most one slice of step 1, then whole axes."""
+    """True if the view of a contiguous array is contiguous: integers, at most one slice of step 1, then whole axes."""
     rest = [entry for entry in spec if entry[0] != "n"]
     while rest and rest[0][0] == "i":
         rest.pop(0)
@@ -264,7 +264,7 @@ def _is_one_run(spec: Spec) -> bool:
 
 
 def setitem(x: Any, index: Any, value: Any) -> None:
-    """`x[index] = value` for an array of ours: the object, its base and its views take the new value.
+    """`x[index] = value` for an array of this library; updates its base and its views, too.
 
     The value is cast to the dtype of `x`, as NumPy does.
     """
@@ -280,13 +280,13 @@ def setitem(x: Any, index: Any, value: Any) -> None:
 
 
 def add_at(x: Any, index: Any, values: Any) -> None:
-    """`np.add.at(x, index, values)` for an array of ours: repeated positions count each time."""
+    """`np.add.at(x, index, values)` for an array of this library: repeated positions accumulate."""
     spec, operands = parse(x, index)
     write(x, add_at_p(x, _fit_rank(values, spec, operands), *operands, spec=spec))
 
 
 def _fit_rank(value: Any, spec: Spec, operands: Sequence[Any]) -> Any:
-    """Drop leading axes of one that the target does not have."""
+    """Drop leading axes of size 1 by which the value has more dimensions than the target of the write."""
     rank = sum(entry[0] in "snd" for entry in spec)
     if any(entry[0] in "ab" for entry in spec):
         ranks = [1 if entry[0] == "b" else 0 for entry in spec if entry[0] in "ab"]
@@ -302,6 +302,6 @@ def _fit_rank(value: Any, spec: Spec, operands: Sequence[Any]) -> Any:
 
 
 def placed(x: Any, index: Any, value: Any) -> Any:
-    """A copy of `x` after `x[index] = value`."""
+    """A copy of `x` in which `x[index]` is `value`; `x` is unchanged."""
     spec, operands = parse(x, index)
     return setitem_p(x, value, *operands, spec=spec)

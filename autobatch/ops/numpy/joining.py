@@ -1,4 +1,4 @@
-"""Joining and splitting, inserting and deleting, repeating, rolling and padding."""
+"""Functions that join, split, insert, delete, repeat, tile, roll or pad the arrays of each example."""
 
 import itertools
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from autobatch.ops.rules.sizes import (
 
 
 def _arrays(arrays: Any) -> list[Any]:
-    """The arrays to join; a batch may itself be the sequence, along its first dimension."""
+    """The arrays to join, as a list; an array of this library is split along its first dimension."""
     if is_boxed(arrays):
         first = shape_of(arrays)[0]
         if is_boxed(first):
@@ -53,7 +53,7 @@ def _cast(arrays: list[Any], dtype: Any, casting: str) -> list[Any]:
 def concatenate(arrays: Any, /, axis: Any = 0, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """np.concatenate of each example; lengths along the axis may differ between examples."""
     parts = _arrays(arrays)
-    if axis is None and dtype is None and not is_boxed(arrays):  # here numbers of Python's have no dtype of their own
+    if axis is None and dtype is None and not is_boxed(arrays):  # Python numbers are weak here
         weak = [type(x) in (int, float, complex) for x in arrays]
         dtype = (
             np.result_type(*(x if w else dtype_of(x) for x, w in zip(arrays, weak, strict=True))) if any(weak) else None
@@ -108,7 +108,7 @@ def _stack_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: di
 
 
 def _common(parts: Sequence[Batched], skip: int, what: str) -> tuple[list[Any], list[Size]]:
-    """The data of batches whose sizes agree (along all axes but `skip`), padded alike, and those sizes."""
+    """The data of batches, cropped to common widths, and their sizes, which must agree along all axes but `skip`."""
     sizes: list[Size] = []
     data = [part.data for part in parts]
     for axis in range(parts[0].rank):
@@ -179,7 +179,7 @@ concatenate_p = Op("concatenate", _concatenate, rule=_concatenate_rule, vjp=_con
 stack_p = Op("stack", _stack, rule=_stack_rule, vjp=_stack_vjp, kind="join")
 
 
-# splitting: slices, so that the parts are views
+# splitting: by slices, so the parts are views
 
 
 @implements(np.array_split)
@@ -240,7 +240,7 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
 
 
 def _without_some(arr: Any, places: Sequence[int], axis: int, n: Any) -> Any:
-    """Without the elements at places that are the same in all examples, of axes that differ in length."""
+    """np.delete at positions that are the same in all examples, along an axis whose length differs."""
     if any(any_true((n <= place) | (n < -place)) for place in places):
         raise Declined("np.delete out of bounds")
     kept = arange(n)
@@ -250,7 +250,7 @@ def _without_some(arr: Any, places: Sequence[int], axis: int, n: Any) -> Any:
 
 
 def _without_one(arr: Any, obj: Any, axis: int, n: Any) -> Any:
-    """Without the element at one place, where the place or the number of elements differs between examples."""
+    """np.delete of one position per example, where the position or the axis's length differs between examples."""
     if isinstance(obj, list | tuple) and all(type(each) is int for each in obj):
         return _without_some(arr, obj, axis, n)
     whole = ndim_of(obj) == 0 and (is_boxed(obj) or isinstance(obj, int | np.integer)) and dtype_of(obj).kind in "iu"
@@ -325,7 +325,7 @@ def resize(a: Any, new_shape: Any) -> Any:
 
 
 def _pairs(value: Any, rank: int) -> list[tuple[Any, Any]]:
-    """A pad width (or value) for each side of each axis, from the short forms NumPy takes."""
+    """The (before, after) pad widths or values for each axis, from any of the short forms that np.pad accepts."""
     if type(value) is np.ndarray:
         value = value.tolist()
     if not isinstance(value, list | tuple):

@@ -1,9 +1,9 @@
-"""Python's `math`, and `float`, of numbers that carry a gradient: the values are Python's own, the derivatives NumPy's.
+"""Functions of Python's `math`, and `float`, for numbers that carry a gradient.
 
-`math.exp(x)` asks its argument for a Python float, which a recorded number cannot give without losing its gradient. So
-in the forms in which functions are differentiated these calls come here (`number`). Each function is an op: its
-implementation is the function itself, on each element of an array of lanes; its vjp is that of the ufunc that computes
-the same.
+`math.exp(x)` converts its argument to a Python float, by which a recorded number would lose its gradient. In converted
+code for differentiation these calls are therefore replaced by `number(math.exp)(x)`. Each function is an op: the
+implementation calls Python's function, per element for an array of lanes, so values equal Python's; the vjp is that of
+the corresponding ufunc.
 """
 
 import functools
@@ -24,7 +24,7 @@ _TWO_BY_ROOT_OF_PI = 2.0 / math.sqrt(math.pi)
 
 
 def _on_each(function: Callable[..., float]) -> Callable[..., Any]:
-    """The function, also of arrays of lanes."""
+    """The function, extended to arrays of lanes: called once per element."""
 
     @functools.wraps(function)
     def call(*numbers: Any) -> Any:
@@ -33,7 +33,7 @@ def _on_each(function: Callable[..., float]) -> Callable[..., Any]:
         arrays = np.broadcast_arrays(*numbers)
         try:
             values = [function(*each) for each in zip(*(array.ravel().tolist() for array in arrays), strict=True)]
-        except (ArithmeticError, ValueError) as error:  # the loop says which example it is
+        except (ArithmeticError, ValueError) as error:  # the loop finds the failing example
             raise NeedsLoop(f"math.{function.__name__}: {error}") from None
         dtype = bool if values and type(values[0]) is bool else float
         return np.array(values, dtype).reshape(arrays[0].shape)
@@ -42,7 +42,7 @@ def _on_each(function: Callable[..., float]) -> Callable[..., Any]:
 
 
 def _strong(vjp: Callable[..., Any]) -> Callable[..., Any]:
-    """A vjp that never divides by a Python number, which raises where NumPy's gives infinity."""
+    """The vjp with Python numbers converted to NumPy scalars, since dividing by a Python 0.0 raises an error."""
 
     def call(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         own = [np.float64(each) if type(each) in (float, int, bool) else each for each in args]
@@ -52,14 +52,14 @@ def _strong(vjp: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _like(function: Any, ufunc: Any) -> Op:
-    """A `math` function with the derivative of a ufunc."""
+    """The op of a `math` function whose derivative is that of a ufunc."""
     known: Any = UFUNCS[ufunc]
     return Op(f"math.{function.__name__}", _on_each(function), rule=elementwise_rule, vjp=_strong(known.vjp),
               kind="elementwise", pad=known.pad)  # fmt: skip
 
 
 def _with(function: Any, *columns: Callable[..., Any] | None) -> Op:
-    """A function with a derivative of its own, for each argument."""
+    """The op of a `math` function, with a vjp for each argument, as in `vjp_columns`."""
     out = elementwise(_on_each(function), name=f"math.{function.__name__}")
     out.vjp = _strong(vjp_columns(columns))  # type: ignore[arg-type]
     return out
@@ -100,24 +100,24 @@ _CASTS = (np.float64, np.float32)
 
 
 def _value(x: Any) -> Any:
-    """A number on a tape as it is; one of a map's trace as its value, for which its example waits."""
+    """A number of a lazy trace (`_ab_waits`) as its computed value; any other, also on a tape, unchanged."""
     return x._ab_read("__float__") if getattr(x, "_ab_waits", False) else x
 
 
 def of_number(function: Any, *args: Any) -> Any:
-    """The result of a function of `OF_NUMBERS` for arguments of which some stand for arrays of an interpreter."""
+    """Call a function of `OF_NUMBERS` with arguments of which at least one is an array of this library."""
     if function not in _CASTS:
         return _OPS[function](*map(_value, args))
     return astype_p(_value(args[0]), dtype=np.dtype(function)) if not np.ndim(args[0]) else function(*args)
 
 
 OF_NUMBERS = frozenset({*_OPS, *_CASTS})
-"""The functions that `number` knows."""
+"""The functions that `number` accepts."""
 
 
 @functools.cache
 def number(function: Any) -> Callable[..., Any]:
-    """A function of `OF_NUMBERS` that also takes numbers that carry a gradient.
+    """A function of `OF_NUMBERS`, wrapped to accept numbers that carry a gradient.
 
     >>> number(math.sqrt)(4.0)
     2.0

@@ -1,6 +1,6 @@
-"""Reductions (sum, prod, max, min, any, all, argmax, argmin), and the identity that hides padding from each.
+"""Reductions (sum, prod, max, min, any, all, argmax, argmin), and the identity with which each fills padding.
 
-Over a ragged dimension the padding becomes the reduction's identity; along the other dimensions it stays padding.
+Along reduced dimensions the padding is filled with the reduction's identity; along others it remains padding.
 """
 
 import functools
@@ -20,19 +20,19 @@ from autobatch.ops.rules.sizes import normal_axes, normalise_axis
 
 
 def reduced_sizes(sizes: Sequence[Size], axes: Sequence[int], keepdims: bool) -> tuple[Size, ...]:
-    """The example sizes that are left after a reduction of these axes."""
+    """The example sizes after a reduction of these axes."""
     if keepdims:
         return tuple(1 if axis in axes else size for axis, size in enumerate(sizes))
     return tuple(size for axis, size in enumerate(sizes) if axis not in axes)
 
 
 def ufunc_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """`normal_axes` for a ufunc's `reduce`, which takes axis 0 and -1 of a 0-d array."""
+    """`normal_axes` for a ufunc's `reduce`, which accepts axis 0 and -1 of a 0-d array."""
     return () if ndim == 0 and axis in (0, -1) else normal_axes(axis, ndim)
 
 
 def expand(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
-    """A reduced array with the reduced axes put back as ones."""
+    """A reduced array with the reduced axes restored with size 1 (unchanged if `keepdims`)."""
     if keepdims or not axes:
         return x
     shape = list(shape_of(x))
@@ -42,7 +42,7 @@ def expand(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
 
 
 def counts(sizes: Sequence[Size], axes: Sequence[int]) -> Any:
-    """The number of elements that each example reduces: an int, or (B,) where it varies."""
+    """The number of elements reduced per result: an int, or (B,) if it differs between examples."""
     total: Any = 1
     for axis in axes:
         size = sizes[axis]
@@ -52,12 +52,12 @@ def counts(sizes: Sequence[Size], axes: Sequence[int]) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def shifted(axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Axes of an example as axes of the batch's data."""
+    """Axes of an example as axes of the batch's data: each plus one."""
     return tuple(axis + 1 for axis in axes)
 
 
 def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
-    """Raise where an example has nothing to reduce: NumPy does, though there be no results either."""
+    """Raise ValueError if an example reduces an empty dimension, as NumPy does even if the result is empty, too."""
     for axis in axes:
         size = x.sizes[axis]
         if size == 0 or (isinstance(size, Lengths) and size.has_zero()):
@@ -72,13 +72,13 @@ def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
 def reduction(
     ufunc: np.ufunc, identity: Callable[[np.dtype], Any], vjp: Callable[..., Any] | None = None, *, name: str
 ) -> Op:
-    """The op of a ufunc's reduce: padding becomes the identity, so it cannot be seen in the result.
+    """Make the op of a ufunc's `reduce`: padding is filled with the identity, so it does not affect the result.
 
-    Params: axis (sorted, non-negative), keepdims, and optionally dtype and initial.
+    Params of the op: axis (sorted, non-negative), keepdims, and optionally dtype and initial.
 
     Args:
-        identity: from the operand's dtype.
-        vjp: `vjp(ct, out, x, axis)`, `ct` and `out` with the reduced axes kept as ones. None: piecewise constant.
+        identity: returns the identity for the operand's dtype.
+        vjp: `vjp(ct, out, x, axis)`; `ct` and `out` keep the reduced axes with size 1. None: piecewise constant.
 
     Returns:
         The op, a function of the operand and of these parameters.
@@ -104,10 +104,10 @@ def reduction(
         if ufunc.identity is None and "initial" not in params:
             message = f"zero-size array to reduction operation {ufunc.__name__} which has no identity"
             check_not_empty(x, axes, message)
-            if 0 in (x.data.shape[1 + axis] for axis in axes):  # only examples without results are left
+            if 0 in (x.data.shape[1 + axis] for axis in axes):  # only examples with empty results remain
                 down["initial"] = filler(dtype)
         value = filler(dtype)
-        if Lengths not in map(type, sizes):  # no padding is left, which could raise a flag
+        if Lengths not in map(type, sizes):  # no padding remains that could cause a warning
             return Batched(op(fill(x, value, axes), **down), sizes)
 
         def run() -> Any:
@@ -135,14 +135,14 @@ def _lowest(dtype: np.dtype) -> Any:
 
 
 def highest(dtype: np.dtype) -> Any:
-    """The value that no other of the dtype is above."""
+    """The greatest value of a dtype (inf for floats)."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).max
     return True if dtype.kind == "b" else np.inf
 
 
 def _to_last(x: Any, axes: Sequence[int]) -> Any:
-    """The axes of a reduction moved to the end and flattened into one."""
+    """Move the axes of a reduction to the end and flatten them into one."""
     ndim = ndim_of(x)
     kept = [axis for axis in range(ndim) if axis not in axes]
     x = np.transpose(x, (*kept, *axes)) if (*kept, *axes) != tuple(range(ndim)) else x
@@ -164,7 +164,7 @@ def _sum_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
 
 
 def _first_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
-    """The cotangent goes to the first element that equals the result (NaN: the first NaN), as argmax counts."""
+    """The cotangent goes to the first element equal to the result (or the first NaN), as in argmax."""
     if not axes:
         return ct
     hit = _to_last((x == out) | (x != x), axes)
@@ -177,7 +177,7 @@ def _first_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
 
 
 def _prod_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
-    """The product of all the others, from the left times from the right: right where some are zero."""
+    """The derivative is the product of all other elements: those before times those after, so zeros are no problem."""
     flat = _to_last(cast(x, dtype_of(out)), axes)
     if shape_of(flat)[-1] == 0:
         return np.zeros(shape_of(x), dtype_of(ct))
@@ -188,17 +188,17 @@ def _prod_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
 
 
 def _first_number_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
-    """`_first_vjp` for functions that ignore NaN unless there is nothing else."""
+    """`_first_vjp` for fmax and fmin, which ignore NaN unless all elements are NaN."""
     return _first_vjp(ct, out, np.where((x != x) & (out == out), _other_than(out), x), axes)
 
 
 def _other_than(out: Any) -> Any:
-    """A number that is not the result."""
+    """Some number other than the result."""
     return np.where(out == 0, 1, np.zeros((), dtype_of(out)))
 
 
 def _finite_base(out: Any) -> Any:
-    """The result, by which terms are measured; of no terms, or of terms that are zero, they all weigh zero."""
+    """The result of logaddexp.reduce, with -inf replaced by 0: the weights exp(x - out) of -inf terms are then 0."""
     return np.where(np.isneginf(out), np.zeros((), dtype_of(out)), out)
 
 
@@ -223,7 +223,7 @@ fmin_p  = reduction(np.fmin, lambda dtype: np.nan if dtype.kind in "fc" else hig
 
 
 def _position(function: Callable[..., Any], fill_value: Callable[[np.dtype], Any], name: str) -> Op:
-    """argmax or argmin along one axis."""
+    """Make the op of argmax or argmin along one axis; padding is filled with `fill_value(dtype)`."""
 
     def impl(x: Any, *, axis: int, keepdims: bool = False) -> Any:
         return function(x, axis=axis, keepdims=keepdims)
@@ -249,7 +249,7 @@ _ALL_AXES = {rank: tuple(range(rank)) for rank in range(9)}
 
 
 def _numpys(op: Op) -> Callable[..., Any]:
-    """A reduction with NumPy's arguments; one without dtype= or initial= is never called with them."""
+    """A reduction op as a function with NumPy's arguments; options that are not given are not passed to the op."""
 
     def reduce(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, initial: Any = None) -> Any:
         options: dict[str, Any] = {} if dtype is None else {"dtype": np.dtype(dtype)}
@@ -264,7 +264,7 @@ def _numpys(op: Op) -> Callable[..., Any]:
 
 
 def _of_floats(ufunc: np.ufunc, op: Op) -> Callable[..., Any]:
-    """`_numpys` for a ufunc that computes in floats: whole numbers become floats first."""
+    """`_numpys` for a ufunc that computes in floats: integers are cast to float first."""
     reduce = _numpys(op)
 
     def cast_first(a: Any, axis: Any = 0, dtype: Any = None, **options: Any) -> Any:
@@ -282,7 +282,7 @@ implements(np.min, np.amin)(_numpys(amin_p))
 implements(np.any)(_numpys(any_p))
 implements(np.all)(_numpys(all_p))
 
-# Of ufuncs whose `reduce` is no function of NumPy's by another name.
+# Reductions of ufuncs for which NumPy has no named function (as np.sum is for np.add).
 UFUNC_REDUCTIONS = {
     np.logaddexp: _of_floats(np.logaddexp, logaddexp_p),
     np.logaddexp2: _of_floats(np.logaddexp2, logaddexp2_p),
@@ -293,9 +293,9 @@ UFUNC_REDUCTIONS = {
 
 
 def along_one(a: Any, axis: Any) -> tuple[Any, int]:
-    """An array and an axis of it, as argmax and its like take them: of all elements in one row, if none is given.
+    """The array and a non-negative axis, as argmax and cumsum take them; axis None: the flattened array and 0.
 
-    An array without dimensions is taken as one of length 1.
+    An array without dimensions becomes one of length 1.
     """
     rank = ndim_of(a)
     if axis is not None:

@@ -1,4 +1,4 @@
-"""Selecting elements: where, take, nonzero and their relatives; writes by position."""
+"""Selection of elements (where, take, nonzero and relatives), and writes by position (put, copyto and relatives)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,7 +34,7 @@ where_p = elementwise(
 
 
 def truth(x: Any) -> Any:
-    """An array as bool, by NumPy's truth of an element."""
+    """An array converted to bool: nonzero elements are True."""
     if not is_boxed(x):
         return np.asarray(x).astype(bool)
     return x if dtype_of(x).kind == "b" else x != 0
@@ -58,7 +58,7 @@ def _operand(x: Any) -> Any:
 
 @implements(np.take, out=into)
 def take(a: Any, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
-    """np.take: positions along an axis, or in the flattened array. Numbers in lists it cuts to integers."""
+    """np.take: positions along an axis, or in the flattened array. Floats in lists are truncated to integers."""
     a, axis = array_and_axis(a, axis)
     if isinstance(indices, list | tuple) and any(map(is_boxed, indices)):
         indices = np.stack(indices)
@@ -75,10 +75,10 @@ def take(a: Any, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
 
 
 def _integers(indices: Any, casting: Any) -> Any:
-    """Positions as NumPy casts them to its own integers.
+    """Check that positions can be cast to int64; bools are cast.
 
     Raises:
-        TypeError: what `casting` does not allow, as NumPy says it.
+        TypeError: the rule `casting` does not allow it; NumPy's message.
     """
     dtype = dtype_of(indices)
     check_cast(dtype, np.int64, casting)
@@ -178,7 +178,7 @@ def compress(condition: Any, a: Any, axis: Any = None) -> Any:
 
 
 def _choice(index: Any, *, count: int) -> Any:
-    """The index of np.choose, if each names a choice."""
+    """The index of np.choose, unchanged; raises ValueError if an element is not in 0 .. count - 1."""
     if np.any(_names_none(index, count)):
         raise ValueError("invalid entry in choice array")
     return index

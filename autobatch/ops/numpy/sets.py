@@ -1,4 +1,4 @@
-"""Sets, searches and comparisons of whole arrays, of each example."""
+"""Set functions, searches, interpolation, and comparisons of whole arrays, for each example."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def unique(
     equal_nan: bool = True,
     sorted: bool = True,
 ) -> Any:
-    """np.unique of each example; values carry gradients to their first occurrence."""
+    """np.unique of each example; the gradient of a value goes to its first occurrence."""
     if axis is not None and (ndim_of(ar) != 1 or not isinstance(axis, int)):
         raise Declined("np.unique along an axis")
     flat = np.reshape(ar, (-1,))
@@ -92,7 +92,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
     xp, fp, x = as_array(xp), as_array(fp), as_array(x)
     for each in (x, xp, fp):
         needs(each, "np.interp", kinds="iuf")
-    xp, fp, x = (each.astype(np.float64, copy=False) for each in (xp, fp, x))  # NumPy computes in no other
+    xp, fp, x = (each.astype(np.float64, copy=False) for each in (xp, fp, x))  # as NumPy does
     n, points = shape_of(xp)[0], shape_of(fp)
     if any_shorter(xp, 2) or len(points) != 1 or any_true(n != points[0]):
         raise Declined("np.interp with a single point, or with as many values as points in some examples only")
@@ -102,4 +102,4 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
     out = (y1 - y0) / (x1 - x0) * (x - x0) + y0
     out = np.where(x < xp[0], fp[0] if left is None else left, out)
     out = np.where(x > xp[n - 1], fp[n - 1] if right is None else right, np.where(x == xp[n - 1], fp[n - 1], out))
-    return out if ndim_of(out) else out[()]  # a number of NumPy's, whatever stands for x
+    return out if ndim_of(out) else out[()]  # a NumPy scalar, as from NumPy

@@ -1,4 +1,4 @@
-"""Shapes: transposition, reshape, new axes, flips and broadcasting of each example; most results are views."""
+"""Shape functions of each example: transpose, reshape, new axes, squeeze, broadcasting; most results are views."""
 
 import math
 from collections.abc import Sequence
@@ -142,7 +142,7 @@ def _broadcast_to_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) 
 
 
 def _select_new(data: Any, x: Batched, target: Sequence[Size], missing: int) -> Any:
-    """Stop cotangents at padding that this broadcast made, since they would be summed into a valid element."""
+    """Zero the padding that this broadcast made, since its cotangents would be summed into a valid element."""
     if not is_boxed(data):
         return data
     axes = [axis for axis, size in enumerate(target) if isinstance(size, Lengths)]
@@ -165,7 +165,7 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
     if order not in ("C", "A", "K"):
         raise Declined(f"reshape with order={order!r}")
     template, operands = size_operands(shape)
-    if any(type(size) is int and size < -1 for size in template):  # as NumPy takes them, which has a least one
+    if any(type(size) is int and size < -1 for size in template):  # NumPy takes them as -1, down to a limit
         np.empty(0).reshape([size for size in template if type(size) is int and size < 0])
         template = tuple([-1 if type(size) is int and size < 0 else size for size in template])
     out = reshape_p(a, *operands, shape=template)
@@ -177,7 +177,7 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
 
 
 def _shared(out: Any, a: Any, shares: bool | None, template: Template, operands: Sequence[Any]) -> Any:
-    """A reshape as a view of `a` or as a copy, as NumPy gives it; None: it may be either."""
+    """Mark the result of a reshape of `a` as a view (`shares` True), a copy (False), or either of them (None)."""
     if shares is None:
         return unclear_view(out, a)
     if not shares:
@@ -186,14 +186,14 @@ def _shared(out: Any, a: Any, shares: bool | None, template: Template, operands:
 
 
 def flat_view(a: Any) -> Any:
-    """All elements of an array in C order, as a view: a write into it goes into the array."""
+    """All elements of an array in C order, as a view: a write into it always reaches the array."""
     return view(reshape_p(a, shape=(-1,)), a, _derive_reshape, _restore_reshape, ((-1,), ()), contiguous=True)
 
 
 class FlatIterator:
-    """`ndarray.flat` of an array of ours: an iterator in NumPy, which has items, but no operators and no shape.
+    """`ndarray.flat` of this library's arrays: like np.flatiter, it has items, but no operators and no shape.
 
-    Of what else NumPy has it has nothing: there each example's own arrays decide.
+    Any other use of an np.flatiter raises NeedsLoop, so the loop over the examples runs it.
     """
 
     __slots__ = ("_array",)
@@ -238,7 +238,7 @@ FlatIterator.__name__ = "flatiter"
 
 
 def _shares(a: Any, shape: Any) -> bool | None:
-    """Whether NumPy gives a view, which the strides decide; None where they are not known."""
+    """True if NumPy's reshape returns a view, which depends on the strides; None if they are unknown."""
     if rank_of(a) == BATCH_RANK:
         return True if is_contiguous(a) else None
     if is_contiguous(a) and getattr(a, "_ab_plain", None) is None and getattr(a, "_view", None) is None:
@@ -260,7 +260,7 @@ def _restore_reshape(base: Any, new: Any, template: Template, operands: tuple[An
 def ravel(a: Any, order: str = "C") -> Any:
     if order == "K":
         plain = _in_memory(a)
-        if plain is not None:  # in the order in which the elements lie
+        if plain is not None:  # in memory order
             a = transpose(a, sorted(range(plain.ndim), key=lambda axis: -abs(plain.strides[axis])))
     elif order == "F" or (order == "A" and _is_fortran(a)):
         a = transpose(a)
@@ -271,10 +271,10 @@ def ravel(a: Any, order: str = "C") -> Any:
 
 
 def _in_memory(a: Any) -> np.ndarray | None:
-    """A plain array with the strides of this one; None for one in C order, in every example.
+    """A plain array with the strides of this one; None if the array of every example is in C order.
 
     Raises:
-        NeedsLoop: it is not known in which order it lies.
+        NeedsLoop: the memory order is unknown.
     """
     plain = stand_in(a) if rank_of(a) < BATCH_RANK else None
     if plain is None and is_non_c_order(a):
@@ -288,7 +288,7 @@ def _is_fortran(a: Any) -> bool:
 
 
 def _is_one_run(a: Any) -> bool | None:
-    """Whether NumPy's array lies in C order without gaps; None where that is not known."""
+    """True if NumPy's array would be C-contiguous; None if that is unknown."""
     if rank_of(a) < BATCH_RANK and (plain := stand_in(a)) is not None:
         return plain.flags.c_contiguous
     return True if is_contiguous(a) else None
@@ -316,14 +316,14 @@ def _reshape_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
 
 
 def _own(size: Size, sizes: Sequence[Size]) -> Size:
-    """The operand's own size object that equals this one, with what was derived from it."""
+    """The size object of the operand that equals this one, if any: values cached on it are then reused."""
     if not isinstance(size, Lengths):
         return size
     return next((own for own in sizes if isinstance(own, Lengths) and same_size(own, size)), size)
 
 
 def _resolve(have: Sequence[Size], want: Sequence[Size], lanes: int) -> tuple[Size, ...]:
-    """The sizes after a reshape, -1 resolved.
+    """The sizes after a reshape, with -1 replaced.
 
     Raises:
         ShapeError: the number of elements of some example does not fit.
@@ -353,7 +353,7 @@ def _resolve(have: Sequence[Size], want: Sequence[Size], lanes: int) -> tuple[Si
 
 
 def _resolve_quickly(have: Sequence[Size], want: Sequence[Size]) -> tuple[Size, ...] | None:
-    """The resolved shape where it follows from static sizes alone; None if it does not, or is an error."""
+    """The resolved shape if static sizes and equal `Lengths` suffice to find it; None if not, or on an error."""
     left = [size for size in have if isinstance(size, Lengths)]
     right = [size for size in want if isinstance(size, Lengths)]
     whole = math.prod(size for size in have if isinstance(size, int))
@@ -379,7 +379,7 @@ def _product(sizes: Sequence[Size], lanes: int) -> np.ndarray:
 
 
 def _same_places(x: Batched, target: Sequence[Size]) -> list[int] | None:
-    """The padded shape after a reshape that leaves every varying dimension where it is; None if it does not."""
+    """The padded shape after a reshape that moves no ragged dimension; None if the reshape moves one."""
     widths = shape_of(x.data)[1:]
     padded: list[int] = []
     place = 0
@@ -409,7 +409,7 @@ def _leading_only(sizes: Sequence[Size]) -> bool:
 
 
 def _reshape_leading(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
-    """Reshape where only the first dimension varies: an example is a prefix of its flattened lane before and after."""
+    """Reshape if only the first dimension is ragged: an example is a prefix of its flattened lane, before and after."""
     widths = shape_of(x.data)[1:]
     flat = x.data.reshape((lanes, int(np.prod(widths))))
     rest = [int(size) for size in target[1:]]  # type: ignore[arg-type]
@@ -419,7 +419,7 @@ def _reshape_leading(x: Batched, target: tuple[Size, ...], lanes: int) -> Batche
 
 
 def _repack(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
-    """The general case: the elements of each example, in order, to their new places."""
+    """The general reshape: gather the elements of each example, in order, into their new positions."""
     shape = tuple(shape_of(x.data))
     padded = tuple(map(width_of, target))
     src = np.full((lanes, *padded), -1, np.int64)

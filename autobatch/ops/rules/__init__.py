@@ -1,1 +1,1 @@
-"""What batching rules share: sizes, padding, kinds of ops, gathers of rows, views, the way to NumPy's functions."""
+"""Code shared by batching rules: sizes, padding, kinds of ops, row gathers, views, dispatch of NumPy functions."""

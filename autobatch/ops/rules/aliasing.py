@@ -1,14 +1,14 @@
-"""NumPy's aliasing for arrays of ours: a view remembers its base, and a write reaches the base and every live view.
+"""NumPy's aliasing for this library's arrays: a view stores its base; a write updates the base and all live views.
 
-Every op makes a new value; a write gives the *object* that was written to that new value (`_ab_rebind`). A view made by
-basic indexing, reshape, transpose and their like records how it is derived from its base and how a new view is put
-back. Bases know their views by weak references only, so a view that nobody holds costs nothing.
+Every op makes a new value; an in-place write replaces the value of the *object* written to (`_ab_rebind`). A view made
+by basic indexing, reshape, transpose and the like stores how to derive it from its base and how to write it back. A
+base holds its views by weak references only, so unused views are freed.
 
-An array of no dimensions may be NumPy's 0-d array, which is written in place, or its scalar, which never changes:
-what makes the first says so by `zero_d`.
+An array without dimensions may stand for a NumPy 0-d array, which can be written in place, or for a NumPy scalar, which
+is immutable. Code that creates a 0-d array marks it by `zero_d`.
 
-Whether a reshape is a view or a copy follows from how NumPy's array lies in memory (`core.abstract_eval`). Where that
-is not known, writing into either while both live raises `NeedsLoop`, so that each example's own arrays decide.
+Whether a reshape is a view or a copy depends on the memory layout of NumPy's array (`core.abstract_eval`). If that is
+unknown, a write into either while both are alive raises `NeedsLoop`: in the loop, NumPy's own arrays decide.
 
 Slots that a subclass of `ArrayFace` needs for this (they may stay unset): `_view`, `_views`, `_zero_d`, `__weakref__`.
 """
@@ -27,11 +27,11 @@ from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.rules.dispatch import Declined, check_cast, top_box
 from autobatch.ops.rules.sizes import differ_somewhere
 
-_PRUNE = 32  # look for dead views each time their number has doubled from here
+_PRUNE = 32  # drop dead weak references when the number of views is this times a power of two
 
 
 class _View:
-    """How a view follows from its base (`derive(base, *args)`) and goes back into it (`restore(base, new, *args)`)."""
+    """How to derive a view from its base (`derive(base, *args)`) and to write it back (`restore(base, new, *args)`)."""
 
     __slots__ = ("args", "base", "contiguous", "derive", "non_c_order", "restore")
 
@@ -45,7 +45,7 @@ class _View:
 
 
 class _UnclearView(_View):
-    """A possible view, which holds its base weakly: once the base is gone, nobody else can see a write."""
+    """A possible view. It holds its base weakly: once the base is freed, a write is safe."""
 
     __slots__ = ("weak",)
 
@@ -60,12 +60,12 @@ class _UnclearView(_View):
         return self.weak()
 
 
-NON_C_ORDER = _View(None, None, None, (), False)  # what an array has that is no view, and may lie in other than C order
+NON_C_ORDER = _View(None, None, None, (), False)  # `_view` of an array that is not a view and may not be in C order
 NON_C_ORDER.non_c_order = True
 
 
 def record_of(box: Any) -> Any:
-    """The `_View` of an array; None if it is no view."""
+    """The `_View` of an array; None if it is not a view, or a possible view whose base was freed."""
     record = getattr(box, "_view", None)
     return None if record is NON_C_ORDER or (type(record) is _UnclearView and record.base is None) else record
 
@@ -78,12 +78,12 @@ def view(
     args: tuple[Any, ...],
     contiguous: bool = False,
 ) -> Any:
-    """Declare `out` a view of `base`, and return it.
+    """Mark `out` as a view of `base`, and return it.
 
     Args:
-        derive: `derive(base, *args)` gives the view's value from the base's.
-        restore: `restore(base, new, *args)` gives the base's value once the view's is `new`; None: it is read-only.
-        contiguous: the view is contiguous if its base is, so that reshaping it gives a view again.
+        derive: `derive(base, *args)` returns the view's value for a base.
+        restore: `restore(base, new, *args)` returns the base's value after a write of `new`; None: read-only.
+        contiguous: the view is contiguous if its base is, so that a reshape of it is a view again.
     """
     if out is base or not hasattr(type(out), "_view"):
         return out
@@ -108,13 +108,13 @@ def _link(out: Any, base: Any, record: _View) -> None:
 
 
 def zero_d(out: Any) -> Any:
-    """Mark a result without dimensions as NumPy's 0-d array, not its scalar, and return it."""
+    """Mark a result without dimensions as a 0-d array rather than a NumPy scalar, and return it."""
     if hasattr(type(out), "_zero_d") and not ndim_of(out):
         out._zero_d = True
     return out
 
 
-# What NumPy leaves a 0-d array where it would give a scalar: `x[..., 0]` of a vector.
+# For results without dimensions that NumPy returns as 0-d arrays, not scalars: `x[..., 0]` of a vector.
 zero_d_p = Op(
     "zero_d",
     np.asarray,
@@ -124,23 +124,23 @@ zero_d_p = Op(
 
 
 def is_scalar(box: Any) -> bool:
-    """Whether this stands for a scalar, which no name can see change."""
+    """True if this stands for a NumPy scalar, which is immutable, rather than a 0-d array."""
     if not is_boxed(box) or ndim_of(box) or getattr(box, "_zero_d", False):
         return False
     if box._ab_rank == BATCH_RANK:
         return True
-    aval = getattr(box, "aval", None)  # of a recorded array, which knows it from what made it
+    aval = getattr(box, "aval", None)  # only recorded arrays have it, from the op that made them
     return aval is None or aval.scalar
 
 
 def unclear_view(out: Any, base: Any) -> Any:
-    """Mark `out` as perhaps a view of `base`, perhaps a copy, by strides unknown here; return it."""
+    """Mark `out` as either a view or a copy of `base`, depending on unknown strides; return it."""
     zero_d(out)
     if rank_of(out) == BATCH_RANK and current_region() is None:
         return out
     if out is base or not hasattr(type(out), "_view") or is_scalar(base):
         return out
-    if any(type(size) is int and not size for size in shape_of(out)):  # there is nothing to write
+    if any(type(size) is int and not size for size in shape_of(out)):  # an empty array cannot be written to
         return out
     if record_of(base) is None and hasattr(type(base), "__weakref__"):
         _link(out, base, _UnclearView(base))
@@ -150,7 +150,7 @@ def unclear_view(out: Any, base: Any) -> Any:
 
 
 def is_unclear(box: Any) -> bool:
-    """Whether it may be a view of another array or a copy."""
+    """True if it is unknown whether the array, or a base of it, is a view or a copy."""
     record = record_of(box)
     return record is not None and (record.derive is _unclear or is_unclear(record.base))
 
@@ -160,23 +160,23 @@ def _unclear(box: Any, *_: Any) -> NoReturn:
 
 
 def set_order(out: Any, non_c_order: bool) -> Any:
-    """Mark whether a new array may lie in other than C order, and return it."""
+    """Set whether a new array may have another memory order than C, and return it."""
     if hasattr(out, "_ab_set_order"):
         out._ab_set_order(non_c_order)
     return out
 
 
 def is_contiguous(box: Any) -> bool:
-    """Whether NumPy's array for this one is surely C-contiguous: a new array, or a contiguous view of one."""
+    """True if NumPy's array would certainly be C-contiguous: a new array, or a contiguous view of one."""
     record = getattr(box, "_view", None)
     return not getattr(box, "_ab_non_c_order", False) if record is None else record.contiguous
 
 
 def stand_in(box: Any) -> np.ndarray | None:
-    """A plain array of the shape and strides that NumPy's array for this one has, a view of one for its base.
+    """A plain array with the shape and strides that NumPy's array would have; a view of a stand-in if `box` is a view.
 
-    None where they are not known: in lock-step, where shapes differ, and of what an index picks by a value that is not
-    there yet. A new array is in C order, unless its class knows better (`_ab_plain`) or it may lie in another order.
+    None if they are unknown: for views of a batch, and for views whose index is not computed yet. A new array is in C
+    order, unless its class knows its strides (`_ab_plain`) or it may be in another order (None).
     """
     record = record_of(box)
     if record is None or record.base is None:
@@ -192,14 +192,14 @@ def stand_in(box: Any) -> np.ndarray | None:
 
 
 def has_views(box: Any) -> bool:
-    """Whether a write into this array may be seen under another name: as a view of it, or because it is one."""
+    """True if a write into this array may change another array: it is a view, or has live views."""
     if record_of(box) is not None:
         return True
     return any(ref() is not None for ref in getattr(box, "_views", None) or ())
 
 
 def may_overlap(a: Any, b: Any) -> bool:
-    """Whether a write into one of these arrays may be seen in the other."""
+    """True if a write into one of these arrays may change the other."""
     ends = []
     for box in (a, b):
         while (record := record_of(box)) is not None and record.base is not None:
@@ -212,10 +212,10 @@ def may_overlap(a: Any, b: Any) -> bool:
 
 
 def write(box: Any, new: Any) -> None:
-    """Give `box` the value `new`, and with it its base and every live view of either.
+    """Set the value of `box` to `new`, and update its base and every live view of either.
 
     Raises:
-        NeedsLoop: `box` is a per-example view of an array that the examples share.
+        NeedsLoop: `box` is a batch that views a plain array shared by the examples (not a batch: UnsupportedError).
     """
     if record_of(box) is not None and not hasattr(_root(box), "_ab_rebind"):
         kind = NeedsLoop if rank_of(box) == BATCH_RANK else UnsupportedError
@@ -224,7 +224,7 @@ def write(box: Any, new: Any) -> None:
 
 
 def refused(box: Any, error: Exception) -> Exception:
-    """An error to raise that makes the examples run as a loop, even if user code catches it."""
+    """Return `error` after reporting it to the interpreter of `box`: the loop runs even if user code catches it."""
     refuse = getattr(box, "_ab_refuse", None)
     if refuse is not None:
         refuse(error)
@@ -235,7 +235,7 @@ def _root(box: Any) -> Any:
     """The array at the end of a chain of views.
 
     Raises:
-        ValueError: one of them is read-only.
+        ValueError: a view of the chain is read-only.
     """
     if _is_read_only(box):
         raise ValueError("assignment destination is read-only")
@@ -245,7 +245,7 @@ def _root(box: Any) -> Any:
 
 
 def _is_read_only(box: Any) -> bool:
-    """Whether this is a view that NumPy lets nobody write into, or part of one."""
+    """True if this is a read-only view, or a view of one."""
     while (record := record_of(box)) is not None and record.base is not None:
         if record.restore is None:
             return True
@@ -254,7 +254,7 @@ def _is_read_only(box: Any) -> bool:
 
 
 def _write(box: Any, new: Any, source: Any) -> None:
-    """Give `box` its new value, derive its views anew but for `source`, which has its own, and write into its base."""
+    """Set the value of `box`, recompute its views except `source` (already up to date), and write into its base."""
     record = record_of(box)
     above = None
     if record is not None:
@@ -273,7 +273,7 @@ def _become(box: Any, new: Any) -> None:
 
 
 def _refresh(base: Any, source: Any) -> None:
-    """Derive the live views of `base` anew, all but `source`, which is up to date."""
+    """Recompute the live views of `base`, except `source`, which is up to date."""
     for ref in getattr(base, "_views", None) or ():
         child = ref()
         if child is None or child is source:
@@ -287,11 +287,11 @@ def _refresh(base: Any, source: Any) -> None:
 
 
 def cast_for_write(new: Any, box: Any, ufunc: Any = None) -> Any:
-    """`new` as NumPy stores the result of an in-place operation into `box`: same shape, same-kind cast.
+    """Convert `new` as NumPy does to store an in-place operation's result in `box`: same shape, same-kind cast.
 
     Raises:
         UFuncTypeError: the cast is not of the same kind (`int_array += 0.5`).
-        ValueError: the result does not have the shape of `box`, or nobody may write into that.
+        ValueError: the result does not have the shape of `box`, or `box` is read-only.
     """
     if _is_read_only(box):
         raise ValueError("output array is read-only")
@@ -326,7 +326,7 @@ def _same_shape(new: Any, box: Any) -> Any:
 
 
 def into(out: Any, new: Any) -> Any:
-    """Write a result into the array of ours that was given as out=.
+    """Write a result into `out`, this library's array that was given as out=, and return it.
 
     Raises:
         Declined: `out` is a plain array.

@@ -1,13 +1,13 @@
-"""How NumPy's functions reach ops: `implements`, which registers ours, and what becomes of calls that have none.
+"""Dispatch of NumPy functions: `implements` registers this library's implementations; `refuse` handles all others.
 
 Every ufunc is in `UFUNCS`; every other overridable function is in exactly one of
 
-- `FUNCTIONS`: ours, written in ops;
-- `NUMPY_OWN`: NumPy's own Python code, in which what makes arrays is ours;
-- `UNSUPPORTED`: no batching rule, with the reason; a batch runs it as a loop over the examples.
+- `FUNCTIONS`: implementations of this library, written in ops;
+- `NUMPY_OWN`: NumPy's own Python code, run with this library's array-creation functions;
+- `UNSUPPORTED`: functions without a batching rule, with the reason; a batch runs them as a loop over the examples.
 
-A function in `FUNCTIONS` raises `Declined` for a combination of arguments that it does not cover; the interpreter of
-the arguments then decides (`_ab_unsupported`): a batch loops over its examples, a lazy array is computed first.
+A function in `FUNCTIONS` raises `Declined` for a combination of arguments that it does not cover. The arguments' class
+then decides (its method `_ab_unsupported`): a batch loops over its examples, a lazy array is computed first.
 """
 
 import functools
@@ -29,13 +29,13 @@ UNSUPPORTED: dict[Callable[..., Any], str] = {}
 CONSTANT: set[Callable[..., Any]] = {
     np.argpartition, np.array_equiv, np.lexsort, np.linalg.matrix_rank, np.nanargmax, np.nanargmin,
 }  # fmt: skip
-"""Unsupported functions that are piecewise constant: their gradient is zero, so running them as a loop loses none."""
+"""Functions without an op that are piecewise constant: their gradient is zero, so a tape may call NumPy's own."""
 
 
 class Declined(Exception):  # noqa: N818  (a signal to the wrapper that `implements` adds, never seen by a user)
-    """This combination of arguments has no batched form; the message says which.
+    """Raised by an implementation of a NumPy function (`implements`) for arguments that it has no batched form for.
 
-    An implementation of a NumPy function (`implements`) raises it, and the call runs as a loop over the examples.
+    The call then runs as a loop over the examples. The message names the arguments.
 
     >>> Declined("out= has no batched form").reason
     'out= has no batched form'
@@ -48,7 +48,7 @@ class Declined(Exception):  # noqa: N818  (a signal to the wrapper that `impleme
 
 
 def ufunc_table(*ops: Op) -> dict[Any, Op]:
-    """Register ops under the ufuncs that they implement."""
+    """Register ops in `UFUNCS` under the ufuncs that they implement, and return those entries."""
     table: dict[Any, Op] = {op.impl: op for op in ops}
     UFUNCS.update(table)
     return table
@@ -57,21 +57,21 @@ def ufunc_table(*ops: Op) -> dict[Any, Op]:
 def implements(
     *functions: Callable[..., Any], out: Callable[[Any, Any], Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the implementation of these NumPy functions for arrays of ours.
+    """Register an implementation of NumPy functions for this library's arrays.
 
-    The implementation names the arguments that it covers, as NumPy names them, and no others: NumPy's own signature
-    says what a call means, and a call that gives any other argument a value (`out=`, `where=`, `casting=` ...) is
-    declined, which makes it a loop over the examples.
+    The implementation's parameters are the NumPy arguments that it covers, under NumPy's names. Calls are bound by
+    NumPy's own signature; a call that gives any other argument (`out=`, `where=`, `casting=` ...) a value other than
+    its default is declined and runs as a loop over the examples.
 
     Args:
-        functions: NumPy functions that are no ufuncs; whatever stood for them before is replaced.
-        out: `out(target, result)` writes a result into the array given as `out=`, and returns it; for functions whose
-            result does not depend on the dtype of that array. None: `out=` is declined.
+        functions: NumPy functions that are not ufuncs; an earlier registration is replaced.
+        out: `out(target, result)` writes a result into the array given as `out=`, and returns it; only for functions
+            whose result does not depend on the dtype of that array. None: calls with `out=` are declined.
 
     Returns:
-        A decorator. It gives the implementation guarded against `Declined`, under the first function's name.
+        A decorator that returns the implementation, wrapped so that it handles `Declined`.
 
-    Here `np.trapezoid`, in calls of its first two arguments, runs ops that have batching rules:
+    Here `np.trapezoid`, called with its first two arguments only, runs ops that have batching rules:
 
     >>> import autobatch as ab
     >>> @implements(np.trapezoid)
@@ -99,7 +99,7 @@ def _guarded(
     @functools.wraps(implementation)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal coverage
-        if coverage is None:  # at the first call: a signature takes longer than an import may
+        if coverage is None:  # at the first call: signatures of all functions would slow down the import
             coverage = Coverage(function, implementation)
         try:
             if (not kwargs and len(args) <= coverage.leading) or coverage.is_plain(args, kwargs):
@@ -116,10 +116,10 @@ def _guarded(
 
 _UNSAID: Any = np._NoValue
 _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_KIND_OF_ARRAY = frozenset(("device", "like", "subok"))  # what comes back is an array of ours, whatever they say
-_NEUTRAL: dict[str, Any] = {"where": True}  # where NumPy's default is to leave the argument unsaid
+_KIND_OF_ARRAY = frozenset(("device", "like", "subok"))  # ignored: the result is this library's array anyway
+_NEUTRAL: dict[str, Any] = {"where": True}  # values equal to omitting an argument whose default is np._NoValue
 
-# Functions written in C whose signatures NumPy states from 2.4 on.
+# Functions written in C; inspect.signature finds their signatures only from NumPy 2.4 on.
 _STATED: dict[Any, Callable[..., Any]] = {
     np.concatenate: lambda arrays, /, axis=0, out=None, *, dtype=None, casting="same_kind": None,
     np.dot: lambda a, b, out=None: None,
@@ -128,7 +128,7 @@ _STATED: dict[Any, Callable[..., Any]] = {
 
 
 class Coverage:
-    """NumPy's signature of a function, and which of its arguments an implementation covers.
+    """NumPy's signature of a function, and the arguments of it that an implementation covers.
 
     >>> coverage = Coverage(np.sum, lambda a, axis=None: None)
     >>> coverage.is_plain((1,), {"axis": 0}), coverage.is_plain((1,), {"out": None})
@@ -143,7 +143,7 @@ class Coverage:
         own = inspect.signature(implementation)
         try:
             self.signature = inspect.signature(_STATED.get(function, function))
-        except ValueError:  # of an older NumPy, which says nothing: the implementation names all arguments
+        except ValueError:  # older NumPy has no signature for it: assume the implementation's
             self.signature = own
         self.function = function
         self.parameters = self.signature.parameters
@@ -159,7 +159,7 @@ class Coverage:
         self.leading = self._leading()
 
     def _leading(self) -> int:
-        """The number of positional arguments that go to the implementation as they stand."""
+        """The number of leading positional arguments that can be passed on to the implementation unchanged."""
         count = 0
         for theirs, ours in zip(self.parameters.values(), self.covered.values(), strict=False):
             if ours.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -171,7 +171,7 @@ class Coverage:
         return count
 
     def is_plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether the implementation takes a call as it stands, which nearly every call is."""
+        """True if the arguments can be passed on to the implementation unchanged (the fast path: most calls)."""
         if len(args) > self.leading:
             return False
         for name, value in kwargs.items():  # noqa: SIM110  (a third of the time of all())
@@ -182,11 +182,11 @@ class Coverage:
     def bind(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], writes: bool
     ) -> tuple[Any, list[Any], dict[str, Any]]:
-        """The value of `out=` where the caller writes it, and the arguments for the implementation.
+        """Bind a call by NumPy's signature: (`out=` argument or None, positional arguments, keyword arguments).
 
         Raises:
-            Declined: an argument that the implementation does not cover has another value than NumPy's default.
-            TypeError: NumPy's function has no such arguments.
+            Declined: an argument that the implementation does not cover differs from NumPy's default.
+            TypeError: the arguments do not fit NumPy's signature.
         """
         given: list[Any] = []
         named: dict[str, Any] = {}
@@ -216,22 +216,22 @@ class Coverage:
 
 
 def any_shorter(x: Any, least: int, axis: int | None = None) -> bool:
-    """Whether an axis, or this one, has fewer than so many elements in some example."""
+    """True if the given axis (None: any axis) has fewer than `least` elements in some example."""
     shape = shape_of(x)
     sizes = shape if axis is None else (shape[axis],)
     return any(bool(np.any(np.less(size.data if is_boxed(size) else size, least))) for size in sizes)
 
 
 def any_true(condition: Any) -> bool:
-    """Whether a condition on values, or on sizes, holds in any example; one that is recorded is computed for this."""
+    """True if a condition on values or sizes holds in any example; a recorded (lazy) condition is computed."""
     return bool(np.any(condition.data if rank_of(condition) == BATCH_RANK else condition))
 
 
 def needs(x: Any, what: str, *, least: int = 0, rank: int | None = None, kinds: str | None = None) -> None:
-    """A check of an implementation's arguments; other arguments go to NumPy, example by example.
+    """Check an argument of an implementation; if the check fails, the call runs as a loop over the examples.
 
     Raises:
-        Declined: an axis that is shorter in some example, another rank, or a dtype of another kind.
+        Declined: an axis is shorter than `least` in some example, or the rank or the dtype's kind is another.
     """
     if rank is not None and ndim_of(x) != rank:
         raise Declined(f"{what} of {ndim_of(x)} dimensions")
@@ -242,7 +242,7 @@ def needs(x: Any, what: str, *, least: int = 0, rank: int | None = None, kinds: 
 
 
 def is_default(name: str, value: Any, default: Any) -> bool:
-    """Whether an argument says what NumPy does without it."""
+    """True if giving this value for an argument is the same as omitting the argument."""
     if value is default or value is _UNSAID or name in _KIND_OF_ARRAY:
         return True
     if default is _UNSAID:
@@ -261,7 +261,7 @@ def name_of(function: Any) -> str:
     owner = getattr(function, "__self__", None)
     if isinstance(owner, np.ufunc):
         return f"{name_of(owner)}.{name}"
-    if isinstance(function, np.ufunc) and getattr(np, name, None) is not function:  # which does not know its module
+    if isinstance(function, np.ufunc) and getattr(np, name, None) is not function:  # ufuncs do not store their module
         homes = [
             module
             for module, found in list(sys.modules.items())
@@ -274,7 +274,7 @@ def name_of(function: Any) -> str:
 
 
 def no_rule(function: Any, reason: str = "") -> str:
-    """The message that a call has no batched form, and why; a reason that names the call stands alone.
+    """The message that a call has no batched form, and why; a reason that already names the call is used alone.
 
     >>> import numpy as np
     >>> no_rule(np.linalg.svd, "it is a factorisation")
@@ -289,9 +289,9 @@ def no_rule(function: Any, reason: str = "") -> str:
 
 
 def refuse(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], reason: str) -> Any:
-    """Let the innermost interpreter among the arguments decide about a call that has no op; plain arguments: NumPy.
+    """Handle a call without an op: `_ab_unsupported` of the argument of the highest rank, or NumPy if all are plain.
 
-    `reason` is as `no_rule` takes it.
+    `reason` is as in `no_rule`.
     """
     box = top_box((args, kwargs))
     if box is None:
@@ -303,7 +303,7 @@ def refuse(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 
 def as_array(x: Any) -> Any:
-    """An argument as an array: one of ours, or a scalar of NumPy's, as it is; anything else by `np.asarray`."""
+    """This library's arrays and NumPy scalars unchanged; anything else converted by `np.asarray`."""
     if is_boxed(x) or isinstance(x, np.generic):
         return x
     check_plain(x, "an argument")
@@ -311,7 +311,7 @@ def as_array(x: Any) -> Any:
 
 
 def top_box(tree: Any) -> Any:
-    """The array of ours of the highest rank in nested lists, tuples and dicts; None if there is none.
+    """The array of this library of the highest rank in nested lists, tuples, dicts and slices; None if there is none.
 
     >>> top_box(([1, 2], {"axis": 0})) is None
     True
@@ -331,12 +331,12 @@ def top_box(tree: Any) -> Any:
 
 
 def cast(x: Any, dtype: np.dtype) -> Any:
-    """The array in another dtype, of any interpreter; itself, without a copy, if it has that dtype."""
+    """The array in another dtype; the same object if it already has it."""
     return x if dtype_of(x) == dtype else x.astype(dtype) if hasattr(x, "astype") else np.asarray(x, dtype)
 
 
 def check_cast(dtype: np.dtype, target: Any, casting: Any) -> None:
-    """Raise TypeError, as NumPy says it, where a cast is not allowed."""
+    """Raise NumPy's TypeError if the cast is not allowed by the rule `casting`."""
     target = np.dtype(target)
     if not np.can_cast(dtype, target, casting):
         raise TypeError(f"Cannot cast array data from {dtype!r} to {target!r} according to the rule '{casting}'")

@@ -1,18 +1,18 @@
-"""Indexing: what an index says, and the batching rule that reads it for every example at once.
+"""Indexing: parsing an index, and the batching rule of `x[index]`.
 
-An index is split into static structure (the spec: hashable, a param) and operands (integers and arrays). A spec is a
-tuple with one entry for each item of the index, the ellipsis written out:
+An index is split into a static part (the spec, a hashable param of the op) and operands (integers and arrays). A spec
+is a tuple with one entry for each item of the index, the ellipsis expanded:
 
     ("n",)                      np.newaxis
-    ("s", start, stop, step)    a slice with bounds known here
+    ("s", start, stop, step)    a slice with static bounds
     ("d", 0/1, 0/1, 0/1)        a slice; the bounds marked 1 are operands, the others absent
     ("i",)                      an integer: the next operand
     ("a",)                      an integer array: the next operand
     ("b", ndim)                 a boolean array over `ndim` axes: the next operand
 
-The rule has three steps, each of them ops on arrays with a leading batch axis: slices and integers that every example
-shares are one basic index (a view); slices that fall differently in each example are a gather along their axis; integer
-arrays, and integers that differ between examples, are one gather of rows.
+The batching rule has three steps, made of ops on arrays with a leading batch axis: slices and integers that are equal
+for all examples become one basic index (a view); slices whose bounds differ between examples become a gather along
+their axis; integer arrays, and integers that differ between examples, become one gather of rows.
 """
 
 import functools
@@ -50,10 +50,10 @@ _ROWS: tuple[Spec, ...] = ((), *((_INT, *(FULL,) * rank) for rank in range(64)))
 
 
 def parse(x: Any, index: Any) -> tuple[Spec, list[Any]]:
-    """The spec of `x[index]` and its operands.
+    """Split the index of `x[index]` into its spec and operands.
 
     Raises:
-        IndexError: too many indices, two ellipses, or something that cannot index.
+        IndexError: too many indices, two ellipses, or an invalid type of index.
     """
     if type(index) is int:
         rank = ndim_of(x)
@@ -125,7 +125,7 @@ def _array(item: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def build(spec: Spec, operands: Sequence[Any]) -> tuple[Any, ...]:
-    """The index that NumPy takes, from a spec and plain operands."""
+    """The NumPy index for a spec and plain operands: the inverse of `parse`."""
     static = _static(spec)
     if static is not None and not operands:
         return static
@@ -161,18 +161,18 @@ def _static(spec: Spec) -> tuple[Any, ...] | None:
 
 @functools.lru_cache(maxsize=4096)
 def is_basic(spec: Spec) -> bool:
-    """Whether `x[index]` is a view: integers, slices and new axes only."""
+    """True if `x[index]` is a view in NumPy: integers, slices and new axes only."""
     return all(entry[0] in "sind" for entry in spec)
 
 
 @functools.lru_cache(maxsize=4096)
 def is_static(spec: Spec) -> bool:
-    """Whether no shape in the result depends on the operands' values."""
+    """True if the result's shape does not depend on operand values."""
     return all(entry[0] in "sina" for entry in spec)
 
 
 def shown(spec: Spec) -> str:
-    """A spec as a person writes an index; "int", "array" and "mask" are operands.
+    """A spec in the notation of an index, for messages; "int", "array" and "mask" stand for operands.
 
     >>> shown((("n",), ("i",), ("s", 1, None, None), ("d", 0, 1, 0), ("a",), ("b", 2)))
     '[None, int, 1:, :int, array, mask]'
@@ -197,7 +197,7 @@ def on_axis(axis: int, item: Any) -> tuple[Any, ...]:
 
 
 def getitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """Every example's read at once: one basic index of the padded data where that serves, else the three steps."""
+    """The batching rule of `x[index]`: one basic index of the padded data if possible, else the three steps."""
     x, *index = operands
     spec: Spec = params["spec"]
     if isinstance(x, Batched):
@@ -206,7 +206,7 @@ def getitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
         else:
             basic = basic_index(x.sizes, spec, index)
         if basic is not None:
-            if is_boxed(x.data):  # the batch axis whole, and no second reading of the index
+            if is_boxed(x.data):  # the same spec after a full slice of the batch axis
                 return Batched(op(x.data, *index, spec=(FULL, *spec)), basic[1])
             return Batched(x.data[basic[0]], basic[1])
         data, sizes = x.data, x.sizes
@@ -218,7 +218,7 @@ def getitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
 def basic_index(
     sizes: Sequence[Size], spec: Spec, index: Sequence[Any]
 ) -> tuple[tuple[Any, ...], tuple[Size, ...]] | None:
-    """One NumPy index for the padded data, and the sizes it gives; None where examples need different positions."""
+    """One NumPy index for the padded data, and the result's sizes; None if examples need different positions."""
     if any(isinstance(operand, Batched) for operand in index):
         return None
     out: list[Any] = [slice(None)]
@@ -260,7 +260,7 @@ def basic_index(
 
 @functools.lru_cache(maxsize=4096)
 def _basic_static(sizes: tuple[Size, ...], spec: Spec) -> tuple[tuple[Any, ...], tuple[Size, ...]] | None:
-    """`basic_index` where nothing differs between examples."""
+    """`basic_index`, cached, for static sizes and an index without operands."""
     return basic_index(sizes, spec, ())
 
 
@@ -272,7 +272,7 @@ def _check_lanes(at: int, lengths: np.ndarray, axis: int) -> None:
 
 
 def _out_of_bounds(at: Any, axis: int, size: str) -> IndexError:
-    """The error of an index of each example; outside of converted code one of the batch may have been meant."""
+    """The IndexError of an example, with a note outside lock-step, where the user may have meant to index the batch."""
     error = IndexError(f"index {at} is out of bounds for axis {axis} with size {size}")
     if axis == 0 and current_region() is None:
         error.add_note(f"x[{at}] of a batch is that element of each example; x.example({at}) is one example")
@@ -280,7 +280,7 @@ def _out_of_bounds(at: Any, axis: int, size: str) -> IndexError:
 
 
 class _Reader:
-    """One read in progress: the data so far, its sizes, and whether it has the batch axis yet."""
+    """A read in progress: the data so far, its sizes, and `batched`: whether the data has a batch axis already."""
 
     __slots__ = ("batched", "data", "lanes", "sizes", "unique")
 
@@ -295,7 +295,7 @@ class _Reader:
         entries = self._expand_masks(spec, index)
         gathers: list[tuple[int, Any]] = []
         advanced: list[tuple[int, Any]] = []
-        layout: list[Any] = []  # per entry: "n", "x" (advanced), or the axis that is kept
+        layout: list[Any] = []  # per entry: "n", "x" (advanced), "i" (integer), or the axis that is kept
         axis = 0
         for kind, value in entries:
             if kind == "n":
@@ -363,7 +363,7 @@ class _Reader:
             index = (slice(None),) * (axis + 1) + (slice(0, width),)
             self.data = self.data[index]
             self.sizes[axis] = Lengths(lengths)
-            if is_boxed(self.data):  # elements cut off are padding now, and send no cotangent back
+            if is_boxed(self.data):  # cut-off elements are padding now: no cotangent from them
                 self.data = select(self.data, self.sizes)
             return
         steps = np.arange(width)
@@ -374,7 +374,7 @@ class _Reader:
         self.sizes[axis] = Lengths(lengths)
 
     def _gather(self, advanced: list[tuple[int, Any]]) -> tuple[list[Size], list[int]]:
-        """Read the rows that the index arrays name. The data becomes (B, *block, *kept)."""
+        """Read the rows selected by the index arrays: the data becomes (B, *block, *kept). Returns (block, kept)."""
         axes = [axis for axis, _ in advanced]
         kept = [axis for axis in range(len(self.sizes)) if axis not in axes]
         try:
@@ -401,7 +401,7 @@ class _Reader:
         order = [*range(lead), *(axis + lead for axis in axes), *(axis + lead for axis in kept)]
         data = self.data if order == sorted(order) else np.transpose(self.data, order)
         shape = (rows, *(widths[axis + lead] for axis in kept))
-        if tuple(shape_of(data)) != shape:  # a table stays itself, so that its cotangent can be rows
+        if tuple(shape_of(data)) != shape:  # no reshape of a table: its cotangent stays sparse
             data = data.reshape(shape)
         self.data = rows_p(data, src, unique=self.unique and self.batched)
         self.batched = True
@@ -409,7 +409,7 @@ class _Reader:
         return list(block), kept
 
     def _finish(self, layout: list[Any], block: list[Size], kept: int) -> Batched:
-        """Put the block of advanced axes where NumPy puts it, and the new axes in."""
+        """Move the block of advanced axes to its place by NumPy's rules, and insert the new axes."""
         marks = [place for place, item in enumerate(layout) if item == "x"]
         if not block or not marks:
             before = 0
@@ -447,7 +447,7 @@ def _lane_values(bound: Any) -> np.ndarray | None:
 
 
 def nonzero_lanes(mask: Batched) -> list[Batched]:
-    """The positions where each example's mask is True: a batch per axis, all of one length."""
+    """The positions where each example's mask is True: one batch of positions per axis, all of the same lengths."""
     data = np.asarray(mask.data).astype(bool)
     valid = padding_mask(mask.sizes, data.shape[1:])
     found = np.nonzero(data if valid is None else data & valid)
@@ -466,7 +466,7 @@ def aligned_ids(value: Any, size: Size, axis: int, block: Sequence[Size], padded
     """Checked, non-negative positions, broadcastable to (B, *padded); 0 at padding.
 
     Raises:
-        IndexError: a position out of bounds, with NumPy's message and the example.
+        IndexError: a position is out of bounds; NumPy's message and the example.
     """
     batched = isinstance(value, Batched)
     ids = np.asarray(value.data if batched else value).astype(np.int64)
@@ -489,7 +489,7 @@ def aligned_ids(value: Any, size: Size, axis: int, block: Sequence[Size], padded
     bad = (ids < -limit) | (ids >= limit)
     if inside is not None:
         bad = bad & inside
-    if rank and bad.any():  # index arrays that broadcast to none read nothing, and are not looked at
+    if rank and bad.any():  # NumPy does not check index arrays that broadcast to an empty shape
         empty = [np.equal(each.values if isinstance(each, Lengths) else each, 0) for each in block]
         bad = bad & ~functools.reduce(np.logical_or, empty).reshape((-1,) + (1,) * rank)
     if bad.any():
@@ -505,7 +505,7 @@ def aligned_ids(value: Any, size: Size, axis: int, block: Sequence[Size], padded
 
 
 def flat_positions(x: Batched, spec: Spec, index: Sequence[Any]) -> tuple[np.ndarray, tuple[Size, ...]]:
-    """For each element of `x[index]` its place in the flattened padded data (-1: padding), and the result's sizes."""
+    """The position in the flattened padded data of each element of `x[index]` (-1: padding), and the result's sizes."""
     shape = tuple(shape_of(x.data))
     places = np.arange(int(np.prod(shape))).reshape(shape)
     read = getitem_rule(None, (Batched(places, x.sizes), *index), {"spec": spec})  # type: ignore[arg-type]
@@ -514,7 +514,7 @@ def flat_positions(x: Batched, spec: Spec, index: Sequence[Any]) -> tuple[np.nda
 
 
 def scatter_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The transpose of a read: values are added at the places they were read from."""
+    """The batching rule of a read's transpose: values are added at the positions that they were read from."""
     values, *index = operands
     shape, lanes = params["shape"], lanes_of(operands)
     like = Batched(np.broadcast_to(np.int8(0), (lanes, *shape)), shape)

@@ -1,6 +1,6 @@
-"""Kinds of ops: what all elementwise ops share, and the rules of last resort of ops whose padding cannot be hidden.
+"""Batching rules shared by kinds of ops: elementwise ops, and fallbacks for ops that no padding value leaves correct.
 
-Lanes that are Python scalars are weak in NumPy's promotion, as each example's scalar is on its own (NEP 50).
+A batch of Python scalars is weak in NumPy's dtype promotion, as the scalar of a single example is (NEP 50).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +21,9 @@ _SCALARS = (int, float, bool, complex)
 
 
 def vjp_columns(columns: Sequence[Callable[..., Any] | None]) -> Callable[..., Any] | None:
-    """One vjp for an op from one per argument: `column(ct, out, *args, **params)`.
+    """One vjp for an op, made from one function per argument: `column(ct, out, *args, **params)`.
 
-    A column may leave its result broadcast; it is summed to the argument's shape and cast to its dtype.
+    A column may return an array of the result's shape; it is summed to the argument's shape and cast to its dtype.
     """
     if not columns:
         return None
@@ -47,15 +47,15 @@ def vjp_columns(columns: Sequence[Callable[..., Any] | None]) -> Callable[..., A
 def elementwise(
     ufunc: Callable[..., Any], *vjps: Callable[..., Any] | None, pad: Any = None, name: str | None = None
 ) -> Op:
-    """An op that acts on each element, operands broadcast against each other as NumPy does.
+    """Make an elementwise op; operands broadcast against each other as in NumPy.
 
     Args:
-        ufunc: the implementation; static attributes by keyword.
-        vjps: for each argument `vjp(ct, out, *args, **params)`, before un-broadcasting. None in the place of one, or
-            none at all, declares the op piecewise constant there: its gradient is zero.
-        pad: a value inside the domain of every operand (or one per operand, None where any value is), where value and
-            derivative are finite; it stands in for padding where arbitrary values could warn. None: 1 is such a value.
-        name: what reports and errors call it; None: the implementation's name.
+        ufunc: the implementation; static parameters are passed by keyword.
+        vjps: one `vjp(ct, out, *args, **params)` per argument, before un-broadcasting. None for an argument, or no
+            vjps at all, means that the op is piecewise constant in it: the gradient is zero.
+        pad: a value (or a tuple with one per operand, None meaning 1) at which the function and its derivative are
+            finite; it replaces the padding where arbitrary values could cause warnings. None: 1.
+        name: the op's name in reports and errors; None: the implementation's name.
 
     Returns:
         The op, a function of its operands.
@@ -75,10 +75,10 @@ def elementwise(
 
 
 def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The rule of elementwise ops.
+    """The batching rule of elementwise ops.
 
-    Operands of equal sizes, the case of every recurrent step, go straight to the op. Where lengths vary, what the
-    padding makes the op complain of is not the examples' doing, and it runs again on harmless padding.
+    Operands of equal sizes (every step of a recurrent network) go straight to the op. If lengths vary and the op warns
+    or raises, the padding may be the cause, so the op runs again on padding filled with harmless values.
     """
     x = operands[0]
     if len(operands) == 1:
@@ -102,7 +102,7 @@ def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) ->
 
 
 def _alike(op: Op, operands: Sequence[Any], params: dict[str, Any], x: Any, y: Any, sizes: tuple[Size, ...]) -> Batched:
-    """An op on two operands that need no alignment: of one size, or one of them shared and fitting."""
+    """An op on two operands that need no alignment: both of the same sizes, or one shared and broadcastable."""
     if Lengths not in map(type, sizes):
         return Batched(op(x, y, **params), sizes)
     left, right = operands
@@ -110,14 +110,14 @@ def _alike(op: Op, operands: Sequence[Any], params: dict[str, Any], x: Any, y: A
         simple = x.shape == y.shape
     else:
         data, shared = (x, y) if isinstance(left, Batched) else (y, x)
-        simple = not is_boxed(shared) or hasattr(data, "_ab_unpadded")  # its gradient is a sum: without padding
+        simple = not is_boxed(shared) or hasattr(data, "_ab_unpadded")  # its gradient sums over lanes
     if not simple:
         return _general(op, operands, params)
     return Batched(quietly(lambda: op(x, y, **params), lambda: _general(op, operands, params).data), sizes)
 
 
 def _fits(shared: Any, x: Batched) -> bool:
-    """Whether a shared operand broadcasts against the last dimensions of `x` and leaves its sizes as they are."""
+    """True if a shared operand broadcasts against the last dimensions of `x` without changing the sizes of `x`."""
     if type(shared) in _SCALARS:
         return True
     shape = shape_of(shared)
@@ -162,10 +162,10 @@ _COMPARISONS = [each.ufunc for each in COMPARISONS]
 
 
 def strong(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-    """The operands with weak lanes cast to the dtype that NumPy gives a Python scalar in their place.
+    """Cast batches of Python scalars to the dtype that NumPy's promotion gives a Python scalar in their place.
 
     Raises:
-        OverflowError: a Python integer that the other operand's integer dtype cannot hold, as NumPy says it.
+        OverflowError: a Python integer does not fit the other operand's integer dtype; NumPy's message.
     """
     ufunc = op.impl
     if "dtype" in params or not any(isinstance(x, Batched) and x.scalar in _PYTHON for x in operands):
@@ -204,10 +204,10 @@ def _cast(x: Batched, dtype: np.dtype, ufunc: Any) -> Batched:
 
 
 def by_length(op: Op, x: Batched, params: dict[str, Any], axes: Sequence[int]) -> Batched:
-    """`op` on one ragged operand whose padding along `axes` cannot be hidden by any value.
+    """Run `op` on one ragged operand if no padding value along `axes` leaves the result unchanged.
 
-    Each set of lanes that agree in their lengths along `axes` runs as one batch without padding there, so results are
-    exactly those of the lone examples.
+    Lanes of equal lengths along `axes` run as one batch without padding there, so results equal those of each example
+    alone exactly.
     """
     ragged = [axis for axis in axes if isinstance(x.sizes[axis], Lengths)]
     keys = np.stack([x.sizes[axis].values for axis in ragged], axis=1)  # type: ignore[union-attr]
@@ -231,7 +231,7 @@ def by_length(op: Op, x: Batched, params: dict[str, Any], axes: Sequence[int]) -
 
 
 def join_groups(outs: Sequence[Batched], lanes: Sequence[np.ndarray]) -> Batched:
-    """One batch from the results of groups of lanes, in the order of the lanes."""
+    """Join the results of groups of lanes into one batch in lane order; `lanes`: the lane numbers of each group."""
     if len(outs) == 1:
         return outs[0]
     rank = outs[0].rank
@@ -249,20 +249,20 @@ def join_groups(outs: Sequence[Batched], lanes: Sequence[np.ndarray]) -> Batched
     return Batched(np.concatenate(padded, axis=0)[order], sizes)
 
 
-_detach_p = Op("values", lambda x: x)  # no vjp: what it gives carries no gradient
+_detach_p = Op("values", lambda x: x)  # no vjp, so its result carries no gradient
 
 
 def values_of(x: Any) -> np.ndarray:
-    """The plain values of an array that may carry a gradient, where none flows back."""
+    """The plain NumPy values of an array; no gradient flows back through them."""
     return np.asarray(_detach_p(x))
 
 
 def lanewise(name: str, impl: Callable[..., Any], *, dynamic: bool = True, rule: Any = None) -> Op:
-    """An op without a gradient whose rule is a loop over the examples; the sizes of the results may differ.
+    """An op without a gradient whose batching rule loops over the examples; result sizes may differ by example.
 
     Args:
-        dynamic: the shape of the result depends on values, so a lazy call needs them first.
-        rule: another one.
+        dynamic: the result's shape depends on operand values, so a lazy trace must compute them first.
+        rule: a batching rule to use instead of the loop.
     """
     return Op(name, impl, rule=rule or lane_by_lane, vjp=_no_gradient, data_dependent=dynamic, kind="lanewise")
 
@@ -272,7 +272,7 @@ def _no_gradient(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
 
 
 def lane_by_lane(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The rule that calls the op for each example."""
+    """A batching rule that calls the op's implementation once per example."""
     lanes = lanes_of(operands)
     columns = [_examples(x) if isinstance(x, Batched) else [values_of(x)] * lanes for x in operands]
     results = [np.asarray(op.impl(*row, **params)) for row in zip(*columns, strict=True)]

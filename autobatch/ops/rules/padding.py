@@ -1,7 +1,7 @@
-"""Padding: keeping it out of results, and lining padded operands up.
+"""Padding: keeping it out of results and gradients, and aligning padded operands for broadcasting.
 
-Padding holds arbitrary values. Forward it is harmless until something mixes positions; backward, a cotangent at a
-padded position is as arbitrary, so whatever sums cotangents over positions selects zero at the padding first.
+Padding holds arbitrary values. In the forward pass it is harmless until an op mixes positions. In the backward pass the
+cotangent at a padded position is arbitrary, too, so a vjp that sums over positions sets it to zero there first.
 """
 
 import math
@@ -20,7 +20,7 @@ _BITS: dict[int, Any] = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dty
 
 
 def kept(mask: Any, x: Any) -> Any:
-    """`np.where(mask, x, 0)`, without a branch per element: ten times faster where the mask follows no pattern."""
+    """`np.where(mask, x, 0)` by bit operations, without a branch per element: ten times faster for irregular masks."""
     if type(mask) is type(x) is np.ndarray and x.dtype.kind == "f" and x.ndim:
         bits = _BITS.get(x.dtype.itemsize)
         if bits is not None:
@@ -30,11 +30,11 @@ def kept(mask: Any, x: Any) -> Any:
     return np.where(mask, x, np.zeros((), dtype_of(x)))
 
 
-_WIDE = 64  # elements, from which whole rows are faster written than their bits masked
+_WIDE = 64  # row size in elements from which writing whole rows is faster than masking their bits
 
 
 def _fill(x: Any, mask: Any, *, value: Any) -> Any:
-    """`np.where(mask, x, value)`; by whole rows where the mask is constant along the last axes."""
+    """`np.where(mask, x, value)`; writes whole rows if the mask is constant along the last axes."""
     rank = mask.ndim
     while rank > 1 and mask.shape[rank - 1] == 1:
         rank -= 1
@@ -47,7 +47,7 @@ def _fill(x: Any, mask: Any, *, value: Any) -> Any:
     return out
 
 
-# fill_p(x, mask, value=): x where the mask is True. The mask is a plain array of x's rank that broadcasts against it.
+# fill_p(x, mask, value=): x where the mask is True, else value. The mask is a plain array of x's rank, broadcastable.
 fill_p: Op = Op(
     "fill",
     _fill,
@@ -62,10 +62,10 @@ def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
     Args:
         x: data of B examples and their sizes.
         value: a number of the data's dtype.
-        axes: the dimensions of an example whose padding is meant; None: all.
+        axes: the example dimensions whose padding is filled; None: all.
 
     Returns:
-        (B, ...) data, `x.data` itself where nothing is padding.
+        (B, ...) data; `x.data` itself if there is no padding.
 
     >>> from autobatch.core.batched import Batched, Lengths
     >>> fill(Batched(np.ones((2, 3)), (Lengths([1, 3]),)), 0)
@@ -84,14 +84,14 @@ def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
 
 
 def select(data: Any, sizes: Sequence[Size], value: Any = 0) -> Any:
-    """`value` at the padding of a result, so that no cotangent comes back from there."""
+    """A result's data with `value` at the padding, so that no cotangent flows back from there."""
     return fill(Batched(data, sizes), value)
 
 
 def quietly(run: Callable[[], Any], rerun: Callable[[], Any]) -> Any:
-    """`run()`, or `rerun()` if it raised a floating-point flag or an error that padding may have caused.
+    """`run()`, or `rerun()` if the former caused a floating-point warning or an error, possibly because of padding.
 
-    `rerun` computes the same on padding that was replaced by harmless values, so what it reports comes from examples.
+    `rerun` computes the same with harmless values at the padding, so its warnings and errors come from the examples.
     """
     flags: list[str] = []
 
@@ -107,10 +107,10 @@ def quietly(run: Callable[[], Any], rerun: Callable[[], Any]) -> Any:
 
 
 def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: Sequence[int], batched: bool) -> Any:
-    """The data of an operand, made to broadcast against a result of `sizes` and padded `extents`.
+    """The data of an operand of sizes `own`, made broadcastable against a result of `sizes` and padded `extents`.
 
-    Axes of one are inserted after the batch axis so that example ranks agree; padded axes are cropped; lanes of length
-    one are stretched where others are not.
+    Axes of size 1 are inserted after the batch axis to equalise ranks; padded axes are cropped; if a dimension has
+    length 1 in some lanes only, those lanes are broadcast (`stretch_p`).
     """
     lead = int(batched)
     missing = len(sizes) - len(own)
@@ -146,7 +146,7 @@ def _spread_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
     return unbroadcast(fill_p(ct, mask, value=0), x)
 
 
-# Broadcasts an operand over positions of which some are padding: no cotangent comes back from the padding.
+# Broadcasts an operand over positions some of which are padding; no cotangent flows back from the padding.
 spread_p = Op("spread", _spread, vjp=_spread_vjp, kind="padding")
 
 
@@ -173,13 +173,13 @@ def _stretch_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
     return unbroadcast(rest + np.where(head, first, zero), x)
 
 
-# Repeats, along one padded axis, the single element of the lanes of length one; other lanes are left as they are.
-# The mask is that of the result along this axis.
+# Broadcasts lanes of length 1 along one padded axis; other lanes are unchanged. The mask is the result's valid
+# positions along this axis.
 stretch_p = Op("stretch", _stretch, vjp=_stretch_vjp, kind="padding")
 
 
 def spread(array: Any, own: Sequence[Size], sizes: Sequence[Size], shape: tuple[int, ...]) -> Any:
-    """An operand that carries gradients, broadcast to `shape` such that padding sends none back."""
+    """Broadcast an operand that carries gradients to `shape`, so that none flows back from the result's padding."""
     if not is_boxed(array) or (shape_of(array) == shape and sizes_agree(own, sizes)):
         return array
     mask = padding_mask(sizes, shape[1:])
@@ -199,12 +199,12 @@ def to_width(data: Any, axis: int, width: int) -> Any:
 
 
 def to_widths(data: Any, widths: Sequence[int]) -> Any:
-    """Crop or pad the axes behind the batch axis to these widths."""
+    """Crop or pad the axes after the batch axis to these widths."""
     for axis, width in enumerate(widths, 1):
         data = to_width(data, axis, width)
     return data
 
 
 def closed(data: Any, sizes: Sequence[Size]) -> Any:
-    """Data whose padding sends no cotangent back, where what its elements get goes to others, too."""
+    """Data whose padding sends back no cotangent, for ops whose vjp mixes the cotangents of several positions."""
     return select(data, sizes) if is_boxed(data) else data

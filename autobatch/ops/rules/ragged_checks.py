@@ -1,7 +1,7 @@
-"""Ragged data: ids, offsets, lengths and segment ids, each checked here only; and any number of rows per example.
+"""Checks of ragged data (ids, offsets, lengths, segment ids), and conversions between padded and packed rows.
 
-Checks are made once, where the caller's own values still are, and kernels trust what passed. The second half puts the
-rows of all examples one after the other, without padding, and back: what batching rules of ragged operands share.
+Each value is checked once, while the caller's original values are at hand for the message; kernels do not check again.
+The second half packs the rows of all examples without padding, and pads them again, for batching rules of ragged ops.
 """
 
 import operator
@@ -26,7 +26,7 @@ def whole_number(value: Any, name: str, least: int = 0) -> int:
     """A count of rows, segments or columns as an int, checked.
 
     Raises:
-        DTypeError: no whole number. ShapeError: one that is less than `least`, or more than there can be of anything.
+        DTypeError: not a whole number. ShapeError: less than `least`, or not less than 2**62.
 
     >>> whole_number(np.uint8(3), "num_rows")
     3
@@ -42,7 +42,7 @@ def whole_number(value: Any, name: str, least: int = 0) -> int:
 
 
 def whole_option(value: Any, name: str, least: int = 1) -> int:
-    """An option that is a whole number, and no bool, as an int; OptionError for another value."""
+    """An integer option (not a bool) that is at least `least`, as an int; raises OptionError otherwise."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise OptionError(f"{name}={value!r:.60}; expected a whole number, at least {least}")
     try:
@@ -52,7 +52,7 @@ def whole_option(value: Any, name: str, least: int = 1) -> int:
 
 
 def as_ids(ids: Any, what: str = "ids") -> np.ndarray:
-    """Ids of any integer dtype as int64; an empty list is no ids.
+    """Ids of any integer dtype as an int64 array; an empty list gives an empty array.
 
     Raises:
         DTypeError: not integers.
@@ -88,18 +88,18 @@ def integer_ids(ids: Any, what: str = "ids") -> np.ndarray:
 
 
 def table_ids(table: Any, ids: Any, what: str = "ids") -> np.ndarray:
-    """Ids as the table names its rows: as `integer_ids`, or of a table of keys in its key dtype."""
+    """Ids in the form that the table takes: `integer_ids`, or for a table with keys, keys in its key dtype."""
     convert = getattr(table, "_ab_ids", None)
     return integer_ids(ids, what) if convert is None else convert(ids)
 
 
 def id_bound(table: Any) -> int | None:
-    """The number of rows that ids may name; None where they are keys, and any is right."""
+    """The upper bound of the ids: the table's number of rows; None for a table with keys, which takes any key."""
     return shape_of(table)[0] if getattr(table, "_ab_ids", None) is None else None
 
 
 def is_integer_index(index: Any) -> bool:
-    """Whether an index is integers only, of any rank: a look-up, where a slice, a mask or a tuple is not."""
+    """True if an index is an integer or an integer array (a look-up), not a slice, mask or tuple."""
     dtype = getattr(index, "dtype", None)
     if dtype is not None:
         return bool(dtype.kind in "iu")
@@ -109,10 +109,10 @@ def is_integer_index(index: Any) -> bool:
 
 
 def check_ids(ids: np.ndarray, num_rows: int | None, offsets: np.ndarray | None = None) -> None:
-    """Every one of the ids names a row of a table of `num_rows`.
+    """Check that every id names a row of a table of `num_rows` rows.
 
     Args:
-        num_rows: None where they are keys, which all do.
+        num_rows: None for keys, which are all valid.
         offsets: bounds of the bags (B + 1,), for the message.
 
     Raises:
@@ -129,7 +129,7 @@ def check_ids(ids: np.ndarray, num_rows: int | None, offsets: np.ndarray | None 
 
 
 def bad_id(found: Any, place: str, num_rows: int) -> BadIdError:
-    """The error of an id that stands somewhere, " at position 3" or " at position (0, 3)"; nothing for one alone."""
+    """The error for an invalid id; `place` is " at position 3", " at position (0, 3)", or "" for a single id."""
     hint = "; a table has no negative ids" if found < 0 else ""
     return BadIdError(f"id {int(found)}{place} is outside a table of {num_rows} rows{hint}")
 
@@ -142,7 +142,7 @@ def _place(at: int, shape: tuple[int, ...]) -> str:
 
 
 def check_offsets(offsets: Any, total: int, *, closed: bool = True) -> np.ndarray:
-    """Offsets as int64: 1-D, from 0, never falling, within `total` values, and with `closed` ending there.
+    """Checked offsets as int64: 1-D, starting at 0, non-decreasing, at most `total`; if `closed`, the last is `total`.
 
     Raises:
         DTypeError: not integers. ShapeError: not 1-D.
@@ -176,7 +176,7 @@ def check_offsets(offsets: Any, total: int, *, closed: bool = True) -> np.ndarra
 
 
 def lengths_of(lengths: Any) -> np.ndarray:
-    """Lengths as int64: 1-D, none of them negative.
+    """Checked lengths as int64: 1-D and non-negative.
 
     Raises:
         DTypeError: not integers. ShapeError: not 1-D, or a negative length.
@@ -191,13 +191,13 @@ def lengths_of(lengths: Any) -> np.ndarray:
 
 
 def check_total(lengths: np.ndarray, total: int, of: str = "values") -> None:
-    """Lengths add up to the number of values."""
-    if lengths.sum() != total or lengths.max(initial=0) > total:  # what passes both has not wrapped around
+    """Check that lengths add up to the number of values, `total`; raise ShapeError otherwise."""
+    if lengths.sum() != total or lengths.max(initial=0) > total:  # the second test rules out int64 overflow
         raise ShapeError(f"the lengths add up to {sum(lengths.tolist())}; expected the number of {of}, {total}")
 
 
 def check_sorted(segment_ids: np.ndarray) -> None:
-    """Segment ids do not fall."""
+    """Check that segment ids never decrease; raise BadIdError otherwise."""
     falls = np.flatnonzero(segment_ids[1:] < segment_ids[:-1])
     if falls.size:
         at = int(falls[0]) + 1
@@ -206,13 +206,13 @@ def check_sorted(segment_ids: np.ndarray) -> None:
 
 
 def check_one_each(segment_ids: np.ndarray, total: int) -> None:
-    """There is a segment id for each of so many rows."""
+    """Check that there is one segment id for each of `total` rows; raise ShapeError otherwise."""
     if segment_ids.shape != (total,):
         raise ShapeError(f"segment_ids have shape {segment_ids.shape}; expected one for each row, ({total},)")
 
 
 def count_segments(segment_ids: np.ndarray, num_segments: int | None) -> int:
-    """The number of segments: as given, or up to the greatest id.
+    """The number of segments: `num_segments`, or the greatest id plus one.
 
     Raises:
         ShapeError: not 1-D. BadIdError: an id that is negative or not below `num_segments`.
@@ -230,14 +230,14 @@ def count_segments(segment_ids: np.ndarray, num_segments: int | None) -> int:
 def segments_of(
     n: int, form: str, values: Any, num_segments: int | None = None, *, in_order: bool = False
 ) -> tuple[np.ndarray, int, bool]:
-    """What describes the segments of n rows, how many there are, and whether they are runs; everything is checked.
+    """Check and normalise a description of the segments of n rows.
 
     Args:
-        form: what `values` are: segment_ids, lengths, offsets, or starts, which are offsets without the last.
-        in_order: the segment ids are said to be sorted.
+        form: the meaning of `values`: segment_ids, lengths, offsets, or starts (offsets without the last).
+        in_order: the caller says that the segment ids are sorted; this is checked.
 
     Returns:
-        The segment of each row, (n,); or of runs, that follow each other, their bounds, (count + 1,).
+        (segments, count, contiguous): segments are (n,) segment ids, or if contiguous, (count + 1,) offsets.
     """
     if form == "segment_ids":
         found = as_ids(values, form)
@@ -265,16 +265,16 @@ def offsets_from(lengths: Any) -> Any:
 
 
 def segments_in(bounds: np.ndarray) -> np.ndarray:
-    """The segment of each row, where segments follow each other."""
+    """The (n,) segment ids of contiguous segments, from their (count + 1,) offsets."""
     return np.repeat(np.arange(bounds.shape[0] - 1), np.diff(bounds))
 
 
 def filler_lengths(padded: np.ndarray, filler: Any) -> np.ndarray:
-    """The length of each row of (B, T, ...) data in which positions full of `filler` are padding (NaN is NaN).
+    """The length of each row of (B, T, ...) data in which positions full of `filler` are padding; NaN matches NaN.
 
     Raises:
-        ShapeError: a filler before a value: padding comes last.
-        DTypeError: a filler that no float holds, of floats.
+        ShapeError: a filler stands before a value; padding must come last.
+        DTypeError: the data is float, and the filler is too large for a float.
     """
     try:
         is_filler = padded != padded if filler != filler else padded == filler
@@ -292,7 +292,7 @@ def filler_lengths(padded: np.ndarray, filler: Any) -> np.ndarray:
 
 
 def columns_of(ids: Any, num_columns: int | None) -> tuple[np.ndarray, int]:
-    """Ids that name columns of a sparse matrix, and how many there are: by default the greatest id plus one."""
+    """Checked column ids of a sparse matrix, and the number of columns (None: the greatest id plus one)."""
     found = as_ids(ids, "values")
     if found.ndim != 1:
         raise ShapeError(f"values of shape {found.shape}; expected one dimension, the columns' ids")
@@ -305,9 +305,9 @@ def columns_of(ids: Any, num_columns: int | None) -> tuple[np.ndarray, int]:
 
 
 def read_csr(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(data, indices, indptr) of a sparse matrix, a triple of them, or a dense two-dimensional array."""
+    """(data, indices, indptr) from a sparse matrix, from such a triple, or from a dense two-dimensional array."""
     if hasattr(matrix, "tocsr"):
-        matrix = matrix.tocsr()  # itself if it is one; a CSC matrix has the same attributes, of its columns
+        matrix = matrix.tocsr()  # CSC matrices have indptr, too, but by columns
     if hasattr(matrix, "indptr"):
         parts = (matrix.data, matrix.indices, matrix.indptr)
     elif isinstance(matrix, tuple) and len(matrix) == 3:
@@ -328,11 +328,11 @@ def read_csr(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return data, indices, check_offsets(parts[2], len(indices))
 
 
-# All examples, one after the other.
+# Packed rows: the rows of all examples, concatenated.
 
 
 def in_lane(lane: int, check: Callable[[], Any]) -> Any:
-    """The result of `check`; its exception names the example."""
+    """Call `check` and return its result; a note with the example's number is added to its exception."""
     try:
         return check()
     except Exception as error:
@@ -340,7 +340,7 @@ def in_lane(lane: int, check: Callable[[], Any]) -> Any:
 
 
 def flattened(x: Any, lanes: int, what: str) -> tuple[Packed, tuple[Size, ...]]:
-    """The rows of all examples one after the other, without padding, and the sizes of a row."""
+    """The concatenated rows of all examples without padding, and the sizes of a row; `what` names x in errors."""
     if isinstance(x, Packed):
         return x, tuple(shape_of(x.values)[1:])
     if not isinstance(x, Batched):
@@ -352,7 +352,7 @@ def flattened(x: Any, lanes: int, what: str) -> tuple[Packed, tuple[Size, ...]]:
     if not x.sizes:
         raise ShapeError(f"{what} is a single number; expected rows, (n, ...)")
     if any(isinstance(size, Lengths) for size in x.sizes[1:]):
-        x = Batched(fill(x, 0), x.sizes)  # what a column's padding holds must not warn, nor reach a weight's gradient
+        x = Batched(fill(x, 0), x.sizes)  # column padding must not cause warnings or reach a weight's gradient
     size, shape = x.sizes[0], shape_of(x.data)
     flat = np.reshape(x.data, (shape[0] * shape[1], *shape[2:]))
     if not isinstance(size, Lengths):
@@ -361,7 +361,7 @@ def flattened(x: Any, lanes: int, what: str) -> tuple[Packed, tuple[Size, ...]]:
 
 
 def flattened_lists(x: Any, lanes: int) -> tuple[Packed, Packed]:
-    """The numbers of all examples' (n, k) matrices one after the other, and the lengths of the rows of each matrix."""
+    """All elements of the examples' (n, k) matrices, concatenated without padding, and each matrix's row lengths."""
     if isinstance(x, Packed):
         width = shape_of(x.values)[1]
         widths = np.full(shape_of(x.values)[0], width)
@@ -376,7 +376,7 @@ def flattened_lists(x: Any, lanes: int) -> tuple[Packed, Packed]:
 
 
 def by_lane(out: Any, counts: np.ndarray, like: Any = None) -> Batched:
-    """Rows of all examples, one after the other, as a batch of examples that have `counts` rows each, as `like` has."""
+    """Concatenated rows as a padded batch; `counts` is the rows of each example, `like` a batch of the same counts."""
     lanes, shape = counts.shape[0], shape_of(out)[1:]
     if like is not None:
         size, extent = like.sizes[0], shape_of(like.data)[1]
@@ -390,13 +390,13 @@ def by_lane(out: Any, counts: np.ndarray, like: Any = None) -> Batched:
 
 
 def pad_rows(values: Any, lengths: Lengths, filler: Any = 0, width: int | None = None) -> Any:
-    """(B, width, ...) from (N, ...) rows, one example's after the other; padding is `filler`.
+    """Pad concatenated rows (N, ...) to (B, width, ...), with `filler` as padding.
 
-    By one gather where the rows carry gradients: each padded position reads one row of `filler`, which takes its
-    cotangent.
+    If the rows carry gradients, this is one gather: padded positions read an extra row of `filler`, which receives
+    their cotangents.
 
     Args:
-        width: None: the longest of the lengths.
+        width: the padded width; None: the greatest length.
     """
     mask = lengths.mask(lengths.max() if width is None else width)
     count, *shape = shape_of(values)
@@ -411,11 +411,11 @@ def pad_rows(values: Any, lengths: Lengths, filler: Any = 0, width: int | None =
 
 
 def check_lane_ids(ids: Packed, num_rows: Any, bags: Callable[[int], np.ndarray] | None = None) -> None:
-    """`check_ids` for the ids of each example; the error is that of the first example that fails, and names it.
+    """`check_ids` for the ids of each example; the error is that of the first failing example and names it.
 
     Args:
-        num_rows: the rows of the table that all share, None where ids are keys, or (B,) those of each example's.
-        bags: gives the bounds of the bags of an example.
+        num_rows: the number of rows of the shared table, or (B,) of each example's own table; None for keys.
+        bags: returns the bag offsets of a lane, for the message.
     """
     values = ids.values
     if num_rows is None:
@@ -433,7 +433,7 @@ def check_lane_ids(ids: Packed, num_rows: Any, bags: Callable[[int], np.ndarray]
 
 
 def own_rows(table: Any, ids: Packed) -> tuple[Any, np.ndarray]:
-    """One table and checked ids into it: shared, or those of the examples one below the other."""
+    """One table and checked ids into it: the shared table, or the concatenated rows of the examples' own tables."""
     found = table_ids(table, np.asarray(ids.values) if is_boxed(ids.values) else ids.values)
     if found.ndim != 1:
         raise ShapeError(f"ids have shape {found.shape[1:]} more; expected one dimension")
@@ -449,16 +449,16 @@ def own_rows(table: Any, ids: Packed) -> tuple[Any, np.ndarray]:
 def of_all_examples(
     described: Packed, rows: np.ndarray, form: str, count: Any = None, in_order: bool = False
 ) -> tuple[np.ndarray, np.ndarray, bool]:
-    """`segments_of` for the segments of all examples, numbered one after the other.
+    """`segments_of` for all examples at once; the segments are numbered consecutively over the examples.
 
-    Each example is checked as it would be alone: all at once, and the first that fails once more by itself.
+    All examples are checked together; if that fails, one by one, so that the error is that of the first that fails.
 
     Args:
-        described: what describes the segments of each example. rows: (B,) how many rows each has.
-        count: how many segments each has, or (B,) that of each example; None: up to its greatest id.
+        described: each example's segment ids, lengths, offsets or starts. rows: (B,) number of rows of each example.
+        count: the number of segments of every example, or (B,) of each; None: its greatest id plus one.
 
     Returns:
-        The segments, or their bounds; (B,) how many each example has; whether they are runs.
+        (segments, counts, contiguous): segment ids, or offsets if contiguous; counts is (B,) segments per example.
     """
     values = as_ids(np.asarray(described.values), form)
     lanes, offsets = described.batch_size, described.offsets
@@ -498,13 +498,13 @@ def of_all_examples(
 def _lengths_of_all(
     described: Packed, values: np.ndarray, rows: np.ndarray, form: str
 ) -> tuple[np.ndarray | None, np.ndarray]:
-    """The lengths of the segments of all examples, None where offsets do not start at 0; how many each example has."""
+    """The segment lengths of all examples (None if an example's offsets do not start at 0), and their (B,) counts."""
     if form == "lengths":
         return values, described.lengths
     starts, count = described.offsets[:-1], described.lengths
     if not count.all() or values[starts].any():
         return None, count
-    if form == "starts":  # with the number of rows behind the starts of each example they are its offsets
+    if form == "starts":  # append each example's row count: starts become offsets
         values = np.insert(values, described.offsets[1:], rows)
         starts, count = starts + np.arange(len(starts)), count + 1
     inside = np.ones(len(values), np.bool_)

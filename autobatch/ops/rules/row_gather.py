@@ -1,7 +1,7 @@
-"""Rows: the one gather, and its transposes, that every move of data with per-example positions is made of.
+"""The row gather and its transposes, out of which all moves of data with per-example positions are made.
 
-`rows_p(x, src)` reads `x[src]` along the first axis. `src` holds row numbers of any shape; -1 stands for padding: what
-is read there is arbitrary, and nothing flows back from it. Row numbers are trusted: who computes them has checked them.
+`rows_p(x, src)` reads `x[src]` along the first axis. `src` holds row numbers in any shape; -1 marks padding: the value
+read there is arbitrary and has no gradient. Row numbers are not checked here; the caller has checked them.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from autobatch.kernels.segment_reductions import segment_sum
 from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.sizes import as_batched, lanes_of, sizes_of
 
-_KERNEL_SIZE = 2048  # elements from which a kernel is faster than np.add.at
+_KERNEL_SIZE = 2048  # number of elements from which a kernel is faster than np.add.at
 
 
 class Scatter(SparseCotangent):
-    """`values` at `array[index]`, zero elsewhere; what the vjp of a read returns.
+    """A sparse cotangent: `values` at `array[index]`, zero elsewhere. The vjp of a read returns it.
 
     Args:
-        index: anything that indexes a NumPy array; `unique` says that no element is named twice.
-        values: the cotangent of `array[index]`, plain or of an interpreter below.
+        index: any NumPy index; `unique`: it selects no element twice.
+        values: the cotangent of `array[index]`, plain or an array of an outer interpreter.
 
     >>> Scatter(np.array([2, 0, 2]), np.array([1.0, 5.0, 3.0]), (4,), np.float64, unique=False).to_dense()
     array([5., 0., 4., 0.])
@@ -60,7 +60,7 @@ class Scatter(SparseCotangent):
 
     @staticmethod
     def combine(parts: Sequence[Any]) -> Any:
-        """Rows that follow each other without a gap, as those of a loop's steps do, are copied once."""
+        """The sum of the parts; if they are consecutive slices that cover the array (a loop's steps), concatenated."""
         if any(part.boxed for part in parts):
             return _scatter_boxed(parts)
         rows = _consecutive(parts)
@@ -68,7 +68,7 @@ class Scatter(SparseCotangent):
 
 
 def _consecutive(parts: Sequence[Scatter]) -> list[np.ndarray] | None:
-    """The values of parts that are slices of rows, in order, if they are the whole array."""
+    """The values of the parts in row order if they are disjoint slices that cover the whole array; None otherwise."""
     slices = [part.index for part in parts if type(part.index) is slice and part.index.step is None]
     if len(slices) < len(parts) or any(type(each.start) is not int or type(each.stop) is not int for each in slices):
         return None
@@ -80,7 +80,7 @@ def _consecutive(parts: Sequence[Scatter]) -> list[np.ndarray] | None:
 
 
 def _scatter_boxed(parts: Sequence[Scatter]) -> Any:
-    """Scatters whose values are on an interpreter, as one dense array, by one op on it."""
+    """The dense sum of scatters whose values are recorded arrays, by one op on them."""
     shape = parts[0].shape
     numbers = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
     targets = [np.asarray(numbers[part.index]) for part in parts]
@@ -94,7 +94,7 @@ _COMPILED = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
 
 
 def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: bool = False) -> None:
-    """`dense[ids] += values` with repeated ids counted, in the order of the ids; float16 is added up in float32."""
+    """Like `np.add.at(dense, ids, values)`: repeated ids accumulate, in order; float16 accumulates in float32."""
     if unique:
         dense[ids] += values
         return
@@ -139,7 +139,7 @@ def _put_rows(x: Any, values: Any, src: Any, *, unique: bool = False) -> Any:
 
 
 def _flat_valid(values: Any, src: np.ndarray) -> tuple[Any, np.ndarray]:
-    """The values at the places in `src` that are no padding, as rows, and the row numbers there."""
+    """The values at the entries of `src` that are not padding, as rows, and those row numbers."""
     flat = values.reshape((src.size, *shape_of(values)[src.ndim :]))
     ids = src.reshape(-1)
     where = np.flatnonzero(ids >= 0)
@@ -178,7 +178,7 @@ def _put_rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params:
 
 
 def last_writes(src: np.ndarray, rows: int) -> np.ndarray:
-    """`src` with -1 wherever a later entry names the same row, which then holds that entry's value."""
+    """`src` with -1 for each entry whose row is also written by a later entry: only the last write takes effect."""
     flat = src.reshape(-1)
     places = np.arange(flat.size)
     owner = np.full(rows + 1, -1)
@@ -187,7 +187,7 @@ def last_writes(src: np.ndarray, rows: int) -> np.ndarray:
 
 
 def _lane_rows(x: Any, src: Any) -> tuple[Any, np.ndarray]:
-    """Rows of B stacked arrays as rows of one: the array or the Batched data flattened, and the row numbers in it."""
+    """The data of a batch with its lanes' rows concatenated (or the shared array), and `src` as row numbers in it."""
     lanes = x.batch_size if isinstance(x, Batched) else src.batch_size
     ids = np.asarray(fill(src, -1)) if isinstance(src, Batched) else np.asarray(src)
     if not isinstance(x, Batched):
@@ -235,14 +235,14 @@ put_rows_p = Op("put_rows", _put_rows, rule=_put_rows_rule, vjp=_put_rows_vjp, k
 
 
 def gather_axis(data: Any, axis: int, positions: np.ndarray, unique: bool = False, shared: bool = False) -> Any:
-    """Along one example axis, read per-example positions.
+    """Read per-example positions along one example axis.
 
     Args:
-        data: (B, *padded), or one shared array without the batch axis (`shared`).
-        positions: (B, n), -1 at padding; `unique` says that no example names a position twice.
+        data: (B, *padded), or if `shared`, one array without the batch axis.
+        positions: (B, n), -1 at padding; `unique`: no example names a position twice.
 
     Returns:
-        The data with n in place of that axis.
+        (B, ...) data in which that axis has size n.
     """
     lanes = positions.shape[0]
     if shared:
@@ -257,7 +257,7 @@ def gather_axis(data: Any, axis: int, positions: np.ndarray, unique: bool = Fals
 
 
 def rows_between(x: Any, start: int, stop: int) -> Any:
-    """`x[start:stop]`, of an array that nobody writes into."""
+    """`x[start:stop]` for an array that is never written into: it is not tracked as a view."""
     return x[start:stop] if type(x) is np.ndarray else span_p(x, start=start, stop=stop)
 
 

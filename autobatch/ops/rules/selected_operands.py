@@ -1,7 +1,7 @@
-"""One of several shared values for each example, by its number: what calls that differ in a shared operand become.
+"""Ops that select one of several shared values by a per-example number, to join calls that differ in a shared operand.
 
 `chosen(index, *values)` is `values[index]`; `chosen_matmul(x, index, *matrices)` is `x @ matrices[index]`. For a batch
-the latter is one product for each matrix, of the rows that choose it, not one of a copy of the matrix for each row.
+the latter is one product per matrix with the rows that select it; matrices are not copied per row.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from autobatch.ops.rules.sizes import as_batched, lanes_of
 
 
 def _spans(index: np.ndarray, count: int) -> tuple[np.ndarray, list[int]]:
-    """The rows in the order of their numbers, and where those of each number begin and end."""
+    """The order that sorts rows by their number, and the (count + 1) offsets of each number's rows in it."""
     order = np.argsort(index, kind="stable")
     return order, [0, *np.cumsum(np.bincount(index, minlength=count)).tolist()]
 
@@ -61,7 +61,7 @@ def _outer_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: di
 
 # products_by_number(x, index, *matrices): (n, ..., m), x[i] @ matrices[index[i]] for (n, ..., d) rows.
 products_by_number_p = Op("products_by_number", _products, vjp=_products_vjp, kind="numbered")
-# outer(x, ct, index, number=): the sum of the outer products of the rows of this number.
+# outer(x, ct, index, number=): the sum of the outer products of x[i] and ct[i] over the rows with index[i] == number.
 _outer_p = Op("outer_by_number", _outer, vjp=_outer_vjp, kind="numbered")
 
 

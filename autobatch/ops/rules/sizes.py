@@ -1,4 +1,4 @@
-"""Sizes of examples, numbers or `Lengths`: arithmetic on them, broadcasting, axes, and shapes given at run time."""
+"""Arithmetic on sizes of examples (ints or `Lengths`): broadcasting, axes, and shapes whose sizes are operands."""
 
 import operator
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ def lanes_of(operands: Sequence[Any]) -> int:
 
 
 def width_of(size: Size) -> int:
-    """The least padded width that holds a size."""
+    """The padded width that a size needs: its maximum over the lanes."""
     return size.max() if isinstance(size, Lengths) else size
 
 
 def as_batched(x: Any, lanes: int) -> Batched:
-    """A shared operand as a batch of equal examples (a broadcast view)."""
+    """An operand as a batch; a shared one is broadcast to `lanes` equal examples (without a copy)."""
     if isinstance(x, Batched):
         return x
     if not is_boxed(x):
@@ -34,7 +34,7 @@ def as_batched(x: Any, lanes: int) -> Batched:
 
 
 def slice_lengths(n: np.ndarray, start: Any, stop: Any, step: Any) -> tuple[Any, Any, Any]:
-    """`slice(start, stop, step).indices(n)` elementwise: (first position, length, step)."""
+    """`slice(start, stop, step).indices(n)` for each lane, as (first position, length, step)."""
     step = np.asarray(1 if step is None else step)
     if (step == 0).any():
         raise ValueError("slice step cannot be zero")
@@ -57,11 +57,11 @@ def sizes_agree(a: Sequence[Size], b: Sequence[Size]) -> bool:
     return len(a) == len(b) and all(same_size(x, y) for x, y in zip(a, b, strict=True))
 
 
-Template = tuple[int | None, ...]  # a shape, None where the size is an operand
+Template = tuple[int | None, ...]  # a shape; None marks a size that is passed as an operand
 
 
 def size_operands(shape: Any) -> tuple[Template, list[Any]]:
-    """A shape as static sizes with None where a size differs between examples, and those sizes."""
+    """Split a shape into a template (None where the size differs between examples) and those sizes as operands."""
     if not isinstance(shape, list | tuple):
         shape = shape.tolist() if isinstance(shape, np.ndarray) and shape.ndim else (shape,)
     template: list[int | None] = []
@@ -78,13 +78,13 @@ def size_operands(shape: Any) -> tuple[Template, list[Any]]:
 
 
 def filled(template: Template, operands: Sequence[Any]) -> tuple[int, ...]:
-    """The shape of one example."""
+    """The shape of one example: the template with the operands in place of None."""
     sizes = iter(operands)
     return tuple(int(next(sizes)) if size is None else size for size in template)
 
 
 def lane_sizes(template: Template, operands: Sequence[Any]) -> tuple[Size, ...]:
-    """The sizes of a batch of examples.
+    """The sizes of a batch: the template with `Lengths` (or an int, if the operand is shared) in place of None.
 
     Raises:
         ValueError: a size is negative in some example.
@@ -105,20 +105,20 @@ def normalise_axis(axis: Any, rank: int) -> int:
     """An axis of an example as a non-negative int.
 
     Raises:
-        AxisError: out of bounds. OverflowError: beyond what NumPy takes for a number.
+        AxisError: out of bounds. OverflowError: too large for a C int.
     """
     return normalize_axis_index(operator.index(axis), rank)
 
 
 def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
-    """One axis or several, which may repeat, as non-negative ints; None: all."""
+    """One axis or several as non-negative ints, repeats allowed; None: all axes."""
     if axis is None:
         return tuple(range(rank))
     return tuple(normalise_axis(a, rank) for a in (axis if isinstance(axis, list | tuple) else (axis,)))
 
 
 def array_and_axis(x: Any, axis: Any) -> tuple[Any, int]:
-    """An array and a non-negative axis of it; None: its elements in one row.
+    """The array and its axis as a non-negative int; axis None: the flattened array and axis 0.
 
     Raises:
         AxisError: out of bounds.
@@ -129,7 +129,7 @@ def array_and_axis(x: Any, axis: Any) -> tuple[Any, int]:
 
 
 def normalise_axes(axis: Any, rank: int) -> tuple[int, ...]:
-    """One axis or several as non-negative ints; None: all.
+    """One axis or several as non-negative ints; None: all axes.
 
     Raises:
         AxisError: out of bounds.
@@ -142,7 +142,7 @@ def normalise_axes(axis: Any, rank: int) -> tuple[int, ...]:
 
 
 def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
-    """The axes of a reduction, an int or a tuple, as sorted non-negative ints; None: all.
+    """The axes of a reduction (an int or a tuple) as sorted non-negative ints; None: all axes.
 
     Raises:
         AxisError: an axis outside the example's dimensions.
@@ -152,7 +152,7 @@ def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
 
 
 def has_lengths(sizes: Sequence[Size]) -> bool:
-    """Whether some dimension varies between the examples."""
+    """True if some dimension is ragged, i.e. its size differs between examples (`Lengths`)."""
     return Lengths in map(type, sizes)
 
 
@@ -167,25 +167,25 @@ def sizes_of(x: Any) -> tuple[Size, ...]:
 
 
 def differ_somewhere(a: Any, b: Any) -> bool:
-    """Whether two sizes of shapes, numbers or of each example one, differ in some example that runs now."""
+    """True if two sizes (ints or per-example integers) differ in some example that runs now."""
     different = a != b
     return bool(np.any(different.data if isinstance(different, Batched) else different))
 
 
 def lane_lengths(size: Size, lanes: int) -> np.ndarray:
-    """The size in each of so many lanes: (lanes,) int64."""
+    """The size in each lane, also if it is static: (lanes,) int64."""
     return size.values if isinstance(size, Lengths) else np.full(lanes, size, np.int64)
 
 
 def first_difference(a: Size, b: Size) -> tuple[int, int, int]:
-    """The values of two different sizes in the first example where they differ, and the number of that example."""
+    """(a, b, lane): the values of two sizes in the first lane where they differ, and that lane."""
     left, right = np.broadcast_arrays(size_per_lane(a), size_per_lane(b))
     lane = int(np.argmax(left != right))
     return int(left[lane]), int(right[lane]), lane
 
 
 def check_mask_sizes(mask: Any, sizes: Sequence[Size], axis: int = 0) -> None:
-    """Raise where a boolean index does not have these sizes, the first of which is of that axis."""
+    """Raise IndexError if the sizes of a boolean index differ from `sizes`; `axis` is the axis of the first of them."""
     for offset, (have, want) in enumerate(zip(sizes_of(mask), sizes, strict=False)):
         if not same_size(have, want):
             wants, gives, _ = first_difference(want, have)
@@ -196,7 +196,7 @@ def check_mask_sizes(mask: Any, sizes: Sequence[Size], axis: int = 0) -> None:
 
 
 def broadcast_sizes(all_sizes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
-    """The example sizes that NumPy's broadcasting gives, lane by lane.
+    """The example sizes after NumPy's broadcasting, computed per lane.
 
     Raises:
         ShapeError: in some example two sizes differ and neither is 1; names the first such example.
@@ -214,7 +214,7 @@ def broadcast_sizes(all_sizes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
 
 
 def broadcast_size(a: Size, b: Size) -> Size:
-    """The size that broadcasting gives one dimension, lane by lane.
+    """The size of one dimension after broadcasting, computed per lane.
 
     Raises:
         ShapeError: in some example the two differ and neither is 1; names the first such example.
