@@ -125,7 +125,7 @@ def instead(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockSte
     """Run a call that lock-step refused example by example on the fly, and report the fallback once."""
     reason, where = refused.reason, refused.where
     if config.strict and not refused.failed:
-        fell_back(reason, where, _NEXT_WAY)  # which raises
+        fell_back(reason, where, _NEXT_WAY)  # raises under `strict`
     way = _NEXT_WAY
     columns = ExampleColumns(function, args, kwargs)
     try:
