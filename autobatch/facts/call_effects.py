@@ -1,7 +1,7 @@
-"""What a call does to what it is given: which arguments it writes, which its result may share, what else it touches.
+"""Effects of calls: which arguments a function writes, which its result may alias, and what outside state it touches.
 
-`effect_of` and `method_effect` answer for functions and methods. Their answers come from the tables `numpy_functions`,
-`python_functions` and `methods`, which are lists of entries such as
+`effect_of` and `method_effect` look up functions and methods in the tables `numpy_functions`, `python_functions` and
+`methods`, which are lists of entries such as
 
     cumsum(a,axis,dtype,!out)      `out` is written if it is given
     reshape(&a)                    the result may be `a`, share its memory, or be a part of it
@@ -9,9 +9,9 @@
     array(a,dtype,*,copy=&a)       the result may share `a` if `copy` is given as anything but a literal True
     piecewise(x,condlist,@funclist)    `funclist` is called
 
-In the tables of methods a mark before the name is about the object that the method is of: `!sort`, `&reshape`. An
-entry without arguments says: reads what it is given, and its result is new. What no table names has no effect that is
-known, and whoever asks has to assume the worst. `tests/facts` compares every entry with what NumPy and Python do.
+In the tables of methods a mark before the name refers to the method's object: `!sort`, `&reshape`. An entry without
+arguments means that the call only reads its arguments and its result is new. The effect of anything not in a table is
+unknown, and callers must assume the worst. `tests/facts` checks every entry against NumPy and Python.
 """
 
 import functools
@@ -30,7 +30,7 @@ from autobatch.facts.python_functions import COMPUTING_LIBRARIES
 
 T = TypeVar("T")
 _ENTRY = re.compile(r"([!&]*)([\w.]+)(?:\(([^)]*)\))?")
-_SAFE = {"copy": True}  # switches that are safe when true; all others are safe when false
+_SAFE = {"copy": True}  # switches whose safe value is True; for all others it is False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,19 @@ class Effect:
     """The effects of a call on its arguments and on the world outside.
 
     Attributes:
-        name: of the function or method.
-        section: `computes`, `shaped` (of which shape and dtype are known before), `creates` (an array that is not made
-            of others), `joins` (its first argument is a sequence of arrays), `draws` (random numbers), `memory` (tells
-            where arrays lie), `outside` (reads or changes state that is no argument).
-        parameters: names of the arguments by position, as far as they matter; `self` is a method's first.
-        variadic: the last positional parameter takes all further arguments.
-        writes: arguments that are written if they are given.
-        shares: arguments of which the result may be a part, share the memory, or which it may be.
+        name: the function's or method's name.
+        section: `computes`; `shaped` (result's shape and dtype follow from the arguments'); `creates` (makes an array
+            not from other arrays); `joins` (first argument is a sequence of arrays); `draws` (random numbers);
+            `memory` (tells where arrays are in memory); `outside` (reads or changes state that is no argument).
+        parameters: the positional parameters' names, as far as they matter; a method's first is `self`.
+        variadic: True if the last positional parameter takes all further arguments.
+        writes: arguments that are written if given.
+        shares: arguments that the result may be, be a part of, or share memory with.
         calls: arguments that are called.
-        switches: `(name, writes, target)`: giving `name` as anything but its safe value lets the call write `target`,
-            or share it.
-        reads_only: how many positional arguments (a method's object counts) a call may have that surely writes none,
-            as long as it has no others.
+        switches: `(name, writes, target)`: unless argument `name` has its safe value, the call may write `target` (if
+            `writes`), or its result may share it.
+        reads_only: a call with at most this many positional arguments (a method's object counts), and no keyword
+            arguments, writes none of them.
     """
 
     name: str
@@ -65,16 +65,16 @@ class Effect:
 
     @property
     def changes_nothing_outside(self) -> bool:
-        """Whether it touches nothing but its arguments: no state elsewhere, no random numbers."""
+        """True if it touches nothing but its arguments: no outside state, no random numbers."""
         return self.section not in ("draws", "outside")
 
     @property
     def always_writes(self) -> bool:
-        """Whether it writes its first argument whatever else it is given."""
+        """True if every call writes its first argument."""
         return bool(self.parameters) and self.parameters[0] in self.writes
 
     def bind(self, args: Sequence[T], kwargs: Mapping[str, T]) -> Iterator[tuple[str, T]]:
-        """The arguments by the table's names for them, in the order given; "" for one that it leaves out."""
+        """(parameter name, argument) in the order passed; the name is "" if the table has none for the position."""
         last = len(self.parameters) - 1
         for place, arg in enumerate(args):
             if place <= last:
@@ -89,8 +89,8 @@ class Effect:
         """The arguments that a call writes.
 
         Args:
-            args, kwargs: what is passed: values, or the syntax that stands for them. A method's object comes first.
-            literal: the value of an argument, of syntax the constant that it is; anything else where it is none.
+            args, kwargs: the arguments, as values or as syntax nodes; a method's object comes first.
+            literal: maps an argument to its value; for syntax, a constant's value, else any other object.
         """
         bound = list(self.bind(args, kwargs))
         targets = self.writes | {target for name, writes, target in self._switched(bound, literal) if writes}
@@ -99,7 +99,7 @@ class Effect:
     def shared(
         self, args: Sequence[T], kwargs: Mapping[str, T], literal: Callable[[T], Any] = lambda value: value
     ) -> list[T]:
-        """The arguments that the result may be, share memory with or hold; written arguments included."""
+        """The arguments that the result may be, share memory with or contain, including the written ones."""
         bound = list(self.bind(args, kwargs))
         targets = self.shares | self.writes | {target for _, _, target in self._switched(bound, literal)}
         return [arg for name, arg in bound if name in targets and literal(arg) is not None]
@@ -111,12 +111,12 @@ class Effect:
                     yield switch
 
 
-_Entry = tuple[str, str, str, str, bool]  # section, marks, name, arguments; whether it is a method
+_Entry = tuple[str, str, str, str, bool]  # section, marks, name, arguments, True for a method
 
 
 @functools.cache
 def _effect(entry: _Entry) -> Effect:
-    """The `Effect` of an entry, parsed on first use, since there are a thousand entries."""
+    """Parse an entry; on first use, since there are a thousand entries."""
     section, marks, name, arguments, method = entry
     parameters: list[str] = ["self"] if method else []
     found: dict[str, set[str]] = {"!": set(), "&": set(), "@": set()}
@@ -147,7 +147,7 @@ def _effect(entry: _Entry) -> Effect:
 
 @functools.cache
 def _functions() -> dict[Any, _Entry]:
-    """The entry of each function, found at the first question for one."""
+    """{function: entry}, resolved on first use."""
     out: dict[Any, _Entry] = {}
     texts: list[tuple[Any, str, str]] = [
         (module, section, text)
@@ -156,11 +156,11 @@ def _functions() -> dict[Any, _Entry]:
         for section, text in sections.items()
     ]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a name that a newer NumPy will not have
+        warnings.simplefilter("ignore", DeprecationWarning)  # for names that newer NumPy versions drop
         for module, section, text in texts:
             for marks, name, arguments in _ENTRY.findall(text):
                 function = functools.reduce(lambda held, part: getattr(held, part, None), name.split("."), module)
-                if function is not None:  # else it is of another version of NumPy or Python
+                if function is not None:  # else this NumPy or Python version has no such name
                     out[function] = section, marks, name, arguments, False
     return out
 
@@ -178,7 +178,7 @@ _OF_UFUNCS = {entry[1]: ("computes", *entry, False) for entry in _ENTRY.findall(
 
 
 def effect_of(function: Any) -> Effect | None:
-    """The `Effect` of calling this object; None if it is not known.
+    """The `Effect` of calling this object; None if unknown.
 
     >>> effect_of(np.cumsum).written(["x", 0, None, "y"], {})
     ['y']
@@ -195,7 +195,7 @@ def effect_of(function: Any) -> Effect | None:
         return None if entry is None else _effect(entry)
     try:
         entry = _functions().get(function)
-    except TypeError:  # it cannot be hashed
+    except TypeError:  # unhashable
         return None
     return _of_class(function) if entry is None else _effect(entry)
 
@@ -207,9 +207,9 @@ def _of_ufunc(function: np.ufunc) -> Effect:
 
 
 def may_act(f: Any) -> bool:
-    """Whether calling it runs Python of which nothing is known: another package's, unless that only computes.
+    """True if a call runs Python code of unknown effect: that of a package not known to only compute.
 
-    Of the user's own functions this is to be asked where their source cannot be had.
+    Also True for the user's own functions; ask this only for those whose source is unavailable.
 
     >>> import networkx
     >>> may_act(np.flip), may_act(functools.lru_cache), may_act(networkx.path_graph)
@@ -232,9 +232,9 @@ def _of_class(kind: Any) -> Effect | None:
 
 @functools.lru_cache(maxsize=4096)
 def method_effect(kind: type, name: str) -> Effect | None:
-    """The `Effect` of a method of this class, with the object as its first argument; None if it is not known.
+    """The `Effect` of a method of this class, with the object as its first argument; None if unknown.
 
-    A class that inherits a method has it as the table says; one that has its own of that name is not known.
+    A subclass that inherits the method has the table's entry; one that overrides it is unknown.
 
     >>> method_effect(np.ndarray, "round").written(["x", 0, "y"], {})
     ['y']
@@ -252,27 +252,27 @@ def method_effect(kind: type, name: str) -> Effect | None:
 
 @functools.cache
 def effects_of_method(name: str) -> tuple[Effect, ...]:
-    """The `Effect`s of methods of this name, one for each of the known classes that has it."""
+    """The distinct `Effect`s of methods of this name over all classes in the tables."""
     return tuple(dict.fromkeys(_effect(table[name]) for table in _METHODS.values() if name in table))
 
 
 @functools.cache
 def reads_only(function: Any) -> int:
-    """The number of positional arguments that a function may take and surely writes none of, if it has no others."""
+    """`Effect.reads_only` of a function; 0 if its effect is unknown."""
     effect = effect_of(function)
     return 0 if effect is None else effect.reads_only
 
 
 @functools.cache
 def method_names(*kinds: type) -> frozenset[str]:
-    """The methods of these classes that change neither their object nor anything but arguments."""
+    """Names of these classes' methods that neither change their object nor touch outside state."""
     entries = [entry for kind in kinds for entry in _METHODS[kind].values()]
     return frozenset([name for section, marks, name, *_ in entries if section != "outside" and "!" not in marks])
 
 
 @functools.cache
 def mutators(*kinds: type) -> frozenset[str]:
-    """The methods of these classes that change their object; by default of all classes.
+    """Names of these classes' methods that change their object; by default over all classes.
 
     >>> sorted(mutators(list) - mutators(set) - mutators(dict))
     ['__iadd__', '__imul__', 'append', 'extend', 'insert', 'reverse', 'sort']
@@ -283,13 +283,12 @@ def mutators(*kinds: type) -> frozenset[str]:
 
 @functools.cache
 def functions_of(section: str) -> frozenset[Any]:
-    """The functions of a section: NumPy's that `creates` has make an array which is not made of others (zeros,
-    full_like, arange), those that `joins` has take sequences of arrays."""
+    """The functions of a section (`Effect.section`), e.g. zeros, full_like and arange for "creates"."""
     return frozenset([function for function, entry in _functions().items() if entry[0] == section])
 
 
 SHAPED_METHODS = frozenset([name for name, entry in _METHODS[np.ndarray].items() if entry[0] == "shaped"])
-"""Methods of arrays that compute a result of which shape and dtype follow from those of what they are given."""
+"""Names of array methods whose result's shape and dtype follow from those of the arguments."""
 ARRAY_SHARERS = frozenset([
     name
     for sections in numpy_functions.TABLES.values()
@@ -297,7 +296,7 @@ ARRAY_SHARERS = frozenset([
     for _, name, arguments in _ENTRY.findall(text)
     if re.search(r"(?:^|,)\*?&|copy=!x", arguments)
 ])  # fmt: skip
-"""Names of NumPy's functions whose result may share memory with an argument: asarray, reshape, nan_to_num.
+"""Names of NumPy functions whose result may share memory with an argument: asarray, reshape, nan_to_num.
 
-`copy` as an argument of others is for whoever asks to look at.
+Functions that share only through their `copy` argument are not listed; callers check that argument.
 """

@@ -1,4 +1,4 @@
-"""The table of methods of NumPy's and Python's types: `facts.call_effects` says how an entry is read."""
+"""A table lists the effects of the methods of NumPy's and Python's types; `facts.call_effects` defines its format."""
 
 import collections
 import random
@@ -59,7 +59,7 @@ TABLES: dict[type, dict[str, str]] = {
     },
     np.generic: {
         "computes": f"{_READS} {_OPERATORS} {_SHAPED_OF_ARRAYS} {_READS_OF_ARRAYS} {_NUMBER}"
-        " fill partition put resize setfield setflags sort itemset __setitem__",  # which raise
+        " fill partition put resize setfield setflags sort itemset __setitem__",  # these raise
         "outside": "dump tofile",
     },
     list: {

@@ -1,6 +1,6 @@
-"""The table of NumPy's functions: `facts.call_effects` says how an entry is read.
+"""A table lists the effects of NumPy's functions; `facts.call_effects` defines its format.
 
-Every public function is in it; ufuncs need no entry, for what they write follows from how many arguments they take.
+It has every public function except ufuncs, whose written arguments follow from their number of inputs.
 """
 
 import numpy as np

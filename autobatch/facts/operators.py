@@ -1,4 +1,4 @@
-"""Python's operators: the symbol, the syntax, the function, the methods and the ufunc of each, once."""
+"""Python's operators are listed once, each with its symbol, syntax, function, methods and ufunc."""
 
 import ast
 import operator
@@ -11,12 +11,12 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """An operator of two operands.
+    """A binary operator.
 
     Attributes:
-        symbol: as it is written. name: of its method without underscores (`add`, `and`).
-        syntax: its class in `ast`. function: that of the module `operator`. ufunc: what it does to arrays.
-        mirrored: of a comparison, the name of the one with its operands exchanged.
+        symbol: as in source code. name: its method's name without underscores (`add`, `and`).
+        syntax: its class in `ast`. function: its function in module `operator`. ufunc: its function for arrays.
+        mirrored: for a comparison, the name of the one with exchanged operands (`gt` for `<`); else "".
     """
 
     symbol: str
@@ -28,33 +28,33 @@ class Binary:
 
     @property
     def inplace(self) -> Callable[[Any, Any], Any]:
-        """`operator.iadd` for `+`; a comparison has none."""
+        """The in-place function, e.g. `operator.iadd`; comparisons have none (AttributeError)."""
         return getattr(operator, f"i{self.name}")
 
     @property
     def word(self) -> str:
-        """Its name where `and` and `or` are taken: `bitand`."""
+        """A name that is not one of the keywords `and` and `or`: `bitand`, `bitor`, `bitxor`, else `name`."""
         return f"bit{self.name}" if self.symbol in "&|^" else self.name
 
     @property
     def method(self) -> str:
-        """`__add__`."""
+        """The special method, e.g. `__add__`."""
         return f"__{self.name}__"
 
     @property
     def reflected(self) -> str:
-        """`__radd__`; of a comparison the method of the mirrored one."""
+        """The reflected method, e.g. `__radd__`; for a comparison, the mirrored comparison's method."""
         return f"__{self.mirrored}__" if self.mirrored else f"__r{self.name}__"
 
     @property
     def inplace_method(self) -> str:
-        """`__iadd__`."""
+        """The in-place method, e.g. `__iadd__`."""
         return f"__i{self.name}__"
 
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """An operator of one operand; attributes as those of `Binary`."""
+    """A unary operator; attributes as in `Binary`."""
 
     symbol: str
     name: str

@@ -1,9 +1,9 @@
-"""What running a function changes beside what it makes: nothing, or one cannot know.
+"""Purity analysis: a function either changes nothing but objects that it makes, or may change anything.
 
-A function that changes nothing may be called for each lane by code that is not converted: in whichever order that is,
-nobody can tell. And a map of one needs no copy of what its examples were before.
+A function that changes nothing may be called per lane by unconverted code, in any order. A map of such a function
+needs no snapshot of its examples.
 
-What operators and attributes of users' classes do is not looked into, nor what an iterator does when it is read.
+Operators and attributes of users' classes, and the reading of iterators, are not analyzed.
 """
 
 import ast
@@ -32,13 +32,13 @@ _REFUSED = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Summary:
-    """The changes and the calls of one function.
+    """The effects and calls of one function's own code.
 
     Attributes:
-        changes: it may change what it has not made, whatever it calls. acts: it does more than compute: it draws,
-            prints, imports, has statements that are not looked into.
-        calls: users' functions that it calls; methods: names of methods that it calls, of users' classes.
-        given: its parameters that it calls. means: what each of its global names stood for.
+        changes: True if it may change objects that it has not made. acts: True if it does more than compute: it draws
+            random numbers, prints, imports, or has statements that are not analyzed.
+        calls: users' functions that it calls; methods: names of methods that it calls on objects of users' classes.
+        given: names of its parameters that it calls. means: (name, object) for each global name when it was analyzed.
     """
 
     changes: bool
@@ -55,9 +55,7 @@ _summaries: weakref.WeakKeyDictionary[FunctionType, dict[bool, _Summary]] = weak
 
 
 def is_local(function: Any) -> bool:
-    """Whether running a function, a method or an object that is called does nothing but compute, for all that its
-    syntax says.
-    """
+    """True if calling a function, method or callable object only computes, by an analysis of its syntax."""
     if isinstance(function, MethodType):
         function = function.__func__
     if _is_decorated(function):
@@ -68,10 +66,10 @@ def is_local(function: Any) -> bool:
 
 
 def only_computes(function: Any, given: Mapping[str, Any]) -> bool:
-    """`is_local`, of a function that may call what it is given and reaches by its names: a model and its layers.
+    """`is_local` for a function that may also call its arguments and what its names reach: a model and its layers.
 
     Args:
-        given: arguments by name; the others are no functions, and hold none.
+        given: arguments by name; arguments left out must neither be nor contain callables.
     """
     if is_local(function):
         return True
@@ -81,7 +79,7 @@ def only_computes(function: Any, given: Mapping[str, Any]) -> bool:
 
 
 def _called_parts(roots: Iterable[Any]) -> tuple[list[type], dict[str, list[Any]]]:
-    """The users' classes of what values lead to, and what can be called of it, as `may_change` takes them."""
+    """(users' classes, callables by attribute name) of all objects reachable from the roots, for `may_change`."""
     classes: dict[type, None] = {}
     held: dict[str, list[Any]] = {ANY: []}
     waiting, seen = list(roots), set()
@@ -115,18 +113,18 @@ def _called_parts(roots: Iterable[Any]) -> tuple[list[type], dict[str, list[Any]
 
 
 ANY = ""
-"""What stands for each part of a container that is called: `for layer in self.layers: x = layer(x)`."""
+"""The key in `held` of all callables, for calls of a container's items: `for layer in self.layers: x = layer(x)`."""
 
 
 def may_change(
     functions: Iterable[Any], classes: Iterable[type], held: Mapping[str, Sequence[Any]] = MappingProxyType({})
 ) -> bool:
-    """Whether functions may change what they have not made; methods are looked for in these classes.
+    """True if functions may change objects that they have not made; methods are looked up in `classes`.
 
-    Random numbers that they draw and what they print do not count.
+    Random draws and prints do not count as changes.
 
     Args:
-        held: what objects hold in an attribute and can be called, by its name; and all that can be, by `ANY`.
+        held: {attribute name: callables that objects hold under it}; under `ANY`, all callables.
     """
     return _any_changes(functions, list(classes), False, held)
 
@@ -167,7 +165,7 @@ def _any_changes(
 
 
 def _called_of(value: Any) -> Any:
-    """The function, or the class, that runs where this is called; itself if that is not written in Python."""
+    """The Python function or class that runs when this is called; the value itself if there is none."""
     if isinstance(value, partial):
         return _called_of(value.func)
     function = getattr(value, "__func__", value)
@@ -185,17 +183,17 @@ def _method(kind: type, name: str) -> FunctionType | None:
 
 
 def _is_simple(kind: type) -> bool:
-    """Whether making an object of a class runs its `__init__` and `__post_init__` only."""
+    """True if making an object of the class runs only its `__init__` and `__post_init__`."""
     return type(kind) is type and (kind.__new__ is object.__new__ or issubclass(kind, tuple | BaseException))
 
 
 def _summary(function: Any, of_new: bool) -> _Summary:
-    """What a function changes. Args: of_new: its first parameter is an object that its caller has just made."""
+    """A function's `_Summary`, cached. `of_new`: True if its first argument is an object that the caller just made."""
     if not isinstance(function, FunctionType):
         effect = effect_of(function)
         reads = effect is not None and not effect.writes and not effect.calls and effect.changes_nothing_outside
         return _Summary(False, False) if reads else _UNREADABLE
-    if function.__code__.co_filename == "<string>" and function.__name__ == "__init__":  # of a dataclass
+    if function.__code__.co_filename == "<string>" and function.__name__ == "__init__":  # made by dataclass
         return _Summary(False, False)
     known = _summaries.setdefault(function, {})
     summary = known.get(of_new)
@@ -222,7 +220,7 @@ def _read_function(function: FunctionType, of_new: bool) -> _Summary:
 
 
 def meaning_of(function: FunctionType, name: str) -> Any:
-    """The object that a free name of a function stands for."""
+    """The object that a function's closure, global or builtin name refers to; `UNKNOWN` if unbound."""
     if name in function.__code__.co_freevars:
         try:
             return (function.__closure__ or ())[function.__code__.co_freevars.index(name)].cell_contents
@@ -263,7 +261,7 @@ def _read(body: list[Any], given: Iterable[str], meaning: Callable[[str], Any]) 
 
 
 def _parts_of_containers(reader: Reader) -> set[str]:
-    """The names that only stand for parts of containers that a path leads to: `for layer in self.layers`."""
+    """Names bound only as loop targets over items at a path with attributes or keys: `for layer in self.layers`."""
     found: set[str] = set()
     others: set[str] = set()
     bound = [node for node in reader.nodes if isinstance(node, ast.For | ast.comprehension)]
@@ -284,7 +282,7 @@ def _parts_of_containers(reader: Reader) -> set[str]:
 
 
 def _is_known(node: ast.Call, function: Any, reader: Reader, calls: list[Any], methods: set[str]) -> bool:
-    """Whether what is called can be looked into, which then is noted."""
+    """True if the callee can be analyzed; adds it to `calls` or `methods` if it has to be."""
     if function is UNKNOWN and isinstance(node.func, ast.Attribute):
         methods.add(node.func.attr)
         return True
@@ -294,14 +292,14 @@ def _is_known(node: ast.Call, function: Any, reader: Reader, calls: list[Any], m
 
 
 def _is_ours(function: Any) -> bool:
-    """Whether it is a function of this library: one that may draw, and that writes `out` only."""
+    """True for a function of this library: it may draw random numbers, and writes only `out`."""
     return (getattr(function, "__module__", None) or "").partition(".")[0] == "autobatch" and not _is_decorated(
         function
     )
 
 
 def _computes(function: Any) -> bool:
-    """Whether it is a function of `ab.nn` that draws no random numbers."""
+    """True for a function of `ab.nn` that draws no random numbers."""
     return function.__module__ in _COMPUTING and function.__name__ != "dropout"
 
 
@@ -318,7 +316,7 @@ def _is_decorated(function: Any) -> bool:
 
 
 def _called(effect: Effect, node: ast.Call) -> list[ast.expr]:
-    """The arguments of a call that are called."""
+    """The arguments that the callee calls."""
     if not effect.calls:
         return []
     bound = effect.bind(node.args, {keyword.arg or "": keyword.value for keyword in node.keywords})
@@ -339,7 +337,7 @@ def _is_known_function(node: ast.expr, reader: Reader, calls: list[Any]) -> bool
         calls.append(function)
         return True
     called = _method(type(function), "__call__")
-    if called is not None:  # an object of the user's
+    if called is not None:  # a callable object of the user's
         calls.append(called)
         return True
     effect = effect_of(function) if not isinstance(function, ModuleType | MethodType) else None

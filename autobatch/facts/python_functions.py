@@ -1,6 +1,6 @@
-"""The table of Python's functions and of its standard library's: `facts.call_effects` says how an entry is read.
+"""A table lists the effects of builtins and standard library functions; `facts.call_effects` defines its format.
 
-An iterator that is read to its end is not counted as written.
+Consuming an iterator does not count as writing it.
 """
 
 import bisect
@@ -80,15 +80,15 @@ TABLES: dict[ModuleType, dict[str, str]] = {
 }
 _ACTING = "contextvars io logging os posix random secrets shutil socket subprocess sys tempfile threading uuid warnings"
 ACTING_MODULES = frozenset(_ACTING.split())
-"""Modules whose functions draw, or read and change what is outside of the program."""
+"""Modules whose functions draw random numbers, or read or change state outside the call."""
 COMPUTING_LIBRARIES = frozenset(("array_api_compat", "einops", "numpy", "scipy"))
-"""Other packages whose functions in Python do nothing but compute; nothing is known of those of the rest."""
+"""Packages whose Python functions only compute; the functions of all other packages may do anything."""
 FRAME_READERS = frozenset(("locals", "globals", "vars", "dir", "eval", "exec"))
-"""Builtins that look at the variables of whoever calls them."""
+"""Builtins that access the caller's variables."""
 PAUSES = frozenset(("breakpoint", "set_trace"))
-"""Names of what stops in the frame of whoever calls it: the builtin, and that of debuggers."""
+"""Names of functions that stop in the caller's frame: the builtin, and `set_trace` of debuggers."""
 NEW_CONTAINERS: tuple[Any, ...] = (
     list, dict, set, frozenset, bytearray, sorted, collections.deque, collections.defaultdict, collections.OrderedDict,
     collections.Counter, copy.copy, copy.deepcopy,
 )  # fmt: skip
-"""What gives a container that nobody else knows, though others may know what is in it."""
+"""Callables that return a new container, whose items may be shared with others."""

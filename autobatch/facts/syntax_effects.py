@@ -1,8 +1,8 @@
-"""What the syntax of a function says of its values: which are new, and which objects its statements change.
+"""Syntax analysis of a function: which values it newly makes, and which objects its statements change.
 
-A value is new to some depth: a list that the function makes of values that it was given is new itself (1), but what is
-in it is not; `[[0] * n for _ in range(m)]` is new throughout. What is written must be new to be nobody else's: in
-`rows[0][1] = 2` that is `rows[0]`, so `rows` has to be new to a depth of 2.
+A value is new to some depth: a list that a function makes from its arguments is itself new (depth 1), but its items are
+not; `[[0] * n for _ in range(m)]` is new at all depths. A write is local only if the written object is new: in
+`rows[0][1] = 2` that object is `rows[0]`, so `rows` must be new to depth 2.
 """
 
 import ast
@@ -21,44 +21,44 @@ from autobatch.syntax.scopes import parameters
 
 UNKNOWN = object()
 _MODULES = {"np": np, "numpy": np, "math": math}
-_ALL = 1 << 10  # deeper than any value
+_ALL = 1 << 10  # new at all depths
 _MOST_ROUNDS = 20
 ARRAY_METHODS = method_names(np.ndarray) - method_names(list, dict, set, tuple, str, collections.deque)
-"""Names of methods that arrays have and Python's containers have not."""
+"""Names of methods that arrays have but Python's containers do not."""
 _ITEMS_ARE_KEPT = frozenset({"extend", "update", "extendleft", "__iadd__", "__ior__"})
-_Binding = tuple[ast.expr | None, int]  # an expression and how deep in its value: 0 is itself, 1 one of its items
+_Binding = tuple[ast.expr | None, int]  # (expression, level): 0 is its value, 1 an item of it
 
 
 def literal(node: Any) -> Any:
-    """The value of a constant, which `Effect.written` asks for; the node itself if it is none."""
+    """A constant node's value, else the node itself; the `literal` argument of `Effect.written`."""
     return node.value if isinstance(node, ast.Constant) else node
 
 
 def keywords(call: ast.Call) -> dict[str, ast.expr]:
-    """The keyword arguments of a call; what `**` unpacks is under the name "**"."""
+    """The keyword arguments of a call by name; a mapping unpacked by `**` is under the name "**"."""
     return {keyword.arg or "**": keyword.value for keyword in call.keywords}
 
 
 def unpacks(call: ast.Call) -> bool:
-    """Whether which arguments a call passes is not told by its syntax."""
+    """True if a call unpacks arguments by `*` or `**`, so that syntax does not show which arguments it passes."""
     return any(isinstance(arg, ast.Starred) for arg in call.args) or any(each.arg is None for each in call.keywords)
 
 
 def usual_meaning(name: str) -> Any:
-    """The meaning of a name in syntax that is read without its function."""
+    """The usual object of a name (numpy, math, builtins), for syntax without a function to look it up in."""
     return _MODULES.get(name, vars(builtins).get(name, UNKNOWN))
 
 
 class Reader:
-    """A reader of a piece of syntax, its nested functions included, that knows what free names mean.
+    """Analyzes a piece of syntax, nested functions included, given the meaning of its free names.
 
     Args:
-        body: what to read; given: names that are bound to what the caller knows, such as parameters.
-        meaning: what a name stands for that is not bound here, or `UNKNOWN`.
+        body: the syntax; given: names bound to objects that others know too, such as parameters.
+        meaning: returns the object that a free name refers to, or `UNKNOWN`.
 
     Attributes:
-        nodes: all nodes; own: names that are bound here; functions: names of functions that are defined here.
-        meanings: what `meaning` answered.
+        nodes: all nodes; own: names bound in the syntax; functions: names of functions defined in it.
+        meanings: {free name: result of `meaning`}.
 
     >>> tree = ast.parse("y = np.zeros(3)\\nz = x\\ny[0] = 1\\nz[0] = 2")
     >>> reader = Reader(tree.body, {"x"}, usual_meaning)
@@ -83,7 +83,7 @@ class Reader:
     # names
 
     def value_of(self, node: ast.AST) -> Any:
-        """What a dotted name that is not bound here stands for: `np.linalg.norm`; `UNKNOWN` if it is no such name."""
+        """The object that a free dotted name such as `np.linalg.norm` refers to; `UNKNOWN` for anything else."""
         if isinstance(node, ast.Name):
             if node.id in self.own:
                 return UNKNOWN
@@ -97,13 +97,13 @@ class Reader:
         return UNKNOWN
 
     def values(self, name: str) -> list[ast.expr | None]:
-        """The expressions that a name is bound to; None for a binding to something else, or to part of a value."""
+        """The expressions that a name is bound to; None for each binding to part of a value or to no expression."""
         return [None if level else value for value, level in self._bindings.get(name, [])]
 
     def effects(self, call: ast.Call) -> list[tuple[Effect, list[ast.expr]]]:
-        """The possible effects of a call, each with its arguments; several where several classes have the method.
+        """The possible effects of a call, each with its arguments; several if several classes have the method.
 
-        Without any, nothing is known of it.
+        An empty list means that the effect is unknown.
         """
         function = self.value_of(call.func)
         if function is not UNKNOWN:
@@ -165,7 +165,7 @@ class Reader:
                 self._put(target, binding)
 
     def _bind_items(self, target: ast.expr, iterable: ast.expr) -> None:
-        """The target of a loop; `zip` and `enumerate` are looked through."""
+        """Bind a loop's target to its items, also through `zip` and `enumerate`."""
         match target, iterable:
             case ast.Tuple(elts=[number, each]), ast.Call(func=ast.Name(id="enumerate"), args=[items, *_]):
                 self._bind(number, (ast.Constant(0), 0))
@@ -177,7 +177,7 @@ class Reader:
                 self._bind(target, (iterable, 1))
 
     def _put(self, target: ast.expr, binding: _Binding) -> None:
-        """Note that a value is stored in the object of a name, and how deep in it."""
+        """Record that a value is stored inside a name's object, and at which depth."""
         level = 0
         while isinstance(target, ast.Subscript | ast.Attribute):
             target, level = target.value, level + 1
@@ -204,13 +204,13 @@ class Reader:
     # new values
 
     def depth(self, node: ast.expr) -> int:
-        """To which depth the value of an expression is new: 0 if others may know it."""
+        """The depth to which an expression's value is new: 0 if anything else may refer to it."""
         if self._depths is None:
             self._find_depths()
         return self._of(node)
 
     def _find_depths(self) -> None:
-        """The depth of each name: the greatest that agrees with all that it is bound to, and what is put into it."""
+        """Compute each name's depth: the greatest fixed point over its bindings and the values stored in it."""
         self._depths = dict.fromkeys(self._bindings, _ALL)
         for _ in range(_MOST_ROUNDS):
             found = {name: self._of_name(name) for name in self._bindings}
@@ -277,18 +277,18 @@ class Reader:
         shared = effect.shared(args, keywords(call), literal)
         if shared:
             return min(_less(self._of(each), int(function is UNKNOWN)) for each in shared)
-        if function is UNKNOWN:  # a method: of a container the copy holds what it held
+        if function is UNKNOWN:  # a method; a container's copy shares its items
             return _ALL if effect.name in ARRAY_METHODS else max(1, self._least(args))
         return max(1, self._least(args)) if _makes_container(function) else _ALL
 
     def _is_array(self, value: ast.expr) -> bool:
-        """Whether a value is an array that NumPy has just made, so that what is stored in it is copied."""
+        """True if an expression makes a new NumPy array; values stored in an array are copied."""
         return isinstance(value, ast.Call) and _is_numpys(self.value_of(value.func)) and self._of(value) == _ALL
 
     # changes
 
     def changed(self, node: ast.AST) -> Iterator[ast.expr | None]:
-        """The expressions of which a node, without those in it, changes the values; None for what is not known."""
+        """The expressions whose objects this node itself, without its children, changes; None for unknown objects."""
         match node:
             case ast.AugAssign(target=target):
                 yield target
@@ -306,7 +306,7 @@ class Reader:
                         yield from self._targets(written)
 
     def _targets(self, written: ast.expr) -> Iterator[ast.expr | None]:
-        """The arrays that an argument stands for if it is written: `out` may be a tuple of arrays."""
+        """The array expressions behind a written argument: `out` may be a tuple of arrays. None if unknown."""
         if isinstance(written, ast.Tuple):
             yield from written.elts
         elif isinstance(written, ast.Name) and any(isinstance(each, ast.Tuple) for each in self.values(written.id)):

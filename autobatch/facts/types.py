@@ -1,4 +1,4 @@
-"""Which types have values that nobody can change, hold others or draw, and which attributes run no code."""
+"""Types are classified as immutable, container or random generator, and attributes by whether reading runs code."""
 
 import collections
 import dataclasses
@@ -9,29 +9,29 @@ from typing import Any
 import numpy as np
 
 NUMBERS = (int, float, bool, complex)
-"""Python's numbers."""
+"""Python's number types."""
 SCALARS = (*NUMBERS, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
-"""Python's values without parts."""
+"""Python's immutable types without parts."""
 IMMUTABLE = (*SCALARS, np.generic, np.dtype, type, range, slice, frozenset)
-"""Values that cannot be changed; what a slice or a frozenset holds cannot be either, for all that matters here."""
+"""Immutable types. The parts of a slice or a frozenset are assumed to be immutable too."""
 VALUES = (*SCALARS, np.generic, frozenset, tuple)
-"""What `x += y` never changes: it gives another value."""
+"""Types for which `x += y` never mutates `x` but makes a new value."""
 CONTAINERS = (list, dict, set, collections.deque, bytearray)
-"""Built-in containers that can be changed; subclasses (defaultdict, Counter, OrderedDict) are among them."""
+"""Built-in mutable containers; includes their subclasses (defaultdict, Counter, OrderedDict)."""
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, np.random.BitGenerator)
-"""What draws random numbers, and so is changed by every call."""
+"""Random generators, which every draw mutates."""
 
 
 _known: dict[str, dict[type, bool]] = {}
 
 
 def stored_in(name: str) -> dict[type, bool]:
-    """For the classes seen so far, whether reading this attribute of their objects runs no code."""
+    """Cache {class: True if reading this attribute of its objects runs no code}, filled by `is_stored`."""
     return _known.setdefault(name, {})
 
 
 def forget_classes() -> None:
-    """Look at all classes afresh: they may have changed since the last run."""
+    """Clear the cache, since classes may have changed since the last run."""
     for known in _known.values():
         known.clear()
 
@@ -43,13 +43,13 @@ SILENT_ATTRIBUTES = frozenset((
     "__delattr__", "__replace__", "__parameters__", "__orig_bases__", "__type_params__", "__dataclass_fields__",
     "__dataclass_params__",
 ))  # fmt: skip
-"""What a class may have that does not run where its objects are only read, compared or written."""
+"""Class attributes that do not run when objects are only read, compared or written."""
 COMPARISON_METHODS = ("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__")
-"""What decides how objects are compared; a dataclass has them generated."""
+"""Methods that define comparison; dataclasses generate them."""
 
 
 def is_stored(kind: type, name: str) -> bool:
-    """Whether this attribute of an object is in the object's dict, in its slots, or a plain value of its class.
+    """True if an attribute is stored in the object's dict or slots, or is a plain value of its class.
 
     >>> is_stored(types.SimpleNamespace, "word")
     True
@@ -62,7 +62,7 @@ def is_stored(kind: type, name: str) -> bool:
     return known[kind]
 
 
-# How these find attributes runs no Python code; tuples are here for the named ones.
+# Classes whose attribute look-up runs no Python code; `tuple` is listed for named tuples.
 _PLAIN = [kind.__getattribute__ for kind in (object, tuple, types.SimpleNamespace)]
 _FIELDS = (types.MemberDescriptorType, type(vars(collections.namedtuple("_Pair", "left right"))["left"]))
 
@@ -78,7 +78,7 @@ def _find(kind: type, name: str) -> bool:
 
 
 def keeps_fields(kind: Any) -> bool:
-    """Whether a dataclass's object is the values it is made from: no code of the user's sets or reads its fields.
+    """True if a dataclass's object is exactly its fields: no user code runs when they are set or read.
 
     >>> keeps_fields(dataclasses.make_dataclass("Pair", ["left", "right"], frozen=True))
     True
@@ -94,7 +94,7 @@ def keeps_fields(kind: Any) -> bool:
 
 
 def is_plain(cls: Any) -> bool:
-    """Whether objects of a class are made of their parts, and nothing else happens."""
+    """True if making an object of the class only stores its parts: plain dataclasses, named tuples, dict."""
     if dataclasses.is_dataclass(cls):
         return keeps_fields(cls) and all(field.init for field in dataclasses.fields(cls))
     named = issubclass(cls, tuple) and "__new__" in vars(cls)

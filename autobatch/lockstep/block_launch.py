@@ -1,8 +1,8 @@
-"""Blocks: a straight-line run of array expressions as one launch for all lanes of the region.
+"""Block launches: a straight-line run of array expressions executes as one launch for all lanes of the region.
 
-The rewritten code calls a block's `Site` with the values that the block reads. Where they suit (arrays that have one
-shape in all lanes, arrays and numbers that the lanes share) the site answers with the values that live on; else with
-None, and the statements run as they stand.
+Rewritten code calls a block's `Site` with the values that the block reads. If they are supported (arrays of one shape
+in all lanes, arrays and numbers that lanes share), the site returns the values that are live after the block; else
+None, and the statements run one by one.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,12 +27,12 @@ _INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type,
 
 
 def is_new(out: Any) -> bool:
-    """Whether an output lies as a new array does, so that whether a reshape of it is a view is known again."""
+    """True if an output has a new array's memory order, so that it is known whether its reshapes are views."""
     return is_contiguous(out) or (is_non_c_order(out) and getattr(out, "_view", None) is None)
 
 
 def kind_of(value: Any, static: bool) -> tuple[Any, Any] | None:
-    """A hashable key for the kind of an input, and its aval for tracing (None: a constant); None without a kind."""
+    """(hashable key, aval for tracing or None for a constant) of a block input; None for unsupported values."""
     kind: Any = type(value)
     if kind is MaskedBatch:
         data = value.data
@@ -59,10 +59,10 @@ def kind_of(value: Any, static: bool) -> tuple[Any, Any] | None:
 
 
 def batch_of(rows: Any, kind: tuple[Any, bool, bool], region: Any) -> Any:
-    """Rows that a block made as a batch.
+    """Wrap an array that a block computed, one row per lane, as a batch.
 
     Args:
-        kind: the sizes of an example's array; whether it is a 0-d array; whether it may not be in C order.
+        kind: (sizes of an example's array, True for a 0-d array, True if it may not be in C order).
     """
     sizes, zero_dim, non_c_order = kind
     batch = MaskedBatch.of_data(rows, sizes, region)
@@ -71,17 +71,17 @@ def batch_of(rows: Any, kind: tuple[Any, bool, bool], region: Any) -> Any:
     return zero_d(batch) if zero_dim else batch
 
 
-_MOST_PROGRAMS = 16  # of one site; beyond it the shapes change too often to be worth tracing
-_MOST_FAILURES = 4  # in one call, after which the statements run as they stand
+_MOST_PROGRAMS = 16  # per site; with more, shapes vary too much for tracing to pay
+_MOST_FAILURES = 4  # in one call; then the statements run one by one
 
 
 class Site:
     """One block in the code of one function.
 
     Args:
-        body: the block as a function of its inputs, which returns the values that live on.
-        static: for each input, whether a number there is part of the program (an index, an axis).
-        guards: the global names that it relies on.
+        body: the block as a function of its inputs; returns the values that are live after it.
+        static: for each input, True if a number there is a constant of the program (an index, an axis).
+        guards: the global names whose meaning the block relies on.
     """
 
     __slots__ = ("body", "guards", "programs", "seen", "static")
@@ -106,9 +106,9 @@ class Site:
         return run.start(values, region)
 
     def promoted(self, key: Any) -> Any:
-        """The key of a known program that takes batches where these operands have arrays of their shape, or None.
+        """The key of a known program that takes batches where this call has shared arrays of that shape; else None.
 
-        So the first step of a loop, whose state is still the same in all lanes, is a step like the others.
+        The first step of a loop, whose state is still shared by all lanes, can thus use the other steps' program.
         """
         for known, program in self.programs.items():
             if program is not None and all(map(_promotes, key, known)):
@@ -116,10 +116,10 @@ class Site:
         return None
 
     def program(self, key: Any, kinds: Sequence[Any], values: Sequence[Any]) -> Program | None:
-        """The program for operands of these kinds; None for inputs that are not operands but constants."""
+        """The program for this key, traced on its second use; else None. `kinds`: avals, None for constants."""
         if key in self.programs:
             return self.programs[key]
-        if self.seen != key:  # what runs once only is not worth tracing
+        if self.seen != key:  # a single use is not worth tracing
             self.seen = key
             return None
         if len(self.programs) >= _MOST_PROGRAMS:
@@ -134,7 +134,7 @@ class Site:
             out = out if type(out) is tuple else (out,)
             if not all(map(is_new, out)):
                 raise ValueError
-            return out if len(out) > 1 else out[0]  # as a call with one result gives it
+            return out if len(out) > 1 else out[0]  # one result is not in a tuple
 
         program = trace(body, [kinds[i] for i in places])
         if program is not None and not all(program.varying([key[at][0] == "b" for at in places])):
@@ -148,7 +148,7 @@ def _promotes(own: Any, known: Any) -> bool:
 
 
 class BlockRun:
-    """A block in one lock-step call: its program, and what operands this one suits."""
+    """A block in one lock-step call: its current program, and the operands that the program accepts."""
 
     __slots__ = (
         "batches", "constants", "failures", "fixed", "numbers", "operands", "outputs", "program", "rows", "site",
@@ -160,7 +160,7 @@ class BlockRun:
         self.program: Program | None = None
 
     def suits(self, values: Sequence[Any]) -> bool:
-        """Whether the operands are what they were in the step before, as far as the program goes."""
+        """True if the current program, found for an earlier step's operands, accepts these too."""
         if self.program is None:
             return False
         for i, known, index in self.fixed:
@@ -185,7 +185,7 @@ class BlockRun:
         return True
 
     def start(self, values: Sequence[Any], region: Any) -> tuple[Any, ...] | None:
-        """Find the program for these operands, and run it; None if there is none."""
+        """Find and run a program for these operands; None if there is none."""
         self.program = None
         if self.failures >= _MOST_FAILURES or not config.blocks:
             return None
@@ -220,7 +220,7 @@ class BlockRun:
         return self(values, region)
 
     def data(self, values: Sequence[Any], region: Any) -> list[Any]:
-        """The operands, for the lanes of a region."""
+        """The program's operands as arrays, restricted to a region's lanes."""
         data = []
         for i in self.operands:
             value = values[i]
@@ -236,7 +236,7 @@ class BlockRun:
 
 
 def launch_in_silence(program: Program, data: Sequence[Any], rows: Sequence[bool]) -> list[Any] | None:
-    """What a program gives; None if NumPy has something to complain of."""
+    """Run a program without floating-point warnings; None if NumPy would have warned."""
     complaints: list[str] = []
     state: Any = {kind: "ignore" if how == "ignore" else "call" for kind, how in np.geterr().items()}
     with np.errstate(**state, call=lambda kind, _: complaints.append(kind)):

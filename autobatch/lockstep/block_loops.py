@@ -1,7 +1,7 @@
-"""Loops whose body is one block: once a step has run, the steps that are left run as one op.
+"""Loops whose body is one block: once a step has run, the remaining steps run as one op.
 
-The rewritten code asks a loop's `ScanSite` at the end of each step. Where the next steps are as the one before (the
-block's program is known, the loop's items are rows, what else it reads stays) they run as one `blocks.scan.Scan`.
+Rewritten code calls the loop's `ScanSite` at the end of each step. If the remaining steps repeat the last one (the
+block's program is known, the loop's items are rows, other inputs are unchanged), they run as one `blocks.scan.Scan`.
 """
 
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import RowSequence, Zipped, rows_of
 from autobatch.ops.rules.row_gather import rows_between
 
-_FEWEST = 3  # steps that are worth it
-_MOST_TRIES = 6  # in one loop
+_FEWEST = 3  # minimum number of remaining steps
+_MOST_TRIES = 6  # failed attempts in one loop
 _MOST_ROWS = 1 << 16
 
 
 class Steps(NamedTuple):
-    """What runs in each of the steps to come.
+    """The program that each remaining step runs, with its operands.
 
     Attributes:
-        program: the body, or what is left of it; data: its operands; rows: which have a row for each lane.
-        places: for each operand the input of the body that it is, or None for what was computed before.
-        stepped: the operands that have rows of their own in each step.
+        program: the body without hoisted parts; data: its operands; rows: per operand, True if it has a row per lane.
+        places: for each operand, its index among the body's inputs; None for a hoisted result.
+        stepped: indices of the operands with separate rows in each step.
     """
 
     program: Program
@@ -44,17 +44,17 @@ class Steps(NamedTuple):
 
 
 class ScanSite:
-    """One loop whose body is one block, and the lists that its results are appended to.
+    """A loop in the user's code whose body is one block, with the lists that it appends results to.
 
     Args:
         body: the block.
-        test: that of the condition, of a `while`.
-        states: for each variable that the loop carries or that is read behind it, the output of the block.
-        carried: for each input of the block the state that it is, or None; `tested`: the same of the test's inputs.
-        items: the inputs that are the loop's items.
-        listed: for each list, the output of the block that is appended to it.
-        paths: for inputs of the block that are read from something else: (input, number of what it is read from, keys),
-            a key `("attr", name)` or `("item", key)`.
+        test: the block of a `while` condition; None for a `for`.
+        states: for each variable that is carried or read after the loop, the index of the block's output.
+        carried: for each input of the block, the index of the state it reads, or None; `tested`: same for the test.
+        items: indices of the inputs that are loop items.
+        listed: for each list, the index of the block's output that is appended to it.
+        paths: for inputs read from other objects: (True if an input of the test, index of the input, index into
+            `bases`, keys); a key is `("attr", name)` or `("item", key)`.
     """
 
     __slots__ = ("body", "carried", "hoists", "items", "listed", "paths", "states", "test", "tested")
@@ -92,12 +92,12 @@ class ScanSite:
         """Run the remaining steps, or some of them.
 
         Args:
-            loop: the loop object, of which a step has just ended.
+            loop: the loop object, at the end of a step.
             states: the variables' values; values: the block's inputs; tested: the test's inputs.
-            bases: what paths start from; lists: what is appended to.
+            bases: the objects that paths start from; lists: the lists appended to.
 
         Returns:
-            the variables' values after those steps, of a `for`; None if there were none, and of a `while`.
+            for a `for`, the variables' values after those steps; None if no step ran, and for every `while`.
         """
         region: Any = current_region()
         if region is None or getattr(loop, "tries", _MOST_TRIES) >= _MOST_TRIES:
@@ -116,7 +116,7 @@ class ScanSite:
         return self._for(loop, region, run, states, values, lists)
 
     def _stays(self, values: Sequence[Any], tested: Sequence[Any], bases: Sequence[Any]) -> bool:
-        """Whether what is read from something else, by plain reads, is what was read in the last step."""
+        """True if each input that is read from another object still is the object read in the last step."""
         for of_test, place, base, keys in self.paths:
             found = _plain_read(bases[base], keys)
             if found is None or found is not (tested if of_test else values)[place]:
@@ -184,17 +184,16 @@ class ScanSite:
         return tuple(out)
 
     def _rows(self, run: BlockRun, values: Sequence[Any], region: Any) -> dict[int, RowSequence]:
-        """The inputs that are the items of a loop over rows, this one or another, and the rows."""
+        """{index of an input: rows}, for inputs that are the current item of a loop over rows (any loop)."""
         found = [(i, rows_of(values[i], region.root)) for i, *_ in run.batches]
         return {i: rows for i, rows in found if rows is not None}
 
     def _hoisted(
         self, run: BlockRun, rows: dict[int, RowSequence], values: Sequence[Any], region: Any, first: int, last: int
     ) -> Steps | None:
-        """The steps from one up to another, the products of their items computed at once.
+        """Steps `first:last`; operations on items and fixed inputs alone are hoisted: computed for all steps at once.
 
-        None where NumPy would warn of those: which example it is, and whether it comes that far, only its own step can
-        say.
+        None if NumPy would warn in the hoisted part: only a step by step run tells whether an example gets that far.
         """
         program = run.program
         assert program is not None
@@ -233,7 +232,7 @@ class ScanSite:
 
 
 def _items(kind: tuple[Any, bool, bool], rows: Any, steps: Stepped, regions: Sequence[Any]) -> list[Any]:
-    """The values that each step appends to a list."""
+    """One batch per step: the values that the step appends to a list."""
     out = []
     for step, region in enumerate(regions):
         batch = batch_of(rows_between(rows, steps.offsets[step], steps.offsets[step + 1]), kind, region)
@@ -259,17 +258,17 @@ def _is_of_rows(sequence: Any) -> bool:
 
 
 def _run(scan: Scan, states: Sequence[Any], operands: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
-    """The results of a scan; None as long as it is not compiled."""
+    """The results of a scan; None if it is not compiled yet."""
     data = [x.data for x in states]
     return scan(data, operands) if scan.is_ready(data, operands) else None
 
 
 def _plain_read(base: Any, keys: Sequence[tuple[str, Any]]) -> Any:
-    """What is read from an object without any code of its class; None where that is not so."""
+    """Follow `keys` from an object without running code of its class; None if that is impossible."""
     for how, key in keys:
         kind = type(base)
         if how == "item":
-            if kind is LaneList:  # made in the call, whose own code cannot change it meanwhile
+            if kind is LaneList:  # made in this call; nothing else changes it meanwhile
                 base, kind = base.items, list
             if kind not in (dict, list, tuple):
                 return None

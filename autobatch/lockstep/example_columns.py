@@ -1,4 +1,4 @@
-"""Which arguments of a call differ by example, as columns of their values; parts of them, and results as batches."""
+"""Columns turn a call's batched arguments into one list of per-example values per batch, and results into batches."""
 
 import collections
 import itertools
@@ -20,13 +20,13 @@ from autobatch.lockstep.values.joined_lanes import concatenated, stackable
 
 
 class ExampleColumns:
-    """The arguments of a call on batches as one column of values for each batch, and what all examples share.
+    """The arguments of a call on batches: one column of per-example values for each batch, and the shared arguments.
 
-    As in lock-step, what the function writes into its arguments is written into the batches. An array that is a corner
-    of a padded one has no gaps, as it would have alone: it is a copy, which `give_back` puts into the batch.
+    As in lock-step, the function's writes into its arguments reach the batches. An example's array cut from a padded
+    one is copied to be contiguous, as it would be alone; `give_back` writes the copy back into the batch.
 
     Attributes:
-        batches: those among the arguments, once each; shared: what all examples share, by any name.
+        batches: the distinct batches among the arguments; shared: the others, by str(position) or name.
     """
 
     __slots__ = ("_copies", "_function", "_is_flat", "_takes", "batches", "shared")
@@ -34,7 +34,7 @@ class ExampleColumns:
     def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         self._function = function
         self._copies: list[tuple[np.ndarray, np.ndarray]] = []
-        self._takes: list[tuple[Any, int | None]] = []  # of each argument: its key, and its column if it is a batch
+        self._takes: list[tuple[Any, int | None]] = []  # per argument: position or name; column or None
         self._is_flat = True
         self.batches: list[Any] = []
         self.shared: dict[str, Any] = {}
@@ -56,7 +56,7 @@ class ExampleColumns:
         return len(self.batches) - 1
 
     def values(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
-        """The values of the examples from `start` up to `stop`, one list for each batch."""
+        """The values of examples `start:stop`, one list for each batch."""
         whole = start == 0 and stop is None
         columns = []
         for batch in self.batches:
@@ -75,15 +75,15 @@ class ExampleColumns:
         return out
 
     def give_back(self) -> None:
-        """Write what the function changed in copies back to the originals, and forget the copies."""
+        """Write the copies back to the original arrays if the function may have changed them, and drop the copies."""
         copies, self._copies = self._copies, []
         if copies and may_change([self._function], []):
             write_all((value, ..., copy) for value, copy in copies)
 
     def in_order(self, columns: list[list[Any]]) -> tuple[list[Any], dict[str, Any]] | None:
-        """The positional arguments of the call, example by example, and the keywords that all examples share.
+        """(one iterable of per-example values for each positional argument, the shared keyword arguments).
 
-        None where a batch is given by name or inside of a container: `arguments_of` says more.
+        None if a batch is passed by keyword or inside a container; `arguments_of` handles those.
         """
         if not self._is_flat:
             return None
@@ -96,7 +96,7 @@ class ExampleColumns:
         return positional, {key: self.shared[key] for key, _ in self._takes[len(positional) :]}
 
     def arguments_of(self, values: Sequence[Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of the call of one example, from its values and `shared`, in whatever form that is given."""
+        """One example's (args, kwargs). `values`: its value of each column; `given`: `shared`, possibly transformed."""
         positional: list[Any] = []
         named: dict[str, Any] = {}
         for key, column in self._takes:
@@ -112,7 +112,7 @@ class ExampleColumns:
 
 
 class _Slot:
-    """Where a value of an example belongs in an argument that all examples share."""
+    """Placeholder for a batch inside a shared container argument; `column` is the batch's column."""
 
     __slots__ = ("column",)
 
@@ -121,9 +121,9 @@ class _Slot:
 
 
 def columns_of_views(args: Sequence[Any], batches: Sequence[Any], count: int) -> list[Any] | None:
-    """The positional arguments of a call, example by example, where no more is to be done for it than to take views.
+    """One iterable of per-example values for each positional argument, if examples are plain views of the batches.
 
-    None where a batch is given twice, by name or inside of a container, or where its examples have gaps in memory.
+    None if a batch is passed twice, by keyword or in a container, or if its examples are not contiguous in memory.
     """
     columns: list[Any] = []
     found: set[int] = set()
@@ -139,19 +139,19 @@ def columns_of_views(args: Sequence[Any], batches: Sequence[Any], count: int) ->
 
 
 def _is_of_views(batch: Any) -> bool:
-    """Whether its examples are views of its data without gaps."""
+    """True if the batch's examples are contiguous views of its data."""
     if type(batch) is MaskedBatch:
         return len(batch.sizes) < 2 or (not batch.is_ragged and batch.data.flags.c_contiguous)
     return type(batch) is PackedBatch and type(batch.values) is np.ndarray and batch.values.flags.c_contiguous
 
 
 def map_batches(change: Callable[[Any], Any], tree: Any) -> Any:
-    """A tree with its batches changed; parts without a batch stay the very objects that they are."""
+    """Replace each batch in a tree by `change(batch)`; subtrees without a batch stay the same objects."""
     return map_leaves(Batch, change, tree)
 
 
 def map_leaves(kind: Any, change: Callable[[Any], Any], tree: Any) -> Any:
-    """A tree with its leaves of one kind changed; parts without one stay the very objects that they are."""
+    """Replace each leaf of type `kind` by `change(leaf)`; subtrees without one stay the same objects."""
     if isinstance(tree, kind):
         return change(tree)
     if not is_node(tree) or not any(isinstance(leaf, kind) for leaf in leaves(tree)):
@@ -169,7 +169,7 @@ def map_leaves(kind: Any, change: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def lanes_between(batch: Any, start: int, stop: int | None) -> Any:
-    """The lanes from `start` up to `stop` of a batch that belongs to no run; its data is a view."""
+    """Lanes `start:stop` of a batch outside any lock-step call; arrays are views of the batch's."""
     if isinstance(batch, MaskedBatch):
         sizes = tuple(Lengths(n.values[start:stop]) if isinstance(n, Lengths) else n for n in batch.sizes)
         out = MaskedBatch.in_region(Batched(batch.data[start:stop], sizes, batch.scalar), None)
@@ -184,7 +184,7 @@ def lanes_between(batch: Any, start: int, stop: int | None) -> Any:
 
 
 def joined(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
-    """The results of calls on parts of batches, with so many examples each, as one; its form is not settled yet."""
+    """Join results of calls on consecutive parts of batches (`counts` examples each), before `in_form` is applied."""
     flat = [flatten(piece) for piece in pieces]
     if all(structure == flat[0][1] for _, structure in flat[1:]):
         columns = list(zip(*(values for values, _ in flat), strict=True))

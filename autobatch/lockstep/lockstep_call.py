@@ -1,4 +1,4 @@
-"""A lock-step call from its arguments to its result, and the way to the next way where there is none."""
+"""A lock-step call runs a function on all lanes at once; where that is impossible, the examples run on the fly."""
 
 import contextvars
 import copy
@@ -41,11 +41,11 @@ _NEXT_WAY, _LAST_WAY = "example by example, on the fly", "as a loop over the exa
 
 
 class NoLockStep(Exception):  # noqa: N818  # a signal, not a failure
-    """A call has no result in lock-step, and nothing outside of it was changed.
+    """Signals that a call cannot run in lock-step; nothing outside of the call has been changed.
 
     Attributes:
-        reason: why; where: the file and line of the user's that it concerns.
-        failed: it raised something of which only the examples alone can say whether it is theirs.
+        reason: why; where: (file, line) in the user's code.
+        failed: True if the run raised an error; only a run per example shows whether the user's code raises it too.
     """
 
     def __init__(self, reason: str, where: tuple[str, int], failed: bool) -> None:
@@ -63,21 +63,21 @@ def run(
     is_local: Any,
     map_columns: MapColumns,
 ) -> Any:
-    """Call a function of one example on batches, all lanes at once; where that is not possible, on the fly.
+    """Call a per-example function on batches in lock-step; fall back to running it on the fly.
 
     Args:
         function, args, kwargs, convert, is_local: as for `in_lock_step`.
-        map_columns: gives the results of examples on the fly, given as columns, and whether they ran together.
+        map_columns: runs examples on the fly from columns of arguments; returns (results, True if run together).
 
     Raises:
-        ShapeError: arguments of different batch sizes.
-        UnsupportedError: under `strict`, what has no lock-step form.
+        ShapeError: arguments have different batch sizes.
+        UnsupportedError: under `strict`, the function cannot run in lock-step.
     """
     size = batch_size_of_call(function, args, kwargs)
     try:
         return in_lock_step(function, args, kwargs, size, convert, is_local)
     except NoLockStep as error:
-        refused = NoLockStep(error.reason, error.where, error.failed)  # another one keeps no frame's arrays alive
+        refused = NoLockStep(error.reason, error.where, error.failed)  # no traceback that keeps arrays alive
     return instead(function, args, kwargs, size, refused, map_columns) if size else ObjectBatch([])
 
 
@@ -90,19 +90,19 @@ def in_lock_step(
     is_local: Any,
     first: int = 0,
 ) -> Any:
-    """Call a function of one example on batches of `size` examples, all lanes at once.
+    """Call a per-example function on batches of `size` examples in lock-step.
 
     Args:
         function: the user's own function.
-        convert: gives the lock-step form of a Python function; None for one that is not the user's. It raises NeedsLoop
-            where a function has no lock-step form.
-        is_local: whether a function changes nothing but its own variables.
-        first: the place of the first example in its batch.
+        convert: returns the lock-step form of a user's Python function, or None for a library function. Raises
+            NeedsLoop if a user's function has no lock-step form.
+        is_local: True if a function changes nothing but its own variables.
+        first: index of the first example in the user's batch.
 
     Raises:
-        NoLockStep: it has no result in lock-step.
+        NoLockStep: the call cannot run in lock-step, or it raised an error.
         OverTime: the deadline has passed.
-        UnsupportedError: under `strict`, an error of that kind.
+        UnsupportedError: under `strict`, raised by the call itself.
     """
     keep_freed_memory()
 
@@ -110,7 +110,7 @@ def in_lock_step(
         out, steps = _apart(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_local), first)
     except NeedsLoop as error:
         raise NoLockStep(str(error), _line_of(error, function), False) from None
-    except FallbackWarning:  # under `-W error` that is what was asked for
+    except FallbackWarning:  # under `-W error` the user asked for this exception
         raise
     except Exception as error:
         if (config.strict and isinstance(error, UnsupportedError)) or type(error).__name__ == "BdbQuit":  # a debugger's
@@ -122,10 +122,10 @@ def in_lock_step(
 
 
 def instead(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockStep, map_columns: MapColumns) -> Any:
-    """The result of a call that has none in lock-step, example by example; says so, once."""
+    """Run a call that lock-step refused example by example on the fly, and report the fallback once."""
     reason, where = refused.reason, refused.where
     if config.strict and not refused.failed:
-        fell_back(reason, where, _NEXT_WAY)  # which raises
+        fell_back(reason, where, _NEXT_WAY)  # raises under `strict`
     way = _NEXT_WAY
     columns = ExampleColumns(function, args, kwargs)
     try:
@@ -143,9 +143,9 @@ def instead(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockSte
 
 
 def _apart(call: Callable[..., Any], *args: Any) -> Any:
-    """A call in a context of its own: whatever interrupt comes at whatever line, no region is current after it.
+    """Run a call in a copied context, so that no region stays current after it, even after an interrupt.
 
-    What the user's code sets there (`np.seterr`, a `ContextVar` of its own) is set for the caller too.
+    Context variables that user code sets in it (`np.seterr`, its own `ContextVar`) are set for the caller too.
     """
     context = contextvars.copy_context()
     try:
@@ -163,7 +163,7 @@ def batch_size_of_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, A
     """The number of examples of a call on batches.
 
     Raises:
-        ShapeError: the batches differ in size; the message names them as the function does.
+        ShapeError: the batches differ in size; the message uses the function's parameter names.
     """
     sizes = {leaf.batch_size for arg in (*args, *kwargs.values()) for leaf in leaves(arg) if isinstance(leaf, Batch)}
     if len(sizes) > 1:
@@ -172,10 +172,10 @@ def batch_size_of_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def of_different_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ShapeError:
-    """The error of batches that differ in size, which names them as the function does."""
+    """The ShapeError for batches of different sizes; its message uses the function's parameter names."""
     try:
         named = inspect.signature(function).bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):  # the call itself is wrong; each example will say so
+    except (TypeError, ValueError):  # wrong arguments; each example raises for them
         named = {**{str(i): arg for i, arg in enumerate(args)}, **kwargs}
     sizes = {name: leaf.batch_size for name, arg in named.items() for leaf in leaves(arg) if isinstance(leaf, Batch)}
     given = ", ".join(f"{name} has {size}" for name, size in sizes.items())
@@ -186,7 +186,7 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
     root.effects = Effects((function, args, kwargs))
     size = root.batch_size
     ours = root.convert(function)
-    if ours is None:  # not the user's: it is called as it is
+    if ours is None:  # a library function: called unconverted
         while hasattr(type(function), "_ab_batch"):
             function = function.__wrapped__
         ours = functools.partial(call, function)
@@ -209,10 +209,10 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
 
 
 def _entered(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]]) -> Any:
-    """An argument inside the run: its batches are new objects of the root region, their padding as it came.
+    """An argument as the run sees it: each batch becomes a new object in the root region; padding is unchanged.
 
     Args:
-        entered: receives (batch, what it is inside), by the batch's id: one batch given twice is one array.
+        entered: receives {id: (batch, its object in the run)}, so a batch passed twice is one array in the run.
     """
 
     def enter(leaf: Any) -> Any:
@@ -231,7 +231,7 @@ def _entered(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]]) -> Any:
 
 
 def _left(tree: Any, root: Root) -> Any:
-    """A result outside of the run: plain containers, batches of no region, one value per example."""
+    """Convert a result for the caller: plain containers, and batches of all lanes without a region."""
 
     def settle(value: Any) -> Any:
         if isinstance(value, LaneList):
@@ -240,7 +240,7 @@ def _left(tree: Any, root: Root) -> Any:
             return plain_lists(value) if value.is_spread else list(map(settle, value.items))
         if is_node(value):
             return map_tree(settle, value) if not isinstance(value, list) else [settle(item) for item in value]
-        if type(value) is set:  # of what is the same for all lanes
+        if type(value) is set:  # its items are the same for all lanes
             return ObjectBatch([value.copy() for _ in range(root.batch_size)])
         if is_changeable(value) or isinstance(value, LaneSequence) or _is_made_of_lanes(value):
             raise NeedsLoop(f"a {type(value).__name__} of the call is returned")
@@ -262,7 +262,7 @@ def _left(tree: Any, root: Root) -> Any:
 
 
 def _is_made_of_lanes(value: Any) -> bool:
-    """Whether a result that is no container is a function of converted code, or holds what differs by example."""
+    """True if a non-container result is a converted function, or a callable or view that holds per-lane values."""
     if (
         isinstance(value, MappingView)
         or hasattr(type(value), "_ab_internal")
@@ -277,7 +277,7 @@ def _lanes_of_keys(keys: np.ndarray) -> MaskedBatch:
 
 
 def _line_of(error: BaseException, function: Any) -> tuple[str, int]:
-    """The user's innermost line in an error's traceback; the function's first if it did not get that far."""
+    """The innermost user (file, line) in an error's traceback; the function's first line if no user frame is in it."""
     if isinstance(error, NeedsLoop) and error.where is not None:
         return error.where
     code = getattr(function, "__code__", None)
@@ -294,14 +294,14 @@ def _line_of(error: BaseException, function: Any) -> tuple[str, int]:
 
 
 def argument_writes(entered: Iterable[tuple[Any, Any]], arguments: Any) -> list[tuple[Any, Any, Any]]:
-    """(array, where, value) for each array that was written to; its padding stays as it is.
+    """(array, index, value) for each argument array that the run wrote to; the array's padding keeps its values.
 
     Args:
-        entered: the batches among the arguments, each with what it is inside of the call.
-        arguments: all of the call.
+        entered: (batch, its object in the run) for each batch among the arguments.
+        arguments: all arguments of the call.
 
     Raises:
-        NeedsLoop: what is written shares memory with another argument, or cannot be written to.
+        NeedsLoop: a written array is read-only or shares memory with another argument.
     """
     found = []
     for given, inside in entered:
@@ -314,10 +314,10 @@ def argument_writes(entered: Iterable[tuple[Any, Any]], arguments: Any) -> list[
 
 
 def apart_from(writes: list[tuple[Any, Any, Any]], result: Any) -> Any:
-    """The result, with copies of arrays that share memory with what is about to be written to.
+    """The result, with copies in place of arrays that share memory with the targets of `writes`.
 
     Args:
-        writes: as `argument_writes` gives them.
+        writes: as `argument_writes` returns them.
     """
     targets = [target for target, _, _ in writes if isinstance(target, np.ndarray)]
 
@@ -339,12 +339,12 @@ def apart_from(writes: list[tuple[Any, Any, Any]], result: Any) -> Any:
 def _write(given: Any, inside: Any) -> tuple[Any, Any, Any] | None:
     if isinstance(given, MaskedBatch):
         if not getattr(inside, "_written", False):
-            return None  # its rows may be held in another way, though
+            return None  # not written; its data may only have been laid out differently
         old, new = given.data, inside.data
     elif isinstance(given, PackedBatch):
         old, new = given.values, inside.values
     else:
-        return None  # lanes of objects: each write is refused
+        return None  # an ObjectBatch refuses every write
     if new is old:
         return None
     new = new._ab_force() if hasattr(new, "_ab_force") else new
@@ -358,7 +358,7 @@ def _write(given: Any, inside: Any) -> tuple[Any, Any, Any] | None:
 
 
 def _require_apart(written: list[Any], arguments: Any) -> None:
-    """Raise NeedsLoop if a write could not be made, or would be one into another argument too."""
+    """Raise NeedsLoop if a written array is read-only, or shares memory with another argument."""
     others = {id(leaf): leaf for leaf in leaves(arguments)}
     arrays = [array for array in map(_memory, others.values()) if array is not None]
     for target in written:
@@ -366,12 +366,12 @@ def _require_apart(written: list[Any], arguments: Any) -> None:
             continue
         if not target.flags.writeable:
             raise NeedsLoop("a write into an argument that is read-only")
-        if sum(np.may_share_memory(target, array) for array in arrays) > 1:  # itself, and another
+        if sum(np.may_share_memory(target, array) for array in arrays) > 1:  # itself and another
             raise NeedsLoop("a write into an argument that shares memory with another")
 
 
 def _memory(leaf: Any) -> np.ndarray | None:
-    """The array that an argument is, or lies in."""
+    """The array that holds an argument's values; None if there is none, or it is empty."""
     if isinstance(leaf, MaskedBatch | PackedBatch):
         leaf = leaf.data if isinstance(leaf, MaskedBatch) else leaf.values
     return leaf if isinstance(leaf, np.ndarray) and leaf.size else None

@@ -1,9 +1,9 @@
-"""What a lock-step call prints and adds outside of itself: noted while it runs, made at its end, example by example.
+"""Prints and updates of outside objects are recorded while a lock-step call runs, and made in example order at its end.
 
-The loop makes these effects one example after the other. That comes to the same as long as the call reads nothing that
-it changes: `log.append(x)`, `count[key] += x` and `stats.n += x` stay in lock-step where the function uses the name for
-nothing else (`syntax.scopes.only_changed`), and nothing else that the call reaches leads to the object (`_is_known`).
-A call that is given up has changed nothing, and the next way makes the effects itself.
+The result is that of the loop as long as the call never reads what it changes: `log.append(x)`, `count[key] += x` and
+`stats.n += x` stay in lock-step if the function uses the name for nothing else (`syntax.scopes.only_changed`) and the
+object cannot be reached from anything else in the call (`_is_known`). An abandoned call has changed nothing; the next
+way makes the effects. Random draws are not handled here: `lockstep/calls/call_by_callee.py` asks for the next way.
 """
 
 import collections
@@ -36,19 +36,19 @@ from autobatch.syntax.bounded_caches import OfCodes
 from autobatch.syntax.scopes import only_changed
 from autobatch.syntax.source import NoSourceError, find, inner_codes, is_library
 
-Step = tuple[int, Callable[..., Any], tuple[Any, ...]]  # of an example: what is called, and with what
+Step = tuple[int, Callable[..., Any], tuple[Any, ...]]  # (example, function, arguments): one deferred call
 
 _UPDATES = {each.symbol: each.inplace for each in ARITHMETIC}
 _DICTS = (dict, collections.Counter, collections.defaultdict)
 _MOST_SEARCHED = 5000
-"""Of so many objects it is looked whether they know the one that is changed."""
+"""Give up the search for other references to a changed object (`_is_known`) after this many objects."""
 
 
 class Effects:
-    """The effects of one call.
+    """The recorded effects of one lock-step call.
 
     Args:
-        given: the function that is called, and what it is called with.
+        given: (function, args, kwargs) of the call.
     """
 
     def __init__(self, given: tuple[Any, ...]) -> None:
@@ -57,21 +57,21 @@ class Effects:
         self._noted: list[tuple[str, Any, str, list[int], list[Any]]] = []
 
     def note(self, kind: str, target: Any, symbol: str, key: Any, value: Any) -> None:
-        """Note `target.append(value)`, or `+=` of its attribute or item, by the lanes that run now.
+        """Record `target.append(value)`, or an update of its attribute or item like `+=`, for the current lanes.
 
         Args:
-            kind: "append", "attribute" or "item"; symbol: of the operator.
+            kind: "append", "attribute" or "item"; symbol: the operator's, e.g. "+".
         """
         known = self._targets.get(id(target))
         if known is None and (is_made(target) or not _suits(kind, target) or _is_known(target, self._given)):
             raise NeedsLoop(f"a {type(target).__name__} from outside the call is changed, and may be read by it")
-        if known is not None and known[0] != kind:  # an index counts from the end, which an append moves
+        if known is not None and known[0] != kind:  # a negative index would mean another item after an append
             raise NeedsLoop(f"a {type(target).__name__} from outside the call is changed in two ways")
         self._targets[id(target)] = kind, target
         self._note(kind, target, symbol, _fixed, (key, value))
 
     def note_print(self, args: tuple[Any, ...], **named: Any) -> None:
-        """Note what the lanes that run now print."""
+        """Record a `print` by the current lanes."""
         if named.get("file") is not None or is_batched_tree(named):
             raise NeedsLoop("print to a file, or with an end that differs by example")
         self._note("print", None, "", functools.partial(_printed, named), tuple(map(unwrapped, args)))
@@ -85,10 +85,10 @@ class Effects:
         self._noted.append((kind, target, symbol, region.lanes().tolist(), fixed))
 
     def steps(self, size: int) -> list[Step]:
-        """What is to be done for each of `size` examples, in their order; nothing is done yet.
+        """The recorded effects as calls, sorted by example; executes none of them. `size`: the number of examples.
 
         Raises:
-            NeedsLoop: an effect would raise, or warn.
+            NeedsLoop: an effect would raise an exception or a floating-point warning.
         """
         if not self._noted:
             return []
@@ -105,17 +105,17 @@ class Effects:
 
 
 def make(steps: list[Step], first: int) -> None:
-    """Make effects, after all else has been done. Args: first: the place of the first example in its batch."""
+    """Execute the effects, as the last part of a call. `first`: index of the first example in the user's batch."""
     for index, function, args in steps:
         try:
             function(*args)
-        except Exception as error:  # nobody reads what is printed any more
+        except Exception as error:  # e.g. a broken pipe on print
             note_example(error, first + index)
             raise
 
 
 def change(kind: str, target: Any, symbol: str, key: Any, value: Any) -> None:
-    """`target.append(value)`, or `+=` of its attribute or item, where the target is used for that alone."""
+    """`target.append(value)`, or an update of its attribute or item like `+=`; recorded if in lock-step."""
     root = current_root()
     if root is not None:
         root.effects.note(kind, target, symbol, key, value)
@@ -128,7 +128,7 @@ def change(kind: str, target: Any, symbol: str, key: Any, value: Any) -> None:
 
 
 def lane_print(*args: Any, **named: Any) -> None:
-    """`print`."""
+    """Like `print`, but recorded if in lock-step."""
     root = current_root()
     if root is None:
         print(*args, **named)
@@ -137,7 +137,7 @@ def lane_print(*args: Any, **named: Any) -> None:
 
 
 def _fixed(key: Any, value: Any) -> tuple[Any, Any]:
-    """A key and a value of one example, of which nobody can change anything."""
+    """One example's (key, value); raises NeedsLoop unless both are immutable scalars or tuples of them."""
     for part in (key, value):
         for leaf in part if type(part) is tuple else (part,):
             if not (_is_number(leaf) or (is_boxed(leaf) and not np.ndim(leaf))):
@@ -159,7 +159,7 @@ def _printed(named: dict[str, Any], *values: Any) -> str:
 
 
 def _step(kind: str, target: Any, symbol: str, value: Any, now: dict[Any, Any]) -> tuple[Callable[..., Any], Any]:
-    """One effect as a call that does not raise, unless nobody reads the output. Args: now: what was changed so far."""
+    """One effect as (function, args), checked not to raise (except print). `now`: values changed so far, by place."""
     if kind == "print":
         return functools.partial(print, end=""), (value,)
     key, value = value
@@ -177,7 +177,7 @@ def _step(kind: str, target: Any, symbol: str, value: Any, now: dict[Any, Any]) 
 
 
 def _place(key: Any, shape: tuple[int, ...]) -> Any:
-    """An index of one item, counted from the start."""
+    """The index of a single item with negative numbers resolved; raises if it is no index of one item."""
     parts = key if type(key) is tuple else (key,)
     if len(parts) != len(shape) or not all(type(part) is int or isinstance(part, np.integer) for part in parts):
         raise NeedsLoop("a part of an array from outside the call is changed")
@@ -186,7 +186,7 @@ def _place(key: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _read(kind: str, target: Any, key: Any) -> Any:
-    """An attribute or item, as it was before the call."""
+    """The current value of the attribute or item, read without running user code."""
     if kind == "attribute":
         if hasattr(type(inspect.getattr_static(type(target), key, None)), "__set__"):
             raise NeedsLoop(f"the attribute {key!r}, which a descriptor sets")
@@ -199,7 +199,7 @@ def _read(kind: str, target: Any, key: Any) -> Any:
 
 
 def _suits(kind: str, target: Any) -> bool:
-    """Whether a change of the object runs no code of the user's, and reaches no other one."""
+    """True if the change runs no user code and affects no other object (an array must own its memory)."""
     cls = type(target)
     if kind == "append":
         return cls is list
@@ -213,10 +213,10 @@ def _suits(kind: str, target: Any) -> bool:
 
 
 def _is_known(target: Any, given: tuple[Any, ...]) -> bool:
-    """Whether code that runs in a call may know an object by another way than a name that it uses to change it.
+    """True if the call might reach the object other than by a name that it uses only to change it.
 
-    Looked through is what the call is given and what leads on from there: attributes, items, variables of functions and
-    the globals that they name. What cannot be looked through may know anything.
+    Searches everything reachable from the function and its arguments: attributes, items, closure variables, and the
+    globals that functions name. Objects that cannot be searched count as reaching it.
     """
     sought = {id(target), id(getattr(target, "__dict__", target))}
     seen: dict[int, Any] = {}
@@ -247,7 +247,7 @@ def _is_known(target: Any, given: tuple[Any, ...]) -> bool:
         elif hasattr(type(value), "_ab_batch"):
             waiting.append(value.__wrapped__)
         elif isinstance(value, np.ufunc):
-            if "vectorized" in value.__name__:  # by np.frompyfunc, of a function that it does not show
+            if "vectorized" in value.__name__:  # made by np.frompyfunc, which hides its function
                 return True
         else:
             waiting += gc.get_referents(value)
@@ -265,7 +265,7 @@ def _is_of_library(module: Any) -> bool:
 
 
 def _named(function: FunctionType, sought: set[int]) -> list[Any] | None:
-    """What a function closes over or names, but by names that it uses to change it; None if it may look further."""
+    """The objects a function refers to, without names it uses only to change the sought one; None if unknowable."""
     code = function.__code__
     named: list[tuple[str | None, Any]] = [
         (None, each) for each in (function.__defaults__, function.__kwdefaults__, vars(function))

@@ -1,4 +1,4 @@
-"""The names that rewritten code uses, and the checks that are too small for a module of their own."""
+"""Runtime functions that rewritten code calls (`NAMES`), including small ones that have no module of their own."""
 
 import operator
 from typing import Any
@@ -26,7 +26,7 @@ from autobatch.lockstep.values.lane_operators import BINARY, UNARY, getattribute
 
 
 def refuse(what: str) -> Any:
-    """Syntax that lanes cannot run together."""
+    """Raise NeedsLoop: generated in place of syntax that lanes cannot run together."""
     raise NeedsLoop(what)
 
 
@@ -36,7 +36,7 @@ def is_same(a: Any, b: Any) -> Any:
         return True
     if isinstance(a, Batch) or isinstance(b, Batch):
         return _same_lanes(a, b)
-    if type(a) is type(b) and is_node(a) and is_batched_tree((a, b)):  # a narrowed one is another object
+    if type(a) is type(b) and is_node(a) and is_batched_tree((a, b)):  # narrowing makes another object
         raise NeedsLoop("whether two containers of values that differ by example are one object")
     return False
 
@@ -46,9 +46,9 @@ def _same_lanes(a: Any, b: Any) -> Any:
     if other is None and isinstance(batch, ObjectBatch):
         return stack_results(per_lane(operator.is_, (a, b), {}))
     if other is None:
-        return False  # its examples are arrays or numbers
+        return False  # each example is an array or a number
     numbers = isinstance(other, np.ndarray | np.generic | int | float | complex) and not isinstance(other, bool)
-    if type(batch) is not MaskedBatch or numbers or is_boxed(other):  # a narrowed batch is another object
+    if type(batch) is not MaskedBatch or numbers or is_boxed(other):  # narrowing makes another object
         raise NeedsLoop("whether two values that differ by example are one object")
     return batch == other if isinstance(other, bool) and batch.scalar is bool else False
 
@@ -77,14 +77,14 @@ def not_in(a: Any, b: Any) -> Any:
 
 
 def modulo(a: Any, b: Any) -> Any:
-    """`a % b`, which formats if `a` is a string."""
+    """`a % b`; if `a` is a string, formatting with arguments that all lanes share."""
     if isinstance(a, str | bytes):
         return a % shared(b)
     return BINARY["%"](a, b)
 
 
 def fstring(*parts: Any) -> Any:
-    """An f-string: text, and values each with its conversion and format."""
+    """An f-string from its parts: str for text, (value, conversion, format) for a value."""
     for part in parts:
         if isinstance(part, tuple):
             refuse_hooks(part[0], "__str__", "__repr__", "__format__")
@@ -101,7 +101,7 @@ _CONVERT: dict[int, Any] = {-1: lambda value: value, ord("s"): str, ord("r"): re
 
 
 def comprehension(kind: str, fill: Any) -> Any:
-    """A list, set or dict that `fill` fills."""
+    """Run a comprehension: `fill` adds the items to a new list, set or dict."""
     out: Any = [] if kind == "list" else set() if kind == "set" else {}
     out = items.made(out)
     fill(out)
@@ -109,11 +109,11 @@ def comprehension(kind: str, fill: Any) -> Any:
 
 
 HANDLERS[print] = lane_print
-_OPERATORS = {each.word: each.symbol for each in operators.BINARY if each.symbol != "%"}  # which also formats text
+_OPERATORS = {each.word: each.symbol for each in operators.BINARY if each.symbol != "%"}  # see `modulo`
 
 
 def manager(value: Any) -> Any:
-    """The context manager of a `with`: only `np.errstate`, which all lanes enter together, stays in lock-step."""
+    """The context manager of a `with`: in lock-step only `np.errstate`, which all lanes enter together."""
     if current_region() is not None and type(value) is not np.errstate:
         raise NeedsLoop("a context manager")
     return value

@@ -1,1 +1,1 @@
-"""Syntax: what names in a tree mean, which are live and bound where, and how generated code is quoted."""
+"""Syntax: scopes and liveness of names in trees, finding a function's source, and quoting generated code."""

@@ -1,7 +1,7 @@
-"""What is remembered between calls, so that it does not grow without end: dicts that forget.
+"""Bounded caches: dicts that drop entries, so that memory does not grow in long sessions.
 
-A session defines functions for as long as it lasts: a cell is run again, a loop makes lambdas. What has been found out
-about code is found out again where it was forgotten.
+An interactive session keeps defining functions: a cell is run again, a loop makes lambdas. Results about code that
+were dropped are computed again when needed.
 """
 
 import weakref
@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class Bounded(dict[Key, Value]):
-    """A dict that begins anew where it would hold more than `most` entries.
+    """A dict that is cleared when a new key would make it hold more than `most` entries.
 
     >>> squares = Bounded(2)
     >>> for n in range(3):
@@ -35,13 +35,13 @@ class Bounded(dict[Key, Value]):
 
 
 MOST_FUNCTIONS = 512
-"""Of so many functions it is remembered how they are rewritten, about 90 kB each."""
+"""Maximum number of functions whose rewritten form is cached, about 90 kB each."""
 
 
 class OfCodes(dict[int, tuple["weakref.ref[CodeType]", Value]]):
-    """Values by the `id` of code objects, each for as long as its code lives.
+    """Weak cache {id of a code object: (weak reference to it, value)}; an entry is dropped with its code object.
 
-    By identity, since two code objects of one text are equal, wherever they come from.
+    Keyed by identity, because code objects compiled from equal text compare equal.
     """
 
     __slots__ = ()

@@ -1,10 +1,9 @@
-"""What may be read and what is bound where: backward liveness and forward definite binding on structured syntax.
+"""Liveness analysis, run backward, and definite assignment, run forward, annotate the statements of a function.
 
-Results are attributes of each `for`, `while` and `if`: `live_head` (names that may be read once a loop is at
-its head, or in an arm of a branch), `live_out` (names that may be read after it ended), `bound` (names that are bound
-for sure before it, and that nothing inside unbinds) and `bound_end` (at the end of the loop's body, or of both arms);
-and of each statement `live_after` (names that may be read once it has run) and `bound_before` (names that are bound for
-sure before it).
+Each `for`, `while` and `if` gets the attributes `live_head` (names that may be read from the loop's head on, or in an
+arm of the branch), `live_out` (names that may be read after it), `bound` (names definitely bound before it that nothing
+inside unbinds) and `bound_end` (names definitely bound at the end of the loop's body, or of both arms). Each statement
+gets `live_after` (names that may be read after it) and `bound_before` (names definitely bound before it).
 """
 
 import ast
@@ -18,17 +17,17 @@ _COMPOUND = ast.If | ast.For | ast.While | ast.Try | ast.TryStar | ast.With | as
 
 
 def annotate(function: ast.FunctionDef) -> None:
-    """Annotate the statements in the function's own scope. Names that nested functions mention count as read anywhere.
+    """Annotate the statements in the function's own scope. Names that nested functions use count as read everywhere.
 
-    A statement may fail where it stands, so that inside of `try`, `with` and `match` every name of theirs counts as
-    read at any time: a handler sees whatever had been assigned.
+    Any statement may raise, so in `try`, `with` and `match` all names used inside count as live throughout: a handler
+    sees whatever has been assigned by then.
     """
     _Live(Names(captured(function))).block(function.body, _NONE, _NONE, _NONE)
     _bind(function.body, set(parameters(function)))
 
 
 class _Live:
-    """The walk backward. `always` are names that may be read at any time."""
+    """The backward walk. `always`: names that may be read at any time."""
 
     def __init__(self, always: Names) -> None:
         self.always = always
@@ -100,7 +99,7 @@ def _subscripted(target: ast.expr) -> Names:
 
 
 def _reads_of_class(node: ast.stmt) -> Names:
-    """A class body runs at once and may read what it rebinds."""
+    """Names that a class body binds: it runs immediately and may read them before."""
     return Names(bound_names(node.body)) if isinstance(node, ast.ClassDef) else _NONE
 
 
@@ -111,7 +110,7 @@ def _bodies(node: ast.stmt) -> list[list[ast.stmt]]:
 
 
 def _bind(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
-    """Walk forward with the surely bound names; returns those bound after the statements."""
+    """Forward walk: `bound` has the names definitely bound before; returns those bound after the statements."""
     for node in body:
         if isinstance(node, ast.Delete | _COMPOUND):
             bound = bound - _deleted(node)
@@ -132,13 +131,13 @@ def _bind(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
                 end = _bind(node.body, set(bound))
                 _bind(node.orelse, set(bound))
                 node.bound, node.bound_end = before, Names(end)  # type: ignore[attr-defined]
-            case _:  # `try`, `with`, `match`: what is inside may be left early
+            case _:  # `try`, `with`, `match`: control may leave the inside early
                 for inner in _bodies(node):
                     _bind(inner, set(bound))
     return bound
 
 
 def _deleted(node: ast.stmt) -> set[str]:
-    """Names that may be unbound inside: by `del`, or at the end of an `except ... as name`."""
+    """Names that a statement may unbind: by `del`, or at the end of an `except ... as name`."""
     out = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Del)}
     return out | {handler.name for handler in ast.walk(node) if isinstance(handler, ast.ExceptHandler) and handler.name}

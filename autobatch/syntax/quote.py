@@ -1,4 +1,4 @@
-"""Quoting: generated code is written as Python source with holes, and takes the place of the node it replaces."""
+"""Quoting: generated code is a template of Python source with holes, located at the node that it replaces."""
 
 import ast
 import copy
@@ -14,7 +14,7 @@ _parsing = threading.RLock()
 
 
 def parse(text: str) -> ast.Module:
-    """`ast.parse`, one thread at a time: Python 3.11 counts the depth of all together, and raises SystemError."""
+    """`ast.parse`, one thread at a time: Python 3.11 counts all threads' depth together and raises SystemError."""
     with _parsing:
         return ast.parse(text)
 
@@ -50,9 +50,9 @@ class _Fill(ast.NodeTransformer):
 
 
 def statements(template: str, at: ast.AST, **parts: Any) -> list[ast.stmt]:
-    """The statements of a template; each NAME given as keyword becomes that node, name or list of statements.
+    """The statements of a template; each NAME given as a keyword is replaced by that node, name or statement list.
 
-    Everything that the template itself writes gets the position of `at`, and its calls count as generated.
+    Nodes of the template get the position of `at`, and its calls are marked as generated.
 
     >>> print(ast.unparse(statements("x = F(A)", ast.parse("f").body[0], F="g", A=ast.Constant(1))[0]))
     x = g(1)
@@ -62,24 +62,24 @@ def statements(template: str, at: ast.AST, **parts: Any) -> list[ast.stmt]:
 
 
 def expression(template: str, at: ast.AST, **parts: Any) -> Any:
-    """The one expression of a template; see `statements`."""
+    """The expression of a template that is a single expression; see `statements`."""
     (statement,) = statements(template, at, **parts)
     assert isinstance(statement, ast.Expr)
     return statement.value
 
 
 def name(identifier: str, at: Node, ctx: ast.expr_context | None = None) -> ast.Name:
-    """A name, at the place of another node."""
+    """A name node, located at the node `at`."""
     return ast.copy_location(ast.Name(identifier, ctx or ast.Load()), at)
 
 
 def is_generated(node: ast.AST) -> bool:
-    """Whether a call was written by a pass, or a name is one of ours."""
+    """True for a call that a template generated, or a name that starts with `PREFIX`."""
     return getattr(node, "generated", False) or (isinstance(node, ast.Name) and node.id.startswith(PREFIX))
 
 
 def located(tree: Node) -> Node:
-    """The tree, in which whatever has no place yet is where the syntax around it is."""
+    """Give each node without a location that of the syntax around it; returns the same tree."""
     stack: list[tuple[ast.AST, int, int]] = [(tree, 1, 0)]
     while stack:
         node, line, column = stack.pop()
@@ -94,7 +94,7 @@ def located(tree: Node) -> Node:
 
 
 def placed(node: Any, at: ast.AST) -> Any:
-    """New syntax with the location of an old node; nodes of the user's in it keep theirs."""
+    """Give new syntax the location of `at`; the user's nodes inside it, which have one, keep theirs."""
     ast.copy_location(node, at)
     for child in ast.iter_child_nodes(node):
         if "lineno" in child._attributes and not hasattr(child, "lineno"):
@@ -103,7 +103,7 @@ def placed(node: Any, at: ast.AST) -> Any:
 
 
 def substituted(node: Any, names: dict[int, str]) -> Any:
-    """A copy of a piece of syntax in which some nodes, by their id, are names."""
+    """A copy of a piece of syntax with some nodes replaced by names. `names`: {id of a node: name}."""
     if id(node) in names:
         return ast.copy_location(ast.Name(names[id(node)], ast.Load()), node)
     out = copy.copy(node)

@@ -1,4 +1,4 @@
-"""Names in a function: what a piece of syntax reads and binds, and what nested functions capture."""
+"""Scopes: the names that a piece of syntax reads and binds, and those that nested functions capture."""
 
 import ast
 import collections
@@ -11,7 +11,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def local_nodes(tree: ast.AST | Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """All nodes of a tree that belong to its own scope: nested functions and classes are yielded, not entered."""
+    """All nodes in a tree's own scope; nested functions and classes are yielded but not entered."""
     stack = [tree] if isinstance(tree, ast.AST) else list(tree)[::-1]
     while stack:
         node = stack.pop()
@@ -31,7 +31,7 @@ def _defaults(args: ast.arguments) -> list[ast.expr]:
 def reads(tree: ast.AST | Iterable[ast.AST]) -> set[str]:
     """Names that a piece of syntax may read in its own scope."""
     out: set[str] = set()
-    inner: set[int] = set()  # names that a comprehension binds for itself; all but what its first `for` runs over
+    inner: set[int] = set()  # names local to a comprehension; its first iterable is outside of it
     for node in local_nodes(tree):
         if isinstance(node, _COMPREHENSIONS):
             bound = {name for generator in node.generators for name in target_names(generator.target)}
@@ -44,7 +44,7 @@ def reads(tree: ast.AST | Iterable[ast.AST]) -> set[str]:
 
 
 def bound_names(tree: ast.AST | Iterable[ast.AST]) -> set[str]:
-    """Names that a piece of syntax may bind in its own scope; a comprehension binds only by `:=`."""
+    """Names that a piece of syntax may bind or delete in its own scope; of a comprehension only those of `:=`."""
     out: set[str] = set()
     inner: set[int] = set()
     for node in local_nodes(tree):
@@ -67,7 +67,7 @@ def target_names(target: ast.AST) -> set[str]:
 
 
 def captured(function: ast.AST) -> set[str]:
-    """Names of this function that nested functions and classes use, and may read at any time."""
+    """Names that nested functions and classes of this function use, and so may read at any time."""
     out: set[str] = set()
     for node in local_nodes(getattr(function, "body", [])):
         if isinstance(node, _SCOPES):
@@ -76,7 +76,7 @@ def captured(function: ast.AST) -> set[str]:
 
 
 def _free(scope: ast.AST) -> set[str]:
-    """Names that a nested scope uses and does not bind itself."""
+    """Names that a nested scope uses but does not bind itself."""
     if isinstance(scope, ast.ClassDef):
         return {node.id for node in ast.walk(scope) if isinstance(node, ast.Name)}
     assert isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
@@ -95,7 +95,7 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
 
 
 def only_changed(function: ast.AST) -> dict[str, list[Any]]:
-    """The names from outside of a function that it uses for `name.append(x)`, `name[k] += x` and `name.a += x` alone.
+    """{name: its nodes} of free names used only in `name.append(x)`, `name[k] += x` and `name.a += x`.
 
     >>> list(only_changed(ast.parse("def f(x): log.append(x); seen[x] += 1; return len(seen)")))
     ['log']
@@ -122,7 +122,7 @@ def only_changed(function: ast.AST) -> dict[str, list[Any]]:
 
 
 def path_of(node: ast.expr) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
-    """A name followed by attributes and constant keys; None for anything else."""
+    """(name, steps) of a name followed by attributes and constant str or int keys; None for anything else."""
     steps: list[tuple[str, Any]] = []
     while not isinstance(node, ast.Name):
         match node:
@@ -138,12 +138,12 @@ def path_of(node: ast.expr) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
 
 
 def is_dotted(steps: Any) -> bool:
-    """Whether a path has attributes only: `np.linalg.norm`."""
+    """True if a path's steps are all attributes, as in `np.linalg.norm`."""
     return all(how == "attr" for how, _ in steps)
 
 
 def is_slicing(index: ast.expr) -> bool:
-    """Whether an index can only be an array's: it has a slice, an ellipsis or a new axis."""
+    """True if an index contains a slice, an ellipsis or None (a new axis)."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     return any(
         isinstance(part, ast.Slice) or (isinstance(part, ast.Constant) and part.value in (None, ...)) for part in parts
@@ -151,5 +151,5 @@ def is_slicing(index: ast.expr) -> bool:
 
 
 def binds(node: ast.AST) -> bool:
-    """Whether an expression cannot be moved into a call's arguments: it binds names, or leaves the function."""
+    """True if an expression cannot be moved into another function: it binds names by `:=`, yields or awaits."""
     return any(isinstance(part, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for part in ast.walk(node))

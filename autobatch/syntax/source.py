@@ -1,9 +1,9 @@
 """From a live function to the syntax tree it was compiled from, and from a rewritten tree to a code object.
 
-The tree is found by compiling the source again and looking for the function's own code object in the result: code
-objects compare by value, line numbers included. So a file that was edited since it was imported can never make other
-code run, and of two lambdas on one line the right one is taken. At first only the statement of the file is compiled
-that the function stands in, then all of it: a tree of a large file takes longer to make than a batch to run.
+The tree is found by compiling the source again and searching the result for the function's own code object: code
+objects compare by value, line numbers included. So a file edited after its import can never make other code run, and
+the right one of two lambdas on a line is found. The file's statement that contains the function is tried first, then
+the whole file, because parsing a large file takes longer than running a batch.
 """
 
 import __future__
@@ -31,7 +31,7 @@ from autobatch.syntax.quote import located, parse
 from autobatch.syntax.scopes import parameters
 
 PARSING = threading.RLock()
-"""Held while trees are made and compiled: CPython 3.11 counts the depth of trees for all threads together."""
+"""Held while trees are made and compiled, because CPython 3.11 counts tree depth over all threads together."""
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _FUTURE_FLAGS = functools.reduce(
@@ -39,20 +39,20 @@ _FUTURE_FLAGS = functools.reduce(
 )
 
 
-# For the code of a rewritten function, the code of the user's that it was written for.
+# {code of a rewritten function: the user's code that it was made from}
 _written: OfCodes[CodeType] = OfCodes()
 
 
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
 _PACKAGE = __file__[: __file__.rindex("syntax")]
-_MODELS = tuple(os.path.join(_PACKAGE, *each) for each in (("nn", ""), ("cli", "small_demo.py")))  # as users write them
+_MODELS = tuple(os.path.join(_PACKAGE, *each) for each in (("nn", ""), ("cli", "small_demo.py")))  # as user code
 _library_files: dict[str, bool] = {}
 
 
 def is_library(filename: str) -> bool:
-    """Whether code of this file is not the user's: the standard library, an installed package, or this one.
+    """True if a file is not the user's: the standard library, an installed package, or this one.
 
-    The layers of `ab.nn`, and the model of `autobatch demo`, are as the user's own.
+    The layers of `ab.nn` and the model of `autobatch demo` count as the user's own.
     """
     known = _library_files.get(filename)
     if known is None:
@@ -63,14 +63,14 @@ def is_library(filename: str) -> bool:
 
 
 class NoSourceError(Exception):
-    """The source of a function cannot be had; the message says why."""
+    """The source of a function is unavailable; the message says why."""
 
 
 def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
-    """The syntax tree of a function (a fresh one, to be changed at will), and the class it was written in, if any.
+    """(syntax tree of a function, name of the class it was written in or None); the tree is the caller's own copy.
 
     Raises:
-        NoSourceError: there is no source, or it is not the source that runs.
+        NoSourceError: there is no source, or the running code was not compiled from it.
     """
     _, code = _written.get(id(function.__code__), (None, function.__code__))
     globals_ = function.__globals__
@@ -96,7 +96,7 @@ def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
 
 
 def written_lines(code: CodeType) -> list[str]:
-    """The lines of the file, the cell or the prompt that code was written in; none where they cannot be had."""
+    """The lines of the file, notebook cell or prompt that code was written in; [] if unavailable."""
     lines = linecache.getlines(code.co_filename)
     if lines or not code.co_filename.startswith("<"):
         return lines
@@ -110,10 +110,10 @@ def written_lines(code: CodeType) -> list[str]:
 
 
 def _typed(code: CodeType) -> Iterator[list[str]]:
-    """The source of code that is in no file: the program of `python -c`, a statement at the prompt.
+    """Candidate sources of code that is in no file: the program of `python -c`, or a statement at the prompt.
 
-    Python 3.13 keeps both. Before that the program is among the arguments of the interpreter, and the prompt's
-    statements are in its history, the latest last; which it was is seen by compiling them.
+    Python 3.13 keeps both. Before, the program is among the interpreter's arguments, and the prompt's statements are
+    in its history, yielded latest first; the caller compiles each to find the right one.
     """
     if code.co_filename == "<string>" and "-c" in sys.orig_argv[1:-1]:
         program = sys.orig_argv[sys.orig_argv.index("-c") + 1]
@@ -133,19 +133,19 @@ def _typed(code: CodeType) -> Iterator[list[str]]:
                 yield typed[start:stop]
 
 
-_HISTORY = 1000  # lines of the prompt that are looked through
+_HISTORY = 1000  # number of prompt lines searched
 
 
 def inner_codes(code: CodeType) -> list[CodeType]:
-    """The code of a function and of its nested functions."""
+    """The code objects of a function and all its nested functions."""
     out = [code]
-    for each in out:  # which grows on the way
+    for each in out:  # `out` grows meanwhile
         out += [const for const in each.co_consts if isinstance(const, CodeType)]
     return out
 
 
 def remember(made: CodeType, code: CodeType) -> None:
-    """Register the user's source for a rewritten function, and for nested functions that can be told apart."""
+    """Map rewritten code `made` to the user's `code`, also for nested functions that name and line identify."""
     _written.put(made, code)
     places: dict[tuple[str, int], list[CodeType]] = {}
     for each in inner_codes(code)[1:]:
@@ -163,7 +163,7 @@ def remember(made: CodeType, code: CodeType) -> None:
 
 
 def is_rewritten(function: FunctionType) -> bool:
-    """Whether the code of a function is not the user's own: it calls what rewriting gave it.
+    """True if a function is rewritten code: it captures names that rewriting added.
 
     >>> is_rewritten(is_rewritten)
     False
@@ -176,9 +176,9 @@ def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None
 
 
 def _statement_around(lines: list[str], line: int) -> str:
-    """The text of the file's statement that a line stands in, as far as indentation tells, and of the file's imports.
+    """The file's text with all lines blanked but its imports and the top-level statement around a line.
 
-    By these CPython tells attributes of modules from methods. All else is empty lines, so that each keeps its number.
+    Indentation tells where it starts. Imports stay because CPython compiles `m.f()` differently for an imported `m`.
     """
     starts = [at for at, text in enumerate(lines) if text[:1] not in _NO_STATEMENT]
     starts = [at for before, at in itertools.pairwise([0, *starts]) if lines[before][:1] != "@"]
@@ -191,7 +191,7 @@ def _statement_around(lines: list[str], line: int) -> str:
     return "".join(kept)
 
 
-_NO_STATEMENT = " \t\r\n\f#)]}"  # how a line begins that is part of the one before
+_NO_STATEMENT = " \t\r\n\f#)]}"  # first characters of lines that continue a statement
 _IMPORT = re.compile(r"import\s+[\w.]+\s*(as\s|,|$)|from\s+[\w.]+\s+import\s")
 
 
@@ -206,7 +206,7 @@ def _found_in(text: str, code: CodeType) -> tuple[FunctionNode, str | None] | No
     nodes = _functions(text).get((code.co_name, code.co_firstlineno), [])
     if len(nodes) > 1:
         nodes = [(node, owner) for node, owner in nodes if _body_starts(node, code)]
-        # of lambdas in lambdas only the innermost can be meant: an outer one has instructions of its own
+        # of nested lambdas take the innermost: an outer one also has instructions outside of it
         nodes.sort(key=lambda found: (found[0].lineno, found[0].col_offset))
     if not nodes:
         return None
@@ -215,9 +215,9 @@ def _found_in(text: str, code: CodeType) -> tuple[FunctionNode, str | None] | No
 
 
 def _patched(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
-    """The definition whose code IPython's %autoreload has put into a function: compiled from its tree written anew, so
-    that its lines are counted from 1."""
-    if code.co_firstlineno > 2:  # a method's class comes before it
+    """The definition whose code IPython's %autoreload put into a function; its line numbers start from 1, since it was
+    compiled from the unparsed tree."""
+    if code.co_firstlineno > 2:  # 2: a method, after its class line
         return None
     try:
         functions = _functions("".join(lines))
@@ -237,7 +237,7 @@ def _patched(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None
 
 @functools.lru_cache(maxsize=64)
 def _codes(text: str, filename: str, flags: int) -> dict[tuple[str, int], list[CodeType]]:
-    """Every code object of a file, by name and first line."""
+    """{(name, first line): code objects} of a file."""
     out: dict[tuple[str, int], list[CodeType]] = {}
     for code in inner_codes(compile(text, filename, "exec", flags=flags, dont_inherit=True)):
         out.setdefault((code.co_name, code.co_firstlineno), []).append(code)
@@ -245,7 +245,7 @@ def _codes(text: str, filename: str, flags: int) -> dict[tuple[str, int], list[C
 
 
 def _same(compiled: CodeType, running: CodeType) -> bool:
-    """Whether source and function agree. pytest rewrites `assert` in test files, which is no other meaning."""
+    """True if the running code was compiled from this source; tolerates pytest's rewriting of `assert`."""
     if compiled == running:
         return True
     return _rewritten_by_pytest(running) and compiled.co_varnames == tuple(
@@ -261,7 +261,7 @@ def _rewritten_by_pytest(code: CodeType) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def _functions(text: str) -> dict[tuple[str, int], list[tuple[FunctionNode, str | None]]]:
-    """Every function of a file and the class it was written in, by name and first line. Not to be changed."""
+    """{(name, first line): [(function node, class name or None)]} of a file. Cached: copy nodes before changing."""
     out: dict[tuple[str, int], list[tuple[FunctionNode, str | None]]] = {}
     stack: list[tuple[ast.AST, str | None]] = [(parse(text), None)]
     while stack:
@@ -277,10 +277,10 @@ def _functions(text: str) -> dict[tuple[str, int], list[tuple[FunctionNode, str 
 
 
 def _fresh(node: Any) -> Any:
-    """A copy of a tree; what has no parts (operators, contexts) is one object everywhere, as Python's parser has it."""
+    """A deep copy of a tree; nodes without fields (operators, contexts) stay shared, as Python's parser has them."""
     if not (node._fields or node._attributes):
         return node
-    made = ast.AST.__new__(type(node))  # its fields come now: Python 3.13 and later warn of a node without them
+    made = ast.AST.__new__(type(node))  # fields are set below; Python 3.13 warns if `__init__` lacks them
     for name, value in vars(node).items():
         if isinstance(value, ast.AST):
             value = _fresh(value)
@@ -291,7 +291,7 @@ def _fresh(node: Any) -> Any:
 
 
 def _body_starts(node: FunctionNode, code: CodeType) -> bool:
-    """Whether the positions of a lambda's instructions lie inside the body of `node`."""
+    """True if all instruction positions of a code object lie inside the body of `node`."""
     body = node.body if isinstance(node, ast.Lambda) else node
     assert isinstance(body, ast.expr | ast.stmt)
     start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
@@ -304,10 +304,10 @@ def _body_starts(node: FunctionNode, code: CodeType) -> bool:
 
 
 def own_tree(function: FunctionType) -> ast.FunctionDef:
-    """A copy of the syntax tree of a function, with the private names of its class as Python mangles them.
+    """A copy of a function's syntax tree as a plain `def`, with its class's private names mangled.
 
     Raises:
-        NoSourceError: there is none.
+        NoSourceError: the source is unavailable, or the function is a coroutine.
     """
     node, owner = find(function)
     tree = as_function(node, function.__code__.co_name)
@@ -317,7 +317,7 @@ def own_tree(function: FunctionType) -> ast.FunctionDef:
 
 
 def as_function(node: Any, name: str) -> ast.FunctionDef:
-    """The definition without decorators; a lambda as a function that returns its body."""
+    """The definition without decorators and annotations; a lambda becomes a function that returns its body."""
     if isinstance(node, ast.Lambda):
         body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
         return definition("_lambda", node.args, body, node)
@@ -332,7 +332,7 @@ def as_function(node: Any, name: str) -> ast.FunctionDef:
 
 
 def definition(name: str, args: ast.arguments, body: list[ast.stmt], at: ast.AST) -> ast.FunctionDef:
-    """A function of this name, these arguments and this body, at the place of another node."""
+    """A function definition with this name, arguments and body, located at the node `at`."""
     (out,) = ast.parse("def f(): pass").body  # with every field that this version of Python has
     assert isinstance(out, ast.FunctionDef)
     out.name, out.args, out.body = name, args, body
@@ -340,7 +340,7 @@ def definition(name: str, args: ast.arguments, body: list[ast.stmt], at: ast.AST
 
 
 class Mangle(ast.NodeTransformer):
-    """Private names of a class, as the compiler writes them: `self.__x` becomes `self._Class__x`."""
+    """Mangles the private names of a class as the compiler does: `self.__x` becomes `self._Class__x`."""
 
     def __init__(self, owner: str) -> None:
         self.prefix = f"_{owner.lstrip('_')}"
@@ -350,7 +350,7 @@ class Mangle(ast.NodeTransformer):
         return f"{self.prefix}{name}" if private and self.prefix != "_" else name
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return node  # its private names are its own
+        return node  # mangled by its own class name
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         self.generic_visit(node)
@@ -367,18 +367,18 @@ class Mangle(ast.NodeTransformer):
 
 
 def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> CodeType:
-    """Compile inside a function whose parameters are the captured names, so that these are free names.
+    """Compile a rewritten function inside a factory with the captured names as parameters, which makes them free.
 
     Args:
-        given: names that the rewriter has added to what the user's code captures.
+        given: captured names that the rewriter added to the user's own (`code.co_freevars`).
     """
     free = [*code.co_freevars, *given]
     taken = parameters(tree)
     names = [ast.arg(name) for name in dict.fromkeys(free) if name not in taken]
     factory = definition("_ab_factory", ast.arguments([], names, None, [], [], None, []), [tree], tree)
     defaults, own_name = (tree.args.defaults, tree.args.kw_defaults), tree.name
-    tree.name = "_ab_function"  # its own name must stay a global or captured one
-    tree.lineno = code.co_firstlineno  # where its decorators begin: lines of code are counted from there
+    tree.name = "_ab_function"  # so that the function's name in its body stays global or captured
+    tree.lineno = code.co_firstlineno  # the line of its first decorator, as in the user's code
     tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
     tree.args.kw_defaults = [None if default is None else ast.Constant(None) for default in tree.args.kw_defaults]
     module = located(ast.Module([factory], []))
@@ -391,7 +391,7 @@ def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> Cod
 
 
 def _named(code: CodeType, own: str, name: str) -> CodeType:
-    """The code with another qualified name, those of its nested functions and classes included."""
+    """The code with qualified-name prefix `own` replaced by `name`, in nested functions and classes too."""
 
     def renamed(const: Any) -> Any:
         if isinstance(const, CodeType):

@@ -1,4 +1,4 @@
-"""What builtins, and NumPy functions that take lists, do in converted code: an argument may differ by lane."""
+"""Builtins, and NumPy functions of lists, have lock-step forms for arguments that differ by lane (`HANDLERS`)."""
 
 import copy
 import dataclasses
@@ -41,7 +41,7 @@ from autobatch.ops.rules.dispatch import top_box
 
 
 def unwrapped(value: Any) -> Any:
-    """An argument for code that is not converted: our lists as plain lists, or as one list per lane."""
+    """An argument for unconverted code: each `LaneList` becomes a Python list, or one list per lane if it is spread."""
     refuse_items(value)
     kind = type(value)
     if kind is tuple or kind is list:
@@ -50,7 +50,7 @@ def unwrapped(value: Any) -> Any:
 
 
 def is_batched_tree(value: Any) -> bool:
-    """Whether a value, at any depth, differs between lanes."""
+    """True if a value differs between lanes, at any depth."""
     if isinstance(value, LaneList):
         return value.is_spread or any(map(is_batched_tree, value.items))
     if isinstance(value, Batch | LaneSequence):
@@ -61,14 +61,14 @@ def is_batched_tree(value: Any) -> bool:
 
 
 def shared(value: Any) -> Any:
-    """A value that must be one and the same for all lanes."""
+    """The value as one Python object for all lanes; raises NeedsLoop if it differs between lanes."""
     if is_batched_tree(value):
         raise NeedsLoop("a value that differs by example is used where Python needs one object")
     return unwrapped(value)
 
 
 def as_list(iterable: Any = ()) -> Any:
-    """`list(iterable)`: a new list of ours where lanes may differ, or where converted code may change it."""
+    """`list(iterable)`: in lock-step a `LaneList`, since items may differ by lane and lanes may append."""
     sequence = lane_sequence(iterable)
     if sequence is None and (current_region() is None or not is_readable(iterable)):
         return list(iterable)
@@ -78,7 +78,7 @@ def as_list(iterable: Any = ()) -> Any:
 
 
 def captures_lanes(f: Any) -> bool:
-    """Whether something that is called leads to a per-lane value, or to what the call made."""
+    """True if a per-lane value, or a mutable object made in the call, is reachable from a callable."""
     seen: dict[int, Any] = {}
     waiting = [f]
     while waiting:
@@ -88,7 +88,7 @@ def captures_lanes(f: Any) -> bool:
         seen[id(value)] = value
         if isinstance(value, Batch | LaneSequence | LaneList) or is_changeable(value):
             return True
-        if isinstance(value, FunctionType):  # but not what its module has
+        if isinstance(value, FunctionType):  # not its module's globals
             waiting += [value.__defaults__, value.__kwdefaults__, value.__closure__, value.__dict__]
         else:
             waiting += gc.get_referents(value)
@@ -96,7 +96,7 @@ def captures_lanes(f: Any) -> bool:
 
 
 def is_readable(iterable: Any) -> bool:
-    """True; raises NeedsLoop for an iterator that was made outside the call."""
+    """Always True; raises NeedsLoop for an iterator that was made outside the call."""
     if hasattr(iterable, "__next__") and not is_made(iterable):
         raise NeedsLoop("an iterator made outside the call is used up by the first example")
     return True
@@ -112,7 +112,7 @@ def _stack(arrays: Any, axis: int = 0, **kwargs: Any) -> Any:
 
 
 def _some_empty(arrays: LaneList) -> bool:
-    """Whether the list is empty in some lane that is here; what it is elsewhere is of no matter."""
+    """True if the list is empty in some lane of the current region."""
     here = lanes_within(current_region(), arrays.region)
     return bool((arrays.counts[... if here is None else here] == 0).any())
 
@@ -155,7 +155,7 @@ def _create(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_spread(value: Any) -> bool:
-    """Whether a value is a list that differs by example."""
+    """True for a `LaneList` in the spread form."""
     return type(value) is LaneList and value.is_spread
 
 
@@ -192,7 +192,7 @@ def _sum(iterable: Any, start: Any = 0) -> Any:
 
 
 def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
-    """min, max, any, all, sorted: of several values, or of an iterable."""
+    """The lock-step form of min, max, any, all or sorted, of several values or of an iterable."""
     lanes = LANE_FUNCTIONS.get(function) or functools.partial(map_lanes, function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -257,7 +257,7 @@ _SPECIAL = {
 
 
 def _of_value(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A builtin of one value: our containers as Python's, and of a user's object what its class says."""
+    """The lock-step form of a builtin of one value: unwraps `LaneList`s, refuses the user's special methods."""
     lanes, special = LANE_FUNCTIONS[function], _SPECIAL.get(function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -289,7 +289,7 @@ def _getattr(x: Any, name: Any, *default: Any) -> Any:
 def _hasattr(x: Any, name: Any) -> Any:
     value = _getattr(x, name, _MISSING)
     if isinstance(value, Batch):
-        narrowed(value)  # raises where only other lanes have it
+        narrowed(value)  # raises if only other lanes have it
     return value is not _MISSING
 
 
@@ -306,7 +306,7 @@ def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _dict(*args: Any, **kwargs: Any) -> Any:
-    """A new dict, which may be changed."""
+    """`dict(...)`, recorded as made in the call, so that it may be mutated."""
     if not all(isinstance(arg, dict) for arg in args) and current_region() is not None:
         raise NeedsLoop("a dict of pairs")
     return remember(dict(*args, **kwargs))

@@ -1,8 +1,8 @@
-"""`call`: what a call in converted code does, by what is called.
+"""Function calls in converted code: `call` decides from the callee how lanes run it.
 
-A user's own function is converted too; NumPy and this library take batches as they are; what else has no form for
-lanes runs once per lane; and what could change something outside the call, or draws random numbers, asks for the loop
-before it has done anything.
+A user's own function is converted too; NumPy and this library accept batches directly; other library functions run
+once per lane. A callee that could change something outside the call, or draw random numbers, is not run: `call`
+raises NeedsLoop first.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ _OF_ITEMS = (LaneList, LaneSequence, list, tuple)
 
 
 def call(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """`f(*args, **kwargs)`."""
+    """`f(*args, **kwargs)`, on values that may differ by lane."""
     kind = type(f)
     if kind is np.ufunc:
         if kwargs or len(args) != f.nin or any(isinstance(arg, _OF_ITEMS) for arg in args):
@@ -90,7 +90,7 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def create(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """A call whose result the function is going to write into: a fresh array becomes one per lane."""
+    """Like `call`, for a result that is written to later: a newly made shared array becomes one array per lane."""
     out = call(f, *args, **kwargs)
     if isinstance(out, np.ndarray | PackedBatch) and (type(f) is np.ufunc or _is_fresh(f)):
         known = (getattr(f, "__self__", None), *args)
@@ -106,7 +106,7 @@ def _is_fresh(f: Any) -> bool:
 
 
 def _check_written(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise NeedsLoop if what a function of NumPy's is going to write may not be written now."""
+    """Raise NeedsLoop if a NumPy function would write to an argument that the current lanes may not write."""
     effect = effect_of(f)
     for given in () if effect is None else effect.written(args, kwargs):
         for target in given if isinstance(given, tuple) else (given,):
@@ -137,14 +137,14 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(holder, GENERATORS):
         raise NeedsLoop("a random generator is drawn from")
     if not isinstance(function, FunctionType) and not hasattr(type(function), "_ab_batch"):
-        return call(function, holder, *args, **kwargs)  # of what a decorator made: it is what Python calls
+        return call(function, holder, *args, **kwargs)  # a decorator's object, which Python calls with the holder
     wrapped = getattr(function, "__wrapped__", None) if hasattr(type(function), "_ab_batch") else None
     ours = root.convert(wrapped if wrapped is not None else function)
     return _converted(ours, f, (holder, *args), kwargs) if ours is not None else library(f, args, kwargs)
 
 
 def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of the user's own function, in its lock-step form."""
+    """Call the lock-step form `ours` of a function; call `f` as a library function if `ours` is None."""
     if ours is None:
         return library(f, args, kwargs)
     return ours(*args, **kwargs)
@@ -176,7 +176,7 @@ def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _is_list_of_lanes(value: Any) -> bool:
-    """Whether an argument is a list or tuple that NumPy would make an array of, but for the arrays of ours in it."""
+    """True for a list or tuple that holds batches or recorded arrays, which NumPy alone cannot turn into an array."""
     if not isinstance(value, _OF_ITEMS):
         return False
     return is_batched_tree(value) or top_box(value.items if isinstance(value, LaneList) else value) is not None
@@ -233,7 +233,7 @@ def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             raise NeedsLoop(f"an object of {cls.__name__} is made, a dataclass with a default_factory")
         return cls(*args, **kwargs)
     module = sys.modules.get(cls.__module__)
-    if cls.__module__ == "collections":  # which may be changed
+    if cls.__module__ == "collections":  # mutable, unlike those above
         raise NeedsLoop(f"a {cls.__name__} is made")
     if is_library(getattr(module, "__file__", None) or ""):
         return library(cls, args, kwargs)
@@ -271,18 +271,18 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     holder = getattr(f, "__self__", None)  # slot wrappers: x.__setitem__
     effect = method_effect(type(holder), name)  # type: ignore[arg-type]
     unknown = isinstance(f, MethodWrapperType) and not isinstance(holder, (*_KNOWN, type, ModuleType))
-    if unknown or (effect is not None and "self" in effect.writes):  # unknown: an iterator, say
+    if unknown or (effect is not None and "self" in effect.writes):  # unknown: e.g. an iterator
         require_own(holder, f".{name}()")
     return library(f, args, kwargs)
 
 
 _HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
 _DRAWING = ("random", "secrets", "uuid", "numpy.random")
-_OF_LISTS = ("itertools", "heapq", "bisect", "operator")  # what changes lists, or calls functions on items later on
+_OF_LISTS = ("itertools", "heapq", "bisect", "operator")  # these change lists, or call functions on items later
 
 
 def plain_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments for NumPy and for code that is not converted: our containers as Python's."""
+    """Arguments for NumPy and unconverted code, with `LaneList`s replaced by Python lists."""
     for arg in args:
         kind = type(arg)
         if kind is MaskedBatch or kind is np.ndarray:
@@ -293,7 +293,7 @@ def plain_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of code that is not converted."""
+    """Call unconverted code, once or once per lane; raises NeedsLoop if it might act outside the call."""
     module = getattr(f, "__module__", None) or ""
     name = getattr(f, "__qualname__", None) or type(f).__name__
     if module.split(".")[0] == "autobatch" and (isinstance(f, FunctionType) or not hasattr(f, "__wrapped__")):
@@ -308,29 +308,29 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NeedsLoop(f"{module}.{name} acts outside the call")
     if may_act(f):
         raise NeedsLoop(f"{name} of {module or 'a library'} may act outside the call, which nobody knows of a library")
-    if captures_lanes(f):  # what it keeps, or compares, is not one and the same for all lanes
+    if captures_lanes(f):  # what it keeps or compares differs between lanes
         raise NeedsLoop(f"{name} has captured values that differ by example")
     for value in (*args, *kwargs.values()):
         if not _is_harmless(value):
             raise NeedsLoop(f"{name}() of a {type(value).__name__}, which it may change or keep")
     if not is_batched_tree((args, kwargs)):
         return f(*args, **kwargs)
-    require_local(f, getattr(f, "__wrapped__", None), f.pyfunc if isinstance(f, np.vectorize) else None)  # a cache, say
+    require_local(f, getattr(f, "__wrapped__", None), f.pyfunc if isinstance(f, np.vectorize) else None)  # e.g. a cache
     fell_back(f"{name} has no form for values that differ by example")
     call, linked = following_views(f, args, kwargs)
     out = linked(stack_results(per_lane(call, args, kwargs)))
     if isinstance(out, ObjectBatch) and isinstance(f, type) and any(map(_is_array, leaves((args, kwargs)))):
-        raise NeedsLoop(f"a {name} that holds arrays which differ by example")  # and a write has to reach them
+        raise NeedsLoop(f"a {name} that holds arrays which differ by example")  # copies would miss writes to them
     return out
 
 
 def _is_harmless(value: Any) -> bool:
-    """Whether a value is an array, or nobody can change it."""
+    """True if a value is an array or immutable."""
     return all(map(_is_harmless, value)) if type(value) is tuple else isinstance(value, _HARMLESS) or is_boxed(value)
 
 
 def require_local(f: Any, *functions: Any) -> None:
-    """Raise NeedsLoop if functions that `f` calls may change something: not in the order of the loop, or twice."""
+    """Raise NeedsLoop if a function that `f` calls may change something: `f` may call it out of order, or twice."""
     root = current_root()
     for each in functions if root is not None else ():
         if isinstance(each, FunctionType | MethodType) and not root.is_local(each):  # type: ignore[union-attr]

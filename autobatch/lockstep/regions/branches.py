@@ -1,9 +1,9 @@
-"""Control flow that lanes take different ways through: what rewritten `if`, `while`, `return`, `and` … call.
+"""Control flow where lanes diverge: the functions that rewritten `if`, `while`, `return`, `and` … call.
 
-Lanes that part are run as regions of just those lanes, one way after the other, and meet again where their ways do: at
-the end of an `if`, at a loop's head, behind a loop, at the end of the function. Each such place collects pieces, a
-region and the values of the names that are read later; a way that nobody takes is not entered. Where all lanes agree
-nothing is copied and the region stays.
+Diverging lanes run as separate regions, one path after the other, and meet again where the paths do: at the end of an
+`if`, at a loop's head, after a loop, at the end of the function. Each such place collects pieces: a region, with the
+values of the variables that are read later. A path that no lane takes is not entered. If all lanes agree, nothing is
+copied and the region stays.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from autobatch.lockstep.values.sequences import LaneSequence
 
 
 def truth(test: Any) -> Any:
-    """`bool(test)`: a bool where all lanes of the region agree, else a bool array, one per lane."""
+    """`bool(test)`: a bool if all lanes of the region agree, else a bool array with one value per lane."""
     if isinstance(test, bool):
         return test
     if isinstance(test, LaneList):
@@ -51,19 +51,19 @@ def truth(test: Any) -> Any:
 
 
 def truth_value(value: Any) -> Any:
-    """`bool(value)`, as a bool or one per lane."""
+    """`bool(value)`: a bool if all lanes agree, else a batch of bools."""
     decided = truth(value)
     return decided if isinstance(decided, bool) else weak_lanes(decided, bool)
 
 
 def parted(values: np.ndarray) -> tuple[Subset, Subset]:
-    """The lanes of the current region where a condition is true, and the others."""
+    """Two subsets of the current region: the lanes where `values` is true, and the others."""
     region = current_region()
     return part_of(region, values, region), part_of(region, ~values, region)
 
 
 class _Together:
-    """A branch that all lanes take and none leaves early."""
+    """An `if` where all lanes take the same arm and none leaves it early."""
 
     __slots__ = ("arms",)
     changed = split = False
@@ -82,12 +82,12 @@ _TOGETHER = (_Together(False), _Together(True))
 
 
 class Branches:
-    """The arms of an `if`, each in a region of its lanes.
+    """An `if` whose arms run one after the other, each in a region of its lanes.
 
     Attributes:
-        changed: the values of the names are not those of the arm that ran before: read `values`.
-        split: lanes took both ways, or some left; the values after it are those of `join`.
-        nobody: no lane came to its end.
+        changed: True if the code must reload the variables from `values`.
+        split: True if lanes took both arms; the values after the `if` then come from `join`.
+        nobody: True if no lane reached the end of the `if`.
     """
 
     __slots__ = ("base", "changed", "has_else", "own", "pieces", "split", "truth", "values")
@@ -127,7 +127,7 @@ class Branches:
         return tuple(named.get(place, value) for place, value in enumerate(values))
 
     def end(self, values: tuple[Any, ...]) -> None:
-        """An arm came to its end with these values."""
+        """Record that the current region's lanes reached the end of an arm with these values."""
         self.pieces.append((current_region(), values))
 
     @property
@@ -135,7 +135,7 @@ class Branches:
         return not self.pieces
 
     def join(self) -> tuple[Any, ...]:
-        """The values after the branch, for the lanes that reached its end; they are the region now."""
+        """The values after the branch; the lanes that reached its end become the current region."""
         if not self.pieces:
             set_region(self.base)
             return self.values
@@ -151,7 +151,7 @@ def branches(test: Any, values: tuple[Any, ...], has_else: bool, leaves: bool, o
 
 
 class Returns:
-    """The values that the lanes of a call return, at different places."""
+    """Collects the values that lanes return from a function at different `return` statements."""
 
     __slots__ = ("base", "pieces")
 
@@ -160,11 +160,11 @@ class Returns:
         self.pieces: list[Piece] = []
 
     def give(self, value: Any) -> None:
-        """The lanes of the current region return."""
+        """The current region's lanes return `value`."""
         self.pieces.append((current_region(), (value,)))
 
     def result(self) -> Any:
-        """All lanes have returned."""
+        """One return value for all lanes, once all have returned."""
         if self.base is None:
             return self.pieces[0][1][0]
         (value,) = meet(self.pieces, self.base)[1]
@@ -191,7 +191,7 @@ def choose(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
 
 
 def both(value: Any, *rest: Callable[[], Any]) -> Any:
-    """`value and ...`: of each lane its first false operand, or its last."""
+    """`value and ...`: for each lane, the first false operand or else the last."""
     for place, operand in enumerate(rest, 1):
         decided = truth(value)
         if not isinstance(decided, bool):
@@ -204,7 +204,7 @@ def both(value: Any, *rest: Callable[[], Any]) -> Any:
 
 
 def either(value: Any, *rest: Callable[[], Any]) -> Any:
-    """`value or ...`: of each lane its first true operand, or its last."""
+    """`value or ...`: for each lane, the first true operand or else the last."""
     for place, operand in enumerate(rest, 1):
         decided = truth(value)
         if not isinstance(decided, bool):
@@ -223,22 +223,22 @@ def negation(value: Any) -> Any:
 
 
 def chain(left: Any, symbols: tuple[str, ...], *rest: Callable[[], Any]) -> Any:
-    """`left < b < c`: each operand is evaluated once, by the lanes for which all before it was true."""
+    """`left < b < c`: each operand is evaluated once, for the lanes where all earlier comparisons were true."""
     right = rest[0]()
     value = BINARY[symbols[0]](left, right)
     return value if len(rest) == 1 else both(value, lambda: chain(right, symbols[1:], *rest[1:]))
 
 
 class RaisedError(Exception):
-    """An example raises: the next way says which, and what."""
+    """Some example raises; the next way to run finds out which one, and what it raises."""
 
 
 def raised(error: Callable[[], Any]) -> Any:
-    """The exception of a `raise`: of lanes it is enough to know that each of them raises."""
+    """The exception of a `raise`. In lock-step a placeholder, without evaluating the user's exception."""
     return error() if current_region() is None else RaisedError("an exception is raised")
 
 
 def check(test: Any) -> bool:
-    """The condition of an `assert`: whether it holds for every lane."""
+    """The condition of an `assert`: True if it holds for every lane."""
     decided = truth(test)
     return decided if isinstance(decided, bool) else False

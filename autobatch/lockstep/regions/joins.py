@@ -1,4 +1,4 @@
-"""Where lanes that took different ways meet: the pieces that arrived, and one value for all of them."""
+"""Joins: lanes that took different paths meet, and each variable's pieces become one value for all of them."""
 
 import itertools
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.ops.rules.aliasing import has_views
 
 Piece = tuple[Any, tuple[Any, ...]]
-"""A region, and the values that its lanes bring."""
+"""(region, values of the variables for its lanes)."""
 
 
 def meet(pieces: Sequence[Piece], base: Any, own: Sequence[int] = ()) -> Piece:
     """Join pieces whose regions are disjoint and inside `base`; their lanes become the current region.
 
-    That is `base` itself if all its lanes are there, a piece's own region if it comes alone, else a part of `base`.
+    That region is `base` if all its lanes are there, the piece's own region if there is only one, else a `Subset`.
 
-    `own`: places of values that no other name knows, so that they may be written into after they were copied.
+    `own`: positions of values with no other reference: writes into these stay allowed after they are copied.
     """
     if len(pieces) == 1 and (pieces[0][0] is base or pieces[0][0].count < base.count):
         set_region(pieces[0][0])
@@ -44,12 +44,12 @@ def meet(pieces: Sequence[Piece], base: Any, own: Sequence[int] = ()) -> Piece:
 
 
 class _Meeting:
-    """Regions whose lanes meet.
+    """The lanes of several disjoint regions, joined in one region.
 
     Attributes:
-        regions: those that the lanes come from; target: the one that they are in from now on.
-        order: of the lanes, one region after the other, which is the first of the target, the second, …; None where
-            they come in order. places: for each region, where its lanes are in the target.
+        regions: the regions that meet; target: the region of all their lanes.
+        order: permutation from the regions' concatenated lanes to the target's order; None for the identity.
+        places: for each region, the positions of its lanes in the target.
     """
 
     __slots__ = ("_memo", "order", "places", "regions", "target")
@@ -74,7 +74,7 @@ class _Meeting:
         self._memo: dict[Any, Any] = {}
 
     def value(self, column: Sequence[Any], owned: bool) -> Any:
-        """One value for all lanes, from that of each region."""
+        """Join one value per region into one value for all lanes. `owned`: no other reference to it exists."""
         first = column[0]
         if all(value is first for value in column) and _is_known(first, self.target):
             return first
@@ -86,7 +86,7 @@ class _Meeting:
         return out
 
     def _trees(self, column: Sequence[Any]) -> Any:
-        """Containers of one structure whose leaves are all such arrays; None for others."""
+        """Join containers of one structure whose leaves `_arrays` can join; None for others."""
         values, structures = zip(*map(flatten, column), strict=True)
         if any(structure != structures[0] for structure in structures):
             return None
@@ -100,7 +100,7 @@ class _Meeting:
         return unflatten(structures[0], out)
 
     def _arrays(self, column: Sequence[Any]) -> MaskedBatch | None:
-        """The common case in few steps: plain arrays, or numbers, of one shape and dtype in each lane."""
+        """Fast path for arrays, or numbers, of the same shape and dtype in all lanes; None for others."""
         first = column[0]
         if not _is_simple(first) or first.data.shape[1:] != first.sizes:
             return None
@@ -140,7 +140,7 @@ class _Meeting:
 
 
 def _is_simple(value: Any) -> bool:
-    """Whether a value is a padded batch of a region whose data is one plain array in C order, without views."""
+    """True for a padded batch of a region whose data is one NumPy array, with no view or order information."""
     return (
         type(value) is MaskedBatch
         and value.region is not None
@@ -150,10 +150,10 @@ def _is_simple(value: Any) -> bool:
 
 
 def joined_where_bound(parts: Sequence[tuple[Any, Any]], base: Any) -> Any:
-    """One value for the lanes of a region that have bound a name; the others cannot read it.
+    """One value for the lanes that have bound a variable; the other lanes of `base` cannot read it.
 
     Args:
-        parts: regions inside of `base`, with the value that the name has there.
+        parts: (region inside `base`, the variable's value there).
     """
     if not parts or any(is_node(piece) or isinstance(piece, LaneList) for _, piece in parts):
         return UNBOUND
@@ -168,7 +168,7 @@ def joined_where_bound(parts: Sequence[tuple[Any, Any]], base: Any) -> Any:
 
 
 def _is_known(value: Any, target: Any) -> bool:
-    """Whether a value's batches are of this region, or of one with more lanes."""
+    """True if all batches in a value belong to this region, or to one with more lanes that contains it."""
     if not isinstance(value, Batch):
         return not is_node(value) or all(_is_known(leaf, target) for leaf in leaves(value) if isinstance(leaf, Batch))
     region = value.region
@@ -196,9 +196,9 @@ def narrowed_values(values: tuple[Any, ...], region: Any, own: Sequence[int] = (
 
 
 def _narrowed(value: Any, region: Any, owned: bool = False) -> Any:
-    """A value for the lanes of a region; of a batch of only some of them, for those lanes.
+    """A value restricted to a region's lanes; if its batch has only some of them, restricted to those.
 
-    The region does not remember what it narrowed here, or each step of a loop would keep the steps before it alive.
+    Not cached in the region, since each step of a loop would then keep the earlier steps alive.
     """
     if isinstance(value, Batch):
         if value.region is region:

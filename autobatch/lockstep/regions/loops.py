@@ -1,4 +1,4 @@
-"""Loops: what rewritten `for`, `while` and comprehensions run over, and how their variables follow the lanes."""
+"""Loops: the objects that rewritten `for`, `while` and comprehensions iterate over, and how variables follow lanes."""
 
 import itertools
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from autobatch.ops.rules.row_gather import rows_between
 
 
 class SharedLoop:
-    """A loop that all lanes run alike over one iterable."""
+    """A loop over one iterable that all lanes share."""
 
     __slots__ = ("iterable",)
     fewer = False
@@ -57,9 +57,9 @@ class SharedLoop:
 
 
 class UniformLoop(SharedLoop):
-    """A loop in which every lane has the same number of items: it stays in its region.
+    """A loop over per-lane items where every lane has the same number of items, so the region stays the same.
 
-    `step`, `counts`, `tries`: as those of a `Loop`.
+    `step`, `counts`, `tries`: as in `Loop`.
     """
 
     __slots__ = ("counts", "step", "tries")
@@ -83,13 +83,13 @@ class UniformLoop(SharedLoop):
 
 
 class Loop:
-    """A loop over per-lane items of different number: the lanes in order of length, each step in a prefix of them.
+    """A loop where the number of items differs by lane: lanes are sorted by length, and each step runs in a prefix.
 
     Attributes:
-        fewer: lanes have left since the step before, so what the loop carries must be narrowed.
-        step: the number of the step that runs; what runs several steps at once says here which was the last of them.
-        counts: how many lanes each step has.
-        tries: how often that was tried (`lockstep.block_loops`).
+        fewer: True if lanes have left since the last step, so that carried values must be narrowed.
+        step: index of the current step; code that runs several steps at once sets it to the last of them.
+        counts: number of lanes in each step.
+        tries: number of attempts to run several steps at once (`lockstep.block_loops`).
     """
 
     __slots__ = (
@@ -130,13 +130,13 @@ class Loop:
         sequence.done(self.parent)
 
     def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
-        """Values of the lanes that go on; of `kept`, the values of lanes that leave are set aside.
+        """The values for the lanes that go on; for `kept`, the leaving lanes' values are saved for `merge`.
 
-        `own`: places of values that no other name knows, so that they may be written into as they are narrowed.
+        `own`: positions of values with no other reference: writes into these stay allowed after narrowing.
         """
         self.fewer = False
         current, previous = self.current, self.previous
-        if current is not previous and _are_simple((*kept, *carried), previous):  # the case of nearly every step
+        if current is not previous and _are_simple((*kept, *carried), previous):  # nearly every step
             count = current.count
             if kept:
                 stop = previous.count
@@ -171,7 +171,7 @@ class Loop:
         return value
 
     def _within(self, value: Any, region: Prefix, memo: dict[int, Any]) -> Any:
-        """A value, containers included, restricted to a region; containers that are one object stay one."""
+        """A value restricted to a region, containers included. `memo` keeps one container object one object."""
         if isinstance(value, Batch):
             return value if value.region is region else region.narrow(value)
         if not is_node(value) or (isinstance(value, tuple) and not value):
@@ -184,7 +184,7 @@ class Loop:
         return known
 
     def merge(self, kept: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
-        """Values for all lanes again, in their own order; the loop's region ends. `own` as in `narrow`."""
+        """End the loop: the values for all lanes of the parent region, in its order. `own`: as in `narrow`."""
         current, parent = self.current, self.parent
         set_region(parent)
         if not kept:
@@ -211,7 +211,7 @@ class Loop:
         return out
 
     def _merged(self, column: list[Any], counts: list[int], homes: list[Any]) -> Any:
-        """One value for all lanes that have bound the name; the others cannot read it."""
+        """Join a variable's pieces into one value; lanes that have not bound the variable cannot read it."""
         if all(value is not UNBOUND for value in column):
             return self._unsorted(joined(column, counts, homes))
         bound = [(home, value) for home, value in zip(homes, column, strict=True) if value is not UNBOUND]
@@ -220,13 +220,13 @@ class Loop:
         return out
 
     def _homes(self, counts: list[int]) -> list[Any]:
-        """The lanes of each piece, of which the lanes of the loop's order belong to the first, the second, ..."""
+        """The region of each piece: consecutive slices of the loop's lane order, of sizes `counts`."""
         lanes = Prefix(self.order, self.order.size).lanes()
         starts = np.cumsum([0, *counts])
         return [Subset(self.parent, lanes[a:b]) for a, b in itertools.pairwise(starts)]
 
     def _unsorted(self, value: Any) -> Any:
-        """A value of all lanes, from the loop's order to the parent's."""
+        """Permute a value of all lanes from the loop's order back to the parent's."""
 
         def put_back(leaf: Any) -> Any:
             if not isinstance(leaf, Batch):
@@ -244,7 +244,7 @@ class Loop:
 
 
 def _are_simple(values: tuple[Any, ...], region: Prefix) -> bool:
-    """Whether values are arrays of one shape in each lane of this very region."""
+    """True if all values are padded batches of exactly this region, with one array shape in all lanes."""
     for value in values:
         if type(value) is not MaskedBatch or value.region is not region or not value.sizes or value.is_ragged:
             return False
@@ -252,7 +252,7 @@ def _are_simple(values: tuple[Any, ...], region: Prefix) -> bool:
 
 
 def loop(iterable: Any) -> Any:
-    """The iterable of a `for` statement."""
+    """The object that a rewritten `for` iterates over."""
     kind = type(iterable)
     if kind is range or kind is list or kind is tuple:
         return SharedLoop(iterable)
@@ -261,10 +261,10 @@ def loop(iterable: Any) -> Any:
 
 
 def items_of(iterable: Any) -> LaneSequence | None:
-    """The per-lane items that a loop runs over; None if they are the same for all lanes of the region.
+    """The per-lane items of an iterable; None if all lanes of the region share the items.
 
     Raises:
-        NeedsLoop: an iterator, which the first example would use up, or an object that says its items itself.
+        NeedsLoop: an iterator from outside, which the first example would exhaust, or a user class with `__iter__`.
     """
     sequence = lane_sequence(iterable)
     if sequence is None and current_region() is not None:
@@ -277,7 +277,7 @@ def items_of(iterable: Any) -> LaneSequence | None:
 
 
 def loop_over(sequence: LaneSequence) -> Any:
-    """The loop over per-lane items: in its region where all lanes have as many, else in prefixes of it."""
+    """The loop over per-lane items: a `UniformLoop` if all lanes have equally many, else a `Loop`."""
     lengths = sequence.lengths()
     if isinstance(lengths, int) or not len(lengths) or (lengths == lengths[0]).all():
         return UniformLoop(sequence)
@@ -292,18 +292,18 @@ def each(iterable: Any, step: Any) -> None:
     running.merge(())
 
 
-# Loops that lanes leave one by one: `while`, and `for` with break, continue or return in it. All lanes that are in the
-# loop are at the same step. At its head those meet that came to the end of the body or went on by `continue`; what a
-# lane leaves behind when it goes is put aside, so the work stays linear in the steps of the lanes.
+# Loops that lanes leave one by one: `while`, and `for` with break, continue or return. All lanes in the loop are at the
+# same step. Lanes that reached the end of the body meet those that took `continue` at the loop's head. A leaving lane's
+# values are set aside once, so the work stays linear in the total number of steps of all lanes.
 
 
 class Walk:
-    """The base of `while` and `for` loops over lanes. A `while` asks `stops` at the head of each step.
+    """Base of `while` and `for` loops that lanes leave one by one. A `while` calls `stops` at the head of each step.
 
     Attributes:
-        changed: the values of the names are not those of the statement that ran before: read `values`.
-        nobody: no lane is in the loop any more; behind the loop: none came out of it.
-        tries: how often it was tried to run several steps at once (`lockstep.block_loops`).
+        changed: True if the code must reload the loop's variables from `values`.
+        nobody: True if no lane is in the loop any more; after the loop: if no lane came out of it.
+        tries: number of attempts to run several steps at once (`lockstep.block_loops`).
     """
 
     __slots__ = ("at_head", "base", "broken", "changed", "ended", "nobody", "own", "region", "tries", "values")
@@ -324,7 +324,7 @@ class Walk:
             yield None
 
     def _gather(self) -> bool:
-        """Go on with the lanes that are at the head; False if there are none."""
+        """Start the next step with the lanes at the head; False if there are none."""
         pieces, self.at_head = self.at_head, []
         if not pieces:
             return False
@@ -346,7 +346,7 @@ class Walk:
         set_region(region)
 
     def stops(self, test: Any, values: tuple[Any, ...]) -> bool:
-        """The condition of a `while`. True if a lane ends here: then `values` are those of the lanes that go on."""
+        """Test the `while` condition. True if any lane ends: `self.values` then has the values of those that go on."""
         decided = truth(test)
         if decided is True:
             return False
@@ -360,22 +360,22 @@ class Walk:
         return True
 
     def next(self, values: tuple[Any, ...]) -> None:
-        """The lanes of the current region go to the head: the end of the body, or `continue`."""
+        """Send the current region's lanes to the loop's head, at the end of the body or a `continue`."""
         self.at_head.append((current_region(), values))
 
     def leave(self, values: tuple[Any, ...]) -> None:
-        """The lanes of the current region leave by `break`."""
+        """Take the current region's lanes out of the loop, at a `break`."""
         self.broken.append((current_region(), values))
 
     def otherwise(self) -> Iterator[tuple[Any, ...]]:
-        """The `else` of the loop, for the lanes that came to its end, with their values."""
+        """Iterated by the loop's `else`: yields the values once if some lanes ended without `break`."""
         pieces, self.ended = self.ended, []
         if pieces:
             _, values = meet(pieces, self.base, self.own)
             yield values
 
     def after(self) -> tuple[Any, ...]:
-        """The values behind the loop, for the lanes that came out of it; they are the region now."""
+        """The values after the loop; the lanes that came out of it become the current region."""
         pieces = [*self.ended, *self.broken]
         self.nobody = not pieces
         if not pieces:
@@ -385,7 +385,7 @@ class Walk:
 
 
 class _Items(Walk):
-    """A `for` over items that are the same for all lanes."""
+    """A `for` with exits, over items that all lanes share."""
 
     __slots__ = ("iterable", "temporary")
 
@@ -409,7 +409,7 @@ class _Items(Walk):
 
 
 class _LaneItems(Walk):
-    """A `for` over items per lane, of any number."""
+    """A `for` with exits, over per-lane items whose number may differ by lane."""
 
     __slots__ = ("counts", "order", "ranks", "sequence")
 
@@ -448,7 +448,7 @@ class _LaneItems(Walk):
             step += 1
 
     def _keep(self, items: Prefix) -> bool:
-        """Go on with the lanes that have an item; False if none has."""
+        """Narrow to the lanes that have an item in this step; False if none has."""
         if self.region is items:
             return True
         place: Any = lanes_within(self.region, self.base)
@@ -473,12 +473,12 @@ class _LaneItems(Walk):
 
 
 def while_walk(values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
-    """The iterable of a `while` statement."""
+    """The object that a rewritten `while` iterates over."""
     return Walk(values, own)
 
 
 def for_walk(iterable: Any, temporary: bool, values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
-    """The iterable of a `for` statement with exits. `temporary`: its iterable has no other name."""
+    """The object that a `for` with exits iterates over. `temporary`: no other reference to its iterable exists."""
     sequence = items_of(iterable)
     if sequence is None:
         return _Items(iterable, temporary, values, own)

@@ -1,12 +1,12 @@
 """Regions: which lanes are active, and how a value made for more lanes is restricted to them.
 
-The root region has every lane. A loop over data of different lengths puts the lanes in order of length once; each of
-its steps runs in a `Prefix` of that order. Restricting a value of the enclosing region gathers it once for the whole
-loop; from one prefix to a shorter one it is a view. A branch, and a loop that lanes leave one by one, runs in a
-`Subset`: a value is gathered when the region first reads it.
+The root region has every lane. A loop over data of different lengths sorts the lanes by length once; each step runs in
+a `Prefix` of that order. Restricting a value of the enclosing region gathers it once for the whole loop; going from
+one prefix to a shorter one is a view. A branch, or a loop that lanes leave one by one, runs in a `Subset`, which
+gathers a value on its first read. A write in a region to a value that more lanes hold is merged into it (`written`).
 
-What a lock-step call made itself may change, and only in the region that it was made in: a change of anything else
-would be seen outside, where the loop over the examples makes it once per example and in another order.
+Only objects made in the same lock-step call and the same region may be mutated: other mutations are visible outside,
+where the loop over examples makes them once per example and in another order.
 """
 
 import weakref
@@ -30,7 +30,7 @@ from autobatch.ops.rules.row_gather import rows_between
 
 
 class _Narrowing:
-    """Values of more lanes, restricted to fewer or put in another order: once, as long as the value stays the same."""
+    """Caches values restricted to fewer lanes, or reordered, until the source batch's data is replaced."""
 
     __slots__ = ("_known", "_lengths")
 
@@ -39,7 +39,7 @@ class _Narrowing:
         self._lengths: dict[Any, Any] = {}
 
     def _once(self, batch: Any, narrowed: Callable[[Any], Any]) -> Any:
-        """`narrowed(batch)`. A write keeps the batch's identity, but replaces its value."""
+        """`narrowed(batch)`, cached per batch and data, since a write keeps the batch but replaces its data."""
         known = self._known.get(id(batch))
         value = batch.data if isinstance(batch, Batched) else batch.values
         if known is not None and known[1] is value:
@@ -50,7 +50,7 @@ class _Narrowing:
 
 
 class _Part(_Narrowing):
-    """Some lanes of the root, in an order of their own."""
+    """Base of `Prefix` and `Subset`: some of the root's lanes, in any order."""
 
     __slots__ = ("__weakref__", "_lanes", "count", "root", "within")
 
@@ -65,11 +65,11 @@ class _Part(_Narrowing):
         return written(self, batch, new)
 
     def take(self, batch: Any, index: np.ndarray) -> Any:
-        """The lanes of a batch at `index`, which are this region's; nothing here keeps the batch alive."""
+        """The batch's lanes at `index`, which are this region's lanes. Not cached: that would keep the batch alive."""
         return taken(batch, index, self, self._lengths)
 
     def lanes(self) -> np.ndarray:
-        """The root's lanes that are in this region, in its order."""
+        """The root's indices of this region's lanes, (count,), in this region's order."""
         return self._lanes
 
     def example_of(self, lane: int) -> int:
@@ -77,17 +77,17 @@ class _Part(_Narrowing):
 
 
 class Root:
-    """All lanes of one lock-step call, and what the call has made so far.
+    """The region of all lanes of one lock-step call, and the call's state.
 
     Attributes:
         batch_size: the number of lanes.
-        call: runs a call of converted code.
-        convert: gives the lock-step form of a user's function, or None where it has none.
-        is_local: whether a function, or source text, changes nothing but its own variables.
-        made: objects that this call made, by identity, each with the region that it was made in: only those may change.
-        blocks: {site: its run}, for the blocks of straight-line code that run now.
-        effects: what is printed and changed outside of the call when it ends.
-        items: {id of a batch: a weak reference to the rows whose current item it is}.
+        call: executes a call made by converted code (`calls.call_by_callee.call`).
+        convert: returns the lock-step form of a user's function, or None if it has none.
+        is_local: True if a function, or source text, changes nothing but its own variables.
+        made: {id: (object, region)} for each object made in this call; only these may be mutated.
+        blocks: {site: its `BlockRun`} for the blocks executed in this call.
+        effects: prints and outside changes to make when the call ends (`Effects`).
+        items: {id of a batch: weak reference to the `RowSequence` whose current item it is}.
     """
 
     __slots__ = (
@@ -122,14 +122,14 @@ class Root:
         return out
 
     def take(self, batch: Any, index: np.ndarray) -> Any:
-        """The lanes of a batch at `index`, which are all lanes, in their own order."""
+        """The batch's lanes at `index`, which must be all lanes in the root's order."""
         return taken(batch, index, self, {})
 
     def freeze(self, batch: Any, part: Any = None) -> None:
-        """Let no write go into this batch, which stands for a part of an array, or has a part standing for it.
+        """Forbid in-place writes into this batch, because another batch stands for (part of) the same array.
 
         Args:
-            part: what stands for a part of it; once nobody has that any more, it may be written into again.
+            part: that other batch, held weakly; once it is freed, writes are allowed again. None: forbid for good.
         """
         is_array = type(batch) is MaskedBatch and bool(batch.sizes)
         if not (is_array or (isinstance(batch, Batched | Packed) and not is_scalar(batch))):
@@ -143,7 +143,7 @@ class Root:
 
     @staticmethod
     def is_frozen(batch: Any, region: Any) -> bool:
-        """Whether a write into this batch by the lanes of a region would not be seen under all its names."""
+        """True if another batch for the same array would miss a write into this one by a region's lanes."""
         known = getattr(batch, "_frozen", None) or []
         if known is True:
             return True
@@ -158,9 +158,9 @@ class Root:
 
 
 class Order(_Narrowing):
-    """A region's lanes in the order in which a loop runs them; `index` is None for their own order.
+    """A region's lanes, sorted for a loop: longest first.
 
-    `counts`: how many of them run each step of the loop.
+    `index`: the permutation; None if the lanes are already sorted. `counts`: the number of lanes active in each step.
     """
 
     __slots__ = ("counts", "index", "inverse", "parent", "size")
@@ -178,7 +178,7 @@ class Order(_Narrowing):
 
     @classmethod
     def by_length(cls, parent: Any, lengths: np.ndarray) -> "Order":
-        """The lanes sorted by (B,) int64 lengths, longest first: the lanes of each step are a prefix."""
+        """Sort lanes by (B,) int64 lengths, longest first, so that each step's active lanes are a prefix."""
         descending = bool((lengths[1:] <= lengths[:-1]).all())
         index = None if descending else np.argsort(-lengths, kind="stable")
         falling = lengths if index is None else lengths[index]
@@ -187,7 +187,7 @@ class Order(_Narrowing):
         return out
 
     def arranged(self, batch: Any) -> Any:
-        """A batch of the parent region (or one around it) in this order."""
+        """A batch of the parent region (or an enclosing one), with its lanes permuted into this order."""
         return self._once(batch, self._ordered)
 
     def _ordered(self, batch: Any) -> Any:
@@ -196,7 +196,7 @@ class Order(_Narrowing):
 
 
 class Prefix(_Part):
-    """The first `count` lanes of an order: a step of a loop."""
+    """The first `count` lanes of an order: the lanes active in one step of a loop."""
 
     __slots__ = ("order", "parent")
 
@@ -225,18 +225,18 @@ class Prefix(_Part):
         return self._of_prefix(self.order.arranged(batch))
 
     def _is_inside(self, region: Any) -> bool:
-        """Whether it is a step of a loop that runs in that region, or in one inside of it."""
+        """True if `region` is one of the regions that enclose this prefix's loop."""
         outer = self.parent
         while outer is not None and outer is not region:
             outer = getattr(outer, "parent", None)
         return outer is not None
 
     def _of_prefix(self, batch: Any) -> Any:
-        if type(batch) is MaskedBatch and batch.sizes and Lengths not in map(type, batch.sizes):  # the case of a step
+        if type(batch) is MaskedBatch and batch.sizes and Lengths not in map(type, batch.sizes):  # the usual case
             out = MaskedBatch.in_region(batch, self)
             out.data = rows_between(batch.data, 0, self.count)
             return out
-        if isinstance(batch, ObjectBatch):  # which may agree, now that others are not there
+        if isinstance(batch, ObjectBatch):  # the remaining lanes may agree and form an array batch
             return taken(batch, np.arange(self.count), self, self._lengths)
         out = prefix_lanes(batch, self.count, self._lengths)
         out.region = self
@@ -250,7 +250,7 @@ class Prefix(_Part):
 
 
 class Subset(_Part):
-    """Some lanes of a region: an arm of a branch, or what is left of a loop."""
+    """Some lanes of a region: those in one arm of a branch, or those still in a loop."""
 
     __slots__ = ()
 
@@ -258,7 +258,7 @@ class Subset(_Part):
         super().__init__(outer.root, len(lanes), lanes)
 
     def narrow(self, batch: Any) -> Any:
-        """A value of a larger region, restricted to these lanes."""
+        """Restrict a value of a larger region to these lanes; cached."""
         return batch if batch.region is self else self._once(batch, self._gathered)
 
     def _gathered(self, batch: Any) -> Any:
@@ -273,24 +273,24 @@ class Subset(_Part):
 
 
 def part_of(region: Any, has: np.ndarray, outer: Any) -> Subset:
-    """The lanes of a region of which a condition is true, as a part of `outer`, which the region is in."""
+    """The lanes of `region` where the bool array `has` is true, as a `Subset` of the enclosing region `outer`."""
     index = np.flatnonzero(has)
     out = Subset(outer, region.lanes()[index])
-    if region is not region.root:  # else its lanes are their own places
+    if region is not region.root:  # in the root, lanes are their own positions
         out.within[id(region)] = weakref.ref(region), index
     return out
 
 
 def unbound() -> UnboundLocalError:
-    """The error where lanes read a value that others have: their name is not bound."""
+    """The error for lanes that read a variable which only other lanes have bound."""
     return UnboundLocalError("a local variable of some examples is read by others")
 
 
 def taken(batch: Any, index: np.ndarray, region: Any, lengths: dict[Any, Any]) -> Any:
     """The lanes of a batch at `index`, as a batch of `region`.
 
-    Where they are its first ones it is a view, unless that would keep much more alive than it shows. Objects that
-    agree, now that the others are not there, are one batch of arrays or numbers.
+    A view if they are at least half of the batch's lanes and come first; a view of fewer would keep too much memory
+    alive. An `ObjectBatch` becomes a batch of arrays or numbers if the remaining lanes can be stacked.
     """
     if isinstance(batch, ObjectBatch):
         out = stack_results([batch.values[i] for i in index.tolist()])
@@ -305,7 +305,7 @@ def taken(batch: Any, index: np.ndarray, region: Any, lengths: dict[Any, Any]) -
 
 
 def written(region: Any, batch: Any, new: Any) -> Any:
-    """The value of a batch after a write of `new` to the lanes of a smaller region: still of the batch's own region."""
+    """The batch with the lanes of the smaller `region` replaced by `new`; the result is in the batch's own region."""
     index = lanes_within(region, batch.region)
     if index is None or type(new) is not MaskedBatch or type(batch) is not MaskedBatch or new.batch_size != len(index):
         raise NeedsLoop("an array that other examples have is written for some of them")
@@ -319,19 +319,19 @@ def written(region: Any, batch: Any, new: Any) -> Any:
 
 
 def _counts_up(index: np.ndarray) -> bool:
-    """Whether the index is 0, 1, 2 …; indices are distinct."""
+    """True if the index is 0, 1, 2, …; assumes distinct indices."""
     count = len(index)
     return not count or (index[0] == 0 and index[-1] == count - 1 and bool((index == np.arange(count)).all()))
 
 
 def current_root() -> Root | None:
-    """The region of the whole running call; None outside lock-step."""
+    """The root region of the running lock-step call; None outside one."""
     region = current_region()
     return None if region is None else region.root  # type: ignore[attr-defined]
 
 
 def lanes_within(region: Any, outer: Any) -> np.ndarray | None:
-    """The positions among `outer`'s lanes of an inner region's lanes, in its order; None if it has others."""
+    """The positions of `region`'s lanes among `outer`'s, in `region`'s order; None if some are not in `outer`."""
     if region is outer:
         return np.arange(outer.count)
     if region.root is not outer.root:
@@ -350,7 +350,7 @@ def lanes_within(region: Any, outer: Any) -> np.ndarray | None:
 
 
 class LaneExample(Example):
-    """The examples of a lock-step call: each lane counts its own random calls, wherever the others are."""
+    """Random-key state of a lock-step call: each lane counts its own random calls, independent of other lanes."""
 
     __slots__ = ("batch_of",)
 
@@ -370,7 +370,7 @@ class LaneExample(Example):
 
 
 def remember(value: Any) -> Any:
-    """Note a container or an iterator as made in this call, in this region. Returns it."""
+    """Record that a container or iterator was made in this call and region (`Root.made`). Returns it."""
     root = current_root()
     if root is not None:
         root.made[id(value)] = (value, current_region())
@@ -378,18 +378,18 @@ def remember(value: Any) -> Any:
 
 
 def is_made(value: Any) -> bool:
-    """Whether this call made the object; outside of a call everything counts as its own."""
+    """True if this lock-step call made the object; always True outside lock-step."""
     root = current_root()
     return root is None or id(value) in root.made
 
 
 def is_changeable(value: Any) -> bool:
-    """Whether a container is one that this call made and may change: each of its names must see the change."""
+    """True for a container that the lock-step call made and may mutate: every reference to it must see the change."""
     return current_region() is not None and is_made(value)
 
 
 def require_own(value: Any, what: str) -> None:
-    """Raise NeedsLoop unless this call made the object, in the region that is current."""
+    """Raise NeedsLoop unless this call made the object in the current region; `what` names the operation."""
     root = current_root()
     if root is None:
         return
@@ -401,10 +401,10 @@ def require_own(value: Any, what: str) -> None:
 
 
 def freeze(batch: Any, part: Any = None) -> Any:
-    """Mark a batch as one of several for the same array, so that none of them may be written into. Returns it.
+    """Forbid writes into a batch that shares its array with other batches (`Root.freeze`). Returns it.
 
     Args:
-        part: the other one, where it is the only one: without it, the batch is the only one again.
+        part: the other batch, if there is only one: once it is freed, writes are allowed again.
     """
     region: Any = current_region()
     if region is not None:
@@ -413,7 +413,7 @@ def freeze(batch: Any, part: Any = None) -> Any:
 
 
 def freeze_all(*values: Any) -> None:
-    """Mark the batches in values, which stand for parts of each other, as `freeze` does."""
+    """`freeze` each batch in the values, containers included."""
     for value in values:
         for leaf in leaves(value) if is_node(value) else (value,):
             if isinstance(leaf, Batch):
@@ -421,7 +421,7 @@ def freeze_all(*values: Any) -> None:
 
 
 def require_whole(batch: Any) -> None:
-    """Raise NeedsLoop if a write into this batch, or into what it is a view of, would not be seen by all its names."""
+    """Raise NeedsLoop if other batches or lanes would miss a write into this batch, or a base that it views."""
     root, region = current_root(), current_region()
     if root is None:
         return

@@ -1,1 +1,1 @@
-"""What lanes hold: lists, items and attributes, sequences that loops run over, and who may change what."""
+"""Values of lanes in converted code: lists, items and attributes, operators, and per-lane sequences for loops."""

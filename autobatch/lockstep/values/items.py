@@ -1,4 +1,4 @@
-"""Reads and writes of items and attributes, and updates in place, for values that may be per lane."""
+"""Item and attribute reads, writes, and in-place updates, for values that may differ by lane."""
 
 import operator
 from collections import defaultdict
@@ -46,7 +46,7 @@ _PLAIN = {each.symbol: each.function for each in ARITHMETIC}
 
 
 def is_lanes(index: Any) -> bool:
-    """Whether an index holds a per-lane value, at any depth of tuples and slices."""
+    """True if an index contains a per-lane value, at any depth of tuples and slices."""
     if isinstance(index, tuple):
         return any(map(is_lanes, index))
     if isinstance(index, slice):
@@ -63,7 +63,7 @@ def _as_index(index: Any) -> Any:
 
 
 def getitem(x: Any, index: Any) -> Any:
-    """`x[index]`."""
+    """Like `x[index]`, but `x` and `index` may differ by lane."""
     kind = type(x)
     if kind is dict or kind is tuple:
         if type(index) is str or type(index) is int:
@@ -76,7 +76,7 @@ def getitem(x: Any, index: Any) -> Any:
             raise TypeError(f"{x.scalar.__name__!r} object is not subscriptable")
         if region is not None and x.region is not region:
             out = region.narrow(x)[index]
-            if isinstance(out, Batch) and not is_scalar(out):  # of a copy, which no write reaches
+            if isinstance(out, Batch) and not is_scalar(out):  # a copy: a write to x would miss it
                 freeze(x, out)
                 freeze(out)
             return out
@@ -102,23 +102,23 @@ def getitem(x: Any, index: Any) -> Any:
     if type(index) in (MaskedBatch, PackedBatch) and is_table(x.value if kind is TapeArray else x, index):
         return rows_later(x, index)
     if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup") or hasattr(type(x), "_ab_internal"):
-        return x[index]  # tables look up for all lanes, `array.flat` is of all
+        return x[index]  # these handle per-lane values themselves
     found = stack_results(per_lane(operator.getitem, (x, index), {}))
     freeze_all(found)
     return found
 
 
 def setitem(value: Any, x: Any, index: Any) -> None:
-    """`x[index] = value`."""
+    """Like `x[index] = value`, but operands may differ by lane; NeedsLoop if other names would miss the write."""
     if isinstance(x, MaskedBatch):
         index = _as_index(index)
         if type(value) is MaskedBatch and value.sizes and value.region is not x.region:
-            # what is written was read before: if nobody else has it, it is no other name for a part of x any more
+            # a new batch object, so that the old one, which may stand for a part of x, can be freed
             value = MaskedBatch.in_region(Batched(value.data, value.sizes, value.scalar), value.region)
         require_whole(x)
         if is_scalar(x):
             raise NeedsLoop("a write into a scalar")
-        if x.dtype.hasobject:  # an item may be an array, which is another one for each lane
+        if x.dtype.hasobject:  # an item may be an array, separate for each lane
             raise NeedsLoop("a write into an array of objects")
         if isinstance(value, LaneList):
             value = list(value)
@@ -145,26 +145,26 @@ def setitem(value: Any, x: Any, index: Any) -> None:
 
 
 def _as_floats(value: ObjectBatch, dtype: np.dtype) -> Any:
-    """Real numbers of several types (`max(0.0, x)` is Python's or NumPy's float) as an array of floats stores them."""
+    """Python and NumPy floats mixed by lane, e.g. from `max(0.0, x)`, as a batch of the float dtype of the array."""
     if dtype.kind != "f" or not all(isinstance(each, float | np.floating) for each in value.values):
         return value
     return MaskedBatch.in_region(Batched(np.array(value.values, dtype), ()), value.region)
 
 
 def setitem_in(x: Any, index: Any, value: Any) -> None:
-    """A dict comprehension's store."""
+    """`setitem` for a dict comprehension, which evaluates the key before the value."""
     setitem(value, x, index)
 
 
 def setattribute(value: Any, x: Any, name: str) -> None:
-    """`x.name = value`."""
+    """`x.name = value`; always raises NeedsLoop in lock-step."""
     if current_region() is not None:
         raise NeedsLoop(f"setting an attribute of a {type(x).__name__}")
     setattr(x, name, value)
 
 
 def _with_others(value: Any, old: Any, region: Any, home: Any) -> Any:
-    """An item's value for all lanes of a list, where only lanes of a region in it have set theirs."""
+    """A list item for all lanes of `home`: `value` for the lanes of `region`, `old` for the others."""
     lanes = lanes_within(region, home)
     if lanes is None:
         raise NeedsLoop("a list of other examples is changed")
@@ -177,9 +177,9 @@ def _with_others(value: Any, old: Any, region: Any, home: Any) -> Any:
 
 
 def update(symbol: str, x: Any, value: Any) -> Any:
-    """`x += value` and its like: the new value of the name."""
+    """`x += value` and the other in-place operators; returns the new value of the variable."""
     if isinstance(x, MaskedBatch | PackedBatch):
-        if is_scalar(x):  # which is never written in place
+        if is_scalar(x):  # scalars are immutable
             return _PLAIN[symbol](x, value)
         require_whole(x)
         return _UPDATES[symbol](x, value)
@@ -200,7 +200,7 @@ def update(symbol: str, x: Any, value: Any) -> Any:
 
 
 def own(value: Any) -> Any:
-    """An array that the function made, and will write into: one for each lane, padded."""
+    """An array that the function made and will write into: a padded batch with one array per lane."""
     region = current_region()
     if isinstance(value, PackedBatch) and not isinstance(value.values, PackedBatch):
         return value.to_masked()
@@ -210,7 +210,7 @@ def own(value: Any) -> Any:
 
 
 def dict_of(*pairs: tuple[Any, Any]) -> Any:
-    """A dict display; a pair of UNBOUND and a mapping stands for `**mapping`."""
+    """A dict display from (key, value) pairs; the pair (UNBOUND, mapping) stands for `**mapping`."""
     out: dict[Any, Any] = {}
     for key, value in pairs:
         if is_lanes(key):
@@ -220,7 +220,7 @@ def dict_of(*pairs: tuple[Any, Any]) -> Any:
 
 
 def made(display: Any) -> Any:
-    """A list, dict or set display in converted code: a list that lanes can append to, or a container to change."""
+    """Wrap a new list as a `LaneList`, and record a new dict or set as made, so that converted code may mutate it."""
     if current_region() is None:
         return display
     if type(display) is list:
@@ -234,10 +234,9 @@ _FLOATS = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
 
 
 def is_table(table: Any, index: Any) -> bool:
-    """Whether `table[index]` is a look-up whose rows may be put off: nothing changes the table in the meantime.
+    """True if `table[index]` is a look-up whose gather may be deferred, since nothing changes the table until then.
 
-    A plain array is one if the call did not make it (then the call does not write into it), and no id counts from its
-    end.
+    A NumPy array qualifies if the call did not make it (so the call does not write into it) and no id is negative.
     """
     kind = type(table)
     if kind is np.ndarray:
@@ -259,10 +258,10 @@ def _are_ids(ids: np.ndarray, kind: type) -> bool:
 
 
 def rows_later(table: Any, index: Any) -> Any:
-    """`table[index]`; a reduction over the rows of each example that comes next is one bag launch.
+    """`table[index]` with the gather deferred, so that a reduction over each example's rows fuses into one bag launch.
 
     Raises:
-        BadIdError: an id that is not in the table.
+        BadIdError: an id is not in the table.
     """
     if type(index) is not PackedBatch:
         return lookup_p(table, index)
@@ -271,5 +270,5 @@ def rows_later(table: Any, index: Any) -> Any:
     try:
         check_ids(ids, table.shape[0])
     except BadIdError:
-        return lookup_p(table, index)  # says which example has it
+        return lookup_p(table, index)  # its error says which example has the id
     return PackedBatch.pending(PackedRows(table, ids), index.offsets, index.size_of_first)

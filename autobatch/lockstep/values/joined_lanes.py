@@ -1,4 +1,4 @@
-"""Values of different groups of lanes, joined to one value for all of them."""
+"""Values of different groups of lanes are joined into one value for all of them (`joined`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
 
 
 class _Unbound:
-    """Stands for a name without a value."""
+    """Type of `UNBOUND`, the value of a variable that is not bound."""
 
     __slots__ = ()
 
@@ -32,14 +32,14 @@ _PLAIN = (str, bytes, type(None), type, np.dtype, type(Ellipsis), slice, frozens
 
 
 def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any]) -> Any:
-    """One value for sum(counts) lanes from one per group; a group's value is batched, or shared by its lanes.
+    """Join one value per group into one value for sum(counts) lanes; each is batched, or shared by its group's lanes.
 
     Args:
-        regions: the lanes of each group, all of them in the current region.
+        regions: the region of each group; all are parts of the current region.
 
     Raises:
-        UnboundLocalError: some groups have no value.
-        NeedsLoop: objects that cannot be told apart by lane.
+        UnboundLocalError: the variable is unbound in some groups.
+        NeedsLoop: the values are different objects whose identity matters, or containers of different types.
     """
     first = pieces[0]
     if not hasattr(first, "_ab_rank") and all(piece is first for piece in pieces):
@@ -71,7 +71,7 @@ def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any])
 
 
 def _is_object(value: Any) -> bool:
-    """Whether a value has a name of its own, and no lanes."""
+    """True for an opaque object: no array, number, immutable constant, container or batch."""
     return not (_is_array_like(value) or isinstance(value, _PLAIN) or is_node(value) or hasattr(value, "_ab_rank"))
 
 
@@ -80,7 +80,7 @@ def _is_array_like(value: Any) -> bool:
 
 
 def batch_of(value: Any, count: int) -> Any:
-    """A value of `count` lanes as a padded batch of them."""
+    """A value of `count` lanes as a padded batch; a shared value is broadcast."""
     if isinstance(value, PackedBatch):
         return value.to_masked()
     out = broadcast(value, count)
@@ -88,7 +88,7 @@ def batch_of(value: Any, count: int) -> Any:
 
 
 def stackable(batches: Sequence[Any]) -> bool:
-    """Whether all are padded batches of one rank, dtype and scalar type."""
+    """True if all are padded batches of the same rank, dtype and scalar type."""
     first = batches[0]
     if type(first) is not MaskedBatch:
         return False
@@ -114,5 +114,5 @@ def _objects(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
 
 
 def concatenated(batches: Sequence[MaskedBatch]) -> MaskedBatch:
-    """The lanes of `stackable` batches one after the other."""
+    """Concatenate `stackable` batches along the lanes."""
     return set_order(joined_lanes(batches), any(map(is_non_c_order, batches)))

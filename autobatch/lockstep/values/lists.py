@@ -1,6 +1,6 @@
-"""`LaneList`: a list made in converted code. Lanes that append more often than others have longer lists.
+"""`LaneList`: a list made in converted code, whose length may differ by lane after appends by only some lanes.
 
-What else changes a list but `sort` (`pop`, `insert`, by some lanes a write at a place of its own) is not for lock-step.
+Other mutations (`pop`, `insert`, or a write by some lanes at a per-lane index) do not run in lock-step.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,17 +23,17 @@ from autobatch.lockstep.values.joined_lanes import concatenated, stackable
 
 
 class LaneList:
-    """A list that every lane of its region has, in one of two forms.
+    """A list that every lane of its region has, stored in one of two forms.
 
-    Whole: one list of values of all lanes. Spread: some lanes have appended what others have not; each item is of some
-    lanes.
+    Whole: one Python list whose values belong to all lanes. Spread: lanes have appended different items, so each item
+    belongs to some of the lanes.
 
     Attributes:
-        region: where it was made.
+        region: the region it was made in.
         items: the values, in the order of appending.
-        owners: spread, for each item: the lanes of `region` that have it, in the order of the item's own lanes, its
-            place in each of their lists, and the region whose lanes the item's are.
-        version: another object after each change.
+        owners: None if whole; if spread, per item (indices in `region` of the lanes that have it, its index in each of
+            those lanes' lists, the region that the item's lanes are in).
+        version: a new object after each change.
     """
 
     __slots__ = ("__weakref__", "_counts", "_packs", "_stacked", "items", "owners", "region", "version")
@@ -49,21 +49,21 @@ class LaneList:
 
     @property
     def is_spread(self) -> bool:
-        """Whether its lanes may have lists of different lengths."""
+        """True if stored in the spread form, where lengths may differ by lane."""
         return self.owners is not None
 
     @property
     def is_whole(self) -> bool:
-        """Whether one Python list stands for all lanes, and those are the lanes that are here."""
+        """True if stored in the whole form and its region is the current one."""
         return self.owners is None and current_region() is self.region
 
     @property
     def counts(self) -> Any:
-        """The length of each lane's list."""
+        """The length of each lane's list, (lanes of `region`,) ints."""
         return self._counts if self.owners is not None else np.full(self.region.count, len(self.items))
 
     def count_here(self) -> Any:
-        """`len(list)`: an int, or one per lane of the current region."""
+        """`len(list)`: an int, or a batch of one int per lane of the current region."""
         if not self.is_spread:
             return len(self.items)
         out = weak_lanes(self.counts.copy(), int)
@@ -90,12 +90,12 @@ class LaneList:
         self._stacked = None
 
     def append_steps(self, rows: Any, items: Sequence[Any], regions: Sequence[Any]) -> None:
-        """Append what each step of a loop made, as `append` in each of its steps does.
+        """Append the results of several steps of a loop at once; equal to one `append` per step.
 
         Args:
             rows: a batch of all steps' rows, one step after the other.
-            items: those of each step.
-            regions: the region of each step: the current one, or a prefix of the one of the step before.
+            items: the rows of each step as a batch.
+            regions: the region of each step: the current one at first, then the last step's or a prefix of it.
         """
         self.version = object()
         if self.owners is None and regions[-1] is self.region:
@@ -125,7 +125,7 @@ class LaneList:
         self._counts = np.full(len(everyone), len(self.items))
 
     def item(self, place: Any) -> Any:
-        """`list[place]`; `place` is one int or one per lane of the current region."""
+        """`list[place]`; `place` is an int, or a batch of one int per lane of the current region."""
         if not self.is_spread and not isinstance(place, Batch):
             return self.items[place]
         source = self
@@ -136,7 +136,7 @@ class LaneList:
         return map_tree(freeze, source._item_of_rows(place))
 
     def part(self, index: slice) -> "LaneList":
-        """`list[start:stop:step]`, a new list."""
+        """`list[start:stop:step]`, a new list; of a spread list only `[::-1]`."""
         if not self.is_spread and not differs(index):
             return LaneList(self.items[index])
         if index == slice(None, None, -1) and self.owners is not None and self.region is current_region():
@@ -144,7 +144,7 @@ class LaneList:
         raise NeedsLoop("a part of a list that differs by example")
 
     def backwards(self) -> "LaneList":
-        """A new list with each lane's items in reverse."""
+        """A new list with each lane's items reversed."""
         out = LaneList(self.items if self.owners is not None else self.items[::-1])
         out.region = self.region
         if self.owners is not None:
@@ -174,14 +174,14 @@ class LaneList:
         self.version = object()
 
     def set(self, index: Any, value: Any) -> None:
-        """`list[index] = value`, by all its lanes."""
+        """`list[index] = value` for all lanes of the list at once; `index` is shared by them."""
         if not self.is_whole or differs(index):
             raise NeedsLoop("a list is written to by some of its examples")
         self.version = object()
         self.items[index] = value
 
     def _rows(self) -> tuple[list[Any], Any, np.ndarray]:
-        """Leaves with one row for each item of each lane, their structure, and the row number of (lane, place)."""
+        """(leaves with one row per item of each lane, the items' tree structure, row number by [lane, place])."""
         assert self.owners is not None
         if not self.items:
             raise NeedsLoop("an empty list of each example")
@@ -201,7 +201,7 @@ class LaneList:
         return leaves, structure, table
 
     def _packed(self, sizes: Sequence[int]) -> tuple[list[Any], list[int]]:
-        """The items, consecutive ones as one array, and the number of rows of each."""
+        """(items, with those of one `append_steps` as one batch; number of rows of each). `sizes`: rows per item."""
         items: list[Any] = []
         heights: list[int] = []
         place = 0
@@ -213,10 +213,10 @@ class LaneList:
         return items, heights
 
     def stacked(self) -> Any:
-        """The items of each lane along a new first dimension: a batch, or a tree of them. One join and one gather.
+        """Stack each lane's items along a new first dimension: a batch, or a tree of batches. One join and one gather.
 
         Raises:
-            NeedsLoop: items of different structure, rank or dtype, or of different shapes in one lane.
+            NeedsLoop: items differ in structure, rank or dtype, or are ragged.
         """
         if self._stacked is not None:
             return self._stacked
@@ -237,12 +237,12 @@ class LaneList:
         return self._stacked
 
     def has_python_scalars(self) -> bool:
-        """Whether an item is a Python number in some lane, which a row of an array would not be."""
+        """True if some item is a Python number, a type that a row of the stacked array would lose."""
         found = (leaf for item in self.items for leaf in (leaves(item) if is_node(item) else (item,)))
         return any(isinstance(leaf, bool | int | float | complex) or getattr(leaf, "scalar", None) for leaf in found)
 
     def _item_of_rows(self, place: Any) -> Any:
-        """Copies of the items at a place, for the current lanes; neither the lanes nor the items may change."""
+        """Copies of the current lanes' items at `place` (int or per lane); freezes the items against writes."""
         region: Any = current_region()
         here = lanes_within(region, self.region)
         if here is None:
@@ -273,7 +273,7 @@ class LaneList:
         return self._live(self.items)
 
     def _live(self, items: list[Any]) -> Iterator[Any]:
-        """The items, those appended meanwhile included."""
+        """Iterate over the items, including those appended meanwhile, as Python does."""
         for item in items:
             yield item
             if self.items is not items:
@@ -309,12 +309,12 @@ class LaneList:
         raise NeedsLoop("a list of the call is used as one array")
 
     def _ab_unite(self, pieces: Sequence[Any], regions: Sequence[Any]) -> Any:
-        """What lanes have that bring different lists, which are changed by each of their names."""
+        """Lanes that hold different lists cannot be joined: mutations must reach each list by all its names."""
         raise NeedsLoop("lists that differ by example")
 
 
 def plain_lists(held: LaneList) -> ObjectBatch:
-    """A plain list for each lane of the region of a list of ours: copies."""
+    """Convert a `LaneList` to one Python list per lane of its region; arrays are copied."""
     here = current_region()
     lists: list[list[Any]] = [[None] * count for count in held.counts.tolist()]
     try:
@@ -331,7 +331,7 @@ def plain_lists(held: LaneList) -> ObjectBatch:
 
 
 def plain(value: Any) -> Any:
-    """A value with plain lists, or one per lane, in the place of our lists."""
+    """Replace each `LaneList` in a value by a Python list, or by one list per lane if it is spread."""
     if type(value) is LaneList:
         return plain_lists(value) if value.is_spread else [plain(item) for item in value.items]
     if type(value) is tuple or type(value) is list:
@@ -344,7 +344,7 @@ def plain(value: Any) -> Any:
 
 
 def differs(value: Any) -> bool:
-    """Whether a value, at any depth, is not one and the same for all lanes, or is an object of the call."""
+    """True if a value differs by lane at any depth, or is a mutable object that the call made."""
     if isinstance(value, Batch):
         return True
     if isinstance(value, LaneList):
@@ -357,12 +357,12 @@ def differs(value: Any) -> bool:
 
 
 def _within(region: Any, value: Any) -> Any:
-    """A value with its batches restricted to the lanes of a region."""
+    """Restrict all batches in a value to a region's lanes."""
     return map_tree(lambda leaf: region.narrow(leaf) if isinstance(leaf, Batch) else leaf, value)
 
 
 def _narrowed_copy(leaf: Any) -> Any:
-    """A leaf for a list of the current region; where that is a copy, neither may be written into."""
+    """A leaf narrowed to the current region; if that makes a copy, both are frozen against writes."""
     out = narrowed(leaf)
     if out is not leaf:
         freeze(leaf)
@@ -371,7 +371,7 @@ def _narrowed_copy(leaf: Any) -> Any:
 
 
 def _columns(items: Sequence[Any]) -> tuple[Sequence[Sequence[Any]], Any]:
-    """The leaves of items of one structure, by their place in it, and the structure."""
+    """(one column of leaves per leaf position, tree structure) of items; NeedsLoop if structures differ."""
     if all(type(item) is MaskedBatch for item in items):
         return [items], flatten(items[0])[1]
     values, structures = zip(*map(flatten, items), strict=True)

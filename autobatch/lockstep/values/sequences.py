@@ -1,4 +1,4 @@
-"""What a loop runs over where lanes have items of their own: rows, ranges, lists; zip, enumerate, reversed of them."""
+"""Per-lane iterables for loops: rows of arrays, ranges and lists that differ by lane, and zip, enumerate, reversed."""
 
 import weakref
 from typing import Any
@@ -21,10 +21,10 @@ from autobatch.ops.rules.row_gather import rows_between, rows_p
 
 
 class LaneSequence:
-    """Items per lane. `open` is called once, in the region that the loop starts in; then `at` for each step in turn.
+    """Base of iterables with per-lane items. A loop calls `open` in the region it starts in, then `at` once per step.
 
-    `once`: it is an iterator in Python, which a second loop would find used up. For anything but to run over its
-    items, converted code asks for the next way: as an object it is Python's `range`, `zip` or `enumerate` of a lane.
+    `once`: True if the iterable is an iterator in Python, which one loop exhausts. Any use other than iteration (as a
+    `range`, `zip` or `enumerate` object) raises NeedsLoop in converted code.
     """
 
     __slots__ = ("home", "used")
@@ -36,12 +36,12 @@ class LaneSequence:
         self.home = current_region()
 
     def require_here(self) -> None:
-        """Raise NeedsLoop unless its lanes are those of the current region."""
+        """Raise NeedsLoop unless it was made in the current region."""
         if self.home is not current_region():
             raise NeedsLoop("items of other examples are used")
 
     def lengths(self) -> Any:
-        """The number of items: an int, or one int64 per lane of the current region."""
+        """The number of items: an int, or an int64 array with one per lane of the current region."""
         raise TypeError(f"{type(self).__name__} does not say its lengths")
 
     def shortest(self) -> int:
@@ -51,17 +51,17 @@ class LaneSequence:
         return int(lengths.min()) if len(lengths) else 0
 
     def open(self, order: Any) -> None:
-        """Arrange the lanes in a loop's order (None: as they are)."""
+        """Prepare for a loop that runs the lanes in `order` (an `Order`; None: the region's own order)."""
         if self.once and self.used:
             raise NeedsLoop("an iterator of items per example is read twice")
         self.used = True
 
     def at(self, step: int, region: Any) -> Any:
-        """The items of a step, for the lanes of a region."""
+        """The item of one step, for the lanes of a region."""
         raise TypeError(f"{type(self).__name__} does not say its items")
 
     def done(self, region: Any) -> None:
-        """The lanes of a region have come to the end of the items."""
+        """Called when the lanes of a region have run out of items."""
 
     def __iter__(self) -> Any:
         raise NeedsLoop("items per example are iterated outside converted code")
@@ -71,12 +71,12 @@ class RowSequence(LaneSequence):
     """The rows of a padded batch along the example's first dimension.
 
     Attributes:
-        data: with an order the rows of all steps one after the other, each step's in the loop's order of lanes, from
-            `offsets[step]` on; else (lanes, steps, *item).
-        order: the loop's `Order`; None where the lanes stay as they are.
-        last: the items of the current step, whose number is `step`.
-        named: the batch that the loop runs over, as other names know it, or the list whose items its rows are;
-            held: its data, or the list's version, as the loop began.
+        data: without an order (lanes, steps, *item); with one (rows, *item), the rows of step `s` from `offsets[s]` on,
+            lanes in the loop's order.
+        order: the loop's `Order`; None if lanes stay in the region's order.
+        last: the item of the current step; step: the number of that step.
+        named: the user's batch that the loop iterates over, or the list whose items are the rows;
+            held: the batch's data, or the list's version, when the loop began.
     """
 
     __slots__ = (
@@ -124,7 +124,7 @@ class RowSequence(LaneSequence):
             self.data = source.data[np.arange(len(lengths))[:, None], places]
 
     def _pack(self, order: Any, lengths: Any) -> None:
-        """Take the rows that the loop is going to read, in the order in which it does, without padding."""
+        """Gather the rows in the order in which the loop reads them, without padding."""
         source = self.source if self.source.region is order.parent else order.parent.narrow(self.source)
         counts = np.array(order.counts, np.int64)
         self.offsets = [0, *np.cumsum(counts).tolist()]
@@ -159,7 +159,7 @@ class RowSequence(LaneSequence):
             raise NeedsLoop("a list changes while a loop runs over it")
 
     def packed(self, first: int, last: int) -> Any:
-        """The items from one step up to another, one step after the other: (rows, *item)."""
+        """The items of steps `first:last`, one step after the other, (rows, *item)."""
         if self.order is not None:
             return self._between(first, last)
         part = np.swapaxes(self.data[:, first:last], 0, 1)
@@ -176,7 +176,7 @@ class RowSequence(LaneSequence):
 
 
 def rows_of(batch: Any, root: Any) -> RowSequence | None:
-    """The rows of which a batch is the current item."""
+    """The `RowSequence` whose current item is this batch; None if it is no current item."""
     found = root.items.get(id(batch))
     rows: RowSequence | None = None if found is None else found()
     return rows if rows is not None and rows.last is batch else None
@@ -189,7 +189,7 @@ def _data_of(batch: Any) -> Any:
 
 
 class Nested(LaneSequence):
-    """The items of examples that are lists of arrays of different lengths."""
+    """Items of examples that are lists of arrays whose lengths differ."""
 
     __slots__ = ("lanes", "source")
 
@@ -214,7 +214,7 @@ class Nested(LaneSequence):
 
 
 class SharedSequence(LaneSequence):
-    """One Python sequence beside others that are per lane."""
+    """A Python sequence that all lanes share, zipped with per-lane iterables."""
 
     __slots__ = ("values",)
 
@@ -230,7 +230,7 @@ class SharedSequence(LaneSequence):
 
 
 class Ranges(LaneSequence):
-    """`range` of per-lane bounds, or `reversed` of one."""
+    """`range` with per-lane bounds, or `reversed` of such a range."""
 
     __slots__ = ("counts", "once", "start", "step")
 
@@ -273,7 +273,7 @@ def _shared_or_lanes(values: list[int]) -> Any:
 
 
 class Zipped(LaneSequence):
-    """`zip`: as many items as the shortest of the lane has."""
+    """`zip`: in each lane as many items as its shortest part."""
 
     __slots__ = ("parts", "strict")
     once = True
@@ -305,7 +305,7 @@ class Zipped(LaneSequence):
 
 
 class Enumerated(LaneSequence):
-    """`enumerate`: the counter is one int, since all lanes that are there have come as far."""
+    """`enumerate`: the counter is one int, since all lanes still in the loop are at the same step."""
 
     __slots__ = ("inner", "start")
     once = True
@@ -340,7 +340,7 @@ def _sequence_or_shared(iterable: Any) -> LaneSequence:
 
 
 def lane_sequence(iterable: Any) -> LaneSequence | None:
-    """The per-lane items of an iterable; None if it is one iterable for all lanes."""
+    """The per-lane items of an iterable; None if all lanes share the items."""
     if isinstance(iterable, LaneSequence):
         iterable.require_here()
         return iterable
@@ -365,7 +365,7 @@ def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
 
 
 def in_reverse(iterable: Any) -> Any:
-    """`reversed`."""
+    """`reversed` of a per-lane iterable."""
     if isinstance(iterable, Ranges) and not iterable.once:
         iterable.require_here()
         return iterable.backwards()
