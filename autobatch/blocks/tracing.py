@@ -230,7 +230,7 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
     if not outputs or any(type(out) is not Traced or out.tracer is not tracer for out in outputs):
         return None
     if any(out.aval.non_c_order and not tracer.avals[out.slot].non_c_order for out in outputs):
-        return None  # recorded again in the order of its memory
+        return None  # written in place: it keeps its memory order, unlike the new value
     found = _views(outputs) if views else {}
     others = [out for at, out in enumerate(outputs) if at not in found]
     if any(map(_is_read_only, others)) or not _apart(others, tracer):
