@@ -330,8 +330,8 @@ class Wait(NamedTuple):
     """A place where a recorder needs a value.
 
     Attributes:
-        where: the user's (file, line); exact: the number itself is used, not only what follows for a decision, so it
-            may carry no gradient.
+        where: the user's (file, line); exact: True if the number itself is used, not only a decision based on it, so
+            that it may carry no gradient.
     """
 
     where: tuple[str, int]
@@ -339,10 +339,10 @@ class Wait(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """A call of an operation that is no block, made with recorded arrays as Python has them.
+    """A call of an operation outside blocks, made at run time with recorded arrays as Python sees them.
 
     Attributes:
-        function: it; kind: of its result.
+        function: the operation; kind: the kind of its result.
     """
 
     function: Callable[..., Any]
@@ -354,13 +354,13 @@ Site = BlockSite | RowSite | RowsSite | OpSite
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Definition:
-    """Where a function of the user's comes from.
+    """The origin of a user function.
 
     Attributes:
         tree, blocks, scope: its definition, its blocks and its globals.
-        function: it, for the names that it closes over; None for a closure.
-        origin: the number of the function among the constants, None for that of the map or a closure.
-        owner: the version that defines it, if one does.
+        function: the function, for its closure variables; None for a closure.
+        origin: the number of the function's constant; None for the map's function and for a closure.
+        owner: the version whose code defines the function, if any.
     """
 
     tree: ast.FunctionDef
@@ -372,15 +372,15 @@ class Definition:
 
 
 class Version:
-    """A function of the user's for arguments of some kinds.
+    """One user function for one combination of argument kinds.
 
     Attributes:
-        name: in the recorder; env: the kinds of its arguments and of what it captures, by name; given: those of them
-            that are passed.
-        local: its own names; captured: those that closures read.
-        result: what it gives, as far as is known; lines: its source.
+        name: its name in the recorder; env: the kinds of its arguments and captured variables, by name; given: those
+            that are passed at run time.
+        local: its local names; captured: those that closures read.
+        result: the kind of its result, as far as known; lines: its source.
         seen: what is known of its arguments.
-        waits: it needs a value on its way, or calls what does: it is a generator.
+        waits: it waits for a value, or calls a function that does, and so is a generator.
     """
 
     def __init__(self, name: str, of: Definition, env: dict[str, RecorderKind]) -> None:
@@ -405,22 +405,22 @@ class Version:
         self.result: RecorderKind = NOTHING
         self.lines: list[str] = []
         self.seen: dict[str, Seen] = {}
-        self.lists: dict[Any, Any] = {}  # kinds of the lists that it makes, by place
+        self.lists: dict[Any, Any] = {}  # {place in the code: kind of the lists made there}
 
 
 class Written:
-    """A recorder in the making.
+    """A recorder under construction.
 
     Args:
-        trace: that of the map for which it is written.
-        constants: what it relies on; classes: those of objects that are known to be in examples.
+        trace: the trace of the map for which it is written.
+        constants: what it relies on; classes: the known classes of objects in examples.
 
     Attributes:
-        attributes: names of attributes that are read of examples' objects.
-        sites, recipes, waits: calls of blocks and of other operations, and places where values are needed.
-        lengths: what lengths come from: an array of any length and its dimension, and the number of that.
-        used: the numbers of constants that its text names; operands: the kinds of those that are operands themselves,
-            by their numbers.
+        attributes: names of the attributes that it reads from examples' objects.
+        sites, recipes, waits: calls of blocks and of other operations, and places where values are waited for.
+        lengths: {(array of any length, dimension): number}, the sources of lengths.
+        used: the numbers of constants named in its source; operands: {number: `Aval`} of constants that are operands
+            themselves.
     """
 
     def __init__(self, trace: Any, constants: Constants, classes: Sequence[type]) -> None:
@@ -439,15 +439,15 @@ class Written:
         self._alive: list[Any] = []
 
     def version(self, of: Definition, env: dict[str, RecorderKind]) -> Version:
-        """The version of a function for these arguments.
+        """The version of a function for these argument kinds, added if it is new.
 
         Raises:
-            NotCovered: there are too many.
+            NotCovered: there are too many versions.
         """
         tree, owner = of.tree, of.owner
         same = [each for each in self.versions.values() if each.tree is tree and each.owner is owner]
         key = id(tree), id(owner), tuple(env.items())
-        if key not in self.versions and len(same) >= _MOST_OF_ONE:  # a number that counts the depth, say
+        if key not in self.versions and len(same) >= _MOST_OF_ONE:  # such as a number that counts the depth
             env = {
                 name: PLAIN if isinstance(kind, Const) and type(kind.value) in (int, float) else kind
                 for name, kind in env.items()
@@ -464,10 +464,10 @@ class Written:
         return found
 
     def settle(self, write: Callable[["Written", Version], None]) -> None:
-        """Write all versions, until nothing changes.
+        """Write all versions repeatedly until nothing changes.
 
         Raises:
-            NotCovered: something has no form.
+            NotCovered: something cannot be written, or changes never end.
         """
         for _ in range(_ROUNDS):
             self.changed = False
@@ -483,11 +483,11 @@ class Written:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some version waits for values, as far as is known."""
+        """True if some version is known to wait for values."""
         return any(version.waits for version in self.versions.values())
 
     def wait(self, version: Version, line: int, exact: bool) -> int:
-        """The number of a place where a version needs a value."""
+        """Register a place where a version waits for a value, and return its number."""
         if not version.waits:
             version.waits = self.changed = True
         owner = version
@@ -498,7 +498,7 @@ class Written:
         return len(self.waits) - 1
 
     def gives(self, version: Version, kind: RecorderKind) -> None:
-        """Note what a version returns."""
+        """Note the kind of a value that a version returns."""
         found = join(version.result, kind)
         if found != version.result:
             version.result = found
@@ -520,7 +520,7 @@ class Written:
                 return repr(kind.value)
             if kind.is_scalar:
                 return self.named(kind.number)
-            return "None"  # a part that is known
+            return "None"  # a part that is known needs no value at run time
         return "None" if isinstance(kind, Closure) else value.text
 
     def named(self, number: int) -> str:
@@ -529,16 +529,16 @@ class Written:
         return f"_ab_c{number}"
 
     def close(self) -> None:
-        """Keep nothing alive of the map for which it was written."""
+        """Drop all references to the map for which it was written."""
         self.constants.close()
         for site, _ in self.sites:
             site.specs = tuple([(how, *map(_stripped, what)) for how, *what in site.specs])
 
     def shared_block(self, site: BlockSite) -> Const:
-        """What a block gives whose inputs are all constants.
+        """The result of a block whose inputs are all constants.
 
         Raises:
-            NotCovered: it warns, or fails.
+            NotCovered: the block warns, or fails.
         """
         try:
             return self.const(self.constants.shared_block(site))
