@@ -85,7 +85,7 @@ class ValueWriter(BlockWriter):
         return self.env.names[node.target.id]
 
     def bind(self, target: ast.expr, value: Term) -> None:
-        """Assign a value to a name, its parts to names, or a value to an item of a list or dict made by the function."""
+        """Assign a value to a name, its parts to names, or it to an item of a list or dict that the function made."""
         value = self.as_node(value)
         if isinstance(target, ast.Name):
             name = target.id
