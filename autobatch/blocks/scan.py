@@ -35,7 +35,7 @@ class Test:
         self.run: Callable[..., Any] | None = None
 
     def is_ready(self) -> bool:
-        """Whether the program is compiled."""
+        """True if the compiled program is available; loads it for the calls."""
         form = form_of(self.program, tuple([place is not None for place in self.operands]), ())
         self.run = None if form is None else form.forward
         return form is not None and form.batched == [True]
