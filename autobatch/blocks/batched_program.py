@@ -1,9 +1,9 @@
-"""A program for many examples: each step by its batching rule, or flat steps that hold for any number of examples.
+"""A program run over many examples: step by step with batching rules, or as flat steps for any number of examples.
 
-For flat steps the batching rules of its ops are traced on arrays of B examples, for three numbers B. What differs
-between the traces (a shape, a bound, a count) has to be affine in B: two of them say how, the third confirms it.
-Backward is traced along: the ordinary reverse walk over a tape of traced values, so a shared matrix receives one
-product over all examples.
+For flat steps, the ops' batching rules are traced on arrays of B examples, for three values of B. Whatever differs
+between the traces (a shape, a bound, a count) must be affine in B: two traces determine it, the third confirms it.
+The backward pass is traced too, as the ordinary reverse walk over a tape of traced values, so the gradient of a shared
+matrix is one product over all examples.
 """
 
 import dataclasses
@@ -36,11 +36,11 @@ class Affine:
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Kind:
-    """A slot of a batched program: its shape, whose entries may be `Affine`, and its dtype.
+    """Shape and dtype of a slot of a batched program; entries of the shape may be `Affine`.
 
     Attributes:
         weak: the type of a Python number, else None.
-        scalar: a NumPy scalar.
+        scalar: True for a NumPy scalar.
     """
 
     shape: tuple[Any, ...]
@@ -53,16 +53,16 @@ class Kind:
 
 
 class Flat:
-    """The steps of a program on arrays with a leading batch axis, and those of its gradient.
+    """The steps of a program on arrays with a leading batch axis, followed by the steps of its gradient.
 
     Slots: the operands, the cotangents of the outputs, the constants, then one for each step.
 
     Attributes:
-        operands, cotangents: how many of each.
+        operands, cotangents: the number of each.
         constants: {slot: value}.
         steps: forward in `steps[:forward]`, the rest backward; attributes that vary are `Affine` in B.
-        outputs: the slot of each output; gradients: that of each wanted operand, None where there is none.
-        kinds: for each slot its `Kind`.
+        outputs: the slot of each output; gradients: the slot of each wanted operand's gradient, None if it has none.
+        kinds: the `Kind` of each slot.
         batched: which outputs have the batch axis.
     """
 
@@ -90,12 +90,12 @@ class Flat:
 
 
 def flatten(program: Program, batched: Sequence[bool], wanted: Sequence[int], given: Sequence[bool]) -> Flat | None:
-    """The batched form of a program; None if there is none that holds for every B.
+    """The batched form of a program; None if there is none that is valid for every B.
 
     Args:
         batched: which operands have a row for each example.
         wanted: the positions of the operands whose cotangents are asked for.
-        given: which outputs have a cotangent; none: forward only.
+        given: which outputs have a cotangent; if none has, only the forward steps are made.
     """
     avals: Sequence[Any] = program.avals
     widths = {n for aval in avals if type(aval) is not Weak for n in aval.shape}
@@ -154,7 +154,7 @@ def _trace(program: Program, batched: Sequence[bool], wanted: Sequence[int], giv
             _walk_back(out, tape, data, cts, list(leaves.values()))
     except NotABlock:
         raise
-    except Exception as error:  # a rule that reads values, whatever it makes of not getting them
+    except Exception as error:  # any error of a rule that reads values
         raise NotABlock(str(error)) from error
     finally:
         tape.close()
@@ -179,7 +179,7 @@ def _apply(tracer: Tracer, step: Step, operands: Sequence[Any], aval: Any, n: in
     """One step by its batching rule, traced.
 
     Raises:
-        NotABlock: the rule gives something else, or a constant for this many examples.
+        NotABlock: the result has another shape or dtype, or the rule made a constant that depends on B.
     """
     op: Op = step.op
     if not any(isinstance(x, Batched) for x in operands):
@@ -233,7 +233,7 @@ def _unify(traces: Sequence[_Traced], sizes: Sequence[int]) -> Flat:
 
 
 def same_constant(a: Any, b: Any) -> bool:
-    """Whether two constants of programs are of one type and equal."""
+    """True if two constants of programs have the same type and are equal, arrays to the byte."""
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray):
@@ -284,7 +284,7 @@ def step_by_step(program: Program, operands: Sequence[Any], fallbacks: Counter[s
 def run_op(
     op: Op, operands: Sequence[Any], params: dict[str, Any], aval: Any, fallbacks: Counter[str] | None = None
 ) -> Any:
-    """One op for a group: by its batching rule, or where that declines one example after the other.
+    """Run one op for a group: by its batching rule, or example by example if the rule declines.
 
     Returns:
         `Batched` rows; a plain value if no operand is `Batched` or `Packed`.
@@ -320,7 +320,7 @@ def _lane(operand: Any, index: int) -> Any:
 
 
 def rows_of(value: Any, batch: int | None) -> Any:
-    """An output with its batch axis, also where it turned out the same for all examples."""
+    """An output with its batch axis; a value that is the same for all examples is broadcast."""
     if isinstance(value, Batched):
         return value.data
     if batch is None:

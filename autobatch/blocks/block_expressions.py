@@ -1,12 +1,12 @@
-"""Which expressions can be part of a block, and the block's own form of them.
+"""Decides which expressions can be part of a block, and builds the block's own form of them.
 
-A block is made of operators, declared NumPy and `nn` functions, array methods and indices. Its inputs are what those
-are applied to: names; what is read from containers and objects without running code (`params["w"]`, `node.word`); and
-anything else (a call of the user's), as long as it is evaluated before the block's first operation.
+A block consists of operators, declared NumPy and `nn` functions, array methods and indices. Its inputs are the values
+that these are applied to: names; reads from containers and objects that run no code (`params["w"]`, `node.word`); and
+any other expression (a call of a user function), provided it is evaluated before the block's first operation.
 
-On the fly a block is recorded (`BlockForm.recorded`), and its recorder reads paths and rows of tables by itself; it may
-go through lists of arrays, end with a `return`, and make arrays that are the same for all examples. In lock-step the
-rewritten code reads each input, which may be one for each lane, and calls the block with them.
+On the fly a block is recorded (`BlockForm.recorded`): its recorder reads paths and table rows by itself, and the block
+may iterate over lists of arrays, end with a `return`, and make arrays that are the same for all examples. In lock-step
+the rewritten code reads each input, which may differ by lane, and passes the inputs to the block.
 """
 
 import ast
@@ -30,9 +30,9 @@ from autobatch.syntax.scopes import binds, is_dotted, is_slicing, path_of, targe
 
 _OPERATORS = tuple(each.syntax for each in COMPARISONS)
 METHODS = SHAPED_METHODS - {"conj"}  # which may give the array itself
-_BAGS = frozenset(("max", "mean", "min", "sum"))  # over the rows of a look-up: a launch of its own
+_BAGS = frozenset(("max", "mean", "min", "sum"))  # over the rows of a look-up: such a reduction is a launch of its own
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
-LEAST = 2  # operations; fewer are as quick on their own, and group with their like anywhere
+LEAST = 2  # operations; fewer are as fast outside a block, and can be grouped with equal ops from anywhere
 _CONSTANTS = (type, np.dtype, type(None))
 _MISSING = object()
 _PARTS = ("__code__", "__defaults__", "__kwdefaults__")
@@ -45,7 +45,7 @@ Names = frozenset[str]
 
 
 def is_pure(function: Any) -> bool:
-    """Whether calling this on arrays does nothing but give a result of them."""
+    """True if calling the function on arrays only computes a result, without side effects."""
     if isinstance(function, Op):
         return function.kind != "random"
     try:
@@ -55,18 +55,18 @@ def is_pure(function: Any) -> bool:
         if effect is not None and (effect.always_writes or not effect.changes_nothing_outside):
             return False
         return function in FUNCTIONS or function in NUMPY_OWN or function in _LAYERS | NUMBERS | _CREATION | _REDUCERS
-    except TypeError:  # cannot be hashed: an object of the user's
+    except TypeError:  # unhashable: an object of the user's
         return False
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Scope:
-    """The meaning of names where an expression stands.
+    """The meaning of names at the place of an expression.
 
     Attributes:
-        globals: of the function; own: names that are the function's, or those around it.
-        sure: of those, the ones that are bound for sure; shifting: those that code elsewhere may bind again.
-        helper: what a function of the user's relies on that a block may call; None if a block may not.
+        globals: the function's globals; own: names local to the function or to enclosing ones.
+        sure: names of `own` that are certainly bound; shifting: names of `own` that other code may rebind.
+        helper: returns the guards of a user function that a block may call; None if a block may not call it.
     """
 
     globals: dict[str, Any]
@@ -86,21 +86,21 @@ class Scope:
 
 
 class Refused(Exception):  # noqa: N818  (a signal between the passes for blocks)
-    """This cannot be part of a block."""
+    """Signals that the expression cannot be part of a block."""
 
 
 class BlockForm:
-    """A block in the making: its body, its inputs, and its guards.
+    """A block under construction: its body, its inputs, and its guards.
 
     Args:
-        scope: what names mean where it stands; recorded: it runs on the fly, else in lock-step.
-        fresh: gives names for what is evaluated before the block; inner: rewrites such an expression.
-        lists: it may go through lists of arrays, if it is recorded.
+        scope: the meaning of names at its place; recorded: True on the fly, False in lock-step.
+        fresh: makes names for values evaluated before the block; inner: rewrites such an expression.
+        lists: whether it may iterate over lists of arrays, if it is recorded.
 
     Attributes:
-        goes_through: it goes through a list.
-        count: operations so far, rows of them look-ups; bound: names that the body has bound.
-        replaced: {id of a node of the user's: name} of what is evaluated before the block, whatever becomes of it.
+        goes_through: True if it iterates over a list.
+        count: the operations so far, of which `rows` are look-ups; bound: the names that the body has bound.
+        replaced: {id of a user's node: name}, for expressions evaluated before the block even if it does not run.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class BlockForm:
         self._known: dict[Any, BlockInput] = {}
 
     def slots(self) -> tuple[list[ast.expr], list[Slot]]:
-        """The arguments of the recorder, and how it reads each input from them."""
+        """The arguments of the recorder, and how each input is read from them."""
         if self._slots is not None:
             return self._slots
         arguments: list[ast.expr] = []
@@ -163,14 +163,14 @@ class BlockForm:
         return self._slots
 
     def names(self) -> list[str | None]:
-        """For each input its name, or the name of which it is an item; None for any other input."""
+        """For each input its name, or the name of the container of which it is an item; None for any other input."""
         return [
             None if each.temporary or each.path[2] or any(how != "key" for how, _ in each.path[1]) else each.path[0]
             for each in self.inputs
         ]
 
     def attempt(self, node: ast.expr) -> ast.expr | None:
-        """`build`, or nothing at all."""
+        """`build`, or None with all changes undone if the expression cannot be part of the block."""
         inputs = [(each, each.number, each.temporary, list(each.places), each.several) for each in self.inputs]
         before = self.count, self.rows, dict(self.replaced), dict(self.guards), dict(self._known)
         try:
@@ -186,8 +186,8 @@ class BlockForm:
         """The block's form of an expression.
 
         Args:
-            static: its value, if it is a number, decides about shapes.
-            operand: it is an operand of an operator, so that a number counts only by its type.
+            static: a number here determines shapes, so its value must be known.
+            operand: the node is an operand of an operator, so that of a number only the type counts.
         """
         match node:
             case ast.Constant():
@@ -235,10 +235,10 @@ class BlockForm:
         return self._opaque(node, static, operand)
 
     def _for_each(self, node: Any, each: ast.comprehension) -> ast.expr:
-        """A comprehension over the arrays of a list: its element is computed within the block, for each of them."""
+        """A comprehension over a list of arrays: the block computes the element for each of them."""
         over = self._several(each.iter)
         bound = self.bound
-        self.bound = bound | target_names(each.target)  # whatever else is evaluated in it refuses the block
+        self.bound = bound | target_names(each.target)  # refuses anything evaluated before the block
         try:
             element = self.build(node.elt)
         finally:
@@ -246,12 +246,12 @@ class BlockForm:
         return type(node)(element, [ast.comprehension(each.target, over, [], 0)])
 
     def _several(self, node: ast.expr) -> ast.expr:
-        """The iterable that the block goes through item by item."""
+        """The iterable over which the block iterates."""
         if isinstance(node, ast.Call) and self._is_zip(node):
             lists = [self._several(arg) for arg in node.args]
             return ast.Call(node.func, lists, self._keywords(node))
         made = items = self.build(node)
-        while isinstance(items, ast.Subscript):  # a part of it
+        while isinstance(items, ast.Subscript):  # a slice of the list
             items = items.value
         for slot in self.inputs:
             if isinstance(items, ast.Name) and items.id == slot.name:
@@ -259,7 +259,7 @@ class BlockForm:
         return made
 
     def _is_zip(self, node: ast.Call) -> bool:
-        """Whether it is `zip` of lists, which goes through them once, as the block would."""
+        """True for `zip` of lists, which is iterated once, as the block would do."""
         if not isinstance(node.func, ast.Name) or node.func.id in self.scope.own:
             return False
         if self._global(node.func.id, []) is not zip or any(isinstance(arg, ast.Starred) for arg in node.args):
@@ -272,7 +272,7 @@ class BlockForm:
         return made
 
     def _leaf(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
-        """An input that is read without running code: a name, or a path from one."""
+        """An input that is read without running code: a name, or a path that starts with one."""
         found = path_of(node)
         if found is None:
             return self._opaque(node, static, operand)
@@ -288,7 +288,7 @@ class BlockForm:
         return self._input(node, (root, steps, None), static, operand)
 
     def _global(self, root: str, attributes: list[str]) -> Any:
-        """The value of a dotted global name; the block then relies on it if it is a function or a type."""
+        """The value of a dotted global name; if it is a function or a type, the block gets a guard for it."""
         value = base = self.scope.binding(root)
         for name in attributes:
             value = vars(value).get(name, _MISSING) if isinstance(value, types.ModuleType) else _MISSING
@@ -315,10 +315,10 @@ class BlockForm:
         return ast.Name(found.name, ast.Load())
 
     def _opaque(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
-        """Anything else: evaluated before the block, in its order among the other inputs."""
+        """Any other expression: evaluated before the block, in its order among the other inputs."""
         if self.count > self.rows or self.bound or binds(node):
             raise Refused
-        for each in self.inputs:  # what is read before it has to be read before it
+        for each in self.inputs:  # inputs that are read before this expression must also be evaluated before it
             if not each.temporary and (each.path[1] or each.path[2] or self._may_shift(each.path[0])):
                 self._evaluate(each)
         self._known.clear()
@@ -330,7 +330,7 @@ class BlockForm:
         return ast.Name(made.name, ast.Load())
 
     def _evaluate(self, each: BlockInput) -> None:
-        """Let the user's code evaluate an input, once."""
+        """Make the user's code evaluate an input, once, and bind it to a name."""
         each.temporary = self.fresh()
         for place in each.places:
             self.replaced[id(place)] = each.temporary
@@ -373,7 +373,7 @@ class BlockForm:
         return self._opaque(node, static, False)
 
     def _computes(self, function: Any) -> bool:
-        """Whether a block may call a function; one that makes an array of numbers only if it is recorded."""
+        """True if a block may call a function; one that creates an array is allowed only if the block is recorded."""
         if not self.recorded and isinstance(function, Hashable) and function in _CREATION:
             return False
         return is_pure(function)
@@ -387,7 +387,7 @@ class BlockForm:
         return self._several(node)
 
     def _rely(self, function: Any, more: list[Guard]) -> None:
-        """Rely on a helper, and on all that it relies on itself."""
+        """Add guards for a helper, and for everything that it relies on itself."""
         own = getattr(function, "__wrapped__", function) if hasattr(type(function), "_ab_batch") else function
         named = own.__kwdefaults__ or {}
         more = [
@@ -398,7 +398,7 @@ class BlockForm:
         self.guards.update({(str(id(each.scope)), each.name, *each.attributes): each for each in more})
 
     def _is_made(self, node: ast.Call) -> bool:
-        """Whether the argument of a call is an array that this block makes."""
+        """True if the argument of a call is an array that this block computes."""
         return len(node.args) == 1 and isinstance(node.args[0], ast.Name) and node.args[0].id in self.bound
 
     def _keywords(self, node: ast.Call) -> list[ast.keyword]:
@@ -415,7 +415,7 @@ class BlockForm:
         return self._leaf(node, static, operand) if read is None else self._input(node, read, static, operand)
 
     def _plain_read(self, node: ast.expr) -> Any:
-        """The path of a read by attributes and by keys that are names or constants, where the user's code does it."""
+        """The path of attributes and keys (names or constants) that lock-step code reads; None for any other read."""
         read = node
         while not self.recorded and isinstance(node, ast.Attribute | ast.Subscript):
             if isinstance(node, ast.Subscript):
@@ -454,7 +454,7 @@ class BlockForm:
         return self._look_up(node, (*base, where), static, operand)
 
     def _row(self, node: ast.Subscript, operand: bool) -> ast.expr:
-        """`table[ids[i]]`: the user's code evaluates the table and the id, and the look-up is part of the block."""
+        """`table[ids[i]]`: user code evaluates the table and the id, and the look-up itself is part of the block."""
         for each in (node.value, node.slice):
             self._opaque(each, False, False)
             self.inputs[-1].part = True
@@ -475,12 +475,12 @@ class BlockForm:
 
 
 def _is_constant(base: Any, value: Any) -> bool:
-    """Whether what a global name, or an attribute of one, stands for is part of the block: a type, a dtype, `np.pi`."""
+    """True if a global name's value is built into the block: a type, a dtype, or a float such as `np.pi`."""
     return isinstance(value, _CONSTANTS) or (type(value) is float and (base is np or base is math))
 
 
 def _is_look_up(node: ast.expr) -> bool:
-    """Whether it is `table[ids]`, of any number of ids as far as one can see."""
+    """True for `table[ids]`, where the number of ids is not known from the syntax."""
     if not isinstance(node, ast.Subscript) or path_of(node) is not None:
         return False
     return isinstance(node.slice, ast.Subscript) or path_of(node.slice) is not None

@@ -1,4 +1,4 @@
-"""The inputs of a block: how each is read, keys that are computed, and the global names that a block relies on."""
+"""The inputs of a block: how each is read, computed keys, and guards for the global names that the block relies on."""
 
 import ast
 import dataclasses
@@ -18,17 +18,17 @@ Path = tuple[Any, tuple[tuple[str, Any], ...]]
 KEYS = (int, str, np.int64)
 CONTAINERS = (list, tuple, dict, np.ndarray)
 FAULTS = (LookupError, AttributeError, NameError, TypeError, ValueError, ArithmeticError)
-"""What reading and computing may raise; it is raised again where the user's own code does the same."""
+"""Errors that reading and computing may raise; the user's own code, run afterwards, raises them again."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Key:
-    """A key, and the inputs that it is computed from.
+    """A computed key, and the inputs that it is computed from.
 
     Attributes:
-        paths: (root, steps) of each part; items: for each whether it is a container of which an item is read.
-        function: gives the key, of the values that the paths lead to.
-        text: the source of it; two are equal that have the same paths and text.
+        paths: (root, steps) of each part; items: for each part, True if it is a container of which an item is read.
+        function: computes the key from the values at the paths.
+        text: the source of the key; keys with equal paths and text are equal.
     """
 
     paths: tuple[tuple[Any, Any], ...]
@@ -37,7 +37,7 @@ class Key:
     text: str
 
     def suits(self, values: Sequence[Any]) -> bool:
-        """Whether values are of types of which a key can be computed without running code of the user's."""
+        """True if the key can be computed from values of these types without running user code."""
         return all(
             type(value) in (CONTAINERS if of_items else KEYS)
             for value, of_items in zip(values, self.items, strict=True)
@@ -45,7 +45,7 @@ class Key:
 
 
 def scalar(value: Any) -> Any:
-    """An item that a key is computed of.
+    """Check an item that a key is computed from, and return it.
 
     Raises:
         LookupError: it is neither a string nor an integer.
@@ -57,10 +57,10 @@ def scalar(value: Any) -> Any:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Guard:
-    """A global name that must keep its meaning from when the block was made: `np.tanh`, say.
+    """A global name that must still mean what it meant when the block was made, such as `np.tanh`.
 
     Attributes:
-        scope: the globals; name, attributes: ("np", ("tanh",)); root: what `np` meant; value: what `np.tanh` meant.
+        scope: the globals; name, attributes: ("np", ("tanh",)); root: the object `np` then; value: `np.tanh` then.
     """
 
     scope: dict[str, Any]
@@ -70,7 +70,7 @@ class Guard:
     value: Any
 
     def holds(self) -> bool:
-        """Whether it does: `ab` may be another module now, with the same `nn`."""
+        """True if it still means the same; `ab` may be another module by now, as long as its `nn` is the same."""
         value = self.scope.get(self.name, _MISSING)
         if value is _MISSING:
             value = _builtin(self.scope, self.name)
@@ -84,11 +84,11 @@ class Slot:
     """One input of a block, and how it is read.
 
     Attributes:
-        root: the argument that it is read from, by its number, or a name of the function's globals.
-        steps: what is read of that: ("key", constant) for an item, ("attr", name) for an attribute.
-        index: an index that is applied last: its path, (root, steps), or how it is computed; None without one.
-        number: it is only an operand of operators, so that its value need not be known when the block is traced.
-        several: the block goes through it item by item: a list or tuple of arrays, never one array.
+        root: the argument that it is read from, by position, or the name of a global.
+        steps: the reads from the root: ("key", constant) for an item, ("attr", name) for an attribute.
+        index: the index that is applied last: its path (root, steps), or a computed `Key`; None without one.
+        number: True if it is only an operand of operators, so that tracing need not know the value of a number.
+        several: True if the block iterates over it: it must be a list or tuple of arrays, never one array.
     """
 
     root: Any
@@ -106,13 +106,13 @@ def _builtin(scope: dict[str, Any], name: str) -> Any:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class BlockInput:
-    """A slot in the making.
+    """A slot under construction.
 
     Attributes:
-        name: its name in the body; node: what is evaluated for it; places: where in the user's code it stands.
-        path: (root, steps, index) if the recorder reads it; temporary: the name it is bound to if it does not.
-        part: it is passed, and only what another input reads is an operand.
-        several: the block goes through it item by item.
+        name: its name in the body; node: the expression evaluated for it; places: its nodes in the user's code.
+        path: (root, steps, index) if the recorder reads it; temporary: the name it is bound to otherwise.
+        part: True if it is passed only so that another input can be read from it.
+        several: True if the block iterates over it.
     """
 
     name: str
@@ -136,11 +136,11 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 
 
 class _NoKey(Exception):  # noqa: N818  (a signal inside of this file)
-    """A key whose evaluation may run code of the user's."""
+    """Evaluating this key may run user code."""
 
 
 def key_of(node: ast.expr) -> Key | None:
-    """The key that an index is: of names, attributes, items and constants, by f-strings and arithmetic.
+    """The key computed by an index of names, attributes, items and constants, with f-strings and arithmetic; else None.
 
     >>> key_of(ast.parse("f'u_{node.kind}'", mode="eval").body).paths
     (('node', (('attr', 'kind'),)),)
@@ -159,7 +159,7 @@ def key_of(node: ast.expr) -> Key | None:
 
 
 class _KeyBuilder:
-    """A key in the making."""
+    """A key under construction."""
 
     def __init__(self) -> None:
         self.paths: list[Any] = []

@@ -1,21 +1,20 @@
-"""The finder of blocks: which statements in a row can run, or be recorded, as one op.
+"""The block finder: finds consecutive statements that can run, or be recorded, as one op.
 
     i, o, u = np.split(x @ w, 3)
-    c = sigmoid(i) * np.tanh(u) + c          ->     inputs x, w, c; outputs c and what is returned first
+    c = sigmoid(i) * np.tanh(u) + c          ->     inputs x, w, c; outputs: the first returned value, and c
     return sigmoid(o) * np.tanh(c), c
 
-A block is as long as it can be. What it reads from outside are its inputs; what may be read after it are its outputs.
-Needs the statements' liveness (`syntax.liveness`).
+A block is as long as possible. Its inputs are the values it reads from outside; its outputs are the values that may be
+read after it. The statements' liveness must be annotated (`syntax.liveness`).
 
-Before that, `set_tests_apart` makes array expressions that a statement decides by, goes through, or appends, statements
-of their own, which a block may end with.
+Before that, `set_tests_apart` splits array expressions that a statement tests, iterates over or appends into
+statements of their own, with which a block may end.
 
     seen = np.concatenate([a, b])            seen = np.concatenate([a, b])
     shift = bool(seen @ w > 0)        ->     _ab_test1 = seen @ w > 0
                                              shift = bool(_ab_test1)
 
-Then array statements that follow an `if` move to the ends of its arms, so that they are of one block with what is
-there.
+Then array statements that follow an `if` move to the ends of its arms, so that they join the block there.
 
     if parents:                         if parents:
         z = z + gate * found                z = z + gate * found
@@ -23,9 +22,9 @@ there.
                                         else:
                                             h = np.tanh(z)
 
-Both run before liveness. Only what the statement evaluates first is set apart: before it, at most `append` is read, of
-what is known to be a list. A test of a `while` is evaluated anew each time. An arm that ends in a jump gets nothing:
-nothing follows it. A statement moves where it reads what an arm assigns last.
+Both run before liveness. Only the expression that a statement evaluates first is split off: before it, at most `append`
+is read, of a known list. The test of a `while` stays, because it is evaluated anew each time. An arm that ends in a
+jump gets no copy, since nothing follows it. A statement moves only if it reads what an arm assigns last.
 """
 
 import ast
@@ -48,7 +47,7 @@ def longest_block(statements: Sequence[ast.stmt], make: MakeForm, assignable: Na
     """The longest block that starts with the first of these statements; None if there is none.
 
     Args:
-        make: the form to begin with, given the names that are bound for sure.
+        make: makes the initial form, given the names that are certainly bound.
         assignable: the names that a block may assign.
     """
     tried = FoundBlock(statements, make, assignable)
@@ -99,7 +98,7 @@ def relies_on(tree: ast.FunctionDef, outer: Scope) -> list[Guard] | None:
 
 
 def body_function(form: BlockForm, body: list[ast.stmt], filename: str, at: ast.AST) -> Callable[..., Any]:
-    """A block as a function of its inputs, in plain Python: what is traced."""
+    """A block as a plain Python function of its inputs, which is what gets traced."""
     (function,) = ast.parse("def _ab_body(): pass").body
     assert isinstance(function, ast.FunctionDef)
     function.args.args = [ast.arg(each.name) for each in form.inputs if not each.part]
@@ -112,14 +111,14 @@ def body_function(form: BlockForm, body: list[ast.stmt], filename: str, at: ast.
 
 
 class FoundBlock:
-    """Statements as a block, if they can be one.
+    """Consecutive statements as a block, if they can be one.
 
     Attributes:
-        form: its inputs, and what it relies on; body: its statements, without a `return`.
-        outputs: names that are read after it, and `results`, what a `return` computes.
-        returned: what the `return` gives, of names of the outputs; is_partial: something is evaluated beside the block.
-        added: how many statements come before one that cannot be part of it.
-        lists_from: how many come before the first that goes through a list.
+        form: its inputs and guards; body: its statements, without a `return`.
+        outputs: names that are read after it, then `results`, the values that a `return` computes.
+        returned: the returned expression, in names of the outputs; is_partial: some of it is evaluated outside.
+        added: how many statements come before the first that cannot be part of the block.
+        lists_from: how many statements come before the first that iterates over a list.
     """
 
     def __init__(self, statements: Sequence[ast.stmt], make: MakeForm, assignable: Names) -> None:
@@ -132,7 +131,7 @@ class FoundBlock:
         self.returned: ast.expr | None = None
         self.results: list[str] = []
         self.is_partial = False
-        self.copied: set[str] = set()  # names of what may be an array from outside, or is a list
+        self.copied: set[str] = set()  # names that may be bound to an array from outside, or to a list
         self.added = self.lists_from = 0
         try:
             for statement in statements:
@@ -150,22 +149,22 @@ class FoundBlock:
 
     @property
     def is_possible(self) -> bool:
-        """Whether all of the statements can be part of it."""
+        """True if all statements can be part of the block."""
         return self.added == self.length
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether it does enough, for something that is read, of something from outside."""
+        """True if it does enough operations, has inputs and outputs, and returns no outside array or list."""
         enough = self.form.count >= LEAST and bool(self.outputs) and bool(self.form.inputs)
         return enough and not self.copied.intersection(self.outputs)
 
     def whole(self) -> list[ast.stmt]:
-        """The body of a function that returns the outputs: one, or a tuple."""
+        """The body of a function that returns the outputs: one value, or a tuple."""
         values: list[ast.expr] = [ast.Name(name, ast.Load()) for name in self.outputs]
         return [*self.body, ast.Return(values[0] if len(values) == 1 else ast.Tuple(values, ast.Load()))]
 
     def otherwise(self) -> list[Any]:
-        """The block's statements for where it does not run; parts evaluated before it are read from names."""
+        """The original statements, run if the block is not; parts evaluated before it are read from names."""
         return [substituted(each, self.form.replaced) for each in self.statements]
 
     def _add(self, node: ast.stmt) -> None:
@@ -203,7 +202,7 @@ class FoundBlock:
         form.bound |= names
 
     def _value(self, node: ast.expr) -> ast.expr:
-        """The assigned value; a part that is only a name would be a second name of one array."""
+        """The assigned value; a part that is only a name is refused, as it would make a second name for one array."""
         parts = node.elts if isinstance(node, ast.Tuple) else [node]
         if not isinstance(node, ast.ListComp) and not all(isinstance(part, COMPUTED) for part in parts):
             raise Refused
@@ -213,7 +212,7 @@ class FoundBlock:
         return made
 
     def _return(self, node: ast.expr) -> None:
-        """Parts that are operations become outputs; what follows the last of them is evaluated afterwards."""
+        """Make the returned parts that are operations outputs; parts after the last one are evaluated afterwards."""
         form = self.form
         parts = node.elts if isinstance(node, ast.Tuple) else [node]
         out: list[ast.expr] = []
@@ -224,7 +223,7 @@ class FoundBlock:
                 over = over or not sure
                 out.append(part)
                 continue
-            if not over and not isinstance(part, ast.List | ast.ListComp | ast.Tuple):  # a block gives arrays
+            if not over and not isinstance(part, ast.List | ast.ListComp | ast.Tuple):  # outputs must be arrays
                 before = form.count
                 made = form.attempt(part)
                 if made is not None and form.count > before:
@@ -249,13 +248,13 @@ def _targets(node: ast.stmt) -> list[str]:
 
 
 def _is_plain(target: ast.expr) -> bool:
-    """A name, or a flat tuple of names."""
+    """True for a name, or a flat tuple of names."""
     parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
     return all(isinstance(part, ast.Name) for part in parts)
 
 
 def _counts(node: ast.Assign) -> bool:
-    """`n = n + 1`: of a Python number, most likely, which in lock-step is nothing to launch."""
+    """True for `n = n + 1`: most likely a Python counter, not worth a launch in lock-step."""
     match node:
         case ast.Assign(
             targets=[ast.Name(id=target)],
@@ -270,7 +269,7 @@ _CONVERSIONS = (bool, float, int)
 
 
 def set_tests_apart(tree: ast.FunctionDef, scope: Scope) -> None:
-    """Change the body of a function, and let what was set apart be of one block with what is before it."""
+    """Split off tested expressions in the body of a function, so that they can join the block before them."""
     _Apart(scope, frozenset(parameters(tree) | bound_names(tree.body)) | scope.own, _lists(tree)).bodies(tree)
 
 
@@ -312,14 +311,14 @@ class _Apart:
         return out
 
     def _appends(self, node: ast.expr) -> bool:
-        """Whether this appends to a list of the function's own."""
+        """True for an append to a list of the function's own."""
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[_], keywords=[]):
                 return name in self.lists
         return False
 
     def _converted(self, node: Any) -> Any:
-        """The place of what a call makes numbers of; None for what is no such call."""
+        """The place of the argument that a call converts to Python numbers; None for any other call."""
         match node:
             case ast.Call(func=ast.Name(id=name), args=[_], keywords=[]):
                 if name not in self.own and self.scope.binding(name) in _CONVERSIONS:
@@ -329,7 +328,7 @@ class _Apart:
         return None
 
     def _apart(self, where: Any) -> list[ast.stmt]:
-        """A statement that binds the expression at a place to a name."""
+        """A statement that binds the expression at a place to a new name."""
         if where is None:
             return []
         holder, key = where
@@ -347,7 +346,7 @@ class _Apart:
         return [ast.copy_location(ast.Assign([target], node), node)]
 
     def _is_array(self, node: ast.expr) -> bool:
-        """Whether an operation can only be one of arrays: a matrix product, or NumPy's own."""
+        """True if an expression can only be an array operation: a matrix product, or a NumPy call."""
         match node:
             case ast.BinOp(op=ast.MatMult()):
                 return True
@@ -374,7 +373,7 @@ class _Apart:
 
 
 def _lists(tree: ast.FunctionDef) -> frozenset[str]:
-    """The names that are only ever bound to new lists, by plain assignments."""
+    """Names that are only ever bound to new lists, by plain assignments."""
     made: Counter[str] = Counter()
     stores: Counter[str] = Counter()
     declared: set[str] = set()
@@ -396,7 +395,7 @@ def _lists(tree: ast.FunctionDef) -> frozenset[str]:
     return frozenset(name for name, count in made.items() if stores[name] == count) - declared
 
 
-_MOST = 3  # statements of one `if`, each of which is repeated in every arm
+_MOST = 3  # statements moved into one `if`; each is copied into every arm
 _ARMS = 4
 _JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript)
@@ -404,10 +403,10 @@ _ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
 
 def sink(body: list[ast.stmt], is_array: Callable[[ast.expr], bool]) -> list[ast.stmt]:
-    """The statements with array statements moved into the arms before them.
+    """Move array statements that follow an `if` into its arms.
 
     Args:
-        is_array: whether an expression can only be one of arrays.
+        is_array: tells whether an expression can only be an array operation.
     """
     out: list[ast.stmt] = []
     moved = 0
@@ -433,7 +432,7 @@ def _moves(node: ast.stmt, into: ast.If, is_array: Callable[[ast.expr], bool]) -
 
 
 def _ends(node: ast.If) -> list[list[ast.stmt]]:
-    """The arms that go on after the `if`."""
+    """The arms after which control continues behind the `if`."""
     out = []
     for arm in (node.body, node.orelse):
         if arm and isinstance(arm[-1], ast.If):
@@ -444,7 +443,7 @@ def _ends(node: ast.If) -> list[list[ast.stmt]]:
 
 
 def _feeds(arm: Sequence[ast.stmt], node: ast.stmt) -> bool:
-    """Whether the last statement of an arm computes what a statement reads."""
+    """True if the last statement of an arm computes a value that the statement reads."""
     last = arm[-1] if arm else None
     if not isinstance(last, _ASSIGNMENTS) or not isinstance(last.value, _COMPUTED):
         return False

@@ -1,9 +1,9 @@
-"""Fusion: which elementwise steps of batched code run as one kernel.
+"""Fusion: decides which elementwise steps of batched code run as one kernel.
 
-Steps that act on each element form clusters: all have one width (elements for each example) and one dtype, and between
-no two of them lies a step of another kind. Steps of a cluster are told by their level: how many other steps lie before
-them. What is read of a wide array is a range of each of its rows; where only such ranges of a cheap result are read,
-the result is computed range by range where it is needed, and never stored.
+Elementwise steps form clusters: all steps of a cluster have the same width (elements per example) and dtype, and no
+step of another kind lies between two of them, which the steps' levels ensure (level: the number of other steps that
+must come before). A read of a wide array may be a range of each row; if a cheap result is only read by such ranges, it
+is computed range by range where it is needed, and never stored.
 """
 
 import dataclasses
@@ -24,12 +24,12 @@ from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.numpy.selecting import where_p
 from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
 
-_NARROW = 4  # rows of fewer elements leave most lanes of a vector empty
-_SAMPLE = 3  # examples in the array of positions that shows what a view reads
+_NARROW = 4  # elements; shorter rows leave most lanes of a vector register empty
+_SAMPLE = 3  # examples in the array of positions that reveals which elements a view reads
 
 
 def leads(kind: Kind) -> bool:
-    """Whether the first dimension is the batch's."""
+    """True if the first dimension is the batch axis, and no other depends on the batch size."""
     if not kind.shape or kind.shape[0] != Affine(1, 0):
         return False
     return all(type(n) is int for n in kind.shape[1:])
@@ -45,7 +45,7 @@ class Read:
     """An operand of a step in a cluster.
 
     Attributes:
-        slot: the array that is read; offset: from which element of the row on.
+        slot: the array that is read; offset: the first element that is read in each row.
         mode: "row" (a row for each example), "shared" (one row for all), "number" (a number, not an array).
     """
 
@@ -56,11 +56,11 @@ class Read:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Cluster:
-    """Steps that are one kernel.
+    """Steps that run as one kernel.
 
     Attributes:
-        steps: in order.
-        stores: {slot: [(array slot, offset)]}: where results are written to.
+        steps: in execution order.
+        stores: {slot: [(array slot, offset)]}: where each result is written.
     """
 
     width: int
@@ -70,16 +70,16 @@ class Cluster:
 
 
 class Plan:
-    """The clusters of some code, and what is known of its steps.
+    """The clusters of some code, and facts about its steps.
 
     Attributes:
         made: {slot: step}.
         reads: {slot of a step in a cluster: its operands}.
         rules: {slot of such a step: its rule}.
-        inlined: such steps that are computed where they are read, and belong to no cluster.
+        inlined: slots of such steps that are computed where they are read, and belong to no cluster.
         clusters: in no order.
         cluster_of: {slot: cluster}.
-        written: {slot of an array put together: the clusters that write it}.
+        written: {slot of an assembled array: the clusters that write it}.
     """
 
     def __init__(self, code: Code) -> None:
@@ -106,7 +106,7 @@ class Plan:
         self._find_stores()
 
     def root(self, slot: int) -> tuple[int, int]:
-        """The array that a slot is a range of each row of, and the first element of the range."""
+        """The array of which a slot is a range of each row, and the first element of the range."""
         offset = 0
         while slot in self.views:
             slot, first = self.views[slot]
@@ -114,7 +114,7 @@ class Plan:
         return slot, offset
 
     def _find_view(self, step: Step) -> None:
-        """Note a step that reads one range of each example's row."""
+        """Note a step that reads one contiguous range of each example's row."""
         kinds, params = self.code.kinds, step.params
         if step.op not in (getitem_p, reshape_p, squeeze_p) or not leads(kinds[step.out]):
             return
@@ -153,7 +153,7 @@ class Plan:
         self.rules[step.out], self.reads[step.out], self.dtypes[step.out] = rule, reads, dtype
 
     def _computed_in(self, step: Step) -> np.dtype | None:
-        """The one dtype of a step's floating-point arrays; that of what made its masks, if it has none."""
+        """The one dtype of a step's float arrays; if all are masks, the dtype in which they were computed."""
         kinds = self.code.kinds
         found = {kinds[slot].dtype for slot in (*step.args, step.out) if kinds[slot].weak is None}
         floats = {dtype for dtype in found if dtype.kind == "f"}
@@ -179,7 +179,7 @@ class Plan:
         return Read(slot, mode="shared") if kind.shape == like.shape[1:] else None
 
     def _find_inlined(self) -> None:
-        """Cheap results that are read by range only, no element twice, by steps that kernels can do."""
+        """Find cheap results that are only read by disjoint ranges, by steps that kernels can do."""
         for step in reversed(self.code.steps):
             slot = step.out
             if slot not in self.rules or slot in self.returned or not self.rules[slot].exact:
@@ -192,7 +192,7 @@ class Plan:
                 self.inlined.add(slot)
 
     def _range_read(self, reader: Step, slot: int) -> tuple[int, int] | None:
-        """The range that a step reads of each row, if it can be computed there."""
+        """The range that a step reads of each row, if the result can be computed there."""
         if reader.out in self.inlined:
             reads = [read for read in self.reads[reader.out] if read.slot == slot]
             width = width_of(self.code.kinds[slot])
@@ -208,7 +208,7 @@ class Plan:
         return first, first + width_of(self.code.kinds[reader.out])
 
     def is_inner(self, read: Read, width: int, dtype: np.dtype) -> bool:
-        """Whether an operand is a result of a cluster of this width, whole."""
+        """True if an operand is a whole result of a cluster with this width and dtype."""
         slot = read.slot
         return (
             read.mode == "row"
@@ -258,7 +258,7 @@ class Plan:
                 levels[slot] = levels[step.args[0]]
             else:
                 levels[slot] = max((levels[root] + 1 for root, _ in map(self.root, step.args)), default=0)
-        for step in reversed(self.code.steps):  # as late as those that read it: then it need not be stored
+        for step in reversed(self.code.steps):  # move each to the level of its readers, so that it need not be stored
             slot = step.out
             if slot not in self.rules or slot in self.returned or slot in self.inlined or not self.readers[slot]:
                 continue
@@ -284,7 +284,7 @@ class Plan:
                     cluster.stores.setdefault(step.out, []).append((step.out, 0))
 
     def _is_stored(self, slot: int, cluster: Cluster) -> bool:
-        """Whether something outside of its cluster reads a result."""
+        """True if a result is read outside its cluster."""
         if slot in self.returned:
             return True
         for reader in self.readers[slot]:
@@ -299,14 +299,14 @@ class Plan:
         return False
 
     def _part(self, slot: int) -> Cluster | None:
-        """The cluster of which this is a whole result."""
+        """The cluster that computes all of this slot."""
         root, offset = self.root(slot)
         if offset or width_of(self.code.kinds[root]) != width_of(self.code.kinds[slot]):
             return None
         return self.cluster_of.get(root)
 
     def _take_assembled(self, step: Step) -> None:
-        """Let clusters write their results straight into an array put together of several."""
+        """Let clusters write their results straight into an array that is assembled from several."""
         parts = self._ranges(step) or []
         clusters = [cluster for slot, _ in parts if (cluster := self._part(slot)) is not None]
         if not clusters or len(clusters) < len(parts):
@@ -316,7 +316,7 @@ class Plan:
         self.written[step.out] = clusters
 
     def _ranges(self, step: Step) -> list[tuple[int, int]] | None:
-        """(slot, first element in the row) of each part of an array put together; None if one is no range of a row."""
+        """(slot, first element in the row) of each part of an assembled array; None if a part is no range of a row."""
         shape: Sequence[Any] = step.params["shape"]
         out = []
         for slot, (axis, start, _) in zip(step.args, step.params["places"], strict=True):
@@ -327,7 +327,7 @@ class Plan:
 
 
 def _at(value: Any, n: int) -> Any:
-    """An attribute for n examples."""
+    """The value of an attribute for n examples."""
     if type(value) is tuple:
         return tuple(_at(part, n) for part in value)
     return value.a * n + value.b if isinstance(value, Affine) else value
@@ -335,16 +335,16 @@ def _at(value: Any, n: int) -> Any:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Rule:
-    """The kernel source of one op.
+    """How one op is written in a kernel.
 
     Attributes:
-        text: from the names of the operands, and that of the lanes, an expression.
+        text: makes the expression from the name of the lanes and those of the operands.
         masks: the positions of operands that are masks.
-        to_mask: the result is a mask.
-        exact: it is cheap, and equal to NumPy's to the bit.
-        keeps: an operand that is not finite makes the result not finite.
-        bound: from bounds of the operands' absolute values, one of the result's.
-        quiet: NumPy never complains of it, whatever the operands.
+        to_mask: True if the result is a mask.
+        exact: True if it is cheap, and equal to NumPy's result to the bit.
+        keeps: True if a non-finite operand makes the result non-finite.
+        bound: computes a bound of the result's absolute value from bounds of the operands'.
+        quiet: True if NumPy never warns about it, whatever the operands.
     """
 
     text: Callable[..., str]
@@ -406,7 +406,7 @@ _OPS: dict[Op, Rule] = {
 
 
 def rule_of(op: Op, params: dict[str, Any], dtype: np.dtype) -> Rule | None:
-    """The rule of an op computed in `dtype`; None if a kernel cannot do it."""
+    """The rule of an op computed in `dtype`; None if a kernel cannot compute it."""
     rule = _OPS.get(op)
     if rule is None or params or (not rule.exact and dtype != np.float32):
         return None

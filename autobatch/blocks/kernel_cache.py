@@ -1,11 +1,11 @@
-"""Compiled kernels: made by a process of their own, kept on disk, used once they are there.
+"""Compiled kernels: compiled in a separate process, cached on disk, used as soon as they are available.
 
-A kernel is known by a name that says all that decides what it is compiled to: its text, versions, the CPU. Asking for
-one that is not there has another process compile it; nothing waits for it. What that process makes comes back through a
-pipe and is kept in the user's cache folder (`AUTOBATCH_CACHE_DIR` names another), so the disk may be full, foreign or
-absent: that costs a compilation. What is read there is run, so it is read only where nobody else could have put it, and
-loaded only if its checksum is right; whatever is wrong with it, it is compiled again. Where no process may be started,
-there are no kernels, and no error.
+A kernel's name is a hash of everything that decides its machine code: source, versions, CPU. A request for a missing
+kernel makes another process compile it; nothing waits for it. The result comes back through a pipe and is kept in the
+user's cache folder (`AUTOBATCH_CACHE_DIR` names another), so a full, foreign or missing disk only costs a compilation.
+Cached files are executed, so they are read only where no other user could have put them, and loaded only if their
+checksum is right; if anything is wrong, the kernel is compiled again. Where no process may be started, there are no
+kernels, and no error.
 """
 
 import atexit
@@ -48,16 +48,16 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-_INTERVAL = 0.05  # seconds between two looks at what the other process has compiled
-_RETRY = 0.5  # seconds before a kernel is asked for again whose process has died
+_INTERVAL = 0.05  # seconds between two checks for kernels that the other process has compiled
+_RETRY = 0.5  # seconds before a kernel is requested again after its process has died
 _TRIES = 3
-_SECONDS = 120  # that a kernel may take to compile, and that the process waits for another one
-_BYTES = 8 << 30  # of memory that the process may map
-_AHEAD = 32 << 10  # bytes that are sent before they are answered: less than any pipe holds, so that nobody waits
+_SECONDS = 120  # time limit for compiling a kernel, and for waiting for the next request
+_BYTES = 8 << 30  # of memory that the compiling process may map
+_AHEAD = 32 << 10  # bytes of requests sent before an answer: fewer than any pipe holds, so that sending never blocks
 
 
 def cache_folder() -> pathlib.Path:
-    """Where kernels are kept."""
+    """The folder in which kernels are cached."""
     named = os.environ.get("AUTOBATCH_CACHE_DIR")
     if named:
         return pathlib.Path(named)
@@ -72,17 +72,17 @@ def cache_folder() -> pathlib.Path:
 
 
 def name_of(text: str) -> str:
-    """The name of a kernel: two that are compiled differently have two."""
+    """The name of a kernel; kernels that are compiled differently have different names."""
     return "kernel_" + hashlib.sha256((stamp() + text).encode()).hexdigest()[:32]
 
 
 class CachedKernel:
-    """One kernel, there or not yet.
+    """One kernel, which may not be available yet.
 
     Attributes:
-        entry: what calls it without asking for the types of its arguments; None as long as it is not there.
-        lanes: what it takes first.
-        failed: this process will not have it.
+        entry: calls it without checking the types of its arguments; None until it is available.
+        lanes: its first arguments, the vector layouts.
+        failed: this process will never have it.
     """
 
     __slots__ = ("_asked", "_made", "_next_look", "_tries", "entry", "failed", "lanes", "text")
@@ -98,11 +98,10 @@ class CachedKernel:
         self._tries = 0
 
     def look(self, wait: bool = True) -> bool:
-        """Whether it is there by now; asks for it if it is not. Looks every so often only.
+        """True if the kernel is available; requests it if not. Checks at most once per interval.
 
         Args:
-            wait: until it is loaded from the disk; else that is done behind the work, as compiling is. The first one
-                that is loaded brings most of Numba with it.
+            wait: load it from disk now; else in a background thread. The first load imports most of Numba.
         """
         if self.entry is not None or self.failed:
             return self.entry is not None
@@ -115,18 +114,18 @@ class CachedKernel:
         check_time()
         self._asked = True
         try:
-            with contextlib.suppress(RuntimeError):  # no thread is allowed: it is loaded here
+            with contextlib.suppress(RuntimeError):  # no thread can be started: load it here
                 if not wait:
                     threading.Thread(target=self._find, name="autobatch loads", daemon=True).start()
                     return False
             jit.uninterrupted(self._find)
-        except KeyboardInterrupt:  # asked for or not: it is asked for again
+        except KeyboardInterrupt:  # whether or not it was requested: request it again
             self._asked = False
             raise
         return self.entry is not None
 
     def _find(self) -> None:
-        """Load what is kept; where that is nothing, or whatever is wrong with it, have it compiled."""
+        """Load the cached kernel; if there is none, or anything is wrong with it, have it compiled."""
         found, self._made = self._made, None
         try:
             name = name_of(self.text)
@@ -138,11 +137,11 @@ class CachedKernel:
             if self._asked:
                 self._tries += 1
                 self.failed = self._tries > _TRIES or not _compiler.ask(self)
-        except Exception:  # no source of what it is written in, or no process: no kernel
+        except Exception:  # no source of its dependencies, or no process: no kernel
             self.failed = True
 
     def answered(self, made: bytes | None) -> None:
-        """It was compiled to this, or to nothing; None if the process died before it said."""
+        """Take the compiled kernel; b"" if it does not compile, None if the process died before it answered."""
         self._made = made
         self.failed = made == b""
         if made is None:
@@ -155,18 +154,18 @@ _lock = threading.Lock()
 
 
 def kernel_of(text: str) -> CachedKernel:
-    """The kernel for this source, shared by all programs that have it."""
+    """The kernel for this source, shared by all programs that use it."""
     with _lock:
         return _known.setdefault(text, CachedKernel(text))
 
 
 def are_kernels_pending() -> bool:
-    """Whether the other process has something to compile that was asked for."""
+    """True if kernels were requested that the other process has not compiled yet."""
     return bool(_compiler.sent or _compiler.waiting)
 
 
 def wait_for_kernels(seconds: float = 240.0) -> bool:
-    """Wait until every kernel that has a use is there or failed, for tests and benchmarks; whether that is so."""
+    """Wait until every kernel in use is available or failed (for tests and benchmarks); False if time runs out."""
     end = time.monotonic() + seconds
     while True:
         if all(kernel.look() or kernel.failed for kernel in list(_known.values())):
@@ -180,12 +179,12 @@ def wait_for_kernels(seconds: float = 240.0) -> bool:
 
 
 def usable_folder() -> pathlib.Path | None:
-    """The cache folder; None if there is none that may be trusted."""
+    """The cache folder; None if there is none that can be trusted."""
     try:
         folder = cache_folder().absolute()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = is_own(folder.stat())
-    except (OSError, RuntimeError):  # nothing can be written there; no home
+    except (OSError, RuntimeError):  # no permission to write, or no home folder
         return None
     if not own:
         say_once(
@@ -197,13 +196,13 @@ def usable_folder() -> pathlib.Path | None:
 
 
 def _read(name: str) -> bytes | None:
-    """What is kept under a name, unless it is not this user's."""
+    """The cached file of a name; None if it is not this user's."""
     folder = usable_folder()
     return None if folder is None else read_own(folder / (name + SUFFIX))
 
 
 def forget_on_disk(kernel: CachedKernel) -> None:
-    """Remove what is kept of a kernel."""
+    """Remove a kernel's cached file."""
     folder = usable_folder()
     if folder is not None:
         with contextlib.suppress(OSError):
@@ -215,13 +214,13 @@ def forget_on_disk(kernel: CachedKernel) -> None:
 
 def _module(name: str, text: str) -> Any:
     module = types.ModuleType(f"autobatch_{name}")
-    sys.modules[module.__name__] = module  # where Numba looks for what it once compiled
+    sys.modules[module.__name__] = module  # where Numba looks up code that it compiled before
     exec(compile(text, f"<{module.__name__}>", "exec"), module.__dict__)
     return module
 
 
 def _compile(name: str, text: str) -> bytes:
-    """The kernel as it is kept: a checksum, and Numba's compiled code."""
+    """The kernel as it is cached: a checksum, and Numba's compiled code."""
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
     dispatcher.compile(module.SIGNATURE)
@@ -232,10 +231,10 @@ def _compile(name: str, text: str) -> bytes:
 
 
 def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[..., Any]]:
-    """The lanes and the entry of a kernel.
+    """The lanes and the entry point of a cached kernel.
 
     Raises:
-        ValueError: it is not what was kept under this name.
+        ValueError: the bytes are not what was cached under this name.
     """
     content = unsealed(name, kept)
     module = _module(name, text)
@@ -255,7 +254,7 @@ def _send(descriptor: int, message: bytes) -> None:
 
 
 def _receive(descriptor: int) -> bytes | None:
-    """The next message; None if there will be none."""
+    """The next message; None at the end of the stream."""
 
     def exactly(count: int) -> bytes | None:
         got = b""
@@ -271,7 +270,7 @@ def _receive(descriptor: int) -> bytes | None:
 
 
 def _python() -> str | None:
-    """A Python that can be started: not an application that Python is frozen into or embedded in."""
+    """The Python executable, if it can be started; None for frozen applications and embedded Python."""
     name = os.path.basename(sys.executable or "").lower()
     frozen = getattr(sys, "frozen", False) or not name.startswith(("python", "pypy"))
     return None if frozen or not os.access(sys.executable, os.X_OK) else sys.executable
@@ -288,10 +287,10 @@ main(0, answers)
 
 
 class _Compiler:
-    """The process that compiles, started when it is needed and ended when it is not; each process has its own.
+    """The process that compiles, started on first use; a forked child starts its own.
 
     Attributes:
-        waiting, sent: the kernels that it has not been asked for yet, and those that it has, with what is sent.
+        waiting, sent: (kernel, request) pairs not yet sent to the process, and those sent but not answered.
     """
 
     def __init__(self) -> None:
@@ -300,14 +299,14 @@ class _Compiler:
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """It is the process of the one that forked, and so are the locks."""
+        """Start afresh: after a fork, the process and the locks belong to the parent."""
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
         self.waiting: collections.deque[tuple[CachedKernel, bytes]] = collections.deque()
         self.sent: collections.deque[tuple[CachedKernel, bytes]] = collections.deque()
 
     def ask(self, kernel: CachedKernel) -> bool:
-        """Have a kernel compiled; False if that cannot be."""
+        """Have a kernel compiled; False if no process can be started."""
         with self._lock:
             if self._process is None:
                 self._process = self._start()
@@ -320,17 +319,17 @@ class _Compiler:
             return True
 
     def _send_some(self, process: "subprocess.Popen[bytes]") -> None:
-        """As much as the pipe surely holds."""
+        """Send requests, no more than the pipe surely holds."""
         ahead = sum(len(request) for _, request in self.sent)
         while self.waiting and (not self.sent or ahead + len(self.waiting[0][1]) < _AHEAD):
             self.sent.append(self.waiting.popleft())
             ahead += len(self.sent[-1][1])
-            with contextlib.suppress(OSError):  # it has died, of which `_listen` hears
+            with contextlib.suppress(OSError):  # the process has died, which `_listen` notices
                 assert process.stdin is not None
                 _send(process.stdin.fileno(), self.sent[-1][1])
 
     def _listen(self, process: "subprocess.Popen[bytes]") -> None:
-        """Hand out its answers, and reap it."""
+        """Receive the answers of the process, pass them on, and reap it at the end."""
         assert process.stdout is not None
         while (made := _receive(process.stdout.fileno())) is not None:
             with self._lock:
@@ -356,14 +355,14 @@ class _Compiler:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                bufsize=0,  # no locks that a thread could hold at the end
-                start_new_session=True,  # an interrupt typed at the keyboard is not for it
+                bufsize=0,  # no locks that a thread could hold at exit
+                start_new_session=True,  # a keyboard interrupt does not reach it
             )
-        except OSError:  # no process is allowed, or there is no memory for one
+        except OSError:  # not allowed, or out of memory
             return None
         try:
             threading.Thread(target=self._listen, args=(process,), name="autobatch kernels", daemon=True).start()
-        except RuntimeError:  # no thread is allowed
+        except RuntimeError:  # no thread can be started
             process.kill()
             process.wait()
             return None
@@ -372,12 +371,12 @@ class _Compiler:
 
 
 def _let_go(process: "subprocess.Popen[bytes]") -> None:
-    """At the end: it finishes what it was asked for, and nobody waits for it."""
+    """At exit: let the process finish its requests, without waiting for it."""
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()
     if process.returncode is None:
-        process.returncode = 0  # else Popen warns of a process that still runs
+        process.returncode = 0  # else Popen warns about a process that still runs
 
 
 _compiler = _Compiler()
@@ -387,7 +386,7 @@ def main(requests: int, answers: int) -> None:
     """Compile requested kernels, at a low priority.
 
     Args:
-        requests, answers: file descriptors. An answer is what is kept, or empty for what does not compile.
+        requests, answers: file descriptors. An answer is the kernel as it is cached, or empty if it does not compile.
     """
     if hasattr(os, "nice"):
         os.nice(10)
@@ -395,7 +394,7 @@ def main(requests: int, answers: int) -> None:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_AS, (_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
     while True:
-        faulthandler.dump_traceback_later(_SECONDS, exit=True)  # also out of machine code, unlike a signal
+        faulthandler.dump_traceback_later(_SECONDS, exit=True)  # also stops machine code, unlike a signal
         request = _receive(requests)
         if request is None:
             return
@@ -409,5 +408,5 @@ def main(requests: int, answers: int) -> None:
             made = b""
         if made and folder:
             keep(pathlib.Path(folder, name + SUFFIX), made)
-        with contextlib.suppress(OSError):  # who asked has ended
+        with contextlib.suppress(OSError):  # the process that asked has ended
             _send(answers, made)

@@ -1,4 +1,4 @@
-"""Batched code with its clusters as kernels: the source of each kernel, and the one Python function that calls them."""
+"""Fused code: writes each cluster of batched code as a kernel, and one Python function that calls the kernels."""
 
 import math
 from collections.abc import Callable
@@ -29,14 +29,14 @@ class KernelSource:
     """The source of a kernel, and its arguments.
 
     Args:
-        checked: the kernel returns 1 if a computation gave infinity or NaN, of which NumPy might have complained.
+        checked: the kernel returns 1 if a result is infinite or NaN, about which NumPy might have warned.
 
-    It returns 2, and does nothing, if an array has another shape than the one it was written for; else 0.
+    It returns 2, and does nothing, if an array does not have the shape that the kernel was written for; else 0.
 
     Attributes:
-        text: a module with `kernel`, the lanes that it takes first, and its `SIGNATURE`.
-        arguments: for each argument after the lanes and the number of examples (what, slot): "array", "number" or
-            "out" (an array that is filled).
+        text: the source of a module with `kernel`, its first arguments `LANES`, and its `SIGNATURE`.
+        arguments: (kind, slot) of each argument after the lanes and the number of examples; kind is "array", "number"
+            or "out" (an array to fill).
     """
 
     def __init__(self, plan: Plan, cluster: Cluster, *, checked: bool) -> None:
@@ -82,7 +82,7 @@ class KernelSource:
         return _HEAD + "\n".join(lines) + "\n"
 
     def _shape_checks(self) -> list[str]:
-        """A kernel reads as far as the shapes that it was written for say, so it looks at those that it is given."""
+        """Checks of the arrays' shapes: the kernel reads as far as the shapes that it was written for say."""
         wrong = []
         for (what, slot), name in self._names.items():
             if what == "array":
@@ -98,7 +98,7 @@ class KernelSource:
         return f'types.Array(types.{"boolean" if kind.dtype.kind == "b" else kind.dtype.name}, {len(kind.shape)}, "C")'
 
     def _argument(self, what: str, slot: int) -> str:
-        """The name of an argument."""
+        """The name of an argument, added if it is new."""
         name = self._names.get((what, slot))
         if name is None:
             name = self._names[what, slot] = f"x{len(self._names)}"
@@ -109,7 +109,7 @@ class KernelSource:
         return "p" + self._argument(what, slot)[1:]
 
     def _body(self, lanes: str, masks: str) -> list[str]:
-        """The lines for one step over a row."""
+        """The lines for one vector of each row."""
         self._values, self._lines, self._bounds = {}, [], {}
         for step in self.cluster.steps:
             if step.out in self.cluster.stores:
@@ -129,7 +129,7 @@ class KernelSource:
         return name
 
     def _value(self, slot: int, offset: int, lanes: str, masks: str) -> str:
-        """The name of a result from column j + offset on, computed before if it was."""
+        """The name of the variable for a result from column j + offset on; computes it unless it exists."""
         found = self._values.get((slot, offset))
         if found is not None:
             return found
@@ -145,7 +145,7 @@ class KernelSource:
         return name
 
     def _passed_on(self, slot: int) -> bool:
-        """Whether a result that is not finite makes another one so, which is looked at."""
+        """True if a non-finite result makes a later result non-finite, which is then checked instead."""
         readers = [each.out for each in self.plan.readers[slot] if self.plan.cluster_of.get(each.out) is self.cluster]
         return any(self.plan.rules[reader].keeps and not self.plan.rules[reader].quiet for reader in readers)
 
@@ -182,10 +182,10 @@ def _plus(name: str, offset: int) -> str:
 
 
 class Fused:
-    """Code whose clusters are kernels, once they are there.
+    """Code whose clusters run as kernels, once these are available.
 
     Attributes:
-        kernels: what it needs.
+        kernels: the kernels that it calls.
         text: its source.
     """
 
@@ -201,8 +201,8 @@ class Fused:
         return any(kernel.failed for kernel in self.kernels)
 
     def ready(self) -> Callable[..., Any] | None:
-        """The function; None as long as a kernel is missing, which is then asked for."""
-        found = [kernel.look() for kernel in self.kernels]  # all of them, so that all are asked for
+        """The function; None while a kernel is missing, which is then requested."""
+        found = [kernel.look() for kernel in self.kernels]  # look at all of them, so that all are requested
         if not all(found):
             return None
         names = dict(self._names)
@@ -214,18 +214,18 @@ class Fused:
 
 
 def fuse(code: Code, *, checked: bool) -> Fused | None:
-    """The code with kernels; None if nothing in it makes one.
+    """The code with kernels; None if it has no cluster to run as one.
 
     Args:
-        checked: where a kernel gave infinity or NaN, of which NumPy might have complained, the function returns None;
-            as it does where an operand has another shape than the code was traced for.
+        checked: the function returns None if a kernel's result is infinite or NaN, about which NumPy might have warned;
+            as it does if an operand has another shape than the code was traced for.
     """
     plan = Plan(code)
     return _FusedWriter(code, plan, checked).fused() if plan.clusters else None
 
 
 class _FusedWriter(Writer):
-    """Writes the code for the outputs, each step or kernel when it is first needed."""
+    """Writes the code for the outputs: each step or kernel when it is first needed."""
 
     def __init__(self, code: Code, plan: Plan, checked: bool) -> None:
         super().__init__(code)
@@ -237,7 +237,7 @@ class _FusedWriter(Writer):
         self.contiguous = set(code.constants)
 
     def fused(self) -> Fused:
-        """Everything, written."""
+        """Write all code."""
         self.start()
         for slot in self.code.outputs:
             if slot is not None:
@@ -245,7 +245,7 @@ class _FusedWriter(Writer):
         return Fused(self.finish(), self.names, self.kernels)
 
     def _need(self, slot: int) -> None:
-        """Write the code that makes a slot, unless it is there."""
+        """Write the code that computes a slot, unless it is already there."""
         if slot in self.there:
             return
         plan = self.plan
@@ -289,7 +289,7 @@ class _FusedWriter(Writer):
         self.lines.append(f"if kernel{number}({call}): return None")
 
     def _make_of(self, slot: int) -> str:
-        """What makes an array for kernels to write to: zeros, unless they write every element."""
+        """The function that allocates an array for kernels to write to: zeros, unless they write every element."""
         step = self.plan.made[slot]
         is_filled = step.op is not assemble_p or is_covered(step.params["places"], step.params["shape"])
         return "empty" if is_filled else "zeros"

@@ -1,9 +1,9 @@
 """Launching a program: all its steps for a group of examples.
 
-On plain arrays, and on those of a tape, the program's compiled form runs: without dispatch, and on the tape as one
-node whose cotangents are computed together. Everything else runs step by step through the ops' batching rules, as does
-a program of which a rule reads values; look-ups go before the rest. There is a compiled form for each choice of
-operands that have a batch axis and of those that carry a gradient.
+For plain arrays, and arrays on a tape, the program's compiled form runs: without dispatch, and on a tape as one node
+whose cotangents are computed together. Everything else runs step by step through the ops' batching rules, and so does a
+program with a rule that reads values. Look-ups run before the rest. A form is compiled for each combination of operands
+that have a batch axis and operands that carry a gradient.
 """
 
 from collections import Counter
@@ -35,16 +35,16 @@ from autobatch.tables.lookup import lookup_p
 
 _ndarray = np.ndarray
 _PLAIN = frozenset((np.ndarray, int, float, bool, complex))
-RUNS_BEFORE_A_FORM = 2  # step by step: to compile takes as long as some dozen runs save
+RUNS_BEFORE_A_FORM = 2  # step by step; compiling costs as much time as a dozen or so runs save
 RUNS_BEFORE_KERNELS = 3
-_PATIENCE = 8  # results with infinities or NaN, computed twice, until that is what to expect
+_PATIENCE = 8  # non-finite results, each computed twice, before kernels may be given up
 
 
 class _Block:
-    """Code as a function: plain NumPy calls, and with kernels once they are there.
+    """Code as a function: plain NumPy calls, replaced by kernels once these are available.
 
     Attributes:
-        run: the function as it is now.
+        run: the current function.
     """
 
     __slots__ = ("_checked", "_code", "_fused", "_kernels", "_odd", "_plain", "_runs", "run")
@@ -73,7 +73,7 @@ class _Block:
         return self._plain(*operands)
 
     def _with_kernels(self, *operands: Any) -> Any:
-        """With kernels, unless something in the result may be what NumPy complains of: then as NumPy does it."""
+        """Run with kernels; if NumPy might have warned about a result, compute everything again with NumPy."""
         if not config.kernels or not underflow_is_ignored():
             return self._plain(*operands)
         self._runs += 1
@@ -90,7 +90,7 @@ class Form:
     """A program compiled for one kind of call.
 
     Attributes:
-        outputs: how many results the program has; the rest of what `forward` returns is saved for `backward`.
+        outputs: the number of the program's results; `forward` returns them and then the values saved for `backward`.
         batched: which outputs have the batch axis.
         wanted: the positions of the operands that carry a gradient.
     """
@@ -109,7 +109,7 @@ class Form:
         self.outputs = len(flat.outputs)
 
     def forward(self, operands: Sequence[Any]) -> tuple[Any, ...]:
-        """The outputs, and what is saved, from the operands' data."""
+        """The outputs, then the saved values, computed from the operands' data."""
         result: tuple[Any, ...] = self._forward.run(*operands)
         return result
 
@@ -123,7 +123,7 @@ class Form:
 
 
 def form_of(program: Program, batched: tuple[bool, ...], wanted: tuple[int, ...]) -> Form | None:
-    """The compiled form for a kind of call, after some of them; None: the program runs step by step."""
+    """The compiled form for a kind of call; None if it is not compiled yet (the first few runs) or cannot be."""
     key = (batched, wanted)
     found = program.forms.get(key, 0)
     if type(found) is not int:
@@ -145,10 +145,10 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
     Args:
         operands: for each input `Batched` with static sizes, or one value for all examples; data plain or of an
             interpreter below (a tape).
-        fallbacks: counts the steps that ran as a loop over the examples, by their reason.
+        fallbacks: counts the steps that ran as a loop over the examples, by op and reason.
 
     Returns:
-        For each output its rows (B, ...); one value without a batch axis if no operand is `Batched`.
+        For each output its rows (B, ...); a value without batch axis if no operand is `Batched`.
 
     >>> from autobatch.core.abstract_eval import aval_of
     >>> from autobatch.blocks.tracing import trace
@@ -168,11 +168,11 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
 def launch_rows(
     program: Program, data: Sequence[Any], rows: tuple[bool, ...], fallbacks: Counter[str] | None = None
 ) -> list[Any]:
-    """`launch`, without an object for each operand.
+    """`launch`, with rows given directly instead of as `Batched` objects.
 
     Args:
-        data: for each input its rows, one for each example, or one value for all examples; no Python numbers by row.
-        rows: which are rows.
+        data: for each input one row per example, or one value for all examples; no rows of Python numbers.
+        rows: which inputs are rows.
     """
     apart = apart_of(program, rows)
     if apart is not None:
@@ -186,7 +186,7 @@ def launch_rows(
 
 
 def apart_of(program: Program, rows: Sequence[bool]) -> Apart | None:
-    """A program and its look-ups, which read ids as no compiled form does, if all examples share their tables.
+    """A program split into look-ups and the rest; None unless all examples share the tables and have their own ids.
 
     Args:
         rows: as for `launch_rows`.
@@ -197,13 +197,13 @@ def apart_of(program: Program, rows: Sequence[bool]) -> Apart | None:
 
 
 def looked_up(apart: Apart, data: Sequence[Any], rows_of: Callable[[Any, Any], Any]) -> list[Any]:
-    """What the rest of a program takes, once rows of tables that all examples share are there."""
+    """The inputs of the rest of a program, after its look-ups in shared tables."""
     rows = [rows_of(*[data[slot] for slot in step.args]) for step in apart.lookups]
     return [*[data[slot] for slot in apart.kept], *rows]
 
 
 def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> list[Any] | None:
-    """Run the compiled form of a program; None if there is none yet, or none for such operands."""
+    """Run the compiled form of a program; None if there is none (yet), or none for such operands."""
     wanted = []
     for position, x in enumerate(data):
         kind = type(x)
@@ -214,7 +214,7 @@ def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> 
                 wanted.append(position)
     if True not in rows:
         return None
-    if wanted and not any(aval.dtype.kind in "fc" for aval in program.results):  # a test: no gradient comes back
+    if wanted and not any(aval.dtype.kind in "fc" for aval in program.results):  # a test: no gradient flows back
         data = [off_tape(x) for x in data]
         wanted = []
     form = form_of(program, rows, tuple(wanted))
@@ -228,24 +228,24 @@ def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> 
 
 
 def check_cotangents(cts: Sequence[Any]) -> None:
-    """See that compiled code is walked back with plain cotangents.
+    """Check that compiled code gets plain cotangents in its backward pass.
 
     Raises:
-        NeedsLoop: they are recorded by an interpreter below, which is none that was open when the code ran.
+        NeedsLoop: they are recorded by an interpreter (a tape or trace) that was not active when the code ran.
     """
     if any(map(is_boxed, cts)):
         raise NeedsLoop("a gradient of compiled code by recorded cotangents")
 
 
 def is_plain(x: Any) -> bool:
-    """Whether a value is a plain array or number, or an array on one tape that no other one is below."""
+    """True for a plain array or number, and for an array on one tape with no other tape below it."""
     if type(x) is TapeArray:
         return type(x.value) is np.ndarray and not x.tape.is_inner
     return type(x) in _PLAIN or isinstance(x, np.generic)
 
 
 class _TapedLaunch:
-    """One launch on a tape: the compiled form, and what forward left for backward."""
+    """One launch on a tape: the compiled form, and the values saved for backward."""
 
     __slots__ = ("form", "saved")
 
@@ -264,7 +264,7 @@ def _run(*data: Any, call: _TapedLaunch) -> tuple[Any, ...]:
 def _joint(
     wanted: Sequence[int], cts: Sequence[Any], outs: Sequence[Any], args: Sequence[Any], params: dict[str, Any]
 ) -> list[Any]:
-    """The cotangents of a launch, together."""
+    """The cotangents of a launch's operands, computed together."""
     call: _TapedLaunch = params["call"]
     form = call.form
     check_cotangents(cts)
@@ -277,5 +277,5 @@ def _joint(
     return [found[position] for position in wanted]
 
 
-# A launch on a tape: `block(*data, call=)`, one array for each output.
+# A launch on a tape: `block(*data, call=)` returns one array for each output.
 block_p = Op("block", _run, joint=_joint, kind="block")

@@ -1,7 +1,7 @@
-"""Straight-line batched code on its way from a `Flat` to one Python function of NumPy calls: forward, or backward.
+"""Turns the flat steps of a `Flat` into one Python function of NumPy calls, for the forward or the backward pass.
 
-Backward code leaves the factors of a product for later: a weight that many launches read gets the rows of all of them
-in one tall product.
+Backward code does not multiply the factors of some matrix products yet: if many launches read one weight, the rows of
+all of them go into a single tall product.
 """
 
 import dataclasses
@@ -29,13 +29,13 @@ _add: Any = UFUNCS[np.add]
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Code:
-    """Steps over slots that carry the batch axis themselves.
+    """Straight-line code over slots that include the batch axis.
 
     Attributes:
-        inputs: the slots of its arguments.
+        inputs: the slots of the arguments.
         constants: {slot: value}.
-        steps: in the order they run; no step writes into what another made.
-        outputs: the slots of its results; None where there is none.
+        steps: in execution order; no step writes into another step's result.
+        outputs: the slots of the results; None for a missing result.
         kinds: {slot: Kind}.
     """
 
@@ -62,7 +62,7 @@ class Code:
         return out
 
     def drop_dead(self) -> None:
-        """Remove the steps that lead to no output."""
+        """Remove steps that no output depends on."""
         needed = {slot for slot in self.outputs if slot is not None}
         kept = []
         for step in reversed(self.steps):
@@ -72,7 +72,7 @@ class Code:
         self.steps = kept[::-1]
 
     def rename(self, names: dict[int, int]) -> None:
-        """Read other slots in the place of these."""
+        """Replace slots by others wherever they are read."""
         if not names:
             return
 
@@ -86,7 +86,7 @@ class Code:
 
 
 def forward_code(flat: Flat) -> tuple[Code, list[int]]:
-    """The code of the outputs, followed by what backward reads of the way there; and the slots of the latter."""
+    """The code of the outputs, followed by the intermediate values that backward reads; and the slots of the latter."""
     steps = flat.steps[: flat.forward]
     made = {step.out for step in steps}
     back = Code([], {}, flat.steps[flat.forward :], flat.gradients, dict(enumerate(flat.kinds)))
@@ -98,7 +98,7 @@ def forward_code(flat: Flat) -> tuple[Code, list[int]]:
 
 
 def backward_code(flat: Flat, saved: Sequence[int]) -> Code:
-    """The code of the gradients, from the operands, the cotangents of the outputs and what was saved."""
+    """The code of the gradients, whose inputs are the operands, the outputs' cotangents and the saved values."""
     inputs = [*range(flat.operands + flat.cotangents), *saved]
     kinds = dict(enumerate(flat.kinds))
     return _simplified(Code(inputs, flat.constants, flat.steps[flat.forward :], flat.gradients, kinds))
@@ -119,7 +119,7 @@ def _simplified(code: Code) -> Code:
 
 
 def _multiply(code: Code) -> None:
-    """Contractions of two matrices are products, whose result lies row by row however its operands lie."""
+    """Rewrite contractions of two matrices as products: their result is C-ordered whatever the operands' order."""
     steps = []
     for step in code.steps:
         pair = _factors(code, step) if step.op is einsum_p else None
@@ -139,7 +139,7 @@ def _multiply(code: Code) -> None:
 
 
 def _factors(code: Code, step: Step) -> list[tuple[int, bool]] | None:
-    """The factors of a contraction, and whether each is to be transposed; None if it is no product."""
+    """The factors of a contraction, and whether each must be transposed; None if it is no matrix product."""
     inputs, out = step.params["spec"].split("->")
     letters = inputs.split(",")
     kinds = [code.kinds[slot] for slot in step.args]
@@ -158,7 +158,7 @@ def _factors(code: Code, step: Step) -> list[tuple[int, bool]] | None:
 
 
 def _place(step: Step, kinds: dict[int, Kind]) -> tuple[int, int, int] | None:
-    """(axis, start, stop) of a scatter into one range of one axis behind the batch axis."""
+    """(axis, start, stop) of a scatter into one range of one axis after the batch axis; None for any other."""
     spec, shape = step.params["spec"], step.params["shape"]
     partial = [axis for axis, entry in enumerate(spec) if entry != FULL]
     if len(step.args) != 1 or len(partial) != 1 or partial[0] == 0 or len(spec) != len(shape):
@@ -172,7 +172,7 @@ def _place(step: Step, kinds: dict[int, Kind]) -> tuple[int, int, int] | None:
 
 
 def _assemble(code: Code) -> None:
-    """Sums of arrays that are each zero but for one range of one axis become one array, written range by range."""
+    """Merge sums of arrays that are zero outside one range of one axis into one array, written range by range."""
     uses = code.uses()
     parts: dict[int, list[tuple[int, int, int, int]]] = {}  # slot of a sum: (axis, start, stop, values) of its parts
     steps = []
@@ -200,7 +200,7 @@ def _disjoint(parts: list[tuple[int, int, int, int]]) -> list[tuple[int, int, in
 
 
 def is_covered(places: Sequence[tuple[int, int, int]], shape: Sequence[Any]) -> bool:
-    """Whether ranges, in order and disjoint, leave nothing of their axis out."""
+    """True if ranges, ordered and disjoint, cover their axis completely."""
     at = 0
     for _, start, stop in places:
         if start != at:
@@ -222,12 +222,12 @@ assemble_p = Op("assemble", _assembled, kind="join")
 
 
 def emit(code: Code) -> Callable[..., tuple[Any, ...]]:
-    """A function of the code's inputs that returns its outputs, None where there is none."""
+    """A function of the code's inputs that returns its outputs, with None for a missing one."""
     return executed(*Writer(code).write())
 
 
 def executed(text: str, names: dict[str, Any]) -> Callable[..., Any]:
-    """The function that a source defines; tracebacks and profilers find its lines."""
+    """The function that a source defines; tracebacks and profilers can show its lines."""
     filename = f"{__file__}: block {zlib.crc32(text.encode()):08x}"
     linecache.cache[filename] = len(text), None, text.splitlines(True), filename
     exec(compile(text, filename, "exec"), names)
@@ -239,7 +239,7 @@ _VARIABLE = re.compile(r"\bv\d+\b")
 
 
 class Writer:
-    """The lines written so far, and the values of the names in them."""
+    """The lines written so far, and the values of the names used in them."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
@@ -252,13 +252,13 @@ class Writer:
         }
 
     def write(self) -> tuple[str, dict[str, Any]]:
-        """All steps in a row: the source, and the values of the names in it."""
+        """Write all steps in order: the source, and the values of the names used in it."""
         self.start()
         self.lines += [self.line(step) for step in self.code.steps]
         return self.finish(), self.names
 
     def start(self) -> None:
-        """The source before the steps."""
+        """Write the lines before the steps."""
         for slot, value in self.code.constants.items():
             self.names[f"v{slot}"] = value
         counted = next((slot for slot in self.code.inputs if _leads(self.code.kinds[slot])), None)
@@ -266,7 +266,7 @@ class Writer:
             self.lines.append(f"n = v{counted}.shape[0]")
 
     def finish(self) -> str:
-        """The source after the steps; returns all of it."""
+        """Write the lines after the steps, and return the whole source."""
         self._let_go()
         results = "".join("None, " if slot is None else f"v{slot}, " for slot in self.code.outputs)
         self.lines.append(f"return ({results})")
@@ -274,7 +274,7 @@ class Writer:
         return "\n    ".join([head, *self.lines]) + "\n"
 
     def _let_go(self) -> None:
-        """Drop results that no later line reads, so that their memory is reused."""
+        """Delete each result after the last line that reads it, so that its memory is reused."""
         returned = {f"v{slot}" for slot in self.code.outputs}
         last: dict[str, int] = {}
         for at, line in enumerate(self.lines):
@@ -292,7 +292,7 @@ class Writer:
         self.lines = lines
 
     def line(self, step: Step) -> str:
-        """One step."""
+        """The source of one step."""
         args = [f"v{slot}" for slot in step.args]
         out = f"v{step.out}"
         op, params = step.op, step.params
@@ -315,12 +315,12 @@ class Writer:
         return self.code.kinds[slot]
 
     def allocation(self, slot: int, make: str) -> str:
-        """A new array for a slot."""
+        """The source that allocates a new array for a slot."""
         kind = self._kind(slot)
         return f"v{slot} = {make}({shape_text(kind.shape)}, {self.name('dtype', kind.dtype)})"
 
     def name(self, wish: str, value: Any) -> str:
-        """A name for a value, one that nothing else has."""
+        """A name for a value that no other value has."""
         name = "".join(c if c.isalnum() else "_" for c in wish)
         count = 0
         while (free := f"{name}_{count}") in self.names and self.names[free] is not value:
@@ -335,7 +335,7 @@ class Writer:
 
 
 def _leads(kind: Kind) -> bool:
-    """Whether the first dimension is the batch's."""
+    """True if the first dimension is the batch axis."""
     return bool(kind.shape) and isinstance(kind.shape[0], Affine) and (kind.shape[0].a, kind.shape[0].b) == (1, 0)
 
 
@@ -358,10 +358,10 @@ _FEW_ROWS = 512  # products of fewer rows are joined with others of the same mat
 
 
 def take_parts(code: Code) -> list[list[int]]:
-    """Let the outputs of backward code be the summands of each gradient, one after the other.
+    """Replace the outputs of backward code by the summands of each gradient, one after the other.
 
     Returns:
-        For each gradient how many outputs each summand is made of: one, or two whose product `left.T @ right` it is.
+        For each gradient, the number of outputs per summand: 1, or 2 if it is the product `left.T @ right` of both.
     """
     made = {step.out: step for step in code.steps}
     found = [[] if slot is None else _summands(code, made, slot) for slot in code.outputs]
@@ -393,7 +393,7 @@ def contributions(counts: Sequence[Sequence[int]], values: Sequence[Any]) -> lis
     """The contributions to each operand's cotangent: None, one, or a list of several.
 
     Args:
-        counts: what `take_parts` found; values: what its code gives.
+        counts: the result of `take_parts`; values: the results of its code.
     """
     found = iter(values)
     out: list[Any] = []

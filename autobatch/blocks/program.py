@@ -1,4 +1,4 @@
-"""`Program`: a straight-line run of ops on one example's arrays, as flat steps, and the parts that one falls into."""
+"""`Program`: a straight-line run of ops on one example's arrays, as flat steps; and how to split one into parts."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
@@ -28,19 +28,19 @@ class Step:
 class Program:
     """Steps over numbered slots: the inputs first, then the constants, then the result of each step.
 
-    Equal steps are one, and every step leads to an output. A program never changes; two are equal if they are one
-    object.
+    Equal steps are merged, and every step leads to an output. A program is immutable; programs are equal only if they
+    are the same object.
 
     Attributes:
         inputs: for each input its `Aval`, or `Weak` for a Python number.
-        constants: the values of the slots that follow the inputs: arrays of its own, NumPy scalars, Python numbers.
-        steps: in the order they run.
+        constants: the values of the slots after the inputs: arrays owned by the program, NumPy scalars, Python numbers.
+        steps: in execution order.
         outputs: the slot of each output.
-        avals: for each slot what is known of its value in one example.
+        avals: for each slot, the abstract value (shape, dtype) in one example.
         views: {output: (output that it is a view of, derive, restore, args, contiguous)}, as `aliasing` has them.
-        forms: what `blocks.launch` compiled, by the kinds of operands.
-        apart: what `lookups_apart` made of it; False as long as nobody asked.
-        parts: what `lazy.grouping.addition_chains.parts_of` made of it, by which inputs are each example's own.
+        forms: the forms compiled by `blocks.launch`, by the kinds of operands.
+        apart: the cached result of `lookups_apart`; False if not computed yet.
+        parts: cached results of `lazy.grouping.addition_chains.parts_of`, by which inputs differ between examples.
     """
 
     __slots__ = ("_skeleton", "apart", "avals", "constants", "forms", "inputs", "outputs", "parts", "steps", "views")
@@ -66,7 +66,7 @@ class Program:
         self._skeleton: Any = False
 
     def skeleton(self) -> Any:
-        """A key of programs that differ in the sizes of their values only; None where a step has no rule for that."""
+        """Cache key shared by programs that differ only in sizes; None if a step has no rule for different sizes."""
         if self._skeleton is False:
             self._skeleton = _skeleton(self)
         return self._skeleton
@@ -77,7 +77,7 @@ class Program:
         return tuple(self.avals[slot] for slot in self.outputs)
 
     def varying(self, batched: Sequence[bool]) -> list[bool]:
-        """Whether each output differs between the examples, given which inputs do."""
+        """For each output, True if it differs between the examples, given which inputs do."""
         known = [*batched, *(False for _ in self.constants)]
         for step in self.steps:
             known.append(any(known[slot] for slot in step.args))
@@ -90,7 +90,7 @@ class Program:
 
         Args:
             inputs: the slots that become its inputs.
-            avals: those of the program, and of slots beyond them.
+            avals: the program's abstract values, extended for additional slots.
         """
         count = len(self.inputs)
         constants = {count + place: value for place, value in enumerate(self.constants) if count + place not in inputs}
@@ -111,10 +111,10 @@ def renumbered(
     outputs: Sequence[int],
     views: dict[int, tuple[Any, ...]] | None = None,
 ) -> Program:
-    """The program of steps over slots that have any numbers.
+    """The program of steps over arbitrarily numbered slots.
 
     Args:
-        avals: of each slot; constants: {slot: value}, of which it keeps those that are used.
+        avals: the abstract value of each slot; constants: {slot: value}, of which only the used ones are kept.
     """
     used = {slot for step in steps for slot in step.args}.union(outputs)
     kept = [slot for slot in constants if slot in used]
@@ -136,7 +136,7 @@ _skeletons: dict[Any, object] = {}
 
 
 def interned(program: Program) -> Program:
-    """One program for all that do the same, so that calls from several places share launches."""
+    """The canonical program among all that do the same, so that calls from several places share launches."""
     constants = tuple([(kind, repr(value) if isinstance(kind, Weak) else value.tobytes()) for kind, value in zip(
         program.avals[len(program.inputs) :], program.constants, strict=False)])  # fmt: skip
     key = (program.inputs, constants, *_steps_key(program, lambda op, params: freeze_params(params)))
@@ -155,12 +155,12 @@ _SHAPED = frozenset(("broadcast_to", "reshape"))  # ops whose attribute `shape` 
 
 
 def is_served(op: Op) -> bool:
-    """Whether calls of this op that differ in sizes may be one; its rule has the last word."""
+    """True if calls of this op with different sizes may be merged into one; the op's rule decides finally."""
     return op.rule is not None and not op.ragged and not op.data_dependent and op.kind not in _ALONE
 
 
 def without_sizes(op: Op, params: dict[str, Any]) -> Any:
-    """The attributes of a call, equal for calls that differ in sizes only."""
+    """The attributes of a call as a key that is equal for calls which differ only in sizes."""
     if op.name in _SHAPED:
         return tuple([size if size is None or size < 0 else 0 for size in params["shape"]]), len(params)
     return freeze_params(params)
@@ -176,11 +176,11 @@ def _skeleton(program: Program) -> Any:
 
 
 class Hoisted:
-    """The parts of a loop's body: what its items and fixed values give, and the rest of each step.
+    """A loop body in two parts: values that depend only on items and fixed inputs, and the rest of each step.
 
     Attributes:
-        early: operands are the inputs `early_inputs`; every result has a row for each item.
-        rest: operands are the inputs `rest_inputs`, then the results of `early`; its outputs are the body's.
+        early: its operands are the inputs `early_inputs`; every result has a row for each item.
+        rest: its operands are the inputs `rest_inputs`, then the results of `early`; its outputs are the body's.
     """
 
     __slots__ = ("early", "early_inputs", "rest", "rest_inputs")
@@ -194,11 +194,11 @@ class Hoisted:
 
 
 def hoisted(body: Program, items: Collection[int], fixed: Collection[int]) -> Hoisted | None:
-    """What of a loop's body can be computed for many items at once; None where that holds no product.
+    """Split off the part of a loop's body that can run for many items at once; None if it has no matrix product.
 
     Args:
-        items: the inputs that are the loop's own items, known for all of its steps.
-        fixed: the inputs that are one value for all examples and stay that value.
+        items: the inputs that are the loop's items, known for all of its steps.
+        fixed: the inputs that are one value for all examples and all steps.
     """
     count = len(body.inputs)
     steady = {*fixed, *range(count, count + len(body.constants))}
@@ -218,7 +218,7 @@ def hoisted(body: Program, items: Collection[int], fixed: Collection[int]) -> Ho
 
 
 def _needed(steps: Sequence[Step], outputs: Collection[int]) -> list[Step]:
-    """The steps that the outputs are made from."""
+    """The steps that the outputs depend on."""
     wanted = set(outputs)
     kept = []
     for step in reversed(steps):
@@ -235,12 +235,12 @@ def _read(steps: Sequence[Step], outputs: Sequence[int], slots: Sequence[int]) -
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Apart:
-    """A program in two parts.
+    """A program split into look-ups and the rest.
 
     Attributes:
-        lookups: the steps that come first; they read inputs of the program only.
-        rest: the other steps. Its inputs are those of the program that they read, then the rows of each look-up.
-        kept: the slots of the former.
+        lookups: the steps that run first; they read only inputs of the program.
+        rest: the other steps; its inputs are the program inputs in `kept`, then the rows of each look-up.
+        kept: the slots of the program inputs that `rest` reads.
     """
 
     lookups: Sequence[Step]
@@ -249,7 +249,7 @@ class Apart:
 
 
 def lookups_apart(program: Program) -> Apart | None:
-    """The two parts of a program; None if it has no look-ups of its inputs, or nothing else."""
+    """Split a program into look-ups and the rest; None if no step looks up its inputs, or nothing else is left."""
     if program.apart is False:
         program.apart = _lookups_apart(program)
     apart: Apart | None = program.apart

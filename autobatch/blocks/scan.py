@@ -1,9 +1,9 @@
-"""A loop whose step is one program, as one op: the steps run in a row, without an object for any of them.
+"""Scan: runs a loop whose step is one program as one op, without creating objects for each step.
 
-What each step reads is its state (the results of the step before), rows of its own, and operands that stay the same.
-Lanes leave: of a known number of steps each has a prefix of the lanes of the one before, or a test says before each
-step which lanes go on. The result is the last state of every lane. On a tape all steps are one node; its walk back
-runs them in reverse, and a shared matrix receives the rows of all steps in one product.
+Each step reads its state (results of the previous step), rows of its own, and operands that stay the same. Lanes may
+leave: either the number of steps is known and each step has a prefix of the lanes of the previous one, or a test before
+each step says which lanes go on. The result is the last state of every lane. On a tape all steps are one node; its
+backward pass runs them in reverse, and a shared matrix gets its gradient from the rows of all steps in one product.
 """
 
 import dataclasses
@@ -20,10 +20,10 @@ from autobatch.core.op import Op
 
 
 class Test:
-    """The condition by which lanes go on: a program with one boolean result, and the operands that it reads.
+    """The condition by which lanes go on: a program with one boolean result, and its operands.
 
     Args:
-        operands: for each the number of a state, or None for one of `data`, which stays.
+        operands: for each the number of the state that it is, or None for an item of `data`, which never changes.
     """
 
     __slots__ = ("data", "operands", "program", "run")
@@ -35,7 +35,7 @@ class Test:
         self.run: Callable[..., Any] | None = None
 
     def is_ready(self) -> bool:
-        """Whether the program is compiled."""
+        """True if the compiled program is available; loads it for the calls."""
         form = form_of(self.program, tuple([place is not None for place in self.operands]), ())
         self.run = None if form is None else form.forward
         return form is not None and form.batched == [True]
@@ -49,10 +49,10 @@ class Test:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Stepped:
-    """The number of lanes of each step, and where its rows start in what is read step by step.
+    """The number of lanes of each step, and where its rows start in operands that are read step by step.
 
     Args:
-        offsets: one more than there are steps.
+        offsets: one entry more than there are steps.
     """
 
     counts: Sequence[int]
@@ -60,16 +60,16 @@ class Stepped:
 
 
 class Scan:
-    """Steps of one program.
+    """A loop of steps of one program.
 
     Args:
-        program: a step.
-        states: for each state the output of the program that it becomes, and the operand that it is (None: none reads
-            it).
+        program: one step.
+        states: (output, operand) for each state: the program's output that becomes it, and the operand that reads it
+            (None if none does).
         rows: which operands have a row for each lane.
-        stepped: which of those have rows of their own for each step.
-        listed: the outputs of which all steps are wanted.
-        steps: how many lanes each step has, or what says which go on; such steps have no rows of their own.
+        stepped: which of those have separate rows for each step.
+        listed: the outputs whose values at all steps are wanted.
+        steps: the number of lanes of each step, or the test for lanes that go on; with a test, none has separate rows.
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class Scan:
         self._form: Form | None = None
 
     def is_ready(self, states: Sequence[Any], operands: Sequence[Any]) -> bool:
-        """Whether there is compiled code for such values, which are arrays, plain or on a tape, and numbers."""
+        """True if there is compiled code for such values: numbers and arrays, plain or on a tape."""
         others = [operands[i] for i in self._others]
         if not all(map(is_plain, [*states, *others])):
             return False
@@ -113,17 +113,17 @@ class Scan:
         """Run the steps.
 
         Args:
-            states: the first value of each, (lanes, ...), plain or on a tape.
-            operands: of the program, in order; what stands for a state is not looked at.
+            states: the initial value of each state, (lanes, ...), plain or on a tape.
+            operands: the program's operands, in order; entries that stand for states are ignored.
 
         Returns:
-            the last value of each state, for all lanes; the rows of all steps of each listed output.
+            the last value of each state, for all lanes; for each listed output, the rows of all steps.
         """
         found = scan_p(*states, *[operands[i] for i in self._others], call=self)
         return list(found[: len(self.states)]), list(found[len(self.states) :])
 
     def run(self, *data: Any) -> tuple[Any, ...]:
-        """The steps, on plain arrays."""
+        """Run the steps on plain arrays."""
         count = len(self.states)
         now = list(data[:count])
         args: list[Any] = [None] * len(self.rows)
@@ -163,7 +163,7 @@ class Scan:
     def walk_back(
         self, wanted: Sequence[int], cts: Sequence[Any], outs: Sequence[Any], data: Sequence[Any]
     ) -> list[Any]:
-        """The cotangents of states and other operands, given those of the results: plain ones."""
+        """The cotangents of states and other operands, given plain cotangents of the results."""
         form, count = self._form, len(self.states)
         assert form is not None
         ends = [
@@ -220,7 +220,7 @@ class Scan:
 
 
 def _prefixes(steps: Stepped, buffers: Sequence[tuple[int, Any]], args: list[Any]) -> Any:
-    """For each step the lanes that stay, None where none leaves before it; sets the rows of each step."""
+    """For each step the lanes that stay, None if none leaves before it; puts the step's rows into `args`."""
     now = None
     for step, count in enumerate(steps.counts):
         for i, buffer in buffers:
@@ -230,7 +230,7 @@ def _prefixes(steps: Stepped, buffers: Sequence[tuple[int, Any]], args: list[Any
 
 
 def _tested(test: Test, states: Sequence[Any]) -> Any:
-    """For each step the lanes that stay, None where none leaves before it."""
+    """For each step the lanes that stay, None if none leaves before it; ends when no lane stays."""
     while True:
         stay = test(states)
         count = np.count_nonzero(stay)
@@ -266,5 +266,5 @@ def _joint(
     return call.walk_back(wanted, cts, outs, args)
 
 
-# scan(*states, *other operands, call=): the last value of each state, then all rows of each listed output.
+# scan(*states, *other operands, call=) returns the last value of each state, then all rows of each listed output.
 scan_p = Op("scan", _run, joint=_joint, kind="block")

@@ -1,7 +1,7 @@
-"""Tracing: a straight-line body run once on arrays of which only shape and dtype are known.
+"""Tracing: runs a straight-line body once on abstract arrays, of which only shape and dtype are known.
 
-What a body does with a traced array is recorded, in the order it happens. A body that needs a value, calls something
-that is no op of ours, or writes into one of its inputs is no block: `trace` gives None, and it runs op by op.
+Every operation on a traced array is recorded, in order. A body that needs a value, calls a function that is no op of
+ours, or writes into an input is no block: `trace` returns None, and the body runs op by op.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,22 +25,22 @@ from autobatch.core.recorded_array import AbstractArray
 from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.rules.aliasing import is_unclear, record_of
 
-_LARGE = 1 << 16  # bytes; a larger constant is rather an operand
-_MOST_STEPS = 512  # of a body that goes through the rows of an array, for each number of rows
+_LARGE = 1 << 16  # bytes; a larger constant should be an operand
+_MOST_STEPS = 512  # in one trace; a body that iterates over the rows of an array has steps for each row
 
 
 class NotABlock(Exception):  # noqa: N818  (a signal inside of this folder)
-    """Raised where traced code needs the data of an array."""
+    """Raised if traced code needs the values of an array."""
 
 
 class Tracer:
-    """The recording of a trace: a numbered slot for each input, constant and result.
+    """Records a trace, with a numbered slot for each input, constant and result.
 
     Attributes:
-        avals: what is known of each slot.
+        avals: the abstract value of each slot.
         constants: {slot: value}.
-        steps: the calls, none twice.
-        failed: why the body is no block, even if it caught what said so.
+        steps: the recorded calls, without duplicates.
+        failed: why the body is no block, kept in case the body catches the exception.
     """
 
     __slots__ = ("_known", "avals", "constants", "failed", "inputs", "level", "steps")
@@ -55,7 +55,7 @@ class Tracer:
         self._known: dict[Any, int] = {}
 
     def input(self, kind: Aval | Weak) -> "Traced":
-        """The stand-in for one operand."""
+        """Add an input, and return the array that stands in for it."""
         self.inputs += 1
         return Traced(self, self._slot(kind), kind)
 
@@ -89,7 +89,7 @@ class Tracer:
         return slot
 
     def apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> "Traced":
-        """Record one call."""
+        """Record one call of an op."""
         if op.data_dependent or op.ragged or op.kind == "random":
             self.fail(f"{op.name} depends on values")
         slots = []
@@ -121,7 +121,7 @@ class Tracer:
         return Traced(self, slot, self.avals[slot])
 
     def program(self, outputs: Sequence[int], views: dict[int, Any]) -> Program | None:
-        """The program that computes these slots, renumbered; None if a step that leads to none of them may raise."""
+        """The program that computes these slots, renumbered; None if an unneeded step may raise."""
         needed = set(outputs)
         kept = []
         for step in reversed(self.steps):
@@ -129,7 +129,7 @@ class Tracer:
                 needed.update(step.args)
                 kept.append(step)
             elif step.op.kind == "linalg" or any(_is_of_integers(self.avals[slot]) for slot in step.args):
-                return None  # by its values: an index out of range, a singular matrix, a negative power
+                return None  # may raise depending on values: an index out of range, a singular matrix, a negative power
         kept.reverse()
         return renumbered(self.avals, self.constants, range(self.inputs), kept, outputs, views)
 
@@ -139,7 +139,7 @@ def _is_of_integers(kind: Any) -> bool:
 
 
 class Traced(AbstractArray, ArrayFace):
-    """An array of which only the shape and the dtype are known."""
+    """An abstract array, of which only shape and dtype are known."""
 
     __slots__ = ("slot", "tracer")
 
@@ -159,7 +159,7 @@ class Traced(AbstractArray, ArrayFace):
         self.tracer.fail(f"{getattr(function, '__name__', function)} has no rule")
 
     def _ab_rebind(self, new: Any) -> None:
-        """Become `new`: what an in-place write leaves in its target."""
+        """Become `new`, which is the target's value after an in-place write."""
         if self.slot < self.tracer.inputs:
             self.tracer.fail("a write into an input")
         non_c_order = self.aval.non_c_order
@@ -168,7 +168,7 @@ class Traced(AbstractArray, ArrayFace):
         else:
             self.slot = self.tracer.constant(new)
             self.aval = self.tracer.avals[self.slot]
-        self._ab_set_order(non_c_order)  # which a write leaves as it is
+        self._ab_set_order(non_c_order)  # a write does not change the memory order
 
     def __copy__(self) -> "Traced":
         return Traced(self.tracer, self.slot, self.aval)
@@ -185,7 +185,7 @@ class Traced(AbstractArray, ArrayFace):
 
 
 class _NoExample(Example):
-    """Random numbers differ from call to call, so what draws them is no block."""
+    """Refuses random numbers: they differ from call to call, so code that draws them is no block."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()
@@ -199,12 +199,12 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
     """The program of a straight-line body; None if it has to run op by op.
 
     Args:
-        body: takes one example's arrays, and returns the array or arrays that live on.
+        body: takes one example's arrays, and returns the array or arrays that are read later.
         kinds: for each argument its `Aval`, or `Weak` for a Python number.
-        views: an output may be a view of another, and the program says so.
+        views: allow an output to be a view of another; the program then records it.
 
-    An output that is an input, a view of one, or else shares elements with another output is refused, since a write
-    into it would have to reach the other.
+    An output that is an input, a view of an input, or otherwise shares elements with another output is refused, because
+    a write into it would have to change the other too.
 
     >>> from autobatch.core.abstract_eval import aval_of
     >>> vector = aval_of((3,), np.dtype(np.float32))
@@ -221,16 +221,16 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
     try:
         with example(_NoExample(tracer)), silence():
             results = body(*arguments)
-    except Exception:  # NumPy's own error, too: run op by op, it comes at its place and with its message
+    except Exception:  # NumPy's own errors too: op by op, they are raised at the right place with the right message
         return None
     if tracer.failed is not None:
         return None
-    # a list, or a tuple of one, is what one variable holds, and the outputs of a call do not say so
+    # a list or a 1-tuple is the value of a single variable, which the outputs of a call cannot represent
     outputs = list(results) if type(results) is tuple and len(results) > 1 else [results]
     if not outputs or any(type(out) is not Traced or out.tracer is not tracer for out in outputs):
         return None
     if any(out.aval.non_c_order and not tracer.avals[out.slot].non_c_order for out in outputs):
-        return None  # written anew, where it lies
+        return None  # written in place: it keeps its memory order, unlike the new value
     found = _views(outputs) if views else {}
     others = [out for at, out in enumerate(outputs) if at not in found]
     if any(map(_is_read_only, others)) or not _apart(others, tracer):
@@ -239,7 +239,7 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
 
 
 def _views(outputs: Sequence[Any]) -> dict[int, tuple[Any, ...]]:
-    """The outputs that are views of others, and how they follow from these."""
+    """The outputs that are views of other outputs, and how to derive them."""
     out: dict[int, tuple[Any, ...]] = {}
     places = {id(each): at for at, each in enumerate(outputs)}
     for at, each in enumerate(outputs):
@@ -259,16 +259,16 @@ def _views(outputs: Sequence[Any]) -> dict[int, tuple[Any, ...]]:
 
 
 def _is_known(x: Any) -> bool:
-    """Whether the attributes of a view are numbers, not computed values."""
+    """True if the attributes of a view are plain numbers or strings, not computed values."""
     return all(map(_is_known, x)) if type(x) is tuple else x is None or isinstance(x, int | str | np.integer)
 
 
 def _apart(outputs: Sequence[Any], tracer: Tracer) -> bool:
-    """Whether no output is an input or a part of one, and no two have an element in common."""
+    """True if no output is (part of) an input, and no two outputs share an element."""
     taken: dict[int, np.ndarray] = {}
     for out in outputs:
         root = _root(out)
-        if type(root) is not Traced or root.slot < tracer.inputs or is_unclear(out):  # a view of a constant, perhaps
+        if type(root) is not Traced or root.slot < tracer.inputs or is_unclear(out):  # may be a view of a constant
             return False
         mine = np.zeros(root.size, bool)
         mine[_positions(out)] = True
@@ -288,13 +288,13 @@ def _positions(out: Any) -> np.ndarray:
 
 
 def _is_read_only(out: Any) -> bool:
-    """Whether it is a view that NumPy lets nobody write into, as its value alone would not tell."""
+    """True for a read-only view such as NumPy's `broadcast_to`, a property that the values alone do not show."""
     record = record_of(out)
     return record is not None and (record.restore is None or _is_read_only(record.base))
 
 
 def _root(out: Any) -> Any:
-    """The array at the root of a chain of views; itself if it is no view."""
+    """The array at the root of a chain of views; the array itself if it is no view."""
     record = record_of(out)
     while record is not None:
         out = record.base

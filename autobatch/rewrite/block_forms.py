@@ -1,4 +1,4 @@
-"""From a user's function to the form in which its blocks are calls of their recorders.
+"""Rewrites a user's function into its block form, in which each block is one call of its recorder.
 
     i, o, u = np.split(x @ w, 3)                  _ab_1 = _ab_record1(x, w, c)
     c = sigmoid(i) * np.tanh(u) + c               if _ab_1 is None:
@@ -7,10 +7,10 @@
                                                       _ab_2, c = _ab_1
                                                       return _ab_2, c
 
-The statements that follow a None are made into smaller blocks themselves. An expression that stands in no such
-statement (a test, an argument) is a block of its own. Calls of the user's functions call their block forms. The form is
-made from the live function, as the lock-step form is: globals, closure cells and defaults are the function's.
-What has no source, and what has nothing to gain, stays the function that it is.
+If a recorder returns None, the original statements run instead, split into smaller blocks where possible. An
+expression outside such statements (a test, an argument) becomes a block of its own. Calls of user functions call their
+block forms. The form is made from the live function, as the lock-step form is: it shares globals, closure cells and
+defaults. A function without source, or with nothing to gain, is left unchanged.
 """
 
 import ast
@@ -56,16 +56,16 @@ _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronou
 
 
 class _Made:
-    """The code of a block form; None where the function stays as it is. `blocks`: by the names of their recorders."""
+    """Block form of one function; `code` is None if the function stays unchanged. `blocks`: {recorder name: Block}."""
 
     __slots__ = ("blocks", "cells", "code", "globals", "origin", "plain", "tree")
 
     def __init__(self, origin: CodeType, globals_: dict[str, Any]) -> None:
-        self.origin = origin  # these two keep the key alive
+        self.origin = origin  # kept with the globals so that their ids, which are the cache key, stay valid
         self.globals = globals_
         self.code: CodeType | None = None
         self.tree: ast.FunctionDef | None = None
-        self.plain: ast.FunctionDef | None = None  # the user's own, where it stays as it is
+        self.plain: ast.FunctionDef | None = None  # the user's own tree, if the function stays unchanged
         self.blocks: dict[str, Block] = {}
         self.cells: dict[str, CellType] = {
             FORM: CellType(block_form),
@@ -78,12 +78,12 @@ class _Made:
 
 _made: Bounded[tuple[int, int], _Made] = Bounded(MOST_FUNCTIONS)
 _ours: OfCodes[None] = OfCodes()
-_checked = plain_parts  # containers without batches, by id
+_checked = plain_parts  # containers known to hold no batches, by id
 _harmless: set[type] = set()
 
 
 def forget_forms() -> None:
-    """Let go of the functions that were called; their code stays rewritten."""
+    """Drop the cached forms of functions that were called; their rewritten code stays cached."""
     block_form.forget()
     _checked.clear()
     _harmless.clear()
@@ -91,10 +91,10 @@ def forget_forms() -> None:
 
 
 def block_source(function: Any) -> str:
-    """The rewritten source of a function, for reading; its own where nothing was rewritten.
+    """Return the rewritten source of a function for reading; its original source if nothing was rewritten.
 
     Raises:
-        UnsupportedError: no function written in Python, or one without source.
+        UnsupportedError: not a function written in Python, or one without source.
     """
     function = getattr(function, "__wrapped__", function)
     if type(function) is not FunctionType:
@@ -109,7 +109,7 @@ def block_source(function: Any) -> str:
 
 
 def _decorated(function: Any) -> Any:
-    """A function with the decorator: its block form, but for batches, which run in lock-step."""
+    """Form of a decorated function: runs the block form, or lock-step if an argument holds a batch."""
     inner = block_form(function.__wrapped__)
     if type(inner) is not FunctionType:
         return function
@@ -127,17 +127,17 @@ def _decorated(function: Any) -> Any:
 
 
 def _may_hold_batch(arg: Any) -> bool:
-    """Whether the decorator has to look for batches in an argument, at the cost of walking through all of it."""
+    """True if an argument is a batch, or a nested dict, list or tuple that holds one; remembers negative answers."""
     if isinstance(arg, Batch):
         return True
-    if type(arg) not in _CONTAINERS:  # a tree of objects that holds batches was made for lock-step
+    if type(arg) not in _CONTAINERS:  # object trees that hold batches were made for lock-step
         _harmless.add(type(arg))
         return False
     if id(arg) in _checked:
         return False
     harmless, checked, nodes = _harmless, _checked, [arg]
     checked[id(arg)] = arg
-    for node in nodes:  # which grows on the way
+    for node in nodes:  # `nodes` grows during the loop
         for part in node.values() if type(node) is dict else node:
             kind = type(part)
             if kind in harmless:
@@ -156,7 +156,7 @@ def _may_hold_batch(arg: Any) -> bool:
 
 
 def _made_of(function: FunctionType) -> _Made | None:
-    """The block form of the code of a user's function; None for code of a library, or ours."""
+    """Block form of a user function's code; None for library code or generated code."""
     code = function.__code__
     if id(code) in _ours:
         return None
@@ -204,7 +204,7 @@ def _make(function: FunctionType) -> _Made:
 
 
 def _taking_rows(node: Any) -> Any:
-    """The same syntax, in which `model.table[ids]` asks whether that is an array that all examples share."""
+    """A copy in which `model.table[ids]` calls `item`, which checks for an array that all examples share."""
     changed: dict[str, Any] = {}
     for name, value in ast.iter_fields(node):
         if isinstance(value, ast.AST):
@@ -227,10 +227,10 @@ def _taking_rows(node: Any) -> Any:
 
 
 def block_tree(function: FunctionType) -> tuple[ast.FunctionDef, dict[str, Block]]:
-    """The syntax tree of a user's function in its block form, and its blocks by the names of their recorders.
+    """Syntax tree of a user's function in block form, and its blocks by recorder name.
 
     Raises:
-        NoSourceError: it has none.
+        NoSourceError: it is not a plain Python function of the user's with source.
     """
     made = _made_of(function)
     if made is None or function.__code__.co_flags & (_PLAIN_CODE | _GENERATOR):
@@ -243,11 +243,11 @@ def block_tree(function: FunctionType) -> tuple[ast.FunctionDef, dict[str, Block
 
 
 block_form = Forms(_form, _decorated)
-"""What to call instead of a function while examples are recorded."""
+"""Maps a function to the form to call while examples are recorded."""
 
 
 def _block(made: _Made, filename: str, form: BlockForm, body: list[ast.stmt], at: ast.AST) -> str:
-    """Make a block, and give the name of the cell that its recorder is in."""
+    """Create a block and return the name of the closure cell that holds its recorder."""
     lines = getattr(at, "lineno", 0), getattr(at, "end_lineno", 0)
     function = body_function(form, body, filename, at)
     block = Block((filename, *lines), form.slots()[1], list(form.guards.values()), function, made.globals)
@@ -263,11 +263,10 @@ Make = Callable[[BlockForm, list[ast.stmt], ast.AST], str]
 
 
 class Blocks:
-    """Rewrites one function; its liveness has been annotated.
+    """Rewrites one function, whose liveness must already be annotated.
 
     Args:
-        make: makes a block of a form, its body and its place, and gives the name that its recorder has in the rewritten
-            code.
+        make: creates a block from its form, body and position; returns its recorder's name in the rewritten code.
     """
 
     def __init__(self, scope: Scope, make: Make, numbers: Any = None) -> None:
@@ -290,7 +289,7 @@ class Blocks:
 
     @contextlib.contextmanager
     def otherwise(self, form: BlockForm, lists: bool = False) -> Iterator[None]:
-        """The code where a block does not run: it reads what was evaluated before, and iterates over no list again."""
+        """Context for a block's fallback code, which reuses evaluated inputs and never iterates over a list again."""
         outer = self.temporaries, self.lists
         self.temporaries = self.temporaries | set(form.replaced.values())
         self.lists = self.lists and (lists or not form.goes_through)
@@ -300,7 +299,7 @@ class Blocks:
             self.temporaries, self.lists = outer
 
     def function(self, tree: ast.FunctionDef) -> None:
-        """Rewrite the body of a function."""
+        """Rewrite the body of a function in place."""
         outer = self.scope
         self.scope, self.assignable = scope_in(tree, outer)
         tree.body = self.body(tree.body)
@@ -350,7 +349,7 @@ class Blocks:
         return [_through_forms(statement, self.scope)]
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        """A statement that is part of no block."""
+        """Rewrite a statement that is not part of a block."""
         if isinstance(node, ast.ClassDef):
             return [node]
         if isinstance(node, ast.FunctionDef):
@@ -378,7 +377,7 @@ class Blocks:
         return part
 
     def expression(self, node: ast.expr, sure: frozenset[str], whole: bool = True) -> ast.expr:
-        """An expression outside of block statements: a block if it can be one, else its parts."""
+        """Rewrite an expression outside block statements: as one block if possible, else part by part."""
         if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
             return node
         made = self._block(node, sure) if whole else None
@@ -434,7 +433,7 @@ class Blocks:
         return self.expression(part, sure) if isinstance(part, ast.expr) else part
 
     def _comprehension(self, node: Any, sure: frozenset[str]) -> ast.expr:
-        """Rewrite the element only: the iterables may hold no `:=`."""
+        """Rewrite the element only: Python allows no `:=` in the iterables."""
         names = frozenset(name for each in node.generators for name in target_names(each.target))
         outer = self.scope
         self.scope = outer.with_names(outer.own | names, outer.sure | names, outer.shifting)
@@ -446,7 +445,7 @@ class Blocks:
 
 
 def _through_forms(node: Any, scope: Scope) -> Any:
-    """Let the helpers that a block would have called be called in their block forms."""
+    """Make helpers, which a block would call directly, be called in their block forms."""
     for part in ast.walk(node):
         if isinstance(part, ast.Call):
             part.func = through_form(part.func, scope)

@@ -1,4 +1,4 @@
-"""Blocks into calls of their sites, and the lines that let the steps that are left of a loop run as one op.
+"""Replaces blocks by calls of their sites in lock-step code, and finds loops whose remaining steps can run as one op.
 
 _ab_out_1 = _ab_block_1(h, w, x)
 if _ab_out_1:
@@ -18,17 +18,17 @@ from autobatch.lockstep.block_loops import ScanSite
 from autobatch.syntax.quote import expression, name, statements
 from autobatch.syntax.scopes import bound_names
 
-_LEAST_IN_A_VALUE = 3  # ops, below which a launch of an expression alone is no faster than they are
+_LEAST_IN_A_VALUE = 3  # ops; an expression with fewer is no faster as a launch of its own
 
 
 class BlockSites:
-    """The blocks of one function, each a `Site` under a name that the rewritten code calls.
+    """The blocks of one function; each is a `Site` that the rewritten code calls by name.
 
     Args:
-        function: the definition, whose statements are the user's own.
-        scope: what its names mean.
-        filename: where it is written.
-        sites: {name: Site}, filled here.
+        function: its definition, not rewritten yet.
+        scope: the meaning of its names.
+        filename: the file that it is written in.
+        sites: {name: Site or ScanSite}, filled here.
     """
 
     def __init__(self, function: ast.FunctionDef, scope: Scope, filename: str, sites: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ class BlockSites:
         self._reads = 0
 
     def gathered(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """The statements with each block replaced by a call of its site, its own statements as the alternative."""
+        """Replace each block by a call of its site, with the block's own statements as the alternative."""
         out: list[ast.stmt] = []
         at = 0
         while at < len(body):
@@ -49,8 +49,8 @@ class BlockSites:
         return out
 
     def value(self, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
-        """An expression that a statement ends with (a test, what is returned): lines that bind its value to a name, and
-        the name; no lines, and the expression itself, where it is too little for a block of its own."""
+        """Make a block of a statement's last expression (a test, a return value): the lines that bind its value to a
+        name, and the name. If the expression is too small for a block: no lines, and the expression itself."""
         target = f"_ab_value_{self.number}"
         assign = ast.copy_location(ast.Assign([name(target, node, ast.Store())], node), node)
         assign.live_after = Names((target,))  # type: ignore[attr-defined]
@@ -73,12 +73,12 @@ class BlockSites:
 
 
 class SiteCall:
-    """A block as lines that call its site.
+    """The statements that replace a block and call its site.
 
     Attributes:
-        inputs: for each the name that the site is called with, and what it is read from.
-        outputs: the names that are bound to what it gives; assigned: all that its statements bind.
-        lines: that read the inputs, call the site, and run the statements where that gives nothing.
+        inputs: (name, expression) for each argument of the call.
+        outputs: the names bound to the results; assigned: all names that the block's statements bind.
+        lines: statements that read the inputs, call the site, and run the original code if it returns nothing.
     """
 
     def __init__(self, blocks: BlockSites, block: FoundBlock) -> None:
@@ -111,13 +111,13 @@ class SiteCall:
 
 
 class _NotAScan(Exception):  # noqa: N818  (a signal inside of this module)
-    """Something in the loop that is no part of one block."""
+    """The loop cannot run as one op, for example because it does more than one block."""
 
 
 def scan_lines(
     blocks: Any, loop: str, body: list[ast.stmt], test: list[ast.stmt] | None, states: list[str], targets: set[str]
 ) -> list[ast.stmt]:
-    """What the end of a loop's body asks, where its steps may run as one op (`lockstep.block_loops`); else nothing.
+    """Lines for the end of a loop's body, which run the remaining steps as one op if possible (`lockstep.block_loops`).
 
     ```
     _ab_out_2 = _ab_scan_2(_ab_loop_1, (h, c), (x, u, h, c), (), (params,), (states,))
@@ -126,9 +126,9 @@ def scan_lines(
     ```
 
     Args:
-        body: the statements of the body, each block a call of its site; test: those of the condition of a `while`.
-        states: the variables that the loop carries or that are read behind it.
-        targets: those that hold the items.
+        body: the rewritten body, each block a call of its site; test: the same for the condition of a `while`.
+        states: the variables that the loop carries or that are read after it.
+        targets: the variables that hold the loop's items.
     """
     if blocks is None or not states:
         return []
@@ -139,7 +139,7 @@ def scan_lines(
 
 
 class _Scan:
-    """The block of a loop, and how its inputs follow from one step to the next."""
+    """The one block of a loop, and where its inputs come from at each step."""
 
     def __init__(
         self, blocks: Any, body: list[ast.stmt], test: list[ast.stmt] | None, states: list[str], targets: set[str]
@@ -161,7 +161,7 @@ class _Scan:
                 raise _NotAScan
 
     def lines(self, loop: str) -> list[ast.stmt]:
-        """The lines, and their site among the sites of the function."""
+        """Build the lines, and add their site to the function's sites."""
         block, test, outputs = self.block, self.test, self.block.outputs
         tested = [] if test is None else [key for key, _ in test.inputs]
         site = f"_ab_scan_{block.number}"
@@ -195,7 +195,7 @@ class _Scan:
         return ast.copy_location(ast.Tuple([name(each, self.at) for each in names], ast.Load()), self.at)
 
     def _carried(self, block: Any, of_test: bool) -> list[int | None]:
-        """For each input of a block the index of the state that it is; None for a constant or an item."""
+        """For each input of a block, the index of the state that it reads; None for a constant or an item."""
         out: list[int | None] = []
         for place, (key, node) in enumerate(block.inputs):
             out.append(None)
@@ -209,7 +209,7 @@ class _Scan:
         return out
 
     def _path(self, node: ast.expr) -> tuple[int, tuple[tuple[str, Any], ...]]:
-        """The number of a path's start, and its keys."""
+        """The index in `bases` of the name that a path starts with, and the path's keys."""
         keys: list[tuple[str, Any]] = []
         while not isinstance(node, ast.Name):
             if isinstance(node, ast.Attribute):
@@ -227,7 +227,7 @@ class _Scan:
 
 
 def _the_block(body: list[ast.stmt]) -> Any:
-    """The one block at the start of these statements."""
+    """The only block in these statements, which must come first."""
     found = [line.block for line in body if hasattr(line, "block")]
     if not found or any(each is not found[0] for each in found) or not hasattr(body[len(found) - 1], "block"):
         raise _NotAScan
@@ -235,7 +235,7 @@ def _the_block(body: list[ast.stmt]) -> Any:
 
 
 def _append(line: ast.stmt) -> tuple[str, str]:
-    """The names in `states.append(h)`."""
+    """The names (list, value) in `states.append(h)`; any other statement raises _NotAScan."""
     call = line.value if isinstance(line, ast.Expr) else None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "append":
         raise _NotAScan

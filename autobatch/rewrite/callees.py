@@ -1,4 +1,4 @@
-"""Which calls may be of the user's own functions, which of these a block may call, and what is called instead."""
+"""Decides which calls may reach user functions, which of those a block may call, and the form to call instead."""
 
 import ast
 import functools
@@ -23,7 +23,7 @@ from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import path_of
 from autobatch.syntax.source import PARSING, NoSourceError, as_function, find, is_library
 
-FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # what makes a form; the forms by the ids of their functions
+FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # makes the form of a function; {id of function: form}
 _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "values"})  # called in every loop
 _MISSING = object()
 _NO_PLAIN_CODE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, asynchronous generator
@@ -33,7 +33,7 @@ _ARRAY_FUNCTIONS = (np.ufunc, type(np.sum))
 
 
 def through_form(function: ast.expr, scope: Scope, classes: bool = False) -> ast.expr:
-    """The callee of a call: the form of a function that may be the user's, or with `classes` a class."""
+    """The expression to call instead: the form of a function that may be the user's, or with `classes` of a class."""
     found = path_of(function)
     if found is not None and found[0] not in scope.own:
         value = scope.binding(found[0])
@@ -47,13 +47,13 @@ def through_form(function: ast.expr, scope: Scope, classes: bool = False) -> ast
             return _of_numpy(function, value)
     elif isinstance(function, ast.Attribute) and function.attr in _OF_CONTAINERS:
         return function
-    if isinstance(function, ast.Name):  # quicker, and reading a name twice is no harm
+    if isinstance(function, ast.Name):  # faster, and reading a name twice does no harm
         return expression(f"{KNOWN}.get({ID}(F)) or {FORM}(F)", function, F=function.id)
     return expression(f"{FORM}(F)", function, F=function)
 
 
 def _of_numpy(function: ast.expr, value: Any) -> ast.expr:
-    """A function of a library; one of NumPy's by way of ours where `made.mark` has marked the call."""
+    """The callee for a library function: wrapped if NumPy's and marked by `taped_forms.mark`, else unchanged."""
     if type(value) not in _ARRAY_FUNCTIONS and not (isinstance(value, Hashable) and value in CREATION):
         return function
     if hasattr(function, "maker"):
@@ -62,7 +62,7 @@ def _of_numpy(function: ast.expr, value: Any) -> ast.expr:
 
 
 def is_users(value: Any) -> bool:
-    """Whether calling this runs Python code that belongs to no library."""
+    """True if calling the value runs Python code that belongs to no library."""
     kind = type(value)
     if kind is types.FunctionType:
         return not is_library(value.__code__.co_filename)
@@ -72,13 +72,13 @@ def is_users(value: Any) -> bool:
         return is_users(value.__wrapped__)
     if kind is functools.partial or isinstance(value, type):
         return False
-    call: Any = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
+    call: Any = getattr(kind, "__call__", None)  # noqa: B004  (reads the method; a callable() test is not enough)
     call = call.__wrapped__ if hasattr(type(call), "_ab_batch") else call
     return type(call) is types.FunctionType and is_users(call)
 
 
 def helper(function: Any) -> list[Guard] | None:
-    """The guards of a function that a block may call like an operation; None if it may not."""
+    """The guards of a function that a block may call like an operation; None if a block may not call it."""
     if hasattr(type(function), "_ab_batch"):
         function = function.__wrapped__
     if type(function) is not types.FunctionType or is_library(function.__code__.co_filename):
@@ -87,7 +87,7 @@ def helper(function: Any) -> list[Guard] | None:
     key = id(code), id(function.__globals__)
     found = _relied.get(key)
     if found is None:
-        _relied[key] = code, function.__globals__, None  # for one that calls itself
+        _relied[key] = code, function.__globals__, None  # while this is found, so that a recursive function is refused
         found = _relied[key] = code, function.__globals__, _relied_on(function)
     given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     return found[2] if all(type(value) in _NUMBERS for value in given) else None
@@ -114,16 +114,16 @@ _LIMIT = 1 << 12
 
 
 class Forms:
-    """The forms of functions, kept while a run lasts.
+    """Maps functions to their forms, which are cached while a run lasts.
 
     Args:
-        of_function: the form of a function that is written in Python; itself if it has none.
-        of_decorated: the form of a function with the decorator.
-        of_class: what makes an object of a class; None: the class does.
-        given: the forms of functions of Python's, which live as long as it does.
+        of_function: makes the form of a function written in Python; returns the function itself if it has none.
+        of_decorated: makes the form of a function with the decorator.
+        of_class: makes what is called instead of a class; None: classes are called as they are.
+        given: forms of Python's own functions, which are never dropped.
 
     Attributes:
-        known: the forms by the ids of their functions.
+        known: {id of function: form}.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Forms:
         self._of_class = of_class
 
     def __reduce__(self) -> Any:
-        """Pickle by name; the other process has forms of its own."""
+        """Pickle by module and name; the other process has its own forms."""
         module = self._of_function.__module__
         return _forms_of, (module, next(name for name, value in vars(sys.modules[module]).items() if value is self))
 
@@ -163,13 +163,13 @@ class Forms:
         if kind is functools.partial:
             inner = self(function.func)
             return function if inner is function.func else functools.partial(inner, *function.args, **function.keywords)
-        call: Any = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
+        call: Any = getattr(kind, "__call__", None)  # noqa: B004  (reads the method; a callable() test is not enough)
         if (type(call) is FunctionType or hasattr(type(call), "_ab_batch")) and is_users(call):
             return MethodType(self(call), function)
         return function
 
     def _keep(self, function: Any, make: Callable[[Any], Any]) -> Any:
-        with PARSING:  # of two threads, none may keep the id of a function that the other lets go of
+        with PARSING:  # no thread may cache the id of a function that another thread has just released
             form = make(function)
             if len(self._kept) >= _LIMIT:
                 self.forget()
@@ -177,7 +177,7 @@ class Forms:
         return form
 
     def forget(self) -> None:
-        """Let go of the functions that were called; their code stays rewritten."""
+        """Drop the cached forms of functions that were called; their rewritten code stays cached."""
         with PARSING:
             self.known.clear()
             self.known.update(self._given)
@@ -185,7 +185,7 @@ class Forms:
 
 
 def function_of(function: FunctionType, code: CodeType, given: dict[str, CellType]) -> FunctionType:
-    """A function with other code, which sees more than the function's own closure."""
+    """A copy of a function with other code, whose closure also has the cells in `given`."""
     cells = {**dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)), **given}
     closure = tuple([cells[name] for name in code.co_freevars])
     out = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)

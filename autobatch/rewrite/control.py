@@ -1,4 +1,4 @@
-"""The pass for control flow that lanes may differ in: `if`, `while`, `for`, their jumps, `return` and `assert`."""
+"""The pass for control flow in which lanes may differ: `if`, `while`, `for`, their jumps, `return` and `assert`."""
 
 import ast
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ _TEMPORARY = frozenset({"range", "zip", "enumerate", "reversed", "map", "list", 
 
 
 class Control(ast.NodeTransformer):
-    """Reads statements that branch or jump; leaves native loops over runtime objects, one per arm or step.
+    """Rewrites branches and jumps to native loops over runtime objects, with one iteration per arm or step.
 
     ```
-    _ab_if_1 = _ab_if(TEST, (x,), True, False)              # names bound in an arm and read later; has it an else;
-    for _ab_arm_1 in _ab_if_1:                              # may an arm be left by a jump. Each arm in its own region
+    _ab_if_1 = _ab_if(TEST, (x,), True, False)              # (names bound in an arm and read later), has an else,
+    for _ab_arm_1 in _ab_if_1:                              # jumps may leave an arm. Each arm has its own region
         if _ab_if_1.changed:
-            (x,) = _ab_if_1.values                          # as it was before the other arm ran
+            (x,) = _ab_if_1.values                          # restore the values from before the other arm ran
         if _ab_arm_1:
             BODY
         else:
@@ -28,17 +28,17 @@ class Control(ast.NodeTransformer):
         if _ab_if_1.split:
             _ab_if_1.end((x,))
     if _ab_if_1.split:
-        (x,) = _ab_if_1.join()                              # for the lanes of both arms
+        (x,) = _ab_if_1.join()                              # merge the values of the lanes of both arms
     ```
     ```
     _ab_loop_1 = _ab_while((x,))                            # or _ab_for(ITERABLE, ...): a loop that lanes may leave
     for _ab_step_1 in _ab_loop_1:
         if _ab_loop_1.changed:
-            (x,) = _ab_loop_1.values                        # of the lanes that are at the head
+            (x,) = _ab_loop_1.values                        # the values of the lanes at the loop's head
         if _ab_loop_1.stops(TEST, (x,)):
             if _ab_loop_1.nobody:
                 break
-            (x,) = _ab_loop_1.values                        # of the lanes that go on
+            (x,) = _ab_loop_1.values                        # the values of the lanes that go on
         BODY
         _ab_loop_1.next((x,))
     for _ab_values_1 in _ab_loop_1.otherwise():
@@ -47,11 +47,11 @@ class Control(ast.NodeTransformer):
         _ab_loop_1.leave((x,))
     (x,) = _ab_loop_1.after()
     ```
-    `break` is `_ab_loop_1.leave(...)`, `continue` is `_ab_loop_1.next(...)` and `return X` is `_ab_returns.give(X)`,
-    each followed by a native `continue`, which goes to the next arm or step. Behind a statement that a jump may leave,
-    `if _ab_if_1.nobody: continue` skips what no lane reaches. A `for` that is left by nothing is an `item_loop`.
-    `raise` raises something: that an example does is enough to know, which and what the next way says.
-    Runs first, on the user's own syntax, since it needs to see every binding.
+    `break` becomes `_ab_loop_1.leave(...)`, `continue` becomes `_ab_loop_1.next(...)` and `return X` becomes
+    `_ab_returns.give(X)`, each followed by a native `continue`, which goes to the next arm or step. After a statement
+    that a jump may leave, `if _ab_if_1.nobody: continue` skips code that no lane reaches. A `for` without jumps is an
+    `item_loop`. `raise` only signals that some example raises; the next way to run finds the exact exception.
+    Runs first, on the user's own syntax, because it must see every binding.
     """
 
     removes = "a branch or a loop that does not ask the runtime"
@@ -72,7 +72,7 @@ class Control(ast.NodeTransformer):
         return isinstance(node, ast.While) or (isinstance(node, ast.For) and not _is_ours(node.iter))
 
     def body_of(self, function: ast.FunctionDef) -> list[ast.stmt]:
-        """The rewritten body of a function."""
+        """Rewrite and return the body of a function."""
         annotate(function)
         state = self.gives, self.inside, self.jumps, self.ownership, self.blocks
         self.gives = any(
@@ -192,9 +192,9 @@ class Control(ast.NodeTransformer):
         self, node: ast.For | ast.While, loop: str, walk: ast.expr, target: ast.expr, names: list[str], bound: set[str],
         start: list[ast.stmt], test: list[ast.stmt] | None = None,
     ) -> list[ast.stmt]:  # fmt: skip
-        """The parts that a `while` and a `for` with jumps have in common; `test`: the block of the condition."""
+        """The part that `while` and `for` with jumps share; `test`: the lines of the condition's block."""
         at = node.test if isinstance(node, ast.While) else node.target
-        left = _returns([node]) or _jumps(node.orelse)  # before the parts are visited, which may change them in place
+        left = _returns([node]) or _jumps(node.orelse)  # before the visits below, which may change the parts
         self.jumps.append((loop, names, bound))
         body = self._inner(node.body)
         self.jumps.pop()
@@ -215,7 +215,7 @@ class Control(ast.NodeTransformer):
                 ENDED=ended, LOOP=loop, RESTORE=restore, ORELSE=self._inner(node.orelse), V=values(names, bound, at),
             )  # fmt: skip
         after = expression("LOOP.after()", at, LOOP=loop)
-        if left and names:  # lanes that are at the head of a loop around this one by now keep what they brought there
+        if left and names:  # lanes already at the head of an outer loop keep the values they had there
             came = loop.replace("loop", "after")
             out += statements("CAME = AFTER", at, CAME=came, AFTER=after)
             after = name(came, at)
@@ -226,7 +226,7 @@ class Control(ast.NodeTransformer):
         return [*out, *rebind(names, after, bound, at)] if names else out
 
     def _value(self, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
-        """The value of a statement's last expression, and the statements that come before it."""
+        """The value of a statement's last expression, and the lines to run before the statement."""
         return ([], node) if self.blocks is None else self.blocks.value(node)
 
     def _number(self) -> int:
@@ -234,7 +234,7 @@ class Control(ast.NodeTransformer):
         return self.count
 
     def _names(self, body: Iterable[ast.AST], node: Any, also: Iterable[str] = ()) -> list[str]:
-        """Names that the statements bind, or own and write into, and that are read in or after them."""
+        """Names that the statements bind, or write into if owned, and that are read in or after them; sorted."""
         body = list(body)
         written = bound_names(body) | set(also) | (stored_names(body) & self.own)
         return sorted(written & (node.live_head | node.live_out))
@@ -247,14 +247,14 @@ class Control(ast.NodeTransformer):
         return out
 
     def _inner(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """Statements inside a native loop of ours."""
+        """Rewrite statements inside a native loop that this pass generates."""
         inside, self.inside = self.inside, True
         out = self._block(body)
         self.inside = inside
         return out
 
     def _away(self, at: ast.AST) -> list[ast.stmt]:
-        """To the next arm or step, or the end of the function: no lane is here any more."""
+        """Go to the next arm or step, or return from the function: no lane is left here."""
         return (
             statements("return _ab_returns.result()", at)
             if not self.inside
@@ -272,7 +272,7 @@ def _returns(body: Iterable[ast.AST]) -> bool:
 
 
 def _jumps(body: Iterable[ast.AST]) -> bool:
-    """Whether a `break` or `continue` in these statements belongs to a loop around them."""
+    """True if a `break` or `continue` in these statements belongs to a loop around them."""
     for node in body:
         if isinstance(node, ast.Break | ast.Continue):
             return True
@@ -291,25 +291,25 @@ def _is_ours(node: ast.expr) -> bool:
 def item_loop(
     node: ast.For, number: int, body: list[ast.stmt], orelse: list[ast.stmt], ownership: Any, runs: Any
 ) -> list[Any]:
-    """A `for` without break, continue and return, as a native `for` over `_ab_loop(iterable)`.
+    """Rewrite a `for` without break, continue and return as a native `for` over `_ab_loop(iterable)`.
 
     ```
     _ab_loop_1 = _ab_loop(ITERABLE)
     for _ab_item_1 in _ab_loop_1:
-        if _ab_loop_1.fewer:                                # lanes have run out of items
-            h, c = _ab_loop_1.narrow((h,), (c,))            # keep what they leave behind (h is read after the loop)
+        if _ab_loop_1.fewer:                                # some lanes have run out of items
+            h, c = _ab_loop_1.narrow((h,), (c,))            # save their last values (h is read after the loop)
         x = _ab_item_1
         BODY
-    (h,) = _ab_loop_1.merge((h,))                           # for all lanes again
+    (h,) = _ab_loop_1.merge((h,))                           # the values of all lanes again
     ORELSE
     ```
-    (`own=` names the places of arrays that the function made and that have no other name; names that may hold views of
-    them are set to None there, if they are not read again.)
-    Names carried: those that the body binds or writes into and that may be read at the loop's head (`liveness`).
+    (`own=` gives the positions of arrays that the function made and that have no alias; names that may hold views of
+    them, and are not read again, are first set to None.)
+    Carried names: those that the body binds or writes into and that may be read at the loop's head (`liveness`).
 
     Args:
-        node: the loop; `body` and `orelse` are its parts, rewritten.
-        ownership: what is known of the function's arrays; runs: its straight-line runs.
+        node: the loop; body, orelse: its rewritten parts.
+        ownership: what is known of the function's arrays; runs: the function's `BlockSites`, or None.
     """
     loop, item, at = f"_ab_loop_{number}", f"_ab_item_{number}", node.target
     written = bound_names(node.body) | target_names(at) | (stored_names(node.body) & ownership.carried)
@@ -335,12 +335,12 @@ def item_loop(
 
 
 def _let_go(names: set[str], at: ast.AST) -> list[ast.stmt]:
-    """Names that are not read again let go of the views they hold, which else would count as other names."""
+    """Set names that are not read again to None, so that views they hold no longer count as aliases."""
     return [line for each in sorted(names) for line in statements("NAME = None", at, NAME=each)]
 
 
 def takes_item(node: ast.For, item: str, carried: set[str], body: list[ast.stmt]) -> tuple[ast.expr, list[ast.stmt]]:
-    """The native loop's target, and a body that first binds the user's target where that must wait."""
+    """The native loop's target, and a body that first binds the user's target if the loop cannot bind it itself."""
     plain = all(isinstance(part, ast.Name | ast.Tuple | ast.List | ast.expr_context) for part in ast.walk(node.target))
     if plain and not target_names(node.target) & carried:
         return node.target, body
@@ -348,17 +348,17 @@ def takes_item(node: ast.For, item: str, carried: set[str], body: list[ast.stmt]
     return name(item, node.target, ast.Store()), [assign, *body]
 
 
-# The values of names as one tuple, and back: how a loop or a branch hands them to the runtime.
+# How a loop or a branch passes the values of names to the runtime, as one tuple, and gets them back.
 
 
 def places(names: list[str], own: set[str]) -> str:
-    """The indices in `names` of those without another name, as source of an argument; empty without any."""
+    """Source of the argument `own=`: the indices in `names` of those without an alias; empty if there are none."""
     found = tuple(place for place, each in enumerate(names) if each in own)
     return f", own={found}" if found else ""
 
 
 def values(names: list[str], bound: set[str], at: ast.AST) -> ast.Tuple:
-    """A tuple of the names' values, `_ab_unbound` for one that is not bound."""
+    """A tuple of the names' values, with `_ab_unbound` for each name that is not bound."""
     parts = [
         name(each, at)
         if each in bound
@@ -369,7 +369,7 @@ def values(names: list[str], bound: set[str], at: ast.AST) -> ast.Tuple:
 
 
 def rebind(names: list[str], new: ast.expr, bound: set[str], at: ast.AST) -> list[ast.stmt]:
-    """`(a, b) = NEW`; a name without a value is unbound again."""
+    """`(a, b) = NEW`, followed by `del` of each name whose new value is `_ab_unbound`."""
     targets = ast.copy_location(ast.Tuple([name(each, at, ast.Store()) for each in names], ast.Store()), at)
     out: list[ast.stmt] = [ast.copy_location(ast.Assign([targets], new), at)]
     for each in names:

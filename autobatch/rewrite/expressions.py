@@ -1,4 +1,4 @@
-"""The passes over expressions: what chooses its operands, operators, reads, displays, calls, and looks at identity."""
+"""The passes over expressions: conditional operands, operators, reads, displays, calls and identity tests."""
 
 import ast
 from typing import Any
@@ -13,10 +13,10 @@ _SYMBOLS = {each.syntax: each.symbol for each in operators.COMPARISONS}
 
 
 class Choices(ast.NodeTransformer):
-    """Reads `A if T else B`, `A and B`, `A or B`, `not A`, `A < B < C`; leaves calls of the runtime.
+    """Rewrites `A if T else B`, `A and B`, `A or B`, `not A`, `A < B < C` to calls of the runtime.
 
-    Operands that only some lanes evaluate are lambdas: `_ab_choose(T, lambda: A, lambda: B)`. Where such an operand
-    binds a name by `:=`, or calls `super()`, it is not for lock-step. Runs after the comprehensions.
+    Operands that only some lanes evaluate become lambdas: `_ab_choose(T, lambda: A, lambda: B)`. If such an operand
+    binds a name by `:=`, or calls `super()`, the function cannot run in lock-step. Runs after the comprehensions.
     """
 
     removes = "`and`, `or`, `not`, a ternary or a chained comparison that does not ask the runtime"
@@ -62,14 +62,14 @@ def _chained(node: ast.Compare) -> bool:
 
 
 def _require_movable(*nodes: ast.expr) -> None:
-    """Raise NeedsLoop if an operand must stay in the scope of the function."""
+    """Raise NeedsLoop if an operand must stay in the function's scope, so that it cannot become a lambda."""
     for part in (part for node in nodes for part in ast.walk(node)):
         if isinstance(part, ast.NamedExpr) or (isinstance(part, ast.Name) and part.id in ("super", "__class__")):
             raise NeedsLoop(f"an operand that not all evaluate, with := or super() (line {part.lineno})")
 
 
 class Reads(ast.NodeTransformer):
-    """Reads `x[i]`; leaves `_ab_getitem(x, i)`, with `slice(...)` written out. Runs after the stores."""
+    """Rewrites `x[i]` to `_ab_getitem(x, i)`, with slices as `_ab_slice(...)`. Runs after the stores."""
 
     removes = "an item read by brackets"
 
@@ -92,9 +92,9 @@ class Reads(ast.NodeTransformer):
 
 
 class Displays(ast.NodeTransformer):
-    """Reads list, dict and set displays; leaves them marked as made in this run, so that they may be changed.
+    """Marks list, dict and set displays as made in this run, so that they may be changed.
 
-    `[A, *B]` becomes `[A, *_ab_tuple(B)]`, and so does what a tuple or a call holds. `{K: V, **M}` becomes
+    `[A, *B]` becomes `[A, *_ab_tuple(B)]`, and so do starred items of tuples and calls. `{K: V, **M}` becomes
     `_ab_dict((K, V), (_ab_unbound, M))`.
     """
 
@@ -139,8 +139,8 @@ class Displays(ast.NodeTransformer):
 
 
 class Calls(ast.NodeTransformer):
-    """Reads calls; leaves `_ab_call(f, ...)`. `super()` and what stops for a debugger stay; what looks at the frame
-    itself asks for the loop."""
+    """Rewrites calls to `_ab_call(f, ...)`. `super()` and debugger calls stay; a call that reads the frame itself
+    refuses lock-step, so that the loop runs."""
 
     removes = "a call that does not go through the runtime"
 
@@ -162,7 +162,7 @@ class Calls(ast.NodeTransformer):
 
 
 def is_pause(node: ast.AST) -> bool:
-    """Whether a node is `breakpoint()`, or `pdb.set_trace()` of any debugger."""
+    """True for `breakpoint()`, and for `pdb.set_trace()` of any debugger."""
     if not isinstance(node, ast.Call):
         return False
     return getattr(node.func, "id", getattr(node.func, "attr", None)) in PAUSES
@@ -178,10 +178,10 @@ _MODULES = frozenset({"np", "numpy", "math", "ab", "autobatch"})
 
 
 class Operators(ast.NodeTransformer):
-    """Reads operators, comparisons and attributes; leaves calls that find a user class's own definitions.
+    """Rewrites operators, comparisons and attribute reads to calls that find a user class's own definitions.
 
     `A + B` becomes `_ab_add(A, B)`, `A < B` becomes `_ab_lt(A, B)`, `X.name` becomes `_ab_getattr(X, "name")`, unless X
-    is a module by its usual name. Operators on constants stay. Runs after the guards and the stores.
+    is the usual name of a module (`np`, `math`). Operators on constants stay. Runs after the guards and the stores.
     """
 
     removes = "an operator that would call a method as it is written"
@@ -215,7 +215,7 @@ class Operators(ast.NodeTransformer):
         if not isinstance(node.ctx, ast.Load) or (isinstance(base, ast.Name) and _is_known(base.id)):
             return node
         if isinstance(base, ast.Attribute) or getattr(getattr(base, "func", None), "id", "") == "_ab_locals":
-            return node  # np.linalg.norm: what is left of the base is a module's
+            return node  # as in np.linalg.norm: an attribute base that is still unrewritten belongs to a module
         return expression("_ab_getattr(X, NAME)", node, X=base, NAME=ast.Constant(node.attr))
 
 
@@ -230,7 +230,7 @@ def _is_constant(node: ast.expr) -> bool:
 
 
 class Guards(ast.NodeTransformer):
-    """Reads `is`, `in`, `%`, and f-strings, which would look at a batch as one object; leaves calls."""
+    """Rewrites `is`, `in`, `%` and f-strings, which would treat a batch as one object, to calls of the runtime."""
 
     removes = "`is` and `in`, an f-string"
 
@@ -279,7 +279,7 @@ class Guards(ast.NodeTransformer):
 
 
 _EAGER = frozenset({"sum", "min", "max", "list", "tuple", "sorted", "set", "any", "all", "frozenset", "dict", "join"})
-"""Functions that read a generator to its end, or for which only its items count: these take it as a comprehension."""
+"""Functions that read a generator to its end, or need only its items: their generator can be a comprehension."""
 _KINDS = {ast.ListComp: "list", ast.SetComp: "set", ast.DictComp: "dict", ast.GeneratorExp: "list"}
 _ADD = {
     "list": "_ab_call(_ab_out.append, VALUE)",
@@ -289,15 +289,15 @@ _ADD = {
 
 
 class Comprehensions(ast.NodeTransformer):
-    """Reads comprehensions, and generator expressions that a function reads to their end; leaves calls.
+    """Rewrites comprehensions, and generator expressions that a function reads to their end, to calls of the runtime.
 
     `[F(x) for x in XS if C(x)]` becomes
     ```
     _ab_comprehension("list", lambda _ab_out: _ab_each(XS, lambda x: _ab_call(_ab_out.append, F(x)) if C(x) else None))
     ```
-    so each part keeps its scope. Comprehensions with `:=`, which binds outside of them, keep their form; what they run
-    over must be shared by all lanes (`_ab_shared`), and so must what `any` and `all` look through until they know. A
-    generator that is read otherwise than to its end is not for lock-step. Runs after the loops, before the displays.
+    so each part keeps its scope. A comprehension with `:=`, which binds a name outside of it, keeps its form; all lanes
+    must share its iterable (`_ab_shared`), as they must that of a generator in `any` or `all`, which stop early. Any
+    other generator cannot run in lock-step. Runs after the loops, before the displays.
     """
 
     removes = "a comprehension over anything that is not known to be shared"
@@ -332,7 +332,7 @@ class Comprehensions(ast.NodeTransformer):
         return self._convert(node) if _convertible(node) else self._keep(node)
 
     def visit_Assign(self, node: ast.Assign) -> Any:
-        unpacked = all(isinstance(target, ast.Tuple | ast.List) for target in node.targets)  # so it is read to its end
+        unpacked = all(isinstance(target, ast.Tuple | ast.List) for target in node.targets)  # reads it to its end
         if unpacked and isinstance(node.value, ast.GeneratorExp) and _convertible(node.value):
             node.value = self._convert(node.value)
             return node
@@ -348,7 +348,7 @@ class Comprehensions(ast.NodeTransformer):
         return node
 
     def _convert(self, node: Any) -> ast.expr:
-        if _captures(node):  # each function sees what the variables are in the end; here each step has its own
+        if _captures(node):  # in Python these functions see the variables' last values; here each step has its own
             raise NeedsLoop(f"a comprehension that makes functions (line {node.lineno})")
         kind = _KINDS[type(node)]
         generators: list[ast.comprehension] = node.generators
@@ -396,7 +396,7 @@ def _function_of(target: ast.expr, body: ast.expr, depth: int = 0) -> ast.expr:
             body = expression("STEP(PART)", part, STEP=unpack, PART=name(inner, part))
             names.append(inner)
     names = [each if each not in names[:place] else f"_ab_unused_{depth}_{place}" for place, each in enumerate(names)]
-    step = _lambda(names[::-1], body, target)  # of equal names, the last one binds
+    step = _lambda(names[::-1], body, target)  # if a name occurs twice, the last one binds
     return _lambda([item], expression("STEP(*ITEM)", target, STEP=step, ITEM=name(item, target)), target)
 
 
@@ -407,7 +407,7 @@ def _lambda(names: list[str], body: ast.expr, at: ast.AST) -> ast.Lambda:
 
 
 def _captures(node: Any) -> bool:
-    """Whether a comprehension makes functions of its variables."""
+    """True if a comprehension makes lambdas that read its variables."""
     bound = {each for generator in node.generators for each in target_names(generator.target)}
     return any(
         isinstance(each, ast.Name) and each.id in bound

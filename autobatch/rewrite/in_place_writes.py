@@ -1,4 +1,4 @@
-"""The passes for what is written in place: items, attributes, names updated by `+=`; and who else may know an array."""
+"""The passes for in-place writes (items, attributes, names updated by `+=`), and which arrays may have aliases."""
 
 import ast
 import collections
@@ -13,7 +13,7 @@ from autobatch.syntax.scopes import bound_names, captured, local_nodes, only_cha
 
 
 def stored_names(body: Any) -> set[str]:
-    """Names of arrays that are written: items assigned (`name[a][b] = value`), or by NumPy (`np.add.at(name, ...)`)."""
+    """Names of arrays written by item assignment (`name[a][b] = value`) or by NumPy (`np.add.at(name, ...)`)."""
     out = set()
     reader = Reader((), (), usual_meaning)
     for node in local_nodes(body):
@@ -31,7 +31,7 @@ def stored_names(body: Any) -> set[str]:
 
 
 def _is_numpys(reader: Reader, call: ast.Call) -> bool:
-    """Whether a call is one of a function of NumPy's, or of a method that arrays alone have."""
+    """True for a call of a NumPy function, or of a method that only arrays have."""
     if reader.value_of(call.func) is not UNKNOWN:
         return True
     return isinstance(call.func, ast.Attribute) and call.func.attr in ARRAY_METHODS
@@ -40,16 +40,15 @@ def _is_numpys(reader: Reader, call: ast.Call) -> bool:
 class Ownership:
     """The names whose arrays the function made itself and writes into, and which of them may have aliases.
 
-    Calls that make an array which a container, an object or the caller is going to hold are marked (`owned`): whoever
-    writes into it finds one for each lane.
+    A call that makes an array to be held by a container, an object or the caller is marked (`owned`), so that a later
+    write finds one array per lane.
 
     Attributes:
-        written: names of which items are assigned, here or in a function that is defined here, or that are updated in
-            place.
-        own: those of them that no other name can know: a loop, which carries a value under its name only, may write
-            into them for some of the lanes, unless views of them live.
+        written: names whose items are assigned, here or in a nested function, or that are updated in place.
+        own: names in `written` whose array has no alias: a loop, which carries a value only under its name, may
+            write into it for some of the lanes, unless views of it are alive.
         views: names that may hold a view of, or be another name for, an array.
-        carried: names of `written` that are the function's own, not those of one around it: a loop may rebind them.
+        carried: names in `written` that are local to the function, not to an enclosing one: a loop may rebind them.
     """
 
     def __init__(self, function: ast.FunctionDef) -> None:
@@ -73,13 +72,13 @@ class Ownership:
 
 
 _SHARERS = (ARRAY_SHARERS | {"transpose"}) - {"array"}
-"""Functions whose result may share memory: `np.array` does with `copy=` only, and `np.transpose` is `permute_dims`."""
+"""Functions whose result may share memory: `np.array` only with `copy=`; `np.transpose` is `permute_dims`."""
 _MAKERS = frozenset(function.__name__ for function in functions_of("creates"))
 _KEEPERS = mutators(list, collections.deque, dict) & {"append", "appendleft", "insert", "setdefault"}
 
 
 def _writes_elsewhere(nodes: list[ast.AST], unclear: set[str]) -> bool:
-    """Whether an array may be written into that is in a container, or known by several names."""
+    """True if a write may reach an array that is held in a container or known by several names."""
     for node in nodes:
         base: ast.AST
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
@@ -94,14 +93,14 @@ def _writes_elsewhere(nodes: list[ast.AST], unclear: set[str]) -> bool:
 
 
 def _viewed(nodes: list[ast.AST]) -> set[str]:
-    """Names of which parts have names of their own."""
+    """Names of values of which an item or attribute is assigned to another target."""
     values = [node.value for node in nodes if isinstance(node, ast.Assign)]
     parts = [value.value for value in values if isinstance(value, ast.Subscript | ast.Attribute)]
     return {part.id for part in parts if isinstance(part, ast.Name)}
 
 
 def _kept_elsewhere(nodes: list[ast.AST], aliased: set[str], in_containers: bool) -> Iterator[ast.Call]:
-    """Calls that make an array for an attribute; if asked for, also for a container or a name with aliases."""
+    """Calls that make an array for an attribute or a name in `aliased`; with `in_containers`, also for a container."""
     for node in nodes:
         parts: list[ast.AST] = []
         if isinstance(node, ast.Assign):
@@ -124,7 +123,7 @@ def _kept_elsewhere(nodes: list[ast.AST], aliased: set[str], in_containers: bool
 
 
 def is_maker(call: ast.Call) -> bool:
-    """Whether a call makes an array that is not made of others, as `np.zeros` does; the module may have any name."""
+    """True if a call makes an array that is not derived from others, as `np.zeros` does; any module name counts."""
     return isinstance(call.func, ast.Attribute) and call.func.attr in _MAKERS
 
 
@@ -147,7 +146,7 @@ def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
 
 
 def _renewed(body: list[ast.stmt]) -> set[str]:
-    """Names that every call binds to a fresh array (`x = x.copy()`) before a write can reach the old one."""
+    """Names that every call rebinds to a fresh array (`x = x.copy()`) before a write can reach the old one."""
     out: set[str] = set()
     touched: set[str] = set()
     for node in body:
@@ -159,7 +158,7 @@ def _renewed(body: list[ast.stmt]) -> set[str]:
 
 
 def is_fresh(value: ast.expr) -> bool:
-    """Whether the value of an expression is made by it, so that nobody else knows it."""
+    """True if an expression makes a new value, so that nothing else refers to it."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         if _may_not_copy(value):
             return False
@@ -171,13 +170,13 @@ def is_fresh(value: ast.expr) -> bool:
 
 
 def _may_not_copy(call: ast.Call) -> bool:
-    """Whether a call that copies may give the array itself after all."""
+    """True if a call that usually copies may return the array itself."""
     name = getattr(call.func, "attr", None)
     return name in ("conj", "conjugate") or any(keyword.arg in ("copy", None) for keyword in call.keywords)
 
 
 def _aliased(nodes: list[ast.AST]) -> set[str]:
-    """Names with possible aliases: any mention other than as an operand or as an indexed array."""
+    """Names that may have aliases: those mentioned other than as an operand or as an indexed array."""
     harmless: set[int] = set()
     for node in nodes:
         parts: list[ast.AST] = []
@@ -207,7 +206,7 @@ def _aliased(nodes: list[ast.AST]) -> set[str]:
     return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in harmless}
 
 
-_INTO = 2  # a ufunc's third argument may be what it writes into and gives back
+_INTO = 2  # positional arguments: a ufunc's third one may be the output array, which it returns
 _READERS = frozenset(
     ("len", "sum", "min", "max", "abs", "int", "float", "bool", "print", "round", "range", "any", "all")
 )
@@ -217,7 +216,7 @@ _SYMBOLS = {each.syntax: each.symbol for each in ARITHMETIC}
 
 
 class OutsideChanges(ast.NodeTransformer):
-    """Changes of what is outside, by names used for that alone, as calls of the runtime (`_ab_change`)."""
+    """Rewrites changes of outside objects, through names used for nothing else, to `_ab_change` calls."""
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self.found = {id(node) for nodes in only_changed(function).values() for node in nodes}
@@ -241,12 +240,12 @@ class OutsideChanges(ast.NodeTransformer):
 
 
 class Stores(ast.NodeTransformer):
-    """Reads item and attribute targets, `del x[i]` and augmented assignment; leaves calls, in Python's order.
+    """Rewrites item and attribute targets, `del x[i]` and augmented assignment to calls, in Python's order.
 
     `X[I] = V` becomes `_ab_setitem(V, X, I)`, `X.a = V` becomes `_ab_setattr(V, X, "a")`, `n += V` becomes
     `n = _ab_update("+", n, V)`; other targets go through temporary names. A fresh array under a name that is written
-    into becomes one per lane (`_ab_own`). Runs after the loops, which need to see what is stored where; who owns what
-    was read off the user's syntax before (`function.ownership`).
+    into becomes one per lane (`_ab_own`). Runs after the loops, which must see the stores; ownership was found before,
+    on the user's own syntax (`function.ownership`).
     """
 
     removes = "assignment to an item or an attribute, and augmented assignment"

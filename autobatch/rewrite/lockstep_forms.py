@@ -1,4 +1,4 @@
-"""From a user's function to its lock-step form: find the tree, run the passes, compile, cache by code object.
+"""Rewrites a user's function into its lock-step form: find the tree, run the passes, compile, cache by code object.
 
 The lock-step form is made from the live function: its globals, closure cells and defaults are the function's own, so
 rebinding any of them is seen.
@@ -45,7 +45,7 @@ PASSES: list[Any] = [
     Reads,
     Calls,
 ]
-"""In order; each removes the syntax that it names, and its `remains` finds what it left."""
+"""The passes in order; each removes the syntax that it names, and its `remains` finds any that is left."""
 
 _REFUSED = {
     ast.Await: "a coroutine",
@@ -61,19 +61,19 @@ _REFUSED = {
     ast.Global: "an assignment to a global name",
     ast.Nonlocal: "an assignment to a variable of another function",
 }
-_AT = re.compile(r"\(line (\d+)\)")  # of the passes' reasons
+_AT = re.compile(r"\(line (\d+)\)")  # finds the line in a pass's reason
 _ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
 _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
 
 
 class _Converted:
-    """The code of a lock-step form, or why there is none."""
+    """The code of a lock-step form, or the reason why there is none."""
 
     __slots__ = ("code", "last", "origin", "reason", "sites", "tree", "where")
 
     def __init__(self, origin: CodeType, code: CodeType | None, tree: ast.FunctionDef | None, reason: str) -> None:
         self.origin = origin  # keeps the key alive
-        self.where = origin.co_filename, origin.co_firstlineno  # what the reason is about
+        self.where = origin.co_filename, origin.co_firstlineno  # the place that the reason refers to
         self.code = code
         self.tree = tree
         self.reason = reason
@@ -142,8 +142,8 @@ def block_lines(function: FunctionType) -> list[range]:
     """The lines of each block of a function in lock-step.
 
     Raises:
-        NeedsLoop: there is no lock-step form; `where` is the line that it is about.
-        UnsupportedError: it is a library's.
+        NeedsLoop: there is no lock-step form; `where` is the file and line of the reason.
+        UnsupportedError: the function belongs to a library.
     """
     if convert(function) is None:
         raise UnsupportedError(f"{function.__qualname__} belongs to a library, which is not rewritten")
@@ -171,7 +171,7 @@ def _convert(function: FunctionType) -> _Converted:
         for part in functions:
             part.ownership = Ownership(part)  # type: ignore[attr-defined]
             if any(map(is_pause, ast.walk(tree))):
-                continue  # someone looks at the variables, and a block binds only those that are read after it
+                continue  # a debugger shows the variables, and a block binds only those that are read after it
             part.blocks = BlockSites(part, scope, code.co_filename, sites)  # type: ignore[attr-defined]
         for each in PASSES:
             check_time()
@@ -191,7 +191,7 @@ def _convert(function: FunctionType) -> _Converted:
 
 
 def _helper(function: Any) -> list[Guard] | None:
-    """The guards of a helper that a block may call; None for one that reads numbers from globals unnoted."""
+    """Guards of a helper that a block may call; None if it reads global numbers, whose change would go unnoticed."""
     found = helper(function)
     return None if found is None or any(type(each.value) in (int, float, bool) for each in found) else found
 

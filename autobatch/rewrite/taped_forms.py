@@ -1,15 +1,15 @@
-"""From a user's function to its form for gradients: the arrays that it makes and writes into take values that have one.
+"""Rewrites a user's function into its form for gradients, whose arrays can store values that carry a gradient.
 
-The form runs the function's own statements. Only calls are written anew, as `made` says; and what may be a function of
-the user's is called in its own form. What has no source stays the function that it is.
+The form runs the function's own statements; only calls change. A call that makes an array to be written into, or that
+may take a list, is wrapped; a callee that may be a user function is called in its form. Without source: unchanged.
 
     h = np.zeros(n)                          h = _ab_maker(np.zeros)(n)
     for i in range(n):                       for i in range(n):
         h[i] = f(x[i])             ->            h[i] = f(x[i])
     return np.mean([h[0], h[1]])             return _ab_listed(np.mean)([h[0], h[1]])
 
-NumPy makes such an array itself, and reads a list as plain numbers: neither passes any array of ours that could say
-what is to happen. `mark` finds the calls; what writes calls anew (`callees.through_form`) puts these in their place.
+`np.zeros` returns a plain array, and `np.mean` reads a list as plain numbers: no argument is an array of ours that
+could intercept the call. `mark` finds these calls; `callees.through_form` rewrites them.
 """
 
 import ast
@@ -43,17 +43,17 @@ _NO_LISTS = (ast.Constant, ast.Compare, ast.UnaryOp, ast.JoinedStr, ast.Lambda, 
 
 
 def mark(tree: ast.FunctionDef) -> None:
-    """Mark, in a function and those in it, arrays that are made to be written into, and calls that may get a list.
+    """Mark, in a function and nested functions, arrays made to be written into and calls that may get a list.
 
-    A value is marked `made`; the function of a call `maker` or `listed`. An array that is added to as a whole, and of
-    which no item is written, is a `total`.
+    A value gets the attribute `made`; the function of a call gets `maker` or `listed`, and also `total` if the array is
+    only added to as a whole (`+=`) and no item of it is written.
     """
     bodies = [part.body for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
     written = set().union(*map(_written, bodies))
     totals = set().union(*map(_added_to, bodies)) - set().union(*map(stored_names, bodies))
     for part in ast.walk(tree):
         if isinstance(part, ast.FunctionDef):
-            Ownership(part)  # marks what containers and objects are going to hold as `owned`
+            Ownership(part)  # sets `owned` on calls whose arrays will be held by containers or objects
     for part in ast.walk(tree):
         for name, value in _bindings(part):
             if name in written and is_fresh(value) and not _has_target(value):
@@ -70,20 +70,20 @@ def mark(tree: ast.FunctionDef) -> None:
 
 
 def _written(body: list[ast.stmt]) -> set[str]:
-    """Names of arrays that statements write into, directly or in part."""
+    """Names of arrays that the statements write into, as a whole or in part."""
     reader = Reader([], (), usual_meaning)
     changed = [each for node in local_nodes(body) for each in reader.changed(node)]
     return stored_names(body) | {each.id for each in changed if isinstance(each, ast.Name)}
 
 
 def _added_to(body: list[ast.stmt]) -> set[str]:
-    """Names that stand to the left of `+=` and its like."""
+    """Names that are targets of augmented assignments (`+=` and the like)."""
     nodes = (node.target for node in local_nodes(body) if isinstance(node, ast.AugAssign))
     return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """The names that a statement binds to one value each."""
+    """The (name, value) pairs that an assignment binds one to one."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Name):
@@ -103,22 +103,22 @@ def _named(function: ast.expr) -> str:
 
 
 def _has_target(value: ast.expr) -> bool:
-    """Whether a call may give back an array that it was given to write into."""
+    """True if a call may return an array that was passed to it to be written into (`out=`)."""
     return isinstance(value, ast.Call) and (len(value.args) > 2 or any(k.arg in ("out", None) for k in value.keywords))
 
 
 def _may_be_list(arg: ast.expr) -> bool:
-    """Whether an argument may be a list, as far as its syntax says: also what a call (`ab.map`) gives."""
+    """True if an argument may be a list, judging by syntax alone; a call (`ab.map`) may return one."""
     if isinstance(arg, ast.BinOp):
         return isinstance(arg.op, ast.Add | ast.Mult) and (_may_be_list(arg.left) or _may_be_list(arg.right))
     return not isinstance(arg, _NO_LISTS)
 
 
-# What runs in the place of the calls.
+# The functions that rewritten calls use at run time.
 
 
 def made(value: Any) -> Any:
-    """A new array of the function's; under a gradient one that takes values with a gradient."""
+    """The new array; under a gradient, one that can store values that carry a gradient."""
     tape = active_tape()
     if tape is None or type(value) is not np.ndarray or value.dtype.kind not in "fc" or value.base is not None:
         return value
@@ -128,14 +128,14 @@ def made(value: Any) -> Any:
 
 @functools.cache
 def maker(function: Any) -> Callable[..., Any]:
-    """A function that makes an array, which is going to be written into."""
+    """Wrap a function that makes an array which will be written into."""
     called = listed(function)
     return lambda *args, **kwargs: made(called(*args, **kwargs))
 
 
 @functools.cache
 def total_maker(function: Any) -> Callable[..., Any]:
-    """A function that makes an array, which is going to be added to: on the fly one that waits for nothing."""
+    """Wrap a function that makes an array which will be added to; on the fly, adding to it waits for no launch."""
     called = maker(function)
 
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -148,7 +148,7 @@ def total_maker(function: Any) -> Callable[..., Any]:
 
 @functools.cache
 def listed(function: Any) -> Callable[..., Any]:
-    """A NumPy function that takes lists of our arrays in place of an array."""
+    """Wrap a NumPy function so that it takes lists of our arrays where NumPy takes an array."""
     ours = CREATION.get(function)
 
     def create(*args: Any, **kwargs: Any) -> Any:
@@ -169,7 +169,7 @@ def listed(function: Any) -> Callable[..., Any]:
 
 
 def of_tape(function: Any) -> Any:
-    """A function of numbers; under a gradient one that takes numbers with a gradient."""
+    """Wrap a function of Python numbers so that under a gradient it takes numbers that carry one."""
     return function if active_tape() is None else number(function)
 
 
@@ -177,7 +177,7 @@ _JOINING = {np.stack, np.concatenate, np.hstack, np.vstack, np.dstack, np.column
 
 
 def _as_array(arg: Any, place: int) -> Any:
-    """A list (or tuple, as first argument) that holds arrays of ours, stacked; anything else as it is."""
+    """Stack a list (or a tuple as the first argument) that holds our arrays; return anything else unchanged."""
     is_list = type(arg) is list or (type(arg) is tuple and not place)
     return array(arg) if is_list and top_box(arg) is not None else arg
 
@@ -194,7 +194,7 @@ CELLS = {
 
 _ASYNCHRONOUS = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 
-# By the ids of a function's code and globals, which are kept so that the ids stay theirs: the code of its form, if any.
+# {(id of code, id of globals): (code, globals, code of the form or None)}; holding both keeps their ids valid.
 _made: Bounded[tuple[int, int], tuple[CodeType, dict[str, Any], CodeType | None]] = Bounded(MOST_FUNCTIONS)
 _ours: OfCodes[None] = OfCodes()
 
@@ -212,7 +212,7 @@ def _form(function: FunctionType) -> FunctionType:
 
 
 def _decorated(function: Any) -> Any:
-    """A function with the decorator: its form, but for batches, which run in lock-step."""
+    """Form of a decorated function: runs its form for gradients, or lock-step if an argument holds a batch."""
     inner = taped_form(function.__wrapped__)
     if inner is function.__wrapped__:
         return function
@@ -225,7 +225,7 @@ def _decorated(function: Any) -> Any:
 
 
 def _class(cls: Any) -> Any:
-    """A class: what makes its objects, by the form of `__init__`."""
+    """What to call instead of a class, so that `__init__` runs in its form; the class if nothing changes."""
     start = cls.__init__
     if type(cls) is not type or cls.__new__ is not object.__new__ or type(start) is not FunctionType:
         return cls
@@ -242,11 +242,11 @@ def _class(cls: Any) -> Any:
 
 
 taped_form = Forms(_form, _decorated, _class, {each: number(each) for each in OF_NUMBERS})
-"""What to call instead of a function while it is differentiated."""
+"""Maps a function to the form to call while it is differentiated."""
 
 
 def per_example_form(function: Any) -> Any:
-    """The function to call for one example in a loop: under a gradient the form for gradients."""
+    """The function to call per example in a loop: under a gradient its form for gradients, else the function."""
     return function if active_tape() is None else taped_form(function)
 
 
@@ -273,7 +273,7 @@ def _make(function: FunctionType) -> CodeType | None:
 
 
 class _Calls(ast.NodeTransformer):
-    """Reads calls, and values that are marked as made; leaves calls of forms, and `_ab_made(VALUE)`."""
+    """Sends calls through `callees.through_form`, and wraps values marked `made` as `_ab_made(VALUE)`."""
 
     def __init__(self, tree: ast.FunctionDef, function: FunctionType) -> None:
         own = set(function.__code__.co_freevars)

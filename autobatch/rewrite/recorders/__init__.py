@@ -1,1 +1,1 @@
-"""One generated recorder for a whole function of an example, with its recursion and its helpers."""
+"""Generates one recorder for a whole function of an example, including its recursion and helpers."""

@@ -1,4 +1,4 @@
-"""What the calls of blocks become in a recorder: one append of the signature and the references of the operands."""
+"""Writes block calls of a recorder: each appends the signature, and the references of the operands, to the segment."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -46,10 +46,10 @@ class BlockWriter(LineWriter):
     # Blocks.
 
     def block(self, block: Block, args: Sequence[Term]) -> Term:
-        """The outputs of a block; the constant None where it is none with these inputs.
+        """The outputs of a block; the constant None if the block cannot run with these inputs.
 
         Raises:
-            Dead: it has not been met with inputs that only examples know.
+            Dead: the block has not yet met inputs that only examples know.
         """
         for at, arg in enumerate(args):
             if isinstance(arg.kind, NodeOrNumber):
@@ -68,7 +68,7 @@ class BlockWriter(LineWriter):
         return self.recorded(site, tail, refs, key) if tail else self._shared(site)
 
     def of_any_length(self, function: Callable[..., Any], values: Sequence[Term]) -> Term:
-        """An operation some of whose operands are arrays of any length: a block of its own."""
+        """An operation with some operands that are arrays of any length, written as a block of its own."""
 
         def body(*operands: Any) -> Any:
             return function(*operands)
@@ -96,7 +96,7 @@ class BlockWriter(LineWriter):
         return value
 
     def _input(self, block: Block, slot: Any, args: Sequence[Term]) -> tuple[str, Any, Any]:
-        """What one input is: (how it is given, what of, value), as `BlockSite` has it."""
+        """One input as (how it is given, kind, value), in the terms of `BlockSite`."""
         value = self._follow(slot.root, slot.steps, args, block.scope)
         if slot.index is None:
             return self._whole(value)
@@ -135,14 +135,14 @@ class BlockWriter(LineWriter):
             return "const", kind, value
         if kind is PLAIN:
             return "plain", kind, value
-        if is_empty(kind) and type(kind) is not Listed:  # a list may be one that stays empty
+        if is_empty(kind) and type(kind) is not Listed:  # except for lists, which may stay empty
             raise Dead
         if isinstance(kind, Items | Closure) or (isinstance(kind, Listed) and _has_lists(kind.item)):
             raise NotCovered("an input that is no array and no list of arrays")
         return "built", kind, value
 
     def _call_of(self, block: Block, inputs: Sequence[tuple[str, Any, Any]]) -> Any:
-        """The site of a call, the source of its signature and operands, and a key; None where the block is none."""
+        """The site of a call, the source of its signature and operands, and a key; None if the block cannot run."""
         met = self._met(block, inputs)
         tried: list[tuple[list[Any], list[Any], Any]] = []
         for entry, outs in met:
@@ -161,7 +161,7 @@ class BlockWriter(LineWriter):
                     called = site.called(self.written.trace, self.written.constants.values, key)
                 except (LookupError, TypeError, ValueError, NotCovered):
                     continue
-                if called is None or (key and site.any_length is not None):  # by its numbers each would be a launch
+                if called is None or (key and site.any_length is not None):  # each key would be a launch of its own
                     continue
                 call = called[0].block
                 assert call is not None
@@ -178,7 +178,7 @@ class BlockWriter(LineWriter):
         return None
 
     def _of_any_length(self, block: Block, inputs: Any, found: Any, entry: Any) -> list[Any] | None:
-        """How the slots are given where arrays of examples' own have been of several shapes; None if none has."""
+        """How the slots are given if examples' own arrays have had several shapes; None if none has."""
         specs = [spec for spec, _ in found]
         for at, ((how, _, value), slot) in enumerate(zip(inputs, entry, strict=True)):
             if how != "plain" or slot is None or slot[0] != "array" or specs[at][0] != "built":
@@ -205,10 +205,10 @@ class BlockWriter(LineWriter):
         return specs if any(len(spec) > 2 and spec[2] == "any_length" for spec in specs) else None
 
     def _met(self, block: Block, inputs: Sequence[tuple[str, Any, Any]]) -> list[tuple[Any, Any]]:
-        """What the inputs have been in calls like this one, and what its outputs were; the latest first.
+        """The inputs and outputs of earlier calls like this one, latest first.
 
         Raises:
-            Dead: there was none, where that counts.
+            Dead: there was no such call, and the inputs depend on it.
         """
         if not any(how in ("plain", "item") for how, *_ in inputs):
             return [([None] * len(inputs), None)]
@@ -226,7 +226,7 @@ class BlockWriter(LineWriter):
         return found
 
     def _operands(self, site: BlockSite, inputs: Sequence[tuple[str, Any, Any]]) -> tuple[str, list[str]]:
-        """The source of what a call adds to the signatures, and of its operands; what is checked comes before."""
+        """The source of a call's signature entry and of its operands; writes the checks before it."""
         refs: list[str] = []
         key: list[str] = []
         outside: list[str] = []
@@ -277,7 +277,7 @@ class BlockWriter(LineWriter):
         tail = f"_ab_t{len(self.written.sites)}"
         self.written.sites.append((site, bool(key)))
         if key:
-            name = self.fresh()  # found before anything is added: it may have to be made
+            name = self.fresh()  # looked up before anything is appended, since that may create it
             self.emit(f"{name} = {tail}[{key[0] if len(key) == 1 else '(' + ', '.join(key) + ')'}]")
             tail = name
         if outside:
@@ -291,7 +291,7 @@ class BlockWriter(LineWriter):
         return tail, refs
 
     def row(self, table: Const, index: Term, out: Aval) -> Term:
-        """A row of a shared table, by a number that only the example knows."""
+        """A row of a shared table, by an id that only the example knows."""
         index = self.kept(index)
         self._check_id(index, table)
         self.written.operands[table.number] = table.value.aval.key
@@ -302,7 +302,7 @@ class BlockWriter(LineWriter):
         return self.recorded(site, tail, [f"_ab_d{table.number}", "-_ab_len(_ab_sources)"])
 
     def _check_id(self, value: Term, table: Const) -> None:
-        """See that a number names a row of a table."""
+        """Write a check that an id names a row of a table."""
         height = table.value.aval.shape[0]
         if value.kind is PLAIN:
             self.emit(f"if _ab_type({value.text}) is not _ab_int: _ab_index({value.text})")
@@ -311,13 +311,13 @@ class BlockWriter(LineWriter):
             raise NotCovered("an id out of range")
 
     def _source(self, value: Term, axis: int) -> int:
-        """The number of what a length comes from: a dimension of an example's own array.
+        """The number of the source of a length: a dimension of an example's own array.
 
         Raises:
-            NotCovered: there are too many.
+            NotCovered: there are too many sources.
         """
         sources, key = self.written.lengths, (value.seen.origin, axis)
-        if value.seen.origin is None or self.written.is_waiting:  # one of several: no length of the example's
+        if value.seen.origin is None or self.written.is_waiting:  # several objects: no single source
             raise NotCovered("arrays of any length, of no one source")
         if key not in sources and len(sources) == len(SAMPLES):
             raise NotCovered("arrays of any length, of many sources")
@@ -342,12 +342,12 @@ class BlockWriter(LineWriter):
 
 
 def is_ids(seen: Any) -> bool:
-    """Whether this, which an example had as an index, is an array of ids."""
+    """True if an index seen in an example is an array of ids."""
     return type(seen) is np.ndarray and seen.ndim == 1 and seen.dtype.kind in "iu"
 
 
 def _is_alike(a: Aval, b: Aval) -> bool:
-    """Whether arrays differ in sizes at most."""
+    """True if arrays differ at most in their sizes."""
     return (a.ndim, a.dtype, a.shared, a.non_c_order) == (b.ndim, b.dtype, b.shared, b.non_c_order)
 
 
@@ -364,7 +364,7 @@ def _has_lists(kind: RecorderKind) -> bool:
 
 
 def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any]]]:
-    """How a slot is given, as `BlockSite` has it, and for each part of the key that it takes what that may be."""
+    """How a slot is given, in the terms of `BlockSite`, and the possible values of each key part that it takes."""
     if how == "const":
         return ("const", kind.number), []
     if how == "row":
@@ -380,7 +380,7 @@ def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any
         return ("number", what), []
     if found == "static" and what[0] in (int, str):
         return ("static", what[0]), [[what[1]]]
-    if found == "static" and what[0] is float:  # known by its text: 0.0 is not -0.0
+    if found == "static" and what[0] is float:  # told apart by its text: 0.0 is not -0.0
         return ("static", what[0]), [[(what[1], repr(what[1]))]]
     if found in ("array", "constant") and what is not None and not what.shared:
         return ("built", RecordedNode(what), found), []

@@ -1,4 +1,4 @@
-"""Calls in a recorder: of functions and methods of the user's, of classes, of Python's own functions."""
+"""Writes calls in a recorder: of user functions and methods, of classes, and of Python's own functions."""
 
 import ast
 import dataclasses
@@ -43,7 +43,7 @@ _OF_PLAIN = frozenset((
     len, isinstance, int, float, bool, str, abs, min, max, sum, sorted, range, zip, enumerate, reversed, tuple, list,
     any, all, divmod, round, ord, chr, type,
 ))  # fmt: skip
-_EXHAUSTING = (min, max, sum, sorted, tuple, list)  # which ask for all items of a generator before anything else runs
+_EXHAUSTING = (min, max, sum, sorted, tuple, list)  # these read all items of a generator before any other code runs
 _READERS = method_names(list, dict, str, tuple) - mutators(list, dict) - {"format", "format_map"}
 
 
@@ -80,7 +80,7 @@ class CallWriter(ValueWriter):
         return args, {str(each.arg): self.expr(each.value) for each in node.keywords}
 
     def _unpacked(self, value: Term) -> list[Term]:
-        """The parts of a tuple that stands for several arguments."""
+        """The parts of a tuple that is passed as several arguments (`*args`)."""
         kind = value.kind
         if not isinstance(kind, Parts) or not kind.is_tuple:
             raise NotCovered("a call with unpacked arguments of any number")
@@ -88,7 +88,7 @@ class CallWriter(ValueWriter):
         return [self.part(value, at) for at in range(len(kind.parts))]
 
     def call(self, called: ast.expr, node: ast.Call, of_lists: bool = False) -> Term:
-        """The call of what an expression gives."""
+        """Call the value of an expression."""
         if isinstance(called, ast.Attribute):
             base = self.expr(called.value)
             if not (isinstance(base.kind, Const) and type(base.kind.value) is types.ModuleType):
@@ -108,7 +108,7 @@ class CallWriter(ValueWriter):
         return self.call_constant(function.kind, args, named, of_lists)
 
     def _of_element(self, function: Const, node: ast.Call) -> Term | None:
-        """`float(array[i])`, which waits for more than that number; None for any other call."""
+        """`float(array[i])`: for a short array the example waits once for all of it; None for any other call."""
         match node:
             case ast.Call(args=[ast.Subscript(slice=at) as read], keywords=[]) if not isinstance(at, ast.Slice):
                 if all(function.value is not each for each in (bool, int, float)):
@@ -121,7 +121,7 @@ class CallWriter(ValueWriter):
         return None
 
     def _by_key(self, function: Const, node: ast.Call) -> Term | None:
-        """`sorted`, `max` or `min` of a list by a key that is written there; None for any other call."""
+        """`sorted`, `max` or `min` of a list, with the key function written inline; None for any other call."""
         value = function.value
         if all(value is not each for each in (sorted, max, min)) or len(node.args) != 1:
             return None
@@ -140,7 +140,7 @@ class CallWriter(ValueWriter):
 
     @staticmethod
     def _ordering(node: ast.Call) -> tuple[ast.Lambda | None, bool]:
-        """The key of a call, and whether it is reversed; no key where it is called in another way."""
+        """The key function of a call, and whether the order is reversed; no key if called in another way."""
         named = {each.arg: each.value for each in node.keywords}
         key, reverse = named.pop("key", None), named.pop("reverse", ast.Constant(False))
         if named or not isinstance(key, ast.Lambda) or not isinstance(reverse, ast.Constant):
@@ -158,7 +158,7 @@ class CallWriter(ValueWriter):
         return key, bool(reverse.value)
 
     def _order(self, over: Term, key: ast.Lambda, function: str, reverse: bool) -> str:
-        """The source of the places of a list's items by their keys, which are found first, as Python does."""
+        """The source of the list's indices ordered by key; all keys are computed first, as in Python."""
         assert isinstance(over.kind, Listed)
         if over.kind.item is NOTHING:
             raise Dead
@@ -233,7 +233,7 @@ class CallWriter(ValueWriter):
         return Term(PLAIN, f"{of}({', '.join([base.text, *map(self.text, args[1:])])})")
 
     def _operation(self, function: Const, args: list[Term], named: dict[str, Term], of_lists: bool) -> Term:
-        """A function of NumPy's or of ours that only computes."""
+        """A NumPy function, or one of ours, without side effects."""
         number = function.number
         if of_lists:
             number = self.written.constants.compute("listed", listed, number)
@@ -246,7 +246,7 @@ class CallWriter(ValueWriter):
         return self.apply(called, args, ("call", number, *named), **named)
 
     def _made(self, cls: Any, args: list[Term], named: dict[str, Term]) -> Term:
-        """An object of a class: of a dataclass or a named tuple."""
+        """An object of a dataclass or a named tuple."""
         if type(cls) is type and dataclasses.is_dataclass(cls):
             fields = dataclasses.fields(cls)
             if not keeps_fields(cls) or not all(each.init for each in fields):
@@ -308,7 +308,7 @@ class CallWriter(ValueWriter):
         return Term(PLAIN, text, simple=value in (len, int, float, bool, str, abs, ord, chr))
 
     def counted(self, value: Term) -> Term:
-        """How long a list is here: what comes later in the same expression may change it."""
+        """The length of a list at this point; later parts of the same expression may change it."""
         return Term(PLAIN, self.kept(Term(PLAIN, f"_ab_len({self.text(value)})")).text, simple=True)
 
     def _isinstance(self, function: Const, value: Term, classes: Const) -> Term:
@@ -328,7 +328,7 @@ class CallWriter(ValueWriter):
         raise NotCovered("isinstance of an array")
 
     def _rearranged(self, function: Const, args: list[Term], named: dict[str, Term]) -> Term:
-        """`zip`, `enumerate`, `reversed`, `list` and `tuple` of what can be gone through."""
+        """`zip`, `enumerate`, `reversed`, `list` and `tuple` of iterables."""
         value = function.value
         if any(not self._are_plain(each) or not isinstance(each.kind, Const) for each in named.values()):
             raise NotCovered(f"{value.__name__} with arguments")
@@ -372,7 +372,7 @@ class CallWriter(ValueWriter):
     def _bound_arguments(
         self, tree: ast.FunctionDef, function: Any, origin: int | None, args: list[Term], named: dict[str, Term]
     ) -> dict[str, Term]:
-        """What each parameter is given."""
+        """The value given to each parameter."""
         if tree.args.vararg or tree.args.kwarg:
             raise NotCovered("a function of any number of arguments")
         positional = [each.arg for each in (*tree.args.posonlyargs, *tree.args.args)]
@@ -479,7 +479,7 @@ class CallWriter(ValueWriter):
         raise NotCovered(f".{name}()")
 
     def _stored_call(self, base: Term, name: str, node: ast.Call) -> Term:
-        """A call of what a shared object holds, or of a method of a shared container."""
+        """A call of a function stored in a shared object, or of a method of a shared container."""
         kind = base.kind
         assert isinstance(kind, Const)
         if type(kind.value) in (dict, list, tuple, str) and name in ("items", "keys", "values", "get", "index"):
@@ -506,7 +506,7 @@ class CallWriter(ValueWriter):
         return self.kept(Term(Items(Parts((PLAIN, PLAIN))), out.text)) if name == "items" else out
 
     def _dispatched(self, base: Term, name: str, classes: Sequence[type], node: ast.Call) -> Term:
-        """A method of an example's objects: that of the class of each."""
+        """A method of examples' objects, chosen by the class of each."""
         args, named = self._arguments(node)
         args = [self.kept(each) if each.parts is None else each for each in args]
         result = self.fresh()

@@ -1,4 +1,4 @@
-"""Operators, conditions and comprehensions in a recorder."""
+"""Writes operators, conditions and comprehensions in a recorder."""
 
 import ast
 import enum
@@ -48,7 +48,7 @@ class ExpressionWriter(CallWriter):
     """Writes expressions of all kinds."""
 
     def _folded(self, key: Any, function: Callable[..., Any], *values: Term) -> Term | None:
-        """A constant, if it is computed of scalars that are constants."""
+        """Constant folding: a constant if all operands are constant scalars, else None."""
         constants = constants_of(values)
         if constants is None or not all(each.is_scalar for each in constants):
             return None
@@ -117,7 +117,7 @@ class ExpressionWriter(CallWriter):
                     return Term(PLAIN, text if sign == "is" else f"(not {text})", simple=True)
             if left.kind is PLAIN and isinstance(right.kind, Const) and isinstance(right.kind.value, enum.Enum | type):
                 return Term(PLAIN, f"({left.text} {sign} {self.written.named(right.kind.number)})", simple=True)
-            if left.kind is PLAIN and (right.kind is PLAIN or self._is_singleton(right.kind)):  # which runs no code
+            if left.kind is PLAIN and (right.kind is PLAIN or self._is_singleton(right.kind)):  # `is` runs no code
                 return Term(PLAIN, f"({self.text(left)} {sign} {self.text(right)})", simple=True)
             raise NotCovered(f"`{sign}` of what is no object of an example's")
         folded = self._folded(sign, function, left, right)
@@ -162,7 +162,7 @@ class ExpressionWriter(CallWriter):
 
     @staticmethod
     def _identity(a: RecorderKind, b: RecorderKind) -> bool | None:
-        """Whether two values are one object, where their kinds say it."""
+        """True or False if the kinds alone decide whether two values are one object; else None."""
         for one, other in ((a, b), (b, a)):
             if isinstance(one, Const) and one.value is None and other is not PLAIN:
                 if isinstance(other, NodeOrNumber):
@@ -173,7 +173,7 @@ class ExpressionWriter(CallWriter):
         return None
 
     def test(self, node: ast.expr) -> tuple[bool | None, str]:
-        """Whether a condition holds, where that is known, and its source."""
+        """The truth of a condition if it is known, else None; and its source."""
         if isinstance(node, ast.BoolOp):
             return self._any_or_all(node)
         return self.truth(self.expr(node))
@@ -195,7 +195,7 @@ class ExpressionWriter(CallWriter):
         return None, self.waited(value, exact=False).text
 
     def _any_or_all(self, node: ast.BoolOp) -> tuple[bool | None, str]:
-        """A condition of several: what has to happen before one of them happens only where it is asked for."""
+        """An `and` or `or`: the lines that an operand needs run only if that operand is evaluated."""
         is_or = isinstance(node.op, ast.Or)
         found: list[tuple[list[str], bool | None, str]] = []
         before = self.env
@@ -217,7 +217,7 @@ class ExpressionWriter(CallWriter):
             return is_or, ""
         texts = [text if known is None else str(known) for _, known, text in found]
         if not any(lines for lines, *_ in found[1:]):
-            lines = found[0][0]  # where the first one is constant, what comes before the second
+            lines = found[0][0]  # if the first operand is constant, the lines that the second one needs
             self.lines += [line[4:] for line in lines]
             return None, f"({(' or ' if is_or else ' and ').join(texts)})"
         name = self.fresh()
@@ -316,12 +316,12 @@ class ExpressionWriter(CallWriter):
         self.go_through(each.target, over, body, f"_ab{self.counter}")
 
     def _generatorexp(self, node: ast.GeneratorExp) -> Term:
-        if id(node) not in self.exhausted:  # what is bound when its items are asked for may be something else by then
+        if id(node) not in self.exhausted:  # variables may be rebound before its items are read
             raise NotCovered("a generator whose items are not asked for at once")
         return self._listcomp(node)
 
     def go_through(self, target: ast.expr, over: Term, body: Callable[[], None], mark: str = "") -> None:
-        """A loop."""
+        """Write a loop."""
         item = self._items_of(over.kind)
         if item is NOTHING:
             return

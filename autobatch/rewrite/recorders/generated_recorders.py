@@ -1,9 +1,9 @@
-"""Generated recorders: of which function there is one, what it is generated from, and running it in a map.
+"""Generated recorders: when one is generated for a function, how it is compiled, and how it runs in a map.
 
-The function of a map is read with all that it calls of the user's (`statement_writer`), and written again: what it does
-with an example's own objects stays Python, what it computes becomes appends to the segment, and everything that is the
-same for all examples has been looked at before. That is done after an example has run as Python, since its blocks then
-know what they meet. What is not known or not covered stays as it is: such functions run as Python.
+The function of a map is read together with all user functions that it calls (`statement_writer`), and written again:
+work on an example's own objects stays Python, computations become appends to the segment, and everything that is the
+same for all examples is evaluated beforehand. This happens after an example has run as Python, because only then do its
+blocks know their inputs. A function with anything unknown or not covered keeps running as Python.
 """
 
 import dataclasses
@@ -47,9 +47,9 @@ from autobatch.rewrite.recorders.statement_writer import write_version
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
 from autobatch.syntax.source import PARSING
 
-_MOST_FORMS = 8  # of one function
-_MOST_FAILURES = 6  # times that a function is read in vain
-_MOST_WALKED = 4096  # objects of an example that are looked at for their classes
+_MOST_FORMS = 8  # per function
+_MOST_FAILURES = 6  # failed attempts to generate a recorder for a function
+_MOST_WALKED = 4096  # objects in examples whose classes are collected
 _largest = np.maximum.reduce
 _KEYS = frozenset((int, str, np.int64))
 _VIEWS: tuple[Any, ...] = (range, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
@@ -66,10 +66,10 @@ Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[
 
 
 def recorders_of(function: Any, shared: dict[str, Any], arguments_of: Arguments | None) -> "MapRecorders | None":
-    """The recorders of a function of the user's, for a map; None if there never are any.
+    """The recorders of a user's function, for a map; None if there can never be any.
 
     Args:
-        function: it; shared: what the examples share, by name; arguments_of: as for `lazy.example_map.map_with_stats`.
+        function: the user's function; shared: {name: shared value}; arguments_of: as for `map_with_stats`.
     """
     of: Any = function.__func__ if type(function) is MethodType else function
     of = of.__wrapped__ if hasattr(type(of), "_ab_batch") else of
@@ -83,23 +83,23 @@ def recorders_of(function: Any, shared: dict[str, Any], arguments_of: Arguments 
 
 
 def forget_recorders() -> None:
-    """Let go of all recorders."""
+    """Drop all recorders."""
     _found.clear()
 
 
 class FunctionRecorders:
-    """What was generated from one function.
+    """The recorders generated from one function.
 
     Attributes:
-        forms: the recorders, the latest first; failures: how often there was none to be had.
+        forms: the recorders, latest first; failures: the number of failed attempts to generate one.
         has_run: an example has run as Python.
-        reason: why there was none the last time.
+        reason: why the last attempt failed.
     """
 
     __slots__ = ("code", "failures", "forms", "has_run", "reason", "space")
 
     def __init__(self, code: CodeType, space: dict[str, Any]) -> None:
-        self.code = code  # which with its globals keeps its id
+        self.code = code  # kept with the globals so that their ids, which are the cache key, stay valid
         self.space = space
         self.forms: list[_GeneratedForm] = []
         self.failures = 0
@@ -108,7 +108,7 @@ class FunctionRecorders:
 
 
 class _Example:
-    """The place of an argument that each example has its own of."""
+    """Placeholder for an argument that differs by example, at position `at`."""
 
     __slots__ = ("at",)
 
@@ -136,12 +136,12 @@ class MapRecorders:
         self._tried = 0
 
     def missed(self) -> None:
-        """An example did not fit: what its blocks meet as it runs may make another recorder."""
+        """Count an example that did not fit; running it as Python may show its blocks inputs for another recorder."""
         if self._recorders.forms:
             self._recorders.forms[0].misfits += 1
 
     def bound(self, trace: Trace, columns: Sequence[Sequence[Any]], index: int) -> "_BoundForm | None":
-        """The recorder that fits this map."""
+        """The recorder that fits this map, generated if necessary; None if there is none."""
         recorders = self._recorders
         found = self._arguments(len(columns))
         if found is None:
@@ -162,14 +162,14 @@ class MapRecorders:
         if self._tried >= _MOST_TRIED or recorders.failures >= _MOST_FAILURES:
             return None
         if not recorders.has_run and index < max(1, min(_FIRST_RUN, len(columns[0]) // 4)):
-            return None  # its blocks have met nothing yet
+            return None  # its blocks have seen no inputs yet
         recorders.has_run = True
         self._tried += 1
         try:
             with PARSING:
                 form = _form_of(self._of, places, named, roots, trace, columns, index)
             bound = _BoundForm(form, trace, roots)
-        except Exception as error:  # whatever it is, examples run as Python
+        except Exception as error:  # whatever the error is, the examples run as Python
             recorders.reason = str(error) if isinstance(error, NotCovered) else f"{type(error).__name__}: {error}"
             recorders.failures += 1
             return None
@@ -178,14 +178,14 @@ class MapRecorders:
         return bound
 
     def _arguments(self, count: int) -> tuple[list[Any], dict[str, Any]] | None:
-        """The arguments of the function: shared values, and the places of those that examples have; None where an
+        """The arguments of the function: shared values, and placeholders for those that differ by example; None if one
         argument has parts of both."""
         given = [_Example(at) for at in range(count)]
         if self._arguments_of is None:
             return list(given), dict(self._shared)
         try:
             positional, named = self._arguments_of(given, self._shared)
-        except Exception:  # it looks at what it places
+        except Exception:  # it inspects the placeholders
             return None
         mixed = [each for each in (*positional, *named.values()) if type(each) is not _Example]
         if any(type(leaf) is _Example for leaf in leaves(mixed)):
@@ -193,21 +193,21 @@ class MapRecorders:
         return list(positional), dict(named)
 
 
-_MOST_TRIED = 3  # in one map
-_FIRST_RUN = 3  # examples that run before the first recorder is written
+_MOST_TRIED = 3  # attempts in one map
+_FIRST_RUN = 3  # examples that run as Python before the first recorder is written
 _PATIENCE_OF_FORM = 8
 
 
 @dataclasses.dataclass(eq=False)
 class _GeneratedForm:
-    """A recorder.
+    """A generated recorder.
 
     Attributes:
-        constants: what it relies on; used, operands, sites, recipes, waits, attributes: as `versions.Written` has them.
-        make: makes the function, of what belongs to a map and a segment.
-        result: the kind of what it gives.
-        blocks: what its functions have; met: how many kinds of inputs they had met; misfits, fits: how many
-            examples it did not fit, and did.
+        constants: what it relies on; used, operands, sites, recipes, waits, attributes: as in `Written`.
+        make: makes the function for a map and a segment, given their objects.
+        result: the kind of its result.
+        blocks: the blocks of its functions; met: the number of input kinds that they had met; misfits, fits: the number
+            of examples that did not fit, and that did.
     """
 
     constants: Constants
@@ -226,7 +226,7 @@ class _GeneratedForm:
     fits: int = 0
 
     def has_new_kinds(self) -> bool:
-        """Whether its blocks have met other inputs since it was written."""
+        """True if its blocks have met new kinds of inputs since it was written."""
         return sum(len(block.met) for block in self.blocks) > self.met
 
 
@@ -242,7 +242,7 @@ def _form_of(
     """Read a function and write its recorder.
 
     Raises:
-        NotCovered, NoSourceError, Changed: there is none.
+        NotCovered, NoSourceError, Changed: no recorder can be written.
     """
     if any(isinstance(leaf, Batch) for leaf in leaves([value for key, value in roots.items() if key is not TRACE])):
         raise NotCovered("a batch among the shared arguments")
@@ -254,7 +254,7 @@ def _form_of(
         raise NotCovered("a function of any number of arguments")
     positional = [each.arg for each in (*args.posonlyargs, *args.args)]
     kinds: dict[str, RecorderKind] = {}
-    own: dict[str, int] = {}  # the names of what each example has its own of
+    own: dict[str, int] = {}  # {name of an argument that differs by example: position}
     given: list[Any] = ["self", *range(len(places))] if "self" in roots else list(range(len(places)))
     if len(given) > len(positional):
         raise NotCovered("more arguments than parameters")
@@ -351,7 +351,7 @@ def _check_result(kind: RecorderKind) -> None:
 
 
 def _classes_in(values: Sequence[Any]) -> list[type]:
-    """The classes of the user's objects in some examples, as far as they are looked at."""
+    """The user's classes of objects in some examples, among the first few thousand objects."""
     found: dict[type, None] = {}
     seen: set[int] = set()
     stack = list(values)
@@ -379,14 +379,14 @@ def _classes_in(values: Sequence[Any]) -> list[type]:
 
 
 class _BoundForm:
-    """A recorder in one map.
+    """A recorder bound to one map.
 
     Attributes:
-        largest: what a node takes of the memory budget at most.
-        seen: arrays of its own that an example has looked into since `note_seen`.
+        largest: an upper estimate of the memory budget that one node takes.
+        seen: the example's own arrays that Python code has read since `note_seen`.
 
     Raises:
-        Changed, Misfit: what it relies on is not as it was.
+        Changed, Misfit: something that it relies on has changed.
     """
 
     def __init__(self, form: _GeneratedForm, trace: Trace, roots: dict[Any, Any]) -> None:
@@ -396,7 +396,7 @@ class _BoundForm:
         self._values = form.constants.now(roots)
         self._suited = set(_BUILTIN)
         self._entered: dict[int, int] = {}
-        self.seen: list[np.ndarray] = []  # arrays of the example that is being recorded
+        self.seen: list[np.ndarray] = []  # arrays of the example being recorded
         self._forget: Callable[[], Any] = bool
         self._set_room: Callable[[int], Any] = bool
         self._bind()
@@ -408,7 +408,7 @@ class _BoundForm:
         for site, by_key in self._form.sites:
             if by_key:
                 self._tails.append(_Tails(site, trace, values))
-                largest = max(largest, 8 * sum(aval.nbytes for aval in site.outs))  # about
+                largest = max(largest, 8 * sum(aval.nbytes for aval in site.outs))  # an estimate
                 continue
             sig = site.signature(trace, values, ())
             self._tails.append(sig.tail)
@@ -416,7 +416,7 @@ class _BoundForm:
         self.largest = largest
 
     def holds(self) -> bool:
-        """Whether what it relies on is as it was; what has another value by now is read again."""
+        """True if everything it relies on is unchanged; values that are other objects by now are read again."""
         try:
             values = self._form.constants.now(self._roots)
             self._suited = set(_BUILTIN)
@@ -428,7 +428,7 @@ class _BoundForm:
         return True
 
     def begin(self) -> Callable[..., Any]:
-        """The function for the segment that is being recorded."""
+        """Make the function for the segment that is being recorded."""
         form, trace, values = self._form, self._trace, self._values
         segment = trace.segment
         operands = []
@@ -486,14 +486,14 @@ class _BoundForm:
         return recorded
 
     def make_room(self) -> int:
-        """Let the function record as much as fits into the memory budget, from here on; how many nodes that is."""
+        """Let the function record as much as still fits into the memory budget; returns the number of nodes."""
         self._entered = {}
         most = self._most()
         self._set_room(most)
         return most - len(self._trace.segment.sigs)
 
     def note_seen(self) -> None:
-        """Note those that the example has looked into that goes on."""
+        """Register the arrays that the current example has read, which then goes on."""
         for each in self.seen:
             self._trace.inputs.add(each, self._trace.example)
         self.seen.clear()
@@ -503,11 +503,11 @@ class _BoundForm:
 
     @property
     def waits(self) -> Sequence[Wait]:
-        """The places where it waits for values: the function is a generator if there are any."""
+        """The places where it waits for values; if there are any, the function is a generator."""
         return self._form.waits
 
     def is_still(self) -> bool:
-        """Whether what it relies on reads as it did, to the object."""
+        """True if everything it relies on is still the same object (equal for scalars)."""
         try:
             values = self._form.constants.now(self._roots)
         except Changed:
@@ -515,11 +515,11 @@ class _BoundForm:
         return all(map(_is_one, values, self._values))
 
     def end(self) -> None:
-        """Let go of the function, which refers to itself."""
+        """Drop the function, which is part of a reference cycle."""
         self._forget()
 
     def _check(self, value: Any) -> None:
-        """See that using an object of this class, as the recorder does, runs no code of the user's."""
+        """Check that using an object of this class, as the recorder does, runs no user code."""
         kind = type(value)
         if kind is np.ndarray:
             self._note(value)
@@ -529,12 +529,12 @@ class _BoundForm:
         self._suited.add(kind)
 
     def _note(self, value: np.ndarray) -> None:
-        """Note that Python looks into an array of an example: what another one writes into it, this one sees."""
+        """Note that Python reads an array of the example, where it would see writes by other examples."""
         if is_recorded(value):
             self.seen.append(value)
 
     def _array(self, value: Any, aval: Aval) -> int:
-        """The reference of an example's own array, which examples that run see wrapped."""
+        """The reference of an example's own array, which examples that run as Python see wrapped."""
         ref = self._entered.get(id(value))
         if ref is None or self._trace.segment.sources[~ref] is not value:
             if type(value) is not np.ndarray or not is_recorded(value) or known_aval(value) is not aval:
@@ -546,18 +546,18 @@ class _BoundForm:
         return ref
 
     def _ids(self, value: Any, height: int) -> int:
-        """The reference of some ids, each of which names a row of a table of this height."""
+        """The reference of an array of ids, each of which names a row of a table of this height."""
         if type(value) is not np.ndarray or value.ndim != 1 or value.dtype.kind not in "iu":
             raise Misfit
         if not SHORTEST <= len(value) <= LONGEST:
             raise UnusualLength
-        ids = value.astype(np.int64)  # which stays as it is
-        if _largest(ids.view(np.uint64)) >= height:  # as that a number below 0 is a large one
+        ids = value.astype(np.int64)  # a copy, which later writes do not change
+        if _largest(ids.view(np.uint64)) >= height:  # viewed as unsigned, a negative id is large
             raise Misfit
         return self._trace.segment.external(ids)
 
     def _any_length(self, value: Any, samples: tuple[Aval, ...]) -> int:
-        """The reference of an example's own array of any length, as `_array`."""
+        """The reference of an example's own array of any length; like `_array`."""
         ref = self._entered.get(id(value))
         if ref is None or self._trace.segment.sources[~ref] is not value:
             if type(value) is not np.ndarray or not is_recorded(value):
@@ -575,14 +575,14 @@ class _BoundForm:
         return ref
 
     def _own(self, value: Any) -> Any:
-        """What an example holds, as an operand of an operation that is no block: its arrays as examples see them."""
+        """A value of an example as an operand of an op outside blocks: its arrays are wrapped, as in examples."""
         if type(value) is np.ndarray and is_recorded(value):
             self.seen.append(value)
             return self._trace.known(value)
         return value
 
     def _constant(self, value: Any, aval: Aval) -> int:
-        """The reference of an array that an example holds where it is not wrapped."""
+        """The reference of an array that an example holds in a place where arrays are not wrapped."""
         if type(value) is not np.ndarray or not is_recorded(value):
             raise Misfit
         self._note(value)
@@ -595,10 +595,10 @@ class _BoundForm:
         return LazyArray(self._trace, aval, self._trace.segment, ref)
 
     def finished(self, result: Any) -> Any:
-        """The result of the function as Python has it.
+        """Convert the function's result to Python values.
 
         Raises:
-            Misfit: there is none.
+            Misfit: it cannot be converted.
         """
         self._form.fits += 1
         self.note_seen()
@@ -606,18 +606,18 @@ class _BoundForm:
 
 
 def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]) -> Any:
-    """A result as Python has it."""
+    """A result, converted from its representation to Python values."""
     if isinstance(kind, NodeOrNumber):
         if type(value) is tuple:
             return _finished(PLAIN, value[0], trace, made)
         kind = kind.node
     if isinstance(kind, RecordedNode | RaggedNode):
-        if value < 0:  # an array that is no result of anything
+        if value < 0:  # an array that is not the result of a node
             raise Misfit
         if value not in made:
             aval = (
                 kind.aval if isinstance(kind, RecordedNode) else kind.samples[0]
-            )  # nobody asks before its value is there
+            )  # its shape is not read before its value is there
             made[value] = LazyArray(trace, aval, trace.segment, value)
         return made[value]
     if isinstance(kind, Parts):
@@ -646,14 +646,14 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
 
 
 def _is_one(a: Any, b: Any) -> bool:
-    """Whether two reads gave the same."""
+    """True if two reads gave the same value."""
     if type(a) is LazyArray and type(b) is LazyArray:
         return a.source is b.source
     return a is b or type(a) in SCALARS
 
 
 class _Tails(dict[Any, Any]):
-    """What calls of a block append, by the part of them that only a call knows."""
+    """{key of a call: what it appends to the signatures}, filled on demand; the key holds what varies by call."""
 
     def __init__(self, site: Site, trace: Trace, values: Sequence[Any]) -> None:
         super().__init__()
@@ -679,7 +679,7 @@ def _lists_in(kind: RecorderKind) -> int:
 
 
 class _Unboxed:
-    """Takes the numbers of nodes out of what an operation gave."""
+    """Extracts the node numbers from the result of an operation."""
 
     def __init__(self, trace: Trace, kind: RecorderKind) -> None:
         self._trace, self._kind = trace, kind
@@ -712,7 +712,7 @@ def _shown(value: Any) -> str:
 
 
 def _is_suited(kind: type, attributes: Sequence[str]) -> bool:
-    """Whether objects of a class are plain data, as far as a recorder can tell."""
+    """True if objects of a class are plain data, so that the recorder's reads run no user code."""
     for each in kind.__mro__:
         if each in _BUILTIN or each is object:
             continue

@@ -1,8 +1,8 @@
-"""What a generated recorder takes to be the same for all examples, how each of it is read, and what it has to be.
+"""The values that a generated recorder takes to be shared by all examples: how each is read, and what it must be.
 
-A recorder is written once, and serves the maps in which all that was read while it was written reads as it did: shared
-arguments of the same structure, shapes and dtypes, global names that mean the same. `Constants` is the list of these
-reads. Replayed at the beginning of a map, and wherever other Python has run since, it gives the values of now.
+A recorder is written once, and serves every map in which all reads made while it was written give matching values:
+shared arguments with the same structure, shapes and dtypes, global names with the same meaning. `Constants` is the list
+of these reads; it is replayed at the start of a map, and after any other Python code has run, to get current values.
 """
 
 import builtins
@@ -22,21 +22,21 @@ from autobatch.lazy.array import LazyArray
 
 FUNCTION = "function"
 TRACE = "trace"
-"""What the function of the map, and its trace, are known by among the roots."""
+"""The keys of the map's function and of its trace in `roots`."""
 MISSING = object()
-"""There is no such thing."""
+"""Marks a value that does not exist."""
 _IDENTICAL = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, np.dtype, type(np.sum), types.CellType)
 
 
 class Changed(Exception):  # noqa: N818  (a signal inside of this folder)
-    """What a recorder relies on is not what it was."""
+    """Something that a recorder relies on has changed."""
 
 
 class Constants:
-    """Reads, in the order in which they were made.
+    """The reads of shared values, in the order in which they were made.
 
     Attributes:
-        values: what each gave.
+        values: the value of each read.
     """
 
     def __init__(self, roots: Mapping[Any, Any]) -> None:
@@ -45,10 +45,10 @@ class Constants:
         self._reads: list[tuple[Callable[[list[Any], Mapping[Any, Any]], Any], Any]] = []
         self._known: dict[Any, int] = {}
         self._guards: dict[int, Guard] = {}
-        self._alive: list[Any] = []  # whose ids are in `_known`
+        self._alive: list[Any] = []  # keeps the objects alive whose ids are keys of `_known`
 
     def _add(self, key: Any, read: Callable[[list[Any], Mapping[Any, Any]], Any]) -> int:
-        """The number of a read.
+        """Add a read, and return its number.
 
         Raises:
             Changed: it cannot be read.
@@ -73,20 +73,20 @@ class Constants:
         return roots[TRACE].shared(value) if id(value) in reached and value.ndim > 1 else value
 
     def close(self) -> None:
-        """Let go of the values and the roots: it is only replayed from now on."""
+        """Drop the values and roots: from now on the reads are only replayed."""
         self.values = []
         self._roots = {}
         self._known = {}
 
     def rely(self, guards: Any) -> None:
-        """Rely on what blocks rely on."""
+        """Add guards of blocks."""
         self._guards.update({id(guard): guard for guard in guards})
 
     def now(self, roots: Mapping[Any, Any]) -> list[Any]:
-        """The values of now.
+        """Replay all reads and return the current values.
 
         Raises:
-            Changed: a read does not give what it gave.
+            Changed: a read no longer gives a matching value, or a guard fails.
         """
         values: list[Any] = []
         for read, was in self._reads:
@@ -99,17 +99,17 @@ class Constants:
         return values
 
     def root(self, key: Any) -> int:
-        """A shared argument."""
+        """Read a shared argument."""
         return self._add(("root", key), lambda values, roots: roots[key])
 
     def literal(self, value: Any) -> int:
-        """A value that is part of the code."""
+        """Add a value that is part of the code."""
         self._alive.append(value)
         key = ("literal", freeze(value), type(value)) if type(value) in SCALARS else ("object", id(value))
         return self._add(key, lambda values, roots: value)
 
     def global_(self, scope: dict[str, Any], name: str) -> int:
-        """What a global name means."""
+        """Read a global name, or a builtin."""
 
         def read(values: list[Any], roots: Any) -> Any:
             found = scope.get(name, MISSING)
@@ -119,7 +119,7 @@ class Constants:
         return self._add(("global", id(scope), name), read)
 
     def attribute(self, base: int, name: str) -> int:
-        """An attribute of a module, or one of an object that is read without running code."""
+        """Read an attribute of a module, or of an object if that runs no code."""
 
         def read(values: list[Any], roots: Any) -> Any:
             value = values[base]
@@ -139,7 +139,7 @@ class Constants:
         return self._add(("attribute", base, name), read)
 
     def method(self, base: int, name: str) -> int:
-        """The function that a method of an object is."""
+        """Read the function behind a method of an object."""
 
         def read(values: list[Any], roots: Any) -> Any:
             value = values[base]
@@ -150,12 +150,12 @@ class Constants:
         return self._add(("method", base, name), read)
 
     def method_of(self, kind: type, name: str) -> int:
-        """The function that a method of a class's objects is."""
+        """Read the function behind a method of a class."""
         self._alive.append(kind)
         return self._add(("method of", id(kind), name), lambda values, roots: method_of(kind, name))
 
     def item(self, base: int, key: Any) -> int:
-        """An item of a container, by a constant key."""
+        """Read an item of a container, by a constant key."""
 
         def read(values: list[Any], roots: Any) -> Any:
             value = values[base]
@@ -166,7 +166,7 @@ class Constants:
         return self._add(("item", base, type(key), key), read)
 
     def compute(self, key: Any, function: Callable[..., Any], *parts: int) -> int:
-        """What a function that only computes gives of constants."""
+        """Call a side-effect-free function on constants."""
         self._alive.append(function)
         return self._add(
             ("compute", key, *parts),
@@ -174,14 +174,14 @@ class Constants:
         )
 
     def cell(self, base: int | None, at: int) -> int:
-        """What a function closes over; None: the function of the map, which may be made anew for each."""
+        """Read a closure variable of a function; base None: the map's function, which may be a new object per map."""
         return self._add(
             ("cell", base, at),
             lambda values, roots: (roots[FUNCTION] if base is None else values[base]).__closure__[at].cell_contents,
         )
 
     def default(self, base: int | None, at: int | str) -> int:
-        """The default of an argument, from the last one if it is known by its place."""
+        """Read a parameter's default, by name or by a negative position from the last one."""
 
         def read(values: list[Any], roots: Any) -> Any:
             function = roots[FUNCTION] if base is None else values[base]
@@ -190,7 +190,7 @@ class Constants:
         return self._add(("default", base, at), read)
 
     def compute_quietly(self, key: Any, function: Callable[..., Any], *parts: int) -> int:
-        """As `compute`, of shared arrays; it may not warn."""
+        """Like `compute`, on shared arrays; a NumPy warning raises Changed."""
         self._alive.append(function)
 
         def read(values: list[Any], roots: Any) -> Any:
@@ -200,7 +200,7 @@ class Constants:
         return self._add(("quiet", key, *parts), read)
 
     def shared_block(self, site: Any) -> int:
-        """What a block gives whose inputs are all constants; it may not warn."""
+        """Run a block whose inputs are all constants; a NumPy warning raises Changed."""
         self._alive.append(site)
 
         def read(values: list[Any], roots: Any) -> Any:
@@ -212,17 +212,17 @@ class Constants:
         return self._add(("block", id(site.block), site.specs), read)
 
     def unwrapped(self, base: int) -> int:
-        """The function that a decorated one decorates, or the one of a method."""
+        """Read the `__wrapped__` function of a decorated function or method."""
         return self.compute("unwrapped", operator.attrgetter("__wrapped__"), base)
 
 
-@functools.cache  # which makes it one object
+@functools.cache  # always the same object, so that it can be compared by identity
 def _method_of_ufunc(ufunc: np.ufunc, name: str) -> Any:
     return getattr(ufunc, name, MISSING)
 
 
 def method_of(kind: type, name: str) -> Any:
-    """The function that a method of a class's objects is; a marker for anything else."""
+    """The function behind a method of a class; MISSING if it is anything else."""
     for each in kind.__mro__:
         if name in vars(each):
             found = vars(each)[name]
@@ -232,7 +232,7 @@ def method_of(kind: type, name: str) -> Any:
 
 
 def expected(value: Any) -> Any:
-    """What another value must be like to stand in a value's place."""
+    """A summary of a value, which another value must match to replace it."""
     kind = type(value)
     if kind is LazyArray:
         return kind, value.aval.key, value.aval.scalar, value.aval.non_c_order, type(value.source)
@@ -250,7 +250,7 @@ def expected(value: Any) -> Any:
 
 
 class _Same:
-    """Equal to what holds the same object."""
+    """Compares equal if it holds the same object."""
 
     __slots__ = ("value",)
 

@@ -1,4 +1,4 @@
-"""What all writers of a recorder share: its lines, reads of what is constant, values where ways meet, operations."""
+"""The base of all recorder writers: source lines, reads of constants, kinds where branches meet, and operations."""
 
 import ast
 import contextlib
@@ -42,17 +42,17 @@ from autobatch.rewrite.recorders.recorder_functions import (
     refuse_to_wait,
 )
 
-_NUMBERS = "?bhilqBHILQefd"  # dtypes of which `tolist` gives the very numbers
+_NUMBERS = "?bhilqBHILQefd"  # dtypes whose values `tolist` preserves exactly
 _SHORT = 1 << 10
 
 
 class Dead(Exception):  # noqa: N818  (a signal inside of this folder)
-    """What follows has not been met, or gives nothing as far as is known."""
+    """The following code has not been run yet, or its result kind is not known yet."""
 
 
 @dataclasses.dataclass(slots=True)
 class Env:
-    """What is known at one place: the names that are bound, and of which it is known that reading them runs no code."""
+    """What is known at one place: the bound names, and the names whose values can be read without running code."""
 
     names: dict[str, Term]
     checked: set[str]
@@ -62,21 +62,21 @@ class Env:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a name is bound once, by the rewriting of blocks, and read right after."""
+    """True for a name bound once, by the rewriting of blocks, and read right after."""
     return name.startswith("_ab_") and name[4:].isdigit()
 
 
 def _called(function: Callable[..., Any], count: int, names: tuple[str, ...], *args: Any) -> Any:
-    """A call with so many arguments by position, the others by name."""
+    """Call a function with the first `count` arguments by position, the others by name."""
     return function(*args[:count], **dict(zip(names, args[count:], strict=True)))
 
 
 class LineWriter:
-    """Writes one version; the lines of what has to happen before an expression come first.
+    """Writes one version; an expression's side effects go into lines before it.
 
     Attributes:
-        lines: its source so far; depth: how far in the next line stands.
-        env: what is known where the next line stands.
+        lines: its source so far; depth: the indentation of the next line.
+        env: what is known at the next line.
     """
 
     def __init__(self, written: Written, version: Version) -> None:
@@ -85,8 +85,8 @@ class LineWriter:
         self.lines: list[str] = []
         self.depth = 0
         self.counter = 0
-        self.line = 0  # of the user's statement
-        self.exhausted: set[int] = set()  # ids of the generators that are arguments of what asks for all of their items
+        self.line = 0  # the line of the user's statement
+        self.exhausted: set[int] = set()  # ids of generators passed to functions that read all items
         self.env: Env = Env({}, set())
 
     def emit(self, line: str) -> None:
@@ -97,7 +97,7 @@ class LineWriter:
         return f"_ab_k{self.counter}"
 
     def kept(self, value: Term) -> Term:
-        """A value by a name: it is evaluated here, also where it is known, as an item that may not be there is."""
+        """Bind a value to a name, so that it is evaluated here; also if its kind is known, as reading it may raise."""
         if value.parts is None and value.text.isidentifier():
             return value
         if isinstance(value.kind, Const | Closure):
@@ -110,7 +110,7 @@ class LineWriter:
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[list[str]]:
-        """The lines written in the context, one step further in, to be put elsewhere."""
+        """Context that collects the lines written in it, indented once more, to be placed elsewhere."""
         outer, self.lines = self.lines, []
         self.depth += 1
         try:
@@ -126,19 +126,19 @@ class LineWriter:
         return Term(self.written.literal(value), "")
 
     def read(self, make: Callable[..., int], *args: Any) -> Term:
-        """A read of what is constant.
+        """Read a constant.
 
         Raises:
-            NotCovered: it is not there, or may run code.
+            NotCovered: it does not exist, or reading it may run code.
         """
         try:
             return Term(self.written.const(make(*args)), "")
         except Changed:
-            shown = [each for each in args if type(each) is not dict]  # a whole module's names
+            shown = [each for each in args if type(each) is not dict]  # leaves out the dict of all names of a module
             raise NotCovered(f"a read of a shared value: {shown}") from None
 
     def check(self, value: Term) -> Term:
-        """See that using an example's object runs no code of the user's."""
+        """Write a check that using an example's object runs no user code."""
         if value.kind is not PLAIN or value.simple:
             return value
         value = self.kept(value)
@@ -157,10 +157,10 @@ class LineWriter:
         return out
 
     def inline(self, node: ast.expr) -> Term:
-        """An expression that may not be evaluated: nothing may have to happen before it.
+        """Write an expression that may not be evaluated, so it must need no lines before it.
 
         Raises:
-            NotCovered: something has to.
+            NotCovered: it needs lines before it.
         """
         checked = set(self.env.checked)
         with self.apart() as lines:
@@ -168,12 +168,12 @@ class LineWriter:
         self.env.checked = checked
         if any("_ab_check(" not in line for line in lines):
             raise NotCovered("a call in an expression that is not always evaluated")
-        for line in lines:  # looks that may come early: they only ask for the types of what is there
+        for line in lines:  # these checks may run early: they only look at types
             self.emit(line.strip())
         return value
 
     def either(self, value: Term, write: Callable[[Term], Term]) -> Term:
-        """What is written for a recorded array and for a number, one of which a value is."""
+        """Write code for both a recorded array and a number, if a value may be either."""
         kind = value.kind
         assert isinstance(kind, NodeOrNumber)
         value = self.kept(value)
@@ -196,7 +196,7 @@ class LineWriter:
         if node is None or isinstance(node.kind, Const):
             raise Dead if refused is None else refused
         if number is not None and isinstance(number.kind, Const) and number.kind.value is None:
-            number = None  # a block that is none with a number
+            number = None  # the block cannot run with a number
         out = node.kind if number is None else join(number.kind, node.kind)
         indent = "    " * (self.depth + 1)
         numbers.append(indent + ("raise _ab_misfit" if number is None else f"{name} = {self.converted(number, out)}"))
@@ -208,13 +208,13 @@ class LineWriter:
         return Term(out, name)
 
     def waited(self, value: Term, exact: bool = True, shapes: bool = False) -> Term:
-        """A number that is needed as it is: the example waits for it.
+        """A number whose value is needed: the example waits for it.
 
         Args:
-            exact: as `Wait` has it; shapes: an array of any shape will do, which becomes lists of numbers.
+            exact: as in `Wait`; shapes: an array of any shape is allowed, and becomes nested lists of numbers.
 
         Raises:
-            NotCovered: it is no number.
+            NotCovered: the value is no number.
         """
         kind = value.kind
         if isinstance(kind, NodeOrNumber):
@@ -231,7 +231,7 @@ class LineWriter:
         return Term(PLAIN, name, simple=not kind.aval.shape)
 
     def element(self, array: Term, index: Term, exact: bool) -> Term:
-        """A number of a short array that is needed as it is: the example waits for all of them, once."""
+        """A number of a short array whose value is needed: the example waits once for all of the array."""
         number = self.written.wait(self.version, self.line, exact)
         array, index = self.kept(array), self.kept(index)
         if index.kind is PLAIN:
@@ -246,7 +246,7 @@ class LineWriter:
 
     @staticmethod
     def is_short(array: Term, index: Term) -> bool:
-        """Whether a number out of an array is best read from a list of all of them."""
+        """True if a number of an array is best read from a list of all of them."""
         kind, at = array.kind, index.kind
         if not isinstance(kind, RecordedNode) or kind.aval.ndim != 1 or kind.aval.dtype.char not in _NUMBERS:
             return False
@@ -254,10 +254,10 @@ class LineWriter:
         return is_index and kind.aval.shape[0] <= _SHORT
 
     def converted(self, value: Term, kind: RecorderKind) -> str:
-        """The source of a value as one of a wider kind.
+        """The source that converts a value to a wider kind.
 
         Raises:
-            NotCovered: it would have to be taken apart.
+            NotCovered: this would need a conversion of its parts at run time.
         """
         if isinstance(kind, RecordedNode) and isinstance(value.kind, Const):
             return self.operand(value.kind, kind.aval)
@@ -274,7 +274,7 @@ class LineWriter:
         return self.text(value)
 
     def as_node(self, value: Term) -> Term:
-        """A constant array of numbers as an operand like any other."""
+        """A constant array of numbers, as an ordinary operand."""
         kind = value.kind
         if value.parts is not None and isinstance(kind, Parts):
             parts = [self.as_node(part) for part in value.parts]
@@ -285,17 +285,17 @@ class LineWriter:
         return Term(RecordedNode(aval), self.operand(kind, aval))
 
     def operand(self, kind: Const, aval: Aval) -> str:
-        """The source of a constant array as an operand of an example's own."""
+        """The source of a constant array, as an operand of an example's own."""
         self.written.operands[kind.number] = aval
         return f"_ab_d{kind.number}"
 
-    # Operations that are no blocks: made with recorded arrays as Python has them, as they are where an example runs.
+    # Operations outside blocks: called with recorded arrays as Python sees them, as in an example that runs as Python.
 
     def apply(self, function: Callable[..., Any], args: Sequence[Term], key: Any, **named: Term) -> Term:
-        """Call an operation with recorded arrays as Python has them.
+        """Call an operation with recorded arrays as Python sees them.
 
         Raises:
-            NotCovered: it is not known what it gives.
+            NotCovered: the kind of the result is not known.
         """
         for at, arg in enumerate(args):
             if isinstance(arg.kind, NodeOrNumber):
@@ -339,7 +339,7 @@ class LineWriter:
         nodes, refs = len(segment.sigs), len(segment.refs)
         park, trace.park = trace.park, refuse_to_wait
         try:
-            for number in (1, 0, 1.0):  # what an example's own number may be: what comes of it is looked at there
+            for number in (1, 0, 1.0):  # possible numbers of an example; the result is checked at run time
                 given = [
                     number if each.kind is PLAIN else built(each.kind, trace, constants.values, lengths)
                     for each in values
@@ -366,11 +366,11 @@ class LineWriter:
         return self.kept(Term(kind, f"_ab_unbox{at}(_ab_apply{at}({', '.join(texts)}))"))
 
     def of_any_length(self, function: Callable[..., Any], values: Sequence[Term]) -> Term:
-        """An operation some of whose operands are arrays of any length."""
+        """An operation with some operands that are arrays of any length."""
         raise NotCovered("an operation on arrays of any length")
 
     def _node(self, site: OpSite, values: Sequence[Term]) -> Term:
-        """The call of an operation that is one node."""
+        """The call of an operation that becomes one node."""
         tail = f"_ab_t{len(self.written.sites)}"
         self.written.sites.append((site, False))
         numbers = [each for each in site.operands if type(each) is tuple]
@@ -385,7 +385,7 @@ class LineWriter:
         return self.recorded(site, tail, refs)
 
     def recorded(self, site: Site, tail: str, refs: Sequence[str], key: Sequence[Any] = ()) -> Term:
-        """Record a call, given the source of what it adds to the signatures and of its operands."""
+        """Record a call, given the source of its signature entry and of its operands."""
         self.counter += 1
         node = f"_ab_n{self.counter}"
         if len(refs) == 1 and "," not in refs[0] and not refs[0].startswith("*"):
@@ -403,7 +403,7 @@ class LineWriter:
         return Term(Parts(tuple(each.kind for each in outs)), "", outs)
 
     def _kind_of(self, found: Any) -> RecorderKind:
-        """The kind of what an operation gave."""
+        """The kind of an operation's result."""
         if type(found) is LazyArray and found.segment is self.written.trace.segment and not found.aval.shared:
             return RecordedNode(found.aval)
         if type(found) is tuple and found:
@@ -411,7 +411,7 @@ class LineWriter:
         raise NotCovered("an operation whose result is no array")
 
     def boxed(self, value: Term) -> str:
-        """A value as Python has it."""
+        """A value as Python sees it."""
         kind = value.kind
         if isinstance(kind, Const) and not kind.is_scalar:
             return self.written.named(kind.number)

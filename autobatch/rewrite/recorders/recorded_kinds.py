@@ -1,4 +1,4 @@
-"""What a generated recorder knows of a value before any example is there: its kind."""
+"""The kinds of values in a generated recorder: what is known of a value before any example is given."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from autobatch.lazy.array import LazyArray
 
 
 class NotCovered(Exception):  # noqa: N818  (a signal inside of this folder)
-    """A function does what no generated recorder does; the message says what."""
+    """A function does something that no generated recorder can do; the message says what."""
 
 
 class RecorderKind:
-    """A kind of values. In a recorder a value is what is said with each kind."""
+    """A kind of value; each subclass says how the recorder represents such a value at run time."""
 
     __slots__ = ()
 
@@ -33,28 +33,28 @@ class _Named(RecorderKind):
 
 
 PLAIN = _Named("plain")
-"""An example's own Python object, or a number: itself."""
+"""An example's own Python object, or a number; represented by itself."""
 NOTHING = _Named("nothing")
-"""Of no value: what a call gives of which it is not known yet what it gives."""
+"""No value yet: the result of a call whose result kind is not known yet."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordedNode(RecorderKind):
-    """A recorded array: the number of its node in the segment."""
+    """A recorded array; represented by the number of its node in the segment."""
 
     aval: Aval
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RaggedNode(RecorderKind):
-    """A recorded array of any length: the number of its node. What it would be at each of a few lengths."""
+    """A recorded array of any length, as the `Aval`s at a few sample lengths; represented by the number of its node."""
 
     samples: tuple[Aval, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Const(RecorderKind):
-    """The same for all examples: nothing, since it is known; but a scalar is a literal where it stands."""
+    """A value shared by all examples; not represented at run time, except that a scalar is written as a literal."""
 
     number: int
     value: Any = dataclasses.field(compare=False, repr=False)
@@ -66,10 +66,10 @@ class Const(RecorderKind):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parts(RecorderKind):
-    """A tuple, or an object of a dataclass, of which no more is seen than its parts: a tuple of these.
+    """A tuple, or a dataclass object of which only the fields are used; represented by a tuple of its parts.
 
     Attributes:
-        make: the class, None for a tuple; names: of its fields.
+        make: the class, None for a tuple; names: the names of the fields.
     """
 
     parts: tuple[RecorderKind, ...]
@@ -82,7 +82,7 @@ class Parts(RecorderKind):
 
 
 class _Site:
-    """The lists that are made at one place, as far as they are of one kind."""
+    """The lists made at one place in the code; sites whose lists turn out to be of one kind are united (union-find)."""
 
     __slots__ = ("item", "parent")
 
@@ -92,7 +92,7 @@ class _Site:
 
 
 class Listed(RecorderKind):
-    """A list that the function makes: a list of these."""
+    """A list that the function makes; represented by a list of its items' representations."""
 
     __slots__ = ("_site",)
 
@@ -111,7 +111,7 @@ class Listed(RecorderKind):
         return self.site.item
 
     def add(self, item: RecorderKind) -> bool:
-        """Let there be such items in it; whether that is new."""
+        """Add a kind of items; True if the item kind changed."""
         site = self.site
         before = site.item
         site.item = join(before, item)
@@ -133,31 +133,31 @@ class Listed(RecorderKind):
 
 
 class Keyed(Listed):
-    """A dict that the function makes, from numbers and text: a dict of these."""
+    """A dict that the function makes, with numbers or text as keys; represented by a dict."""
 
     __slots__ = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeOrNumber(RecorderKind):
-    """A recorded array or, before there is one, a number: the number of its node, or a tuple of the number."""
+    """A recorded array or a number (before there is an array); represented by the node number, or a tuple (number,)."""
 
     node: RecordedNode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Items(RecorderKind):
-    """What gives items of one kind, once: an iterator."""
+    """An iterator over items of one kind."""
 
     item: RecorderKind
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Closure(RecorderKind):
-    """A function that is defined in another: nothing.
+    """A function defined inside another; not represented at run time.
 
     Attributes:
-        tree: its definition; owner: the function that defines it.
+        tree: its definition; owner: the version of the function that defines it.
     """
 
     tree: Any
@@ -168,19 +168,19 @@ class Seen(NamedTuple):
     """What is known of an example's own object.
 
     Attributes:
-        value: what it was in an example; None if that is not known.
-        origin: the argument that it is, or lies in, and how it is found there; None if it may be several objects.
+        value: its value in one example; None if unknown.
+        origin: the argument that holds it, and the path from there; None if it may be one of several objects.
     """
 
     value: Any = None
     origin: tuple[Any, ...] | None = None
 
     def part(self, value: Any, name: Any) -> "Seen":
-        """What is known of a part of it."""
+        """What is known of a part of the object."""
         return Seen(value, None if self.origin is None else (*self.origin, name))
 
     def or_else(self, other: "Seen") -> "Seen":
-        """What is known of what is one of two."""
+        """What is known of a value that is either this or the other."""
         return self if self.origin == other.origin else Seen(other.value if self.value is None else self.value)
 
 
@@ -189,12 +189,12 @@ UNKNOWN = Seen()
 
 @dataclasses.dataclass(slots=True)
 class Term:
-    """An expression of a recorder.
+    """An expression in a recorder's source.
 
     Attributes:
-        text: its source; parts: of a tuple that was not made, its parts.
-        simple: a plain one is a number or text, whatever the example.
-        seen: what is known of a plain one.
+        text: its source; parts: the parts of a tuple that is never created.
+        simple: a plain value that is a number or text in every example.
+        seen: what is known of a plain value.
     """
 
     kind: RecorderKind
@@ -205,7 +205,7 @@ class Term:
 
 
 def without_values(kind: RecorderKind) -> RecorderKind:
-    """The same kind, which keeps no constant alive; scalars stay."""
+    """The same kind without references to constants; scalars stay."""
     if isinstance(kind, Const):
         return kind if kind.is_scalar else Const(kind.number, None)
     if isinstance(kind, Parts):
@@ -218,10 +218,10 @@ def without_values(kind: RecorderKind) -> RecorderKind:
 
 
 def join(a: RecorderKind, b: RecorderKind) -> RecorderKind:
-    """The kind of what is of one kind or the other.
+    """The kind of a value that has one kind or the other.
 
     Raises:
-        NotCovered: there is none.
+        NotCovered: there is no such kind.
     """
     if a is NOTHING or a == b:
         return b
@@ -246,13 +246,13 @@ def join(a: RecorderKind, b: RecorderKind) -> RecorderKind:
 
 
 def constants_of(values: "Sequence[Term]") -> list[Const] | None:
-    """The kinds of values that are all the same for all examples; None where one is not."""
+    """The kinds of the values if all are shared by all examples; else None."""
     kinds = [each.kind for each in values if isinstance(each.kind, Const)]
     return kinds if len(kinds) == len(values) else None
 
 
 def aval_of_constant(kind: RecorderKind) -> Aval | None:
-    """What a constant array is as an operand of one example's own; None for what is none."""
+    """The `Aval` of a constant array used as an operand of an example's own; None for anything else."""
     if not isinstance(kind, Const):
         return None
     value = kind.value
@@ -262,7 +262,7 @@ def aval_of_constant(kind: RecorderKind) -> Aval | None:
 
 
 def is_empty(kind: RecorderKind) -> bool:
-    """Whether there is a part of which nothing is known yet."""
+    """True if the kind of some part is not known yet."""
     if isinstance(kind, Parts):
         return any(map(is_empty, kind.parts))
     return kind is NOTHING or (isinstance(kind, Listed | Items) and is_empty(kind.item))
@@ -281,13 +281,13 @@ def _shown(kind: RecorderKind) -> str:
 
 
 def built(kind: RecorderKind, trace: Any, values: Sequence[Any], lengths: Iterator[int], sample: int = 0) -> Any:
-    """A value of this kind as Python has it, with recorded arrays in it that stand for any.
+    """Build a Python value of this kind, with placeholder recorded arrays in it.
 
     Args:
-        values: of the constants; lengths: of the lists in it; sample: which of the lengths of what is of any length.
+        values: the constants' values; lengths: the lengths of its lists; sample: which sample of arrays of any length.
 
     Raises:
-        NotCovered: it is not known that well.
+        NotCovered: the kind says too little.
     """
     if isinstance(kind, Const):
         return values[kind.number]
@@ -304,14 +304,14 @@ def built(kind: RecorderKind, trace: Any, values: Sequence[Any], lengths: Iterat
 
 
 def has_any_length(kind: RecorderKind) -> bool:
-    """Whether there are arrays of any length in a value."""
+    """True if a value contains arrays of any length."""
     if isinstance(kind, Parts):
         return any(map(has_any_length, kind.parts))
     return isinstance(kind, RaggedNode) or (isinstance(kind, Listed | Items) and has_any_length(kind.item))
 
 
 def kind_at_samples(avals: Sequence[Aval]) -> RecorderKind:
-    """The kind of a recorded array, given what it is at each of a few lengths."""
+    """The kind of a recorded array, given its `Aval` at each of a few sample lengths."""
     if all(aval is avals[0] for aval in avals):
         return RecordedNode(avals[0])
     return RaggedNode(tuple(avals))

@@ -1,7 +1,7 @@
-"""The functions of a generated recorder: one for each function of the user's and the kinds of its arguments.
+"""The functions of a generated recorder: one version of each user function for each combination of argument kinds.
 
-What a function gives is found by going over all of them again until nothing changes: a recursion is first known by
-what it gives where it ends.
+Result kinds are found by a fixed-point iteration over all versions: the result of a recursion is first known from the
+calls that end it.
 """
 
 import ast
@@ -41,24 +41,24 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 from autobatch.syntax.scopes import bound_names, captured, parameters
 
 _MOST_VERSIONS = 24
-_MOST_OF_ONE = 4  # versions that differ in numbers alone
+_MOST_OF_ONE = 4  # versions that differ only in numbers
 _ROUNDS = 12
 
 
 class Misfit(Exception):  # noqa: N818  (a signal: an example is not what the recorder is for)
-    """An example is not what a recorder was written for."""
+    """An example does not fit the recorder."""
 
 
 class BlockSite:
     """The call of a block at one place of a recorder.
 
     Args:
-        specs: for each slot of the block what it is given: ("const", number of a constant), ("built", a kind),
-            ("row", number of the table), ("number", a type), ("static", a type) and ("item", number of the container)
-            by the next part of a call's key.
-        kinds: what the slots are, as the block says.
-        outs: the `Aval` of each output, where there are several lengths at the first of them.
-        any_length: for calls of any length what their signatures say, by the key; None for other calls.
+        specs: how each slot of the block is given: ("const", number of a constant), ("built", a kind), ("row", number
+            of the table), ("number", a type); or by the next part of the call's key: ("static", a type), ("item",
+            number of the container).
+        kinds: the block's own names for the kinds of its slots.
+        outs: the `Aval` of each output; at the first sample length if there are several.
+        any_length: {key: description of the outputs} for calls of any length; None for other calls.
     """
 
     __slots__ = ("any_length", "block", "kinds", "outs", "specs")
@@ -76,11 +76,11 @@ class BlockSite:
     def called(
         self, trace: Any, values: Sequence[Any], key: Sequence[Any], sample: int = 0
     ) -> tuple[Signature, tuple[str, ...]] | None:
-        """The signature of a call and the kinds of the slots; None if the block is none with these.
+        """The signature of a call and the kinds of the slots; None if the block cannot run with these inputs.
 
         Args:
-            values: of the constants; key: what only a call knows: numbers that decide about shapes, lengths of lists.
-            sample: which of the lengths of what is of any length.
+            values: the constants' values; key: what varies by call: numbers that decide shapes, lengths of lists.
+            sample: which sample length arrays of any length have.
         """
         parts = iter(key)
         given: list[Any] = []
@@ -102,10 +102,10 @@ class BlockSite:
         return None if call is None else (trace.in_force(call[0]), tuple(call[2]))
 
     def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
-        """The signature of a call that is like the first.
+        """The signature of a call, which must match the first call.
 
         Raises:
-            Misfit: there is none.
+            Misfit: it does not match.
         """
         try:
             found = self.called(trace, values, key)
@@ -120,10 +120,10 @@ class BlockSite:
         return self.lengthened(found[0], trace, values, key)
 
     def lengthened(self, sig: Signature, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
-        """The signature of calls like this one, of any length where the inputs are.
+        """The signature of such calls, valid for any length if the inputs have any length.
 
         Raises:
-            Misfit: there is none.
+            Misfit: there is no such signature.
         """
         if self.any_length is None:
             return sig
@@ -143,14 +143,14 @@ class BlockSite:
         return trace.lengthened(sig, self.any_length[key])
 
     def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
-        """The kinds of its outputs."""
+        """The kinds of the outputs."""
         if self.any_length is None:
             return [RecordedNode(aval) for aval in self.outs]
         return [kind_at_samples(avals) for avals in self.any_length[tuple(key)].outs]
 
 
 def follows_lengths(block: Block) -> bool:
-    """Whether what a block computes of sizes is sums and multiples of them, as far as its code says."""
+    """True if, judging by its code, a block computes only sums and multiples of sizes."""
     codes = [block.body.__code__, *[guard.value for guard in block.guards if type(guard.value) is CodeType]]
     codes += [each for code in codes for each in code.co_consts if type(each) is CodeType]
     names = {name for code in codes for name in code.co_names}
@@ -169,14 +169,14 @@ _NOT_LINEAR = frozenset(("//", "%", "**", "&", "|", "^", "<<", ">>"))
 
 
 def made_of_any_length(of_sample: Callable[[int], Signature]) -> AnyLength:
-    """What the signature says of calls of any length, given those of the samples.
+    """The signature's description of calls of any length, derived from the signatures at the samples.
 
     Raises:
-        Misfit: there is none.
+        Misfit: it cannot be derived.
     """
     try:
         return of_any_length(of_sample)
-    except Exception as error:  # whatever it is: such examples run as Python
+    except Exception as error:  # whatever the error is, such examples run as Python
         raise Misfit from error
 
 
@@ -184,10 +184,10 @@ class RowsSite:
     """The look-up of any number of rows of a shared table.
 
     Args:
-        table: the number of the table among the constants; source: where the number of ids comes from.
+        table: the number of the table's constant; source: the number of the length source that gives the number of ids.
 
     Attributes:
-        outs: the `Aval` of the rows, at each sample.
+        outs: the `Aval` of the rows at each sample length.
     """
 
     __slots__ = ("_any_length", "_first", "outs", "specs", "table")
@@ -207,7 +207,7 @@ class RowsSite:
         """The signature of such a look-up.
 
         Raises:
-            Misfit: there is none.
+            Misfit: the rows have another `Aval`.
         """
         found = rows_signature(trace, values[self.table], np.zeros(self._first, np.int64))
         if found is None or found.out is not self.outs[0]:
@@ -223,7 +223,7 @@ class RowSite:
     """The look-up of one row of a shared table.
 
     Args:
-        table: the number of the table among the constants; out: the `Aval` of the row.
+        table: the number of the table's constant; out: the `Aval` of the row.
     """
 
     __slots__ = ("outs", "specs", "table")
@@ -237,7 +237,7 @@ class RowSite:
         """The signature of such a look-up.
 
         Raises:
-            Misfit: there is none.
+            Misfit: the row has another `Aval`.
         """
         found = rows_signature(trace, values[self.table], np.int64(0))
         if found is None or found.out is not self.outs[0]:
@@ -250,14 +250,14 @@ class RowSite:
 
 
 class OpSite:
-    """The call of an operation that is no block and is one node.
+    """The call of an operation outside blocks that becomes one node.
 
     Args:
-        function: it, of its operands one after the other; kinds: of these: recorded arrays, and scalars that are
-            constants.
+        function: the operation, as a function of its operands; kinds: the operands' kinds: recorded arrays and constant
+            scalars.
 
     Attributes:
-        operands: what the node's operands are: the places of arrays among those of the operation, or (number,).
+        operands: the node's operands: positions of arrays among the operation's operands, or (number,).
     """
 
     __slots__ = ("_function", "operands", "outs", "specs")
@@ -272,13 +272,13 @@ class OpSite:
         """The signature of a call and the operands of its node.
 
         Raises:
-            Misfit: it is not one node, or not of these operands.
+            Misfit: it records other than one node, or a node with other operands.
         """
         segment = trace.segment
         nodes, refs = len(segment.sigs), len(segment.refs)
         given = [built(kind, trace, values, iter(())) for _, kind in self.specs]
         for place, each in enumerate(given):
-            if type(each) is LazyArray:  # made for this call: constants are scalars
+            if type(each) is LazyArray:  # made for this call, as constants are scalars
                 each.ref = place
         park, trace.park = trace.park, refuse_to_wait
         try:
@@ -299,10 +299,10 @@ class OpSite:
             del segment.refs[refs:]
 
     def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
-        """The signature of a call that is like the first.
+        """The signature of a call, which must match the first call.
 
         Raises:
-            Misfit: there is none.
+            Misfit: it does not match.
         """
         sig, operands = self._called(trace, values)
         if sig.out is not self.outs[0] or operands != self.operands:
@@ -318,7 +318,7 @@ _NUMBERS = frozenset((*WEAK, np.int64))
 
 
 def refuse_to_wait(urgent: bool) -> None:
-    """What a recorder does where a value is needed.
+    """Called in a recorder where a value would have to be waited for.
 
     Raises:
         Misfit: always.
@@ -330,8 +330,8 @@ class Wait(NamedTuple):
     """A place where a recorder needs a value.
 
     Attributes:
-        where: the user's (file, line); exact: the number itself is used, not only what follows for a decision, so it
-            may carry no gradient.
+        where: the user's (file, line); exact: True if the number itself is used, not only a decision based on it, so
+            that it may carry no gradient.
     """
 
     where: tuple[str, int]
@@ -339,10 +339,10 @@ class Wait(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """A call of an operation that is no block, made with recorded arrays as Python has them.
+    """A call of an operation outside blocks, made at run time with recorded arrays as Python sees them.
 
     Attributes:
-        function: it; kind: of its result.
+        function: the operation; kind: the kind of its result.
     """
 
     function: Callable[..., Any]
@@ -354,13 +354,13 @@ Site = BlockSite | RowSite | RowsSite | OpSite
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Definition:
-    """Where a function of the user's comes from.
+    """The origin of a user function.
 
     Attributes:
         tree, blocks, scope: its definition, its blocks and its globals.
-        function: it, for the names that it closes over; None for a closure.
-        origin: the number of the function among the constants, None for that of the map or a closure.
-        owner: the version that defines it, if one does.
+        function: the function, for its closure variables; None for a closure.
+        origin: the number of the function's constant; None for the map's function and for a closure.
+        owner: the version whose code defines the function, if any.
     """
 
     tree: ast.FunctionDef
@@ -372,15 +372,15 @@ class Definition:
 
 
 class Version:
-    """A function of the user's for arguments of some kinds.
+    """One user function for one combination of argument kinds.
 
     Attributes:
-        name: in the recorder; env: the kinds of its arguments and of what it captures, by name; given: those of them
-            that are passed.
-        local: its own names; captured: those that closures read.
-        result: what it gives, as far as is known; lines: its source.
+        name: its name in the recorder; env: the kinds of its arguments and captured variables, by name; given: those
+            that are passed at run time.
+        local: its local names; captured: those that closures read.
+        result: the kind of its result, as far as known; lines: its source.
         seen: what is known of its arguments.
-        waits: it needs a value on its way, or calls what does: it is a generator.
+        waits: it waits for a value, or calls a function that does, and so is a generator.
     """
 
     def __init__(self, name: str, of: Definition, env: dict[str, RecorderKind]) -> None:
@@ -405,22 +405,22 @@ class Version:
         self.result: RecorderKind = NOTHING
         self.lines: list[str] = []
         self.seen: dict[str, Seen] = {}
-        self.lists: dict[Any, Any] = {}  # kinds of the lists that it makes, by place
+        self.lists: dict[Any, Any] = {}  # {place in the code: kind of the lists made there}
 
 
 class Written:
-    """A recorder in the making.
+    """A recorder under construction.
 
     Args:
-        trace: that of the map for which it is written.
-        constants: what it relies on; classes: those of objects that are known to be in examples.
+        trace: the trace of the map for which it is written.
+        constants: what it relies on; classes: the known classes of objects in examples.
 
     Attributes:
-        attributes: names of attributes that are read of examples' objects.
-        sites, recipes, waits: calls of blocks and of other operations, and places where values are needed.
-        lengths: what lengths come from: an array of any length and its dimension, and the number of that.
-        used: the numbers of constants that its text names; operands: the kinds of those that are operands themselves,
-            by their numbers.
+        attributes: names of the attributes that it reads from examples' objects.
+        sites, recipes, waits: calls of blocks and of other operations, and places where values are waited for.
+        lengths: {(array of any length, dimension): number}, the sources of lengths.
+        used: the numbers of constants named in its source; operands: {number: `Aval`} of constants that are operands
+            themselves.
     """
 
     def __init__(self, trace: Any, constants: Constants, classes: Sequence[type]) -> None:
@@ -439,15 +439,15 @@ class Written:
         self._alive: list[Any] = []
 
     def version(self, of: Definition, env: dict[str, RecorderKind]) -> Version:
-        """The version of a function for these arguments.
+        """The version of a function for these argument kinds, added if it is new.
 
         Raises:
-            NotCovered: there are too many.
+            NotCovered: there are too many versions.
         """
         tree, owner = of.tree, of.owner
         same = [each for each in self.versions.values() if each.tree is tree and each.owner is owner]
         key = id(tree), id(owner), tuple(env.items())
-        if key not in self.versions and len(same) >= _MOST_OF_ONE:  # a number that counts the depth, say
+        if key not in self.versions and len(same) >= _MOST_OF_ONE:  # such as a number that counts the depth
             env = {
                 name: PLAIN if isinstance(kind, Const) and type(kind.value) in (int, float) else kind
                 for name, kind in env.items()
@@ -464,10 +464,10 @@ class Written:
         return found
 
     def settle(self, write: Callable[["Written", Version], None]) -> None:
-        """Write all versions, until nothing changes.
+        """Write all versions repeatedly until nothing changes.
 
         Raises:
-            NotCovered: something has no form.
+            NotCovered: something cannot be written, or changes never end.
         """
         for _ in range(_ROUNDS):
             self.changed = False
@@ -483,11 +483,11 @@ class Written:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some version waits for values, as far as is known."""
+        """True if some version is known to wait for values."""
         return any(version.waits for version in self.versions.values())
 
     def wait(self, version: Version, line: int, exact: bool) -> int:
-        """The number of a place where a version needs a value."""
+        """Register a place where a version waits for a value, and return its number."""
         if not version.waits:
             version.waits = self.changed = True
         owner = version
@@ -498,7 +498,7 @@ class Written:
         return len(self.waits) - 1
 
     def gives(self, version: Version, kind: RecorderKind) -> None:
-        """Note what a version returns."""
+        """Note the kind of a value that a version returns."""
         found = join(version.result, kind)
         if found != version.result:
             version.result = found
@@ -520,7 +520,7 @@ class Written:
                 return repr(kind.value)
             if kind.is_scalar:
                 return self.named(kind.number)
-            return "None"  # a part that is known
+            return "None"  # a part that is known needs no value at run time
         return "None" if isinstance(kind, Closure) else value.text
 
     def named(self, number: int) -> str:
@@ -529,16 +529,16 @@ class Written:
         return f"_ab_c{number}"
 
     def close(self) -> None:
-        """Keep nothing alive of the map for which it was written."""
+        """Drop all references to the map for which it was written."""
         self.constants.close()
         for site, _ in self.sites:
             site.specs = tuple([(how, *map(_stripped, what)) for how, *what in site.specs])
 
     def shared_block(self, site: BlockSite) -> Const:
-        """What a block gives whose inputs are all constants.
+        """The result of a block whose inputs are all constants.
 
         Raises:
-            NotCovered: it warns, or fails.
+            NotCovered: the block warns, or fails.
         """
         try:
             return self.const(self.constants.shared_block(site))

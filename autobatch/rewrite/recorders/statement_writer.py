@@ -1,4 +1,4 @@
-"""What the statements of a user's function become in a recorder."""
+"""Writes the statements of user functions in a recorder."""
 
 import ast
 import contextlib
@@ -30,16 +30,16 @@ _MISFIT = "raise _ab_misfit"
 
 
 def write_version(written: Written, version: Version) -> None:
-    """Write one version as far as is known; it notes what the version gives.
+    """Write one version as far as its kinds are known, and note the kind of its result.
 
     Raises:
-        NotCovered: something in it has no form.
+        NotCovered: something in it cannot be written.
     """
     StatementWriter(written, version).whole()
 
 
 def _only(env: Env, other: Env) -> Env:
-    """What another place knows of the names that are known at one."""
+    """The environment `other`, restricted to the names that are known in `env`."""
     return Env({name: value for name, value in other.names.items() if name in env.names}, set())
 
 
@@ -47,12 +47,12 @@ class StatementWriter(ExpressionWriter):
     """Writes the statements of one version.
 
     Attributes:
-        env: what is known where the next statement stands; None where none can come.
+        env: what is known at the next statement; None if it cannot be reached.
     """
 
     def __init__(self, written: Written, version: Version) -> None:
         super().__init__(written, version)
-        self.loops: list[tuple[list[Env], list[Env]]] = []  # where a loop is left, and where it goes on
+        self.loops: list[tuple[list[Env], list[Env]]] = []  # environments at each loop's exits and continues
 
     def whole(self) -> None:
         version = self.version
@@ -63,7 +63,7 @@ class StatementWriter(ExpressionWriter):
             if isinstance(kind, Const) and kind.is_scalar and name in version.local:
                 self.emit(f"{name} = {self.text(self.env.names[name])}")
         if version.waits:
-            self.emit("if 0: yield")  # a generator, whatever is reached
+            self.emit("if 0: yield")  # makes it a generator, whatever is reached
             self.emit("_ab_lists = {}")
         if self.body(version.tree.body):
             self._returned(self.literal(None))
@@ -71,7 +71,7 @@ class StatementWriter(ExpressionWriter):
         version.lines = self.lines
 
     def body(self, statements: Sequence[ast.stmt]) -> bool:
-        """Write statements; whether anything can come after them."""
+        """Write statements; True if code after them can be reached."""
         for each in statements:
             try:
                 goes_on = self.statement(each)
@@ -83,7 +83,7 @@ class StatementWriter(ExpressionWriter):
         return True
 
     def statement(self, node: ast.stmt) -> bool:
-        """Write a statement; whether the next one can come."""
+        """Write a statement; True if the next one can be reached."""
         self.line = getattr(node, "lineno", self.line)
         match node:
             case ast.Pass():
@@ -91,7 +91,7 @@ class StatementWriter(ExpressionWriter):
             case ast.Expr(value=ast.Constant()):
                 return True
             case ast.Expr():
-                self.kept(self.expr(node.value))  # it may raise
+                self.kept(self.expr(node.value))  # evaluating it may raise
                 return True
             case ast.Assign(targets=targets):
                 value = self.expr(node.value)
@@ -165,7 +165,7 @@ class StatementWriter(ExpressionWriter):
     # Control flow.
 
     def _arm(self, statements: Sequence[ast.stmt], env: Env) -> tuple[list[str], Env | None]:
-        """The lines of an arm, and what is known at its end; None where that is not reached."""
+        """The lines of an arm, and the environment at its end; None if the end is not reached."""
         self.env = env
         with self.apart() as lines:
             goes_on = self.body(statements)
@@ -192,7 +192,7 @@ class StatementWriter(ExpressionWriter):
         return bool(found)
 
     def _conversions(self, before: Env, after: Env, further: int = 1) -> list[str]:
-        """The lines that make of what is known at the end of one way what is known where it meets others."""
+        """The lines that convert the values at the end of one branch to the kinds where branches meet."""
         lines = []
         for name, value in after.names.items():
             old = before.names[name]
@@ -203,7 +203,7 @@ class StatementWriter(ExpressionWriter):
         return lines
 
     def _joined(self, a: Env, b: Env) -> Env:
-        """What is known where two ways meet."""
+        """The environment where two branches meet."""
         names: dict[str, Term] = {}
         for name, value in a.names.items():
             other = b.names.get(name)
@@ -212,7 +212,7 @@ class StatementWriter(ExpressionWriter):
             if value.kind == other.kind and value.text == other.text and value.parts == other.parts:
                 names[name] = dataclasses.replace(value, seen=value.seen.or_else(other.seen))
             elif not is_temporary(name):
-                with contextlib.suppress(NotCovered):  # else nothing may read it from here on
+                with contextlib.suppress(NotCovered):  # otherwise nothing may read the name from here on
                     names[name] = Term(self._join(value.kind, other.kind), name)
         return Env(names, a.checked & b.checked)
 
@@ -222,7 +222,7 @@ class StatementWriter(ExpressionWriter):
         return join(a, b)
 
     def _turns(self, write: Callable[[], tuple[list[str], Env | None]]) -> list[str]:
-        """The lines of a loop's body, gone over until what is known at its head does not change any more."""
+        """The lines of a loop's body, written repeatedly until the environment at its head no longer changes."""
         before = head = self.env
         for _ in range(_MOST_TURNS):
             ends: list[Env] = []

@@ -1,4 +1,4 @@
-"""Names, tuples, lists, dicts, attributes and items in a recorder: what is read of values and what is bound."""
+"""Writes reads and bindings of values in a recorder: names, tuples, lists, dicts, attributes and items."""
 
 import ast
 import operator
@@ -37,14 +37,14 @@ _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
 
 
 def _is_lasting(value: Term) -> bool:
-    """Whether the source of a value means the same wherever it stands later."""
+    """True if the source of a value means the same anywhere later."""
     return isinstance(value.kind, Const) or (
         value.parts is None and value.text.startswith(("_ab_k", "_ab_n", "(_ab_n"))
     )
 
 
 def _item_seen(seen: Seen, at: RecorderKind) -> Seen:
-    """What is known of an item by a constant."""
+    """What is known of the item at a constant index or key."""
     if type(seen.value) not in (dict, list, tuple) or not isinstance(at, Const):
         return UNKNOWN
     try:
@@ -54,7 +54,7 @@ def _item_seen(seen: Seen, at: RecorderKind) -> Seen:
 
 
 class ValueWriter(BlockWriter):
-    """Writes what is read and bound."""
+    """Writes reads and bindings."""
 
     def _constant(self, node: ast.Constant) -> Term:
         return self.literal(node.value)
@@ -85,7 +85,7 @@ class ValueWriter(BlockWriter):
         return self.env.names[node.target.id]
 
     def bind(self, target: ast.expr, value: Term) -> None:
-        """Assign a value to a name, its parts to names, or an item of a list or dict that the function has made."""
+        """Assign a value to a name, its parts to names, or it to an item of a list or dict that the function made."""
         value = self.as_node(value)
         if isinstance(target, ast.Name):
             name = target.id
@@ -116,7 +116,7 @@ class ValueWriter(BlockWriter):
         if (isinstance(kind, Parts) and kind.is_tuple) or (kind is PLAIN or isinstance(kind, Listed)):
             value = self.check(value)
             names, stores = self._targets(target, value.kind)
-            if value.parts is not None and all(map(_is_lasting, value.parts)):  # no name is bound before it is read
+            if value.parts is not None and all(map(_is_lasting, value.parts)):  # no part reads a name bound here
                 for each, part in zip(target.elts, value.parts, strict=True):
                     self.bind(each, part)
                 return
@@ -135,7 +135,7 @@ class ValueWriter(BlockWriter):
         self.emit(f"{base.text}[{index}] = {self.converted(value, base.kind.item)}")
 
     def _key(self, value: Term) -> str:
-        """The source of a key: a number, text, or a tuple of such."""
+        """The source of a dict key: a number, text, or a tuple of these."""
         if isinstance(value.kind, Parts) and value.kind.make is None:
             parts = [self.part(value, at) for at in range(len(value.kind.parts))]
             return f"({', '.join(map(self._key, parts))},)"
@@ -166,10 +166,10 @@ class ValueWriter(BlockWriter):
     def _targets(
         self, target: ast.expr, kind: RecorderKind, mark: str = ""
     ) -> tuple[str, list[tuple[str, str, RecorderKind]]]:
-        """The source of a target, and (name, its source, its kind) of the names in it.
+        """The source of a target, and (name, its source, its kind) for each name in it.
 
         Args:
-            mark: what is put behind the names: a comprehension has its own.
+            mark: a suffix for the names, so that a comprehension has its own.
         """
         if isinstance(target, ast.Name):
             return target.id + mark, [(target.id, target.id + mark, kind)]
@@ -200,7 +200,7 @@ class ValueWriter(BlockWriter):
         return Term(Parts(tuple(value.kind for value in values), make, names), "", list(values))
 
     def listed(self, place: Any, make: type[Listed] = Listed) -> Listed:
-        """The kind of the lists or dicts that are made at one place."""
+        """The kind of the lists or dicts made at one place."""
         found: Listed = self.version.lists.setdefault(place if isinstance(place, tuple) else id(place), make())
         return found
 
@@ -223,7 +223,7 @@ class ValueWriter(BlockWriter):
         return self.kept(Term(kind, f"[{', '.join(texts)}]"))
 
     def _items_of(self, kind: RecorderKind) -> RecorderKind:
-        """The kind of what a value gives when it is gone through.
+        """The kind of the items of an iterable.
 
         Raises:
             Dead: it is empty, as far as is known.
@@ -278,7 +278,7 @@ class ValueWriter(BlockWriter):
         raise NotCovered(f".{name} of {kind!r}")
 
     def part(self, base: Term, at: int) -> Term:
-        """One of the parts of a tuple."""
+        """One part of a tuple."""
         assert isinstance(base.kind, Parts)
         if base.parts is not None:
             return self._evaluated(base).parts[at]
@@ -288,7 +288,7 @@ class ValueWriter(BlockWriter):
         return Term(part, f"{self.text(base)}[{at}]")
 
     def _evaluated(self, value: Term) -> Any:
-        """A tuple that was not made, its parts by names: those that are not read may raise."""
+        """A tuple that is not created: its parts are bound to names first, since even unread parts may raise."""
         if value.parts is None:
             return self.kept(value)
         value.parts = [self._evaluated(each) for each in value.parts]
