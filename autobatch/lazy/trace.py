@@ -104,7 +104,7 @@ class Trace:
         self.consts: dict[Any, int] = {}
 
     def append(self, sig: Signature, refs: Sequence[int]) -> Any:
-        """Record a call of a known signature, given its operands' references; returns its result, or a tuple of them."""
+        """Record a call of a known signature, given operand references; returns its result or a tuple of results."""
         if handling() is not self._handling:
             sig = self._variant(sig)
         segment, call = self.segment, sig.block
@@ -357,7 +357,7 @@ class Trace:
         return tuple(results) if len(results) > 1 else results[0]
 
     def _once(self, key: Any, compute: Callable[[], Sequence[Any]]) -> list[Any]:
-        """Cached results of shared operands, computed for the first example; each call gets its own writable handles."""
+        """Cached results of shared operands, computed for the first example; each caller gets its own handles."""
         self.stats.reads += 1
         found = self.memo.get(key)
         if found is None:
@@ -497,7 +497,7 @@ plain_parts: dict[int, Any] = {}
 
 
 def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> Any:
-    """Wrap one example's argument for the user's function: float arrays become lazy, ids and objects stay as they are."""
+    """Wrap one example's argument for the user's function: float arrays become lazy; ids and objects are kept."""
     found: list[Any] = []
 
     def leaf(x: Any) -> Any:
