@@ -488,7 +488,7 @@ class Launches:
         return Batched(sized_rows(self.buffers, which, rows, how, sizes), sizes)
 
     def _places(self, calls: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray, int]:
-        """Locate one operand of each call, of any sizes: (buffers, rows, how), with `how` as in `kernels.rows.locate`."""
+        """Locate one operand of each call, of any sizes: (buffers, rows, how); `how` as in `kernels.rows.locate`."""
         n = len(calls)
         begin = self._at + position * n
         which, rows = self._which[begin : begin + n], self._rows[begin : begin + n]
