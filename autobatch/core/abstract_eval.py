@@ -1,4 +1,4 @@
-"""Abstract values (`Aval`): the shape and dtype of operands and results, without dispatching and without reading data."""
+"""Abstract values (`Aval`): shape and dtype of operands and results, found without dispatch or reading data."""
 
 import marshal
 import threading

@@ -230,7 +230,7 @@ class Buffers:
         return out
 
     def copied(self, like: int, which: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Gather row `rows[i]` of buffer `which[i]` for each i; all plain, with row shape and dtype of buffer `like`."""
+        """Gather row `rows[i]` of buffer `which[i]` for each i; all are plain, with rows like buffer number `like`."""
         for number in self._strided.intersection(which.tolist()) if self._strided else ():
             self._strided.discard(number)
             self.put(number, np.ascontiguousarray(self.arrays[number]))
