@@ -397,7 +397,7 @@ def _all_are(now: Any, was: Any) -> bool:
 
 
 def is_users(made: Any) -> bool:
-    """True if a class or function belongs to none of NumPy, Numba, builtins and this library (`autobatch.nn` counts)."""
+    """True unless a class or function belongs to NumPy, Numba, builtins or this library (outside of `autobatch.nn`)."""
     module = (made.__globals__.get("__name__") if isinstance(made, FunctionType) else made.__module__) or ""
     if module.partition(".")[0] == "autobatch":  # a layer is treated like a user's class
         return module.startswith("autobatch.nn.")
@@ -434,7 +434,7 @@ _CONTAINERS = (collections.OrderedDict, dict, set, list, collections.deque, byte
 
 
 def _refill(container: Any, was: list[Any]) -> None:
-    """Restore a container's entries by the methods of its built-in base class (a Counter's own `update` would count)."""
+    """Restore a container's entries by methods of its built-in base class (a Counter's own `update` would count)."""
     kind: Any = next(kind for kind in _CONTAINERS if isinstance(container, kind))
     kind.clear(container)
     if issubclass(kind, dict):
