@@ -6,7 +6,7 @@
   state with it (`handling`). `warnings.filters` are global to the process, so calls inside `warnings.catch_warnings`
   cannot be launched elsewhere (`catches_warnings`).
 - `hide_frames` removes the library's frames from the traceback of an error raised by the user's code; which example
-  raised is added by `errors.note_example`.
+  raised is added by `note_example` (autobatch/errors.py).
 - Runs on dummy values must not warn (`silence`): one thread at a time holds that lock, also to read the user's filters.
 """
 
