@@ -1,4 +1,4 @@
-"""Shape and dtype of anything an op takes, without dispatching and without reading its data."""
+"""Abstract values (`Aval`): shape and dtype of operands and results, found without dispatch or reading data."""
 
 import marshal
 import threading
@@ -23,24 +23,24 @@ def shape_of(x: Any) -> Any:
 
 
 def ndim_of(x: Any) -> int:
-    """The number of dimensions, as `shape_of`."""
+    """The number of dimensions; like `shape_of`, without dispatch."""
     ndim = getattr(x, "ndim", None)
     return np.asarray(x).ndim if ndim is None else ndim
 
 
 def dtype_of(x: Any) -> np.dtype:
-    """The dtype; of a Python scalar, the one NumPy gives it on its own."""
+    """The dtype; for a Python scalar, NumPy's default for it."""
     dtype = getattr(x, "dtype", None)
     return np.asarray(x).dtype if dtype is None else dtype
 
 
 def type_of(x: Any, *more: Any) -> Any:
-    """`type`, but for an array of ours the class of the NumPy value in its place."""
+    """Like `type(x)`, but for a library array the class of the NumPy value that it stands for."""
     return x.__class__ if hasattr(x, "_ab_rank") and not more else type(x, *more)
 
 
 def is_non_c_order(value: Any) -> bool:
-    """Whether the axes of this array, plain or of ours, may lie in other than C order.
+    """True if the axes of this array (plain or the library's) may lie in other than C order.
 
     >>> x = np.zeros((3, 4))
     >>> [is_non_c_order(y) for y in (x, x[:, ::2], x.T, x.T[:1])]
@@ -55,7 +55,7 @@ def is_non_c_order(value: Any) -> bool:
 
 
 def may_leave_c_order(op: Op, params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
-    """Whether the result of a call, of this rank, may lie in other than C order, given whether an operand does."""
+    """True if a call's result of this rank may lie in other than C order, given whether an operand does."""
     if rank < 2:
         return False
     return non_c_order if op.layout is None else op.layout(params, non_c_order, rank)
@@ -65,16 +65,16 @@ _MARSHALLED = frozenset((int, float, complex, bool, str, type(None)))
 
 
 class Aval:
-    """The shape and dtype of an array. Interned: two values alike in both have the same `Aval`.
+    """Shape, dtype and layout bits of an array. Interned by `aval_of`: equal ones are the same object.
 
     Attributes:
-        scalar: a 0-d value that NumPy gives as a scalar (`np.float64`), not as a 0-d array.
+        scalar: True for a 0-d value that NumPy gives as a scalar (`np.float64`), not as a 0-d array.
         shared: the value is one object for all examples; such an `Aval` is made for that object alone.
-        shape: as an array's; -1 for a first length that was left out.
+        shape: like an array's; the first length is -1 if it is left out (`without_length`).
         non_c_order: its axes may lie in other than C order.
-        weak: the type of a Python number, which NumPy's promotion takes into account less than an array's dtype.
-        key: what `abstract_eval` may remember it by.
-        nbytes: the size of one value.
+        weak: the type of a Python number, which is weak in NumPy's promotion; else None.
+        key: the interned `Aval` used as a cache key by `abstract_eval`, also for shared ones.
+        nbytes: bytes of one value.
     """
 
     __slots__ = ("_text", "dtype", "key", "nbytes", "ndim", "non_c_order", "scalar", "shape", "shared", "weak")
@@ -97,10 +97,10 @@ class Aval:
         self._text = ""
 
     def dummy(self, regular: bool = False) -> Any:
-        """A value of this shape and dtype that takes no memory: zeros for ids, ones elsewhere.
+        """A value of this shape and dtype that takes no memory: ones for floats and complex, else zeros (valid ids).
 
         Args:
-            regular: square matrices become the identity, of which there is an inverse.
+            regular: make square matrices the identity, so that they are invertible.
         """
         if self.weak is not None:
             return 0 if self.weak is int else self.weak(1)
@@ -112,7 +112,7 @@ class Aval:
         return np.broadcast_to(np.asarray(one, self.dtype), self.shape)
 
     def __repr__(self) -> str:
-        if not self._text:  # NumPy takes its time over the name of a dtype
+        if not self._text:  # cached: `dtype.name` is slow
             known = self.key if type(self.key) is Aval else self
             text = f"{self.dtype.name}{list(self.shape)}" if known is self else repr(known)
             self._text = text + ("s" if self.shared else "")
@@ -120,7 +120,7 @@ class Aval:
 
 
 class Weak(Aval):
-    """The place of a Python number in a signature: its type counts in NumPy's promotion, its value does not."""
+    """The `Aval` of a Python number operand: its type counts in NumPy's promotion, its value is not part of the key."""
 
     __slots__ = ("kind",)
 
@@ -131,7 +131,7 @@ class Weak(Aval):
 
 
 WEAK: dict[type, Weak] = {kind: Weak(kind) for kind in (int, float, bool, complex)}
-_LIMIT = 1 << 14  # remembered kinds and results; beyond it the memory starts afresh
+_LIMIT = 1 << 14  # entries of each cache below; a larger cache is cleared
 _avals: dict[tuple[Any, ...], Aval] = {}
 _results: dict[tuple[Any, ...], Any] = {}
 _lock = threading.Lock()
@@ -151,14 +151,14 @@ def aval_of(shape: tuple[int, ...], dtype: np.dtype, scalar: bool = False, non_c
 
 
 def with_order(aval: Aval, non_c_order: bool) -> Aval:
-    """The `Aval` of an array of the same shape and dtype that may, or may not, lie in other than C order."""
+    """The same `Aval` with another `non_c_order`; a shared one is not changed."""
     if aval.non_c_order is non_c_order or aval.shared:
         return aval
     return aval_of(aval.shape, aval.dtype, aval.scalar, non_c_order)
 
 
 def freeze(value: Any) -> Any:
-    """A hashable stand-in for a static attribute that distinguishes values equal by `==`: 1, 1.0, True; 0.0, -0.0."""
+    """A hashable key for a static attribute; distinct for values equal by `==` such as 1, 1.0, True or 0.0, -0.0."""
     kind = type(value)
     if kind is int or kind is str or value is None:
         return value
@@ -175,9 +175,9 @@ def freeze(value: Any) -> Any:
 
 
 def abstract_eval(op: Op, params: dict[str, Any], token: Any, avals: Sequence[Any]) -> Aval | None:
-    """The `Aval` of the result, from one run on dummy values; None if it cannot be known without the real ones.
+    """The `Aval` of an op's result, found by running it on dummy values; None if that fails. Cached.
 
-    A run that fails is not an error yet: the caller then runs the op on real values, which raises NumPy's own error.
+    A failing run is not an error yet: the caller then runs the op on real values, which raises NumPy's own error.
     """
     key = (op, token, *[aval.key for aval in avals])
     if key in _results:
@@ -187,7 +187,7 @@ def abstract_eval(op: Op, params: dict[str, Any], token: Any, avals: Sequence[An
         try:
             with silence():
                 result = op.impl(*dummies, **params)
-        except Exception:  # whatever it is, the run on real values decides
+        except Exception:  # any error: the run on real values decides
             continue
         out = _aval_of_result(result)
         if out is not None and may_leave_c_order(
@@ -210,23 +210,23 @@ def _aval_of_result(result: Any) -> Aval | None:
 
 
 def freeze_params(params: dict[str, Any]) -> Any:
-    """A hashable form of attributes that tells 1, 1.0 and True apart."""
+    """A hashable key for an op's params; like `freeze`, 1, 1.0 and True differ."""
     items = tuple(params.items())
     for value in params.values():
         kind = type(value)
         if kind not in _MARSHALLED and (kind is not tuple or any(type(part) not in _MARSHALLED for part in value)):
             return freeze(items)
-    return marshal.dumps(items, 2)  # the quickest; version 2 writes equal values alike
+    return marshal.dumps(items, 2)  # the fastest way; version 2 has no references, so equal values give equal bytes
 
 
 def known_aval(value: Any) -> Aval:
-    """The `Aval` of a value that is there."""
+    """The `Aval` of a computed value."""
     check_plain(value, "an operand of a recorded operation")
     return aval_of(tuple(value.shape), np.dtype(value.dtype), isinstance(value, np.generic), is_non_c_order(value))
 
 
 def shared_aval(value: Any) -> Aval:
-    """An `Aval` for one shared object: signatures that hold it are about this object."""
+    """A new `Aval` for one shared object; signatures that contain it are specific to that object."""
     key = known_aval(value)
     out = Aval(key.shape, key.dtype, key.scalar, shared=True, non_c_order=key.non_c_order)
     out.key = key
@@ -237,35 +237,35 @@ def shared_aval(value: Any) -> Aval:
 
 
 def without_length(aval: Any) -> Any:
-    """The kind of a ragged operand: its first length left out."""
+    """The `Aval` of a ragged operand, with first length -1; a shared one is not changed."""
     return aval if aval.shared else aval_of((-1, *aval.shape[1:]), aval.dtype)
 
 
 def with_length(aval: Any, arg: Any) -> Any:
-    """The kind of one actual ragged operand."""
+    """The `Aval` of an actual ragged operand `arg`, with its length."""
     return aval if aval.shared else aval_of(tuple(arg.shape), np.dtype(arg.dtype))
 
 
-# Classes of arrays. A mask or a unit is no part of the memory that ops and kernels read: they would drop it.
+# Array subclasses: ops and kernels read only the plain data, so they would lose a mask or a unit.
 
 _PLAIN = frozenset((np.ndarray, np.memmap))
 
 
 def is_derived(value: Any) -> bool:
-    """Whether this is an array of a class of its own: masked, a matrix, with units. A `memmap` is a plain array.
+    """True for an ndarray subclass such as a masked array, a matrix or one with units; a `memmap` counts as plain.
 
     >>> is_derived(np.ma.masked_array([1])), is_derived(np.zeros(2)), is_derived(1.0)
     (True, False, False)
     """
-    kind = type(value)  # ours say that they are instances; the padded data of a batch is plain
+    kind = type(value)  # not isinstance: the library's arrays pretend to be ndarrays; padded batch data counts as plain
     return kind not in _PLAIN and issubclass(kind, np.ndarray) and not hasattr(kind, "_ab_plain")
 
 
 def check_plain(value: Any, what: str) -> None:
-    """A value that becomes an array is, or holds in lists and tuples, no array of a class of its own.
+    """Check that a value, or anything in its nested lists and tuples, is no ndarray subclass (see `is_derived`).
 
     Raises:
-        UnsupportedError: it is one; `what` is what the message calls it.
+        UnsupportedError: it is one; `what` is its name in the message.
     """
     kind = type(value)
     if kind is list or kind is tuple:
@@ -281,15 +281,15 @@ def check_plain(value: Any, what: str) -> None:
 
 
 def is_bfloat16(dtype: np.dtype) -> bool:
-    """Whether a dtype is that of `ml_dtypes`, the upper half of a float32, which bags read as such."""
+    """True for the dtype bfloat16 of `ml_dtypes` (the upper half of a float32), which bags can read."""
     return dtype.isbuiltin == 2 and dtype.name == "bfloat16"
 
 
 def check_own_dtype(dtype: np.dtype, what: str) -> None:
-    """A dtype that is computed with is one of NumPy's, not another package's, such as bfloat16 of `ml_dtypes`.
+    """Check that a dtype is NumPy's own and not another package's, such as bfloat16 of `ml_dtypes`.
 
     Raises:
-        DTypeError: it is not; `what` is what the message calls the array.
+        DTypeError: it is not; `what` is the array's name in the message.
     """
     if dtype.isbuiltin == 2:
         raise DTypeError(
@@ -299,10 +299,10 @@ def check_own_dtype(dtype: np.dtype, what: str) -> None:
 
 
 def check_operands(values: Any) -> None:
-    """The operands of an op that runs for examples together are plain.
+    """Check that the operands of a batched op are no ndarray subclasses.
 
     Raises:
-        NeedsLoop: one is not, in lock-step: the loop keeps its class. UnsupportedError: outside of it.
+        NeedsLoop: one is, in lock-step; the loop keeps its class. UnsupportedError: one is, outside of lock-step.
     """
     for value in values:
         if is_derived(value):

@@ -1,8 +1,8 @@
-"""What a batching rule sees of a batched operand: padded data and the size of each example.
+"""`Batched`, the operand of a batching rule: padded data of all examples and the size of each example.
 
-`Batched` is data with a leading batch axis and, for each dimension of the *example*, its size: an int where every
-example has it, `Lengths` where it varies. Example i occupies the leading corner `data[i, :n0, :n1, ...]`; the rest is
-padding, of any value. A dimension that varies is always a prefix, so a mask is never stored, only derived.
+`Batched` is data with a leading batch axis and, for each dimension of the *example*, its size: an int if it is equal
+for all examples, `Lengths` if it varies. Example i is the leading corner `data[i, :n0, :n1, ...]`; the rest is padding,
+with arbitrary values. Valid elements are always a prefix of a dimension, so masks are derived, never stored.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ import numpy as np
 class Lengths:
     """The length of one dimension in each example: (B,) int64, read-only; masks are cached per padded width.
 
-    Two operands that share one `Lengths` object are known to agree without a comparison. `derived` is for what others
-    compute from the lengths once, `known` has the masks so far, by their width.
+    Operands that share one `Lengths` object have equal lengths, without a comparison. `derived` caches values that
+    callers compute from the lengths; `known` caches masks by their width.
 
     >>> Lengths([2, 0]).mask(3)
     array([[ True,  True, False],
@@ -44,7 +44,7 @@ class Lengths:
         return int(self.values.max(initial=0))
 
     def has_zero(self) -> bool:
-        """Whether an example has length 0."""
+        """True if any example has length 0 (cached)."""
         if "zero" not in self.derived:
             self.derived["zero"] = bool(self.values.min(initial=1) == 0)
         return self.derived["zero"]
@@ -60,7 +60,7 @@ Size = int | Lengths
 
 
 def same_size(a: Size, b: Size) -> bool:
-    """Whether two sizes are equal in every example."""
+    """True if two sizes are equal in every example."""
     if a is b:
         return True
     if not isinstance(a, Lengths) and not isinstance(b, Lengths):
@@ -74,8 +74,8 @@ class Batched:
 
     Attributes:
         data: (B, *padded) array, plain or of an interpreter below (a tape).
-        sizes: one `Size` per example dimension; padded[i] is that int, or at least the longest of the lengths.
-        scalar: int, float, bool or complex where each example is a Python scalar (weak in promotion), else None.
+        sizes: one `Size` per example dimension; padded[i] equals an int size, and is at least the largest of `Lengths`.
+        scalar: int, float, bool or complex if each example is a Python scalar (weak in promotion), else None.
 
     >>> x = Batched(np.zeros((2, 3, 4)), (Lengths([1, 3]), 4))
     >>> x.batch_size, x.rank, x.is_ragged
@@ -105,7 +105,7 @@ class Batched:
 
     @property
     def is_ragged(self) -> bool:
-        """Whether any dimension varies by example, so that there may be padding."""
+        """True if any dimension varies by example, so that there may be padding."""
         return Lengths in map(type, self.sizes)
 
     def __repr__(self) -> str:
@@ -113,9 +113,9 @@ class Batched:
 
 
 class Packed:
-    """An operand of variable first length without padding: the values of all examples, one after the other.
+    """An operand of variable first length without padding: the values of all examples, concatenated.
 
-    What a batching rule may be given in a `ragged` position of its op (a bag of ids, its weights).
+    Given to batching rules in the `ragged` positions of their op (a bag's ids or weights).
 
     Attributes:
         values: (N, ...) array, plain or of an interpreter below; every example's values have the same trailing shape.
@@ -147,17 +147,15 @@ class Packed:
 
 
 def padding_mask(sizes: Sequence[Size], padded: Sequence[int], axes: Sequence[int] | None = None) -> np.ndarray | None:
-    """True inside the examples, broadcastable to (B, *padded); None where nothing is padding.
-
-    `axes` restricts it to padding along those example axes.
+    """Mask that is True inside the examples, broadcastable to (B, *padded); None if there is no padding.
 
     Args:
-        sizes: of each dimension of an example, an int or `Lengths`.
-        padded: the data's size of each of these dimensions.
-        axes: the dimensions whose padding is meant; None: all.
+        sizes: the `Size` of each example dimension.
+        padded: the padded size of each example dimension.
+        axes: consider padding along these example axes only; None: along all.
 
     Returns:
-        A bool array, with an axis of 1 where no padding is meant; None where nothing is padding.
+        A bool array with size 1 along axes without (considered) padding, or None.
 
     >>> padding_mask((Lengths([1, 3]),), (3,))
     array([[ True, False, False],

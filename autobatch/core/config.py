@@ -53,7 +53,7 @@ class Config:
 
 
 class OptionValues(TypedDict, total=False):
-    """Options by name, as `options` takes them: for type checkers, and held equal to `Config` by a test."""
+    """The keyword arguments of `options`, for type checkers; a test keeps it equal to `Config`."""
 
     blocks: bool
     kernels: bool
@@ -77,7 +77,7 @@ _CHOICES = {
 
 
 class _ConfigView:
-    """The options in force: reads as `config.seed`; change them with `options(...)`.
+    """The current options: read them as `config.seed`, change them with `options(...)`.
 
     >>> config.strict, config.scheduler
     (False, 'auto')
@@ -103,7 +103,7 @@ config = cast(Config, _ConfigView())
 
 
 current: Callable[[], Config] = _current.get
-"""The options in force, which do not change any more."""
+"""Returns the current options as an immutable `Config`."""
 
 
 @contextlib.contextmanager
@@ -139,31 +139,31 @@ def options(**changes: Unpack[OptionValues]) -> Iterator[Config]:
             yield _current.get()
         finally:
             _current.set(before)
-    except BaseException:  # it may be an interrupt that came where they were to be put back
+    except BaseException:  # an interrupt may have come inside the `finally` block
         _current.set(before)
         raise
 
 
 def with_options(call: Callable[[], Result], **changes: Unpack[OptionValues]) -> Result:
-    """What a call of the library's own gives under other options, which an interrupt anywhere puts back."""
+    """Call `call` under other options (for library code); restores the options even after an interrupt at any point."""
     before = _current.get()
     try:
         with options(**changes):
             return call()
-    except BaseException:  # it may have come between the block and what `options` does
+    except BaseException:  # an interrupt may have come between the block and the code of `options`
         _current.set(before)
         raise
 
 
 @contextlib.contextmanager
 def seeded() -> Iterator[None]:
-    """Run a block with a seed, whichever it is, so that what is run twice in it draws the same numbers."""
+    """Run a block with some fixed seed, so that code run twice inside it draws the same numbers."""
     with options(seed=config.seed or 0):
         yield
 
 
 def _expected(name: str, value: Any) -> str:
-    """The values that an option takes, for an error message; "" where `value` is one of them."""
+    """The values that an option accepts, for an error message; "" if `value` is one of them."""
     if name in _CHOICES:
         return "" if value in _CHOICES[name] else f"one of {', '.join(_CHOICES[name])}"
     if isinstance(getattr(Config, name), bool):

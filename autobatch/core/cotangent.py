@@ -1,8 +1,8 @@
-"""Cotangents that are not stored densely, and how they add up.
+"""Sparse cotangents, and the accumulation of the contributions to one cotangent.
 
-A vjp may return an array or a `SparseCotangent`: something that knows how to add itself into a dense buffer. Dense
-contributions to a value are added as they come, into one buffer; sparse ones are kept and combined once, so reading T
-rows of one buffer costs T rows backward, not T buffers.
+A vjp may return an array or a `SparseCotangent`, which knows how to add itself into a dense buffer. Dense contributions
+are added into one buffer as they come; sparse ones are collected and combined once, so reading T rows of one buffer
+costs T rows in the backward pass, not T buffers.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
 
-_TALL = 1024  # rows from which one product is as fast per row as any
+_TALL = 1024  # rows; larger products are not faster per row
 
 
 def unbroadcast(ct: Any, like: Any) -> Any:
@@ -45,13 +45,13 @@ def unbroadcast(ct: Any, like: Any) -> Any:
 
 
 class SparseCotangent:
-    """The cotangent of an array of which only some elements were read.
+    """Base class: the cotangent of an array of which only some elements were read.
 
     Attributes:
         shape: the shape of the whole array.
         dtype: its dtype.
 
-    A kind of cotangent says how it adds itself to a dense array:
+    A subclass implements how to add itself to a dense array:
 
     >>> class First(SparseCotangent):
     ...     shape, dtype = (3,), np.dtype(float)
@@ -68,11 +68,11 @@ class SparseCotangent:
 
     @property
     def boxed(self) -> bool:
-        """Whether the values belong to an interpreter of ours, so that nothing may be added in place."""
+        """True if the values belong to an outer tape or trace, so that in-place addition is not possible."""
         return False
 
     def add_to(self, dense: np.ndarray) -> None:
-        """Add into a plain dense array of `shape`, in place; only where not `boxed`."""
+        """Add into a plain dense array of `shape`, in place; only if not `boxed`."""
         raise TypeError(f"{type(self).__name__} does not say how it adds up")
 
     def to_dense(self) -> Any:
@@ -83,21 +83,21 @@ class SparseCotangent:
 
     @staticmethod
     def combine(parts: Sequence[Any]) -> Any:
-        """The sum of parts of this one class; by default dense."""
+        """The sum of several cotangents of this class; by default dense."""
         parts = parts[0].gathered(parts)
         return _add_all(parts[0].to_dense(), parts[1:], owned=True)
 
     @staticmethod
     def gathered(parts: Sequence[Any]) -> Sequence[Any]:
-        """Parts of one class, merged into fewer where that adds up faster."""
+        """Merge cotangents of this class into fewer ones if their sum is faster; by default unchanged."""
         return parts
 
 
 class Product(SparseCotangent):
-    """`left.T @ right`, not computed yet; what the vjp of a product of few rows says of the matrix.
+    """The cotangent `left.T @ right` of a matrix, not computed yet; given by the vjp of a product with few rows.
 
-    A matrix that many small products read (a recurrent weight) so gets the rows of all of them in one tall product,
-    instead of a small product and a sum of its own size for each.
+    A matrix used by many small products (a recurrent weight) then gets one tall product over all their rows, instead
+    of one small product and one matrix-sized sum for each.
 
     Args:
         left: (n, k), plain.
@@ -142,9 +142,9 @@ class Product(SparseCotangent):
 
 
 class Contributions:
-    """The contributions to one cotangent, added as they come.
+    """Accumulates the contributions to one cotangent.
 
-    Only a buffer that was made here is added into: a contribution may be someone else's array.
+    Adds in place only into a buffer made here (`owned`), since a contribution may be an array in use elsewhere.
     """
 
     __slots__ = ("dense", "owned", "sparse")
@@ -168,7 +168,7 @@ class Contributions:
             self.owned = type(self.dense) is np.ndarray
 
     def total(self) -> Any:
-        """The sum: dense if any part is dense, else as the class of the parts combines."""
+        """The sum: dense if any part is dense or their classes differ, else whatever the class's `combine` gives."""
         sparse = self.sparse
         if not sparse:
             return self.dense
@@ -196,7 +196,7 @@ def total(parts: Sequence[Any]) -> Any:
 
 
 def _gathered(sparse: Sequence[Any]) -> list[Any]:
-    """Parts of any class, those of each class together, as few as they are fast."""
+    """Group cotangents by class, and merge each class by its `gathered`."""
     kinds: dict[type, list[Any]] = {}
     for part in sparse:
         kinds.setdefault(type(part), []).append(part)

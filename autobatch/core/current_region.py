@@ -1,10 +1,10 @@
-"""Where a batch stands: the region of the lock-step run that is current, and the example that is current elsewhere.
+"""Context of the running code: the current lock-step region, the current example, and the deadline of the run.
 
 A region is a set of lanes that run the same statements. A `MaskedBatch` remembers the region it was made in; an op in
 a narrower region narrows it first (`Region.narrow`). Outside lock-step there is no region: batches must agree in size.
 
-And when what runs is to be given up: what takes long asks `check_time` between its steps. `OverTime` is no `Exception`,
-so no handler holds it up; what a step has made and keeps (code that is rewritten) serves the next try.
+Deadline: long-running code calls `check_time` between its steps, which raises `OverTime`. This is no `Exception`, so
+that no handler catches it. Work that a step has cached (such as rewritten code) is reused by the next attempt.
 """
 
 import contextlib
@@ -25,15 +25,15 @@ class Region(Protocol):
     """A set of lanes that run together."""
 
     def narrow(self, batch: Any) -> Any:
-        """A batch of an enclosing region, restricted to the lanes of this one."""
+        """Restrict a batch of an enclosing region to the lanes of this one."""
 
 
 class Example:
-    """The identity of the running example(s), which keys its random numbers: (seed, example, call).
+    """The identity of the running example(s); random numbers are keyed by (seed, example, call).
 
     Attributes:
-        index: the example's place in its batch; an array of them in lock-step.
-        calls: how many random calls it has made; an array of them in lock-step.
+        index: the example's place in its batch; in lock-step an array, one per lane.
+        calls: how many random calls it has made; in lock-step an array, one per lane.
     """
 
     __slots__ = ("_own_seed", "calls", "index")
@@ -50,7 +50,7 @@ class Example:
         return key
 
     def seed_of(self, seed: int | None) -> Any:
-        """A seed; without one a number that no other run has."""
+        """The given seed; if None, a number unique to this run."""
         if seed is not None:
             return seed
         if self._own_seed is None:
@@ -58,14 +58,14 @@ class Example:
         return self._own_seed
 
 
-_own_seeds = itertools.count(1 << 63)  # far from the seeds that people write
+_own_seeds = itertools.count(1 << 63)  # far from the seeds that users choose
 
 
 def random_key(seed: Any, index: Any, call: Any) -> np.ndarray:
     """Mix (seed, example, call) into uint64 keys, elementwise (the finaliser of SplitMix64, Steele et al. 2014).
 
-    Each part is mixed in by itself, the seed too, before the next one joins: small numbers must not meet unmixed, or
-    seed 3 of example 5 would be seed 5 of example 3.
+    Each part is mixed before the next one is combined with it. If small numbers were combined unmixed, seed 3 of
+    example 5 would give the key of seed 5 of example 3.
     """
     z: Any = np.uint64(0)
     with np.errstate(over="ignore"):
@@ -86,7 +86,7 @@ set_region = _region.set
 
 
 def let_go(tree: Any) -> None:
-    """Forbid further writes into the dicts of a tree that a lock-step run has made, since it is copied."""
+    """In lock-step, forbid further in-place writes to the dicts in a tree that this run made, since it was copied."""
     here: Any = _region.get()
     if here is None:
         return
@@ -100,18 +100,18 @@ def let_go(tree: Any) -> None:
 
 
 def current_example() -> Example:
-    """The running example; outside every run a fresh example 0, so that a plain call repeats itself."""
+    """The running example; outside of every run a fresh example 0, so that repeated plain calls draw the same."""
     return _example.get() or Example()
 
 
 def in_example() -> bool:
-    """Whether an example is running."""
+    """True if an example is running."""
     return _example.get() is not None
 
 
 def as_first_example(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a function as the first example of a batch, so that its random calls are counted."""
-    token = _example.set(Example())  # `with example(...)` takes longer than a small function
+    """Call a function as example 0, so that its random calls are counted."""
+    token = _example.set(Example())  # `with example(...)` would cost more than a small function
     try:
         return function(*args, **kwargs)
     finally:
@@ -138,8 +138,8 @@ def example(entered: Example) -> Iterator[None]:
         _example.reset(token)
 
 
-# Seconds that this thread has computed. Other processes, and what is compiled meanwhile (`kernels.jit`), are not in it;
-# where the system counts in large ticks, they are.
+# CPU seconds of this thread, which exclude other processes and kernels compiled meanwhile (`kernels.jit`). If the
+# system counts CPU time in coarse ticks, wall-clock time is used, which includes both.
 clock: Callable[[], float] = (
     time.thread_time if time.get_clock_info("thread_time").resolution < 1e-5 else time.perf_counter
 )
@@ -148,7 +148,7 @@ _deadline: contextvars.ContextVar[Any] = contextvars.ContextVar("autobatch_deadl
 
 @contextlib.contextmanager
 def within(seconds: float | None) -> Iterator[None]:
-    """Give up what runs inside when it has computed for so long; never, if that is None."""
+    """Set a deadline for the block: `check_time` raises once it has computed for so many seconds; None: no deadline."""
     token = _deadline.set(None if seconds is None else (time.perf_counter() + seconds, clock() + seconds))
     try:
         yield
@@ -157,19 +157,19 @@ def within(seconds: float | None) -> Iterator[None]:
 
 
 def has_deadline() -> bool:
-    """Whether what runs may be given up."""
+    """True if a deadline is set."""
     return _deadline.get() is not None
 
 
 def check_time() -> None:
-    """Go on, if there is time left.
+    """Return if there is time left before the deadline.
 
     Raises:
-        OverTime: there is none.
+        OverTime: the deadline has passed.
 
     >>> with within(60.0):
     ...     check_time()
     """
     deadline = _deadline.get()
-    if deadline is not None and time.perf_counter() > deadline[0] and clock() > deadline[1]:  # quick to ask first
+    if deadline is not None and time.perf_counter() > deadline[0] and clock() > deadline[1]:  # the cheap test first
         raise OverTime

@@ -1,13 +1,13 @@
-"""What the user is told: warnings of what falls back to a loop, and how warnings and floating-point errors are handled.
+"""User-facing diagnostics: fallback warnings, remedies, tracebacks, and NumPy's error and warning state for launches.
 
-- Falling back to a loop over the examples is one warning per source line, an error where `strict` forbids it. Code that
-  catches warnings, and wants them "always", gets it once more.
-- A launch happens later and elsewhere than the calls that it runs, so a call that was recorded inside of `np.errstate`
-  carries its handling along (`handling`). `warnings.filters` belong to the whole process: what is caught inside of
-  `warnings.catch_warnings` cannot be launched elsewhere (`catches_warnings`).
-- An error that the user's code raises leaves the library without its frames in the traceback (`hide_frames`).
-- Runs on dummy values must not warn (`silence`): threads are silent one at a time, and one that asks whether its user
-  has replaced the filters waits until no other one is.
+- Falling back to a loop over the examples warns once per source line and reason, and is an error under `strict`. Code
+  that replaces the warning filters and asks for "always" gets the warning again.
+- A launch runs later and elsewhere than the calls it contains, so a call recorded inside `np.errstate` carries that
+  state with it (`handling`). `warnings.filters` are global to the process, so calls inside `warnings.catch_warnings`
+  cannot be launched elsewhere (`catches_warnings`).
+- `hide_frames` removes the library's frames from the traceback of an error raised by the user's code; which example
+  raised is added by `note_example` (autobatch/errors.py).
+- Runs on dummy values must not warn (`silence`): one thread at a time holds that lock, also to read the user's filters.
 """
 
 import contextlib
@@ -31,10 +31,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Fallback(str):
-    """The warning for code that falls back, as "file:line: reason".
+    """One noted fallback: a string "file:line: reason".
 
     Attributes:
-        where: the file and the line; reason: why.
+        where: (file, line); reason: why the code falls back.
     """
 
     where: tuple[str, int]
@@ -47,13 +47,13 @@ class Fallback(str):
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_warned: dict[tuple[str, int, str], Any] = {}  # and the filters under which it was said last
+_warned: dict[tuple[str, int, str], Any] = {}  # (file, line, reason) -> the warning filters at the last warning
 _noted: contextvars.ContextVar[list[Fallback] | None] = contextvars.ContextVar("autobatch_fallbacks", default=None)
 
 
 @contextlib.contextmanager
 def noted_fallbacks() -> Iterator[list[Fallback]]:
-    """Collect what falls back in this block instead of warning.
+    """Collect fallbacks inside this block instead of warning.
 
     >>> with noted_fallbacks() as found:
     ...     fell_back("np.median has no rule", where=("model.py", 3))
@@ -70,18 +70,18 @@ def noted_fallbacks() -> Iterator[list[Fallback]]:
 
 @functools.lru_cache(maxsize=4096)
 def is_own_file(filename: str) -> bool:
-    """Whether a file's code is this library's own."""
+    """True if the file belongs to this library."""
     return filename.startswith(_PACKAGE)
 
 
 @functools.lru_cache(maxsize=4096)
 def is_library_file(filename: str) -> bool:
-    """Whether a file's code is this library's or NumPy's."""
+    """True if the file belongs to this library or to NumPy."""
     return is_own_file(filename) or f"{os.sep}numpy{os.sep}" in filename
 
 
 def user_line() -> tuple[str, int]:
-    """(file, line) of the innermost running code that is neither this library nor NumPy."""
+    """(file, line) of the innermost stack frame that is in neither this library nor NumPy."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
@@ -92,7 +92,7 @@ def user_line() -> tuple[str, int]:
 
 
 def warn_user(message: str) -> None:
-    """Warn of the innermost line that is neither this library's nor NumPy's, as `warnings.warn` would from there."""
+    """Issue a `UserWarning` as if `warnings.warn` were called from the user's innermost line (see `user_line`)."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_library_file(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
@@ -103,7 +103,7 @@ def warn_user(message: str) -> None:
 
 
 def raised_at(error: BaseException) -> tuple[str, int] | None:
-    """(file, line) of the user's innermost line that an error was raised through, below where it was caught."""
+    """(file, line) of the innermost user frame in an error's traceback; None if it has none."""
     found, trace = None, error.__traceback__
     while trace is not None:
         if not is_library_file(trace.tb_frame.f_code.co_filename):
@@ -113,17 +113,17 @@ def raised_at(error: BaseException) -> tuple[str, int] | None:
 
 
 def fell_back(reason: str, where: tuple[str, int] | None = None, way: str = "as a loop over the examples") -> None:
-    """Say that something does not run for all examples at once, and why.
+    """Report that some code cannot run batched, with a `FallbackWarning` (or in `noted_fallbacks`, if active).
 
     Args:
-        reason: what cannot be done together.
-        where: the file and line of the user's that it concerns; by default the line that runs.
-        way: how it runs instead.
+        reason: what cannot be batched.
+        where: the user's (file, line); by default the line that runs now.
+        way: how the code runs instead.
 
     Raises:
         UnsupportedError: under `strict`.
 
-    It is said once per line and reason, and again under other filters (`warnings.catch_warnings`) that say "always".
+    Warns once per line and reason; again if the filters were replaced by ones that say "always".
     """
     filename, line = where or user_line()
     if config.strict:
@@ -145,8 +145,8 @@ def fell_back(reason: str, where: tuple[str, int] | None = None, way: str = "as 
 
 
 def _always(filters: Any, message: str, filename: str, line: int) -> bool:
-    """Whether the first of the filters that is about a fallback says "always"."""
-    module = filename.removesuffix(".py")  # as warn_explicit has it
+    """True if the first filter that matches this fallback says "always"."""
+    module = filename.removesuffix(".py")  # as `warn_explicit` derives it
     for action, text, category, where, at in filters:
         if (
             issubclass(FallbackWarning, category)
@@ -159,7 +159,7 @@ def _always(filters: Any, message: str, filename: str, line: int) -> bool:
 
 
 def forget_warnings() -> None:
-    """Let every source line warn again."""
+    """Forget which fallbacks have warned, so that every source line warns again."""
     _warned.clear()
 
 
@@ -168,7 +168,7 @@ _silent = threading.RLock()
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """No warning is given in here, of floating-point errors or any other.
+    """Suppress all warnings and floating-point errors inside this block.
 
     >>> with silence():
     ...     np.mean([])
@@ -180,7 +180,7 @@ def silence() -> Iterator[None]:
 
 
 def users_filters() -> Any:
-    """`warnings.filters` as the user's code has them."""
+    """`warnings.filters` as set by the user; waits while another thread is inside `silence`."""
     with _silent:
         return warnings.filters
 
@@ -195,16 +195,16 @@ def _interned_errors() -> Any:
 
 try:
     from numpy._core._ufunc_config import _extobj_contextvar  # type: ignore[attr-defined]
-except ImportError:  # a NumPy that keeps it elsewhere: forty times slower
+except ImportError:  # a NumPy version that moved this private variable: the fallback is forty times slower
     handling: Callable[[], Any] = _interned_errors
 else:
-    handling = _extobj_contextvar.get  # an object that is the same as long as no errstate is entered or left
+    handling = _extobj_contextvar.get  # returns the same object as long as no errstate is entered or left
 
 _last: tuple[Any, bool] = (None, False)
 
 
 def underflow_is_ignored() -> bool:
-    """Whether NumPy says nothing of a result too small for its dtype, as it does by default."""
+    """True if NumPy ignores floating-point underflow here, which is its default."""
     global _last
     state = handling()
     known, ignored = _last
@@ -215,15 +215,15 @@ def underflow_is_ignored() -> bool:
 
 
 def catches_warnings(before: Any) -> NeedsLoop | None:
-    """Why a call cannot be recorded here, if the filters that were in force `before` have been replaced."""
+    """An error for calls made after the user replaced the filters `before` (other than by "ignore"); else None."""
     filters = users_filters()
     if filters is before or (filters and filters[0][0] == "ignore"):
         return None
     return NeedsLoop("an example catches warnings, which a batched call gives elsewhere")
 
 
-# What to write instead: one sentence for each reason that is given, by the words of the reason. Warnings and
-# `ab.explain` both say it. A reason for which nothing better is known has none.
+# (regex searched in a fallback reason, one sentence on what to write instead). Shown in warnings and by `ab.explain`.
+# The first match counts; a reason with no known better form matches nothing.
 _REMEDIES: list[tuple[str, str]] = [
     (
         r"an exception that is handled",
@@ -280,15 +280,15 @@ _REMEDIES: list[tuple[str, str]] = [
         "call it once after the batched part, or write it with functions that have a rule (np.sum, np.sort …)",
     ),
     (r"list", "build arrays: append to one list, and np.stack it after the loop"),
-]  # the first that is found counts
+]
 
 
 @functools.lru_cache(maxsize=1024)
 def remedy(reason: str) -> str:
-    """One sentence of what to write instead; "" where nothing better is known.
+    """One sentence on what to write instead; "" if nothing better is known.
 
     Args:
-        reason: why something does not run for all examples at once, as a warning says it.
+        reason: why something cannot run batched, as worded in the warning.
 
     >>> remedy("np.vectorize has no batching rule")
     'write it with NumPy functions on whole arrays, np.where for a choice'
@@ -299,12 +299,12 @@ def remedy(reason: str) -> str:
 
 
 def hide_frames(error: BaseException) -> None:
-    """Remove the library's frames from the traceback of an error and of its causes.
+    """Remove the library's frames from the traceback of an error and of its causes and contexts, in place.
 
-    A public function that runs the user's code does so with what it raises, and raises it again by a bare `raise`: that
-    goes on with the traceback that the error has then, and adds no entry for the frame that it is in. What is left is
-    the user's call, and the lines of his function that led to the error, NumPy's included. The error itself, its notes
-    and its causes stay as they are. `ab.options(traceback="full")` leaves all frames.
+    Public functions that run the user's code call this in `except`, then use a bare `raise`, which keeps the new
+    traceback and adds no entry for its own frame. What remains is the user's call and the frames of the user's function
+    that led to the error, including NumPy's. The error, its notes and its causes are not changed.
+    `ab.options(traceback="full")` keeps all frames.
 
     Source: JAX's traceback filtering (jax._src.traceback_util), which removes frames in the same way.
 
@@ -330,7 +330,7 @@ def hide_frames(error: BaseException) -> None:
 
 
 def hiding_frames(function: F) -> F:
-    """A public function of which only the user's call is left in a traceback: `hide_frames` of what it raises.
+    """Decorator for public functions: apply `hide_frames` to any exception that the function raises.
 
     >>> hiding_frames(np.sum)([1, 2])
     np.int64(3)

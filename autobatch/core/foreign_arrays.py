@@ -1,4 +1,4 @@
-"""Arrays of other libraries where NumPy's are meant: which they are, and what to write instead."""
+"""Detects arrays of torch or JAX passed where NumPy arrays are expected, and says what to write instead."""
 
 import functools
 import sys
@@ -23,7 +23,7 @@ def _library(kind: type) -> str:
 
 
 def library_of(x: Any) -> str:
-    """ "torch" or "jax" if this is an array of theirs, else "".
+    """ "torch" or "jax" if `x` is an array of that library, else "".
 
     >>> library_of([1.0])
     ''
@@ -33,7 +33,7 @@ def library_of(x: Any) -> str:
 
 
 def advice(name: str, library: str) -> str:
-    """The message for an array of this library: what is wrong, and what to write."""
+    """The error message for an array of this library: what is wrong, and what to write instead."""
     own = name if name.partition("[")[0].partition(".")[0].isidentifier() else "x"
     if library == "torch":
         return (
@@ -47,7 +47,7 @@ def advice(name: str, library: str) -> str:
 
 
 def refuse_foreign(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise for an argument of torch's or JAX's in a call on batches: ways would differ in their results."""
+    """Raise if a call on batches has a torch or JAX array as an argument: results would depend on the way it runs."""
     if ("torch" in sys.modules or "jax" in sys.modules) and (found := _foreign(args, kwargs)):
         raise UnsupportedError(found)
 
@@ -60,7 +60,7 @@ def note_foreign(error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 
 def _foreign(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    """The message for the first array of another library among the arguments; "" if there is none."""
+    """The error message for the first torch or JAX array among the arguments; "" if there is none."""
     for name, arg in [*((f"argument {i + 1}", arg) for i, arg in enumerate(args)), *kwargs.items()]:
         for place, leaf in enumerate(leaves(arg)):
             if type(leaf) is not np.ndarray and (library := library_of(leaf)):

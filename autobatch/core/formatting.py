@@ -1,4 +1,4 @@
-"""Values as people see them: short text, numbers of bytes, and the table of a few rows that a notebook shows."""
+"""Formatting for display: values as short text, numbers of bytes, and small HTML tables for notebooks."""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ _CELL = "padding:1px 10px;text-align:left;vertical-align:top;font-family:monospa
 
 
 def shown_value(value: Any) -> str:
-    """A value as text, an array in short.
+    """A value as short text; large arrays are summarised.
 
     >>> shown_value(np.zeros(100))
     '[0. 0. ... 0. 0.]'
@@ -34,10 +34,10 @@ def shown_bytes(count: float) -> str:
 
 
 def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]], more: str = "") -> str:
-    """HTML of a table below a caption.
+    """An HTML table with a caption.
 
     Args:
-        head: the name of each column; rows: the values, texts as they are; more: what is said of rows left out.
+        head: column names; rows: values, strings shown unchanged; more: a line below, such as on rows left out.
 
     >>> html_table("none", ["id"], [])
     '<div><div><b>none</b></div><table><thead><tr><th>id</th></tr></thead><tbody></tbody></table></div>'

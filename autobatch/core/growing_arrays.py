@@ -1,7 +1,7 @@
-"""Arrays that grow where they are: room for many rows is reserved, and memory is taken page by page when it is used.
+"""Arrays that grow in place: address space for many rows is reserved, and memory pages are used only when written.
 
-What is stored so never moves, so addresses stay valid and a table may grow without a copy. In memory a reservation is a
-range of addresses without pages behind them; in a folder it is such a range, into which a file is mapped as it grows.
+The rows never move, so addresses stay valid and a table grows without a copy. An in-memory reservation is a range of
+addresses without pages behind it; for a table in a folder, a file is mapped into such a range as it grows.
 """
 
 import contextlib
@@ -26,27 +26,27 @@ except ImportError:  # Windows
 _NORESERVE = {"linux": 0x4000, "darwin": 0x40}.get(sys.platform, 0)
 _RESERVED: Any = {} if os.name == "nt" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE}
 _MAP_SHARED, _MAP_FIXED, _READ_WRITE = 0x1, 0x10, 0x3
-_STEP = 1 << 22  # bytes by which a file grows at first; then by an eighth of what it is
+_STEP = 1 << 22  # least number of bytes by which a file grows; a large one grows by an eighth
 
 
 def memory_of_machine() -> int:
-    """The bytes of memory that this machine has; 64 GiB where it does not say."""
+    """The machine's memory in bytes; 64 GiB if the system does not tell."""
     with contextlib.suppress(AttributeError, ValueError, OSError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return 1 << 36
 
 
 class Reserved:
-    """Room for `rows` rows of `width` elements, zeros until they are written; `array` is all of it.
+    """A reservation of `rows` rows of `width` elements, zeros until written; `array` is the whole of it.
 
-    Where so much is not to be had (a limit on addresses, a system that keeps memory for all that is promised) it is
-    less: `len(array)` says how many.
+    It has fewer rows (`len(array)`) if the system does not allow so many: a limit on the address space, or a system
+    that commits memory for every reservation.
 
     Args:
-        path: a file that holds the rows; None: memory. A file that is there keeps what it has.
+        path: a file that holds the rows; None: memory. An existing file keeps its content.
 
     Raises:
-        MemoryError: there is no room at all. UnsupportedError: files where addresses cannot be chosen (Windows).
+        MemoryError: nothing could be reserved. UnsupportedError: a file on a system without fixed mappings (Windows).
 
     >>> reserved = Reserved(1 << 20, 4, np.float32)
     >>> reserved.ensure(10)
@@ -88,7 +88,7 @@ class Reserved:
             self._map(size)
 
     def _map(self, size: int) -> None:
-        """Grow the file to this size, and map the new part behind the rest."""
+        """Grow the file to this size, and map the new part right after the mapped one."""
         size = _whole_pages(size)
         if size <= self._mapped or self._file is None:
             return
@@ -105,11 +105,11 @@ class Reserved:
 
 
 _LEAST_ROWS = 1 << 16
-_SHARE = 64  # of the addresses that a process may have, a reservation takes one in so many: all else needs some too
+_SHARE = 64  # a reservation takes at most 1/64 of a limited address space, to leave room for everything else
 
 
 def _range(rows: int, row_bytes: int) -> tuple[mmap.mmap, int]:
-    """Addresses for so many rows, or, where they are limited, for some."""
+    """Reserve addresses for `rows` rows, or fewer if they are limited; returns (mapping, rows)."""
     limit = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit >= 0:
         rows = min(rows, max(limit // _SHARE // row_bytes, _LEAST_ROWS))
@@ -123,7 +123,7 @@ def _range(rows: int, row_bytes: int) -> tuple[mmap.mmap, int]:
                 raise MemoryError(f"no addresses for {rows} rows of {row_bytes} bytes: {error}") from error
             rows //= 2
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
+        with contextlib.suppress(OSError):  # a kernel without huge pages
             found.madvise(mmap.MADV_HUGEPAGE)
     return found, rows
 

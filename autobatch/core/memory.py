@@ -1,11 +1,11 @@
-"""Memory of a run: what the C library and the collector are told, and what a backward walk may keep by reference.
+"""Memory management of a run: allocator and collector settings, operands kept for backward, interrupt-safe writes.
 
-- Buffers of a batch come and go by the thousand: the C library keeps freed memory for the next (`keep_freed_memory`).
-- Recording makes many objects and no garbage, which the cyclic collector would only walk again (`collector_paused`).
-- What an op has read is kept for the backward walk: by reference inside of a launch and of a lock-step run, where all
-  code is the library's and writes into nothing that it has read (`library_code`); else as a copy, since the user's next
-  statement may write into it (`KeptArrays`).
-- What writes into several arrays writes into all or none of them, whatever interrupt comes (`write_all`, `complete`).
+- A run allocates and frees thousands of buffers; the C library keeps freed memory for reuse (`keep_freed_memory`).
+- Recording makes many objects and no garbage, which the cyclic collector would scan in vain (`collector_paused`).
+- Operands of ops are kept for the backward pass: by reference inside a launch or a lock-step run, where all code is the
+  library's and never writes into what it has read (`library_code`); else as a copy, since the user's next statement may
+  write into them (`KeptArrays`).
+- A write into several arrays happens in all or none of them, even if an interrupt comes (`write_all`, `complete`).
 """
 
 import collections
@@ -26,20 +26,19 @@ import numpy as np
 
 from autobatch.core.current_region import current_region
 
-_KEPT = 1 << 30  # bytes: a training step of middle size frees hundreds of MiB at its end
-_TRIM_THRESHOLD = -1  # its number in glibc's malloc.h
+_KEPT = 1 << 30  # bytes; a medium-sized training step frees hundreds of MiB at its end
+_TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD in glibc's malloc.h
 
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Have the C library keep freed memory for the next call instead of giving it back page by page; once.
+    """Make glibc keep freed memory for the next call instead of returning it to the system; runs once.
 
-    A call holds its values and then frees them all. glibc maps every array above 128 KiB from the system and
-    unmaps it when it is freed, so each call would fault all its pages in again (which can cost more than the
-    arithmetic). It raises that threshold to the size of the largest block that was ever freed, up to 32 MiB, so one
-    block of that size, never touched, is allocated and freed here. And it gives back what is free at the end of its
-    heap once that is twice as much; 1 GiB is kept, unless the environment has glibc's own settings. Other allocators
-    are not affected.
+    A call allocates many values and then frees them all. glibc maps each array above 128 KiB separately and unmaps it
+    when it is freed, so each call would fault all pages in again (which can cost more than the arithmetic). glibc
+    raises that threshold to the size of the largest mapped block freed so far, up to 32 MiB, so one block of that size
+    is allocated and freed here, untouched. glibc also returns free memory at the top of the heap once it exceeds twice
+    that threshold; here 1 GiB is kept, unless the environment sets glibc's options. Other allocators are not affected.
     """
     np.empty((1 << 25) - (1 << 13), np.uint8)
     if sys.platform == "linux" and not {"MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"} & os.environ.keys():
@@ -50,7 +49,7 @@ def keep_freed_memory() -> None:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Leave the cyclic garbage collector off for a block, if it was on."""
+    """Disable the cyclic garbage collector for a block; re-enable it only if it was on."""
     if not gc.isenabled():
         yield
         return
@@ -63,16 +62,16 @@ def collector_paused() -> Iterator[None]:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LARGE = 8192  # bytes; a copy of less takes no longer than to find out whether there is one
+_LARGE = 8192  # bytes; copying a smaller array is as fast as looking for an existing copy
 _BITS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 _ours: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_ours", default=False)
 
 
 def library_code(call: F) -> F:
-    """A decorator of code that writes into nothing it has read.
+    """Decorator for code that never writes into arrays it has read, so that `KeptArrays` need not copy.
 
-    A call has a context of its own, so that no interrupt leaves it said of what comes after.
+    Each call runs in its own context, so that the mark cannot leak to later code after an interrupt.
     """
 
     def inside(*args: Any, **kwargs: Any) -> Any:
@@ -87,9 +86,9 @@ def library_code(call: F) -> F:
 
 
 class KeptArrays:
-    """Values as they were when they were given here, whatever is written into them later.
+    """Returns values that later writes into the arrays do not affect: copies, if a write is possible.
 
-    A large array that is given again and has not changed is copied once.
+    A large array that is given again unchanged is copied only once.
 
     >>> buffer = np.zeros(2)
     >>> now = KeptArrays()(buffer)
@@ -104,7 +103,7 @@ class KeptArrays:
         self.large: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def __call__(self, value: Any) -> Any:
-        """A plain array, or one of another interpreter, as it is now."""
+        """The current value of a plain array, or of a handle of another interpreter."""
         if _ours.get() or current_region() is not None:
             return value
         if type(value) is not np.ndarray:
@@ -116,12 +115,12 @@ class KeptArrays:
         _, known = self.large.get(id(value), (None, None))
         if known is None or not _same(value, known):
             known = value.copy("K")
-            self.large[id(value)] = value, known  # the array too, which keeps its id its own
+            self.large[id(value)] = value, known  # holds the array too, so that its id is not reused
         return known
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays hold the same bits, as far as integers of their size can tell."""
+    """True if two arrays hold the same bits; compared by `==` for item sizes without an integer type."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     bits = _BITS.get(a.dtype.itemsize)
@@ -129,7 +128,7 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def write_all(writes: Iterator[tuple[Any, Any, Any]]) -> None:
-    """`array[index] = value` for each (array, index, value): in one call of C, so that no interrupt comes between.
+    """`array[index] = value` for each (array, index, value), in one C call, so that no interrupt comes in between.
 
     >>> a, b = np.zeros(2), np.zeros(3)
     >>> write_all(iter([(a, ..., 1.0), (b, 0, 2.0)]))
@@ -140,7 +139,7 @@ def write_all(writes: Iterator[tuple[Any, Any, Any]]) -> None:
 
 
 def complete(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of repeatable writing calls; an interrupt between them is raised after the last."""
+    """Run repeatable calls that write, and return their results; an interrupt is raised only after the last one."""
     results: list[Any] = []
     try:
         for call in calls:

@@ -1,11 +1,11 @@
 """The op: one record that says how a primitive runs plain, batched and backward.
 
-Dispatch looks only at the operands. A class of ours that stands for an array has `_ab_rank` (which interpreter is
-innermost: the highest rank acts first) and `_ab_apply(op, args, params)`. Plain arrays have neither, and an op on
-plain arrays is its implementation.
+Dispatch looks only at the operands. A library class that stands for an array has `_ab_rank` (the operand with the
+highest rank handles the call) and `_ab_apply(op, args, params)`. Plain arrays have neither: if all operands are plain,
+the op's implementation runs.
 
-Ranks: a `MaskedBatch` is always above a tape or a trace (`BATCH_RANK`); tapes and traces nest as they were opened, so
-each takes the next level when it is entered (`next_level`).
+Ranks: a `MaskedBatch` is always above a tape or a trace (`BATCH_RANK`). Tapes and traces nest in the order in which
+they are opened, so each takes the next level when it is opened (`next_level`).
 """
 
 import itertools
@@ -28,7 +28,7 @@ def rank_of(value: Any) -> int:
 
 
 def is_boxed(value: Any) -> bool:
-    """Whether `value` stands for an array under some interpreter of ours."""
+    """True if `value` stands for an array of some interpreter (a batch, tape or trace)."""
     return hasattr(value, "_ab_rank")
 
 
@@ -36,20 +36,20 @@ class Op:
     """A primitive: arrays by position, static attributes by keyword.
 
     Attributes:
-        name: what reports and errors call it.
+        name: its name in reports and errors.
         impl: `impl(*arrays, **params) -> array`, on plain NumPy arrays or scalars.
         rule: `rule(op, operands, params) -> Batched`, the batching rule. Operands are `Batched` or shared arrays.
-            It is written in NumPy calls and ops on arrays with a leading batch axis, so what it computes can itself
-            be on a tape. None: no rule; batches run a loop over the examples.
-        vjp: `vjp(position, ct, out, args, params) -> cotangent of args[position]`, or None where the op is piecewise
-            constant (its result carries no gradient). A cotangent is an array, or any object of `core.cotangent`.
+            It is written in NumPy calls and ops on arrays with a leading batch axis, so that a tape can record what it
+            does. None: no rule; batches run a loop over the examples.
+        vjp: `vjp(position, ct, out, args, params) -> cotangent of args[position]`; None if the op is piecewise
+            constant (its result carries no gradient). A cotangent is an array or a `core.cotangent.SparseCotangent`.
         joint: the vjp of an op with several outputs, whose `impl` returns a tuple of arrays:
             `joint(wanted, cts, outs, args, params) -> one cotangent for each position in wanted`, or a list of
             summands; the cotangent of an output that nothing depends on is None.
-        ragged: positions of operands whose first length is left out of a lazy signature (bags).
-        data_dependent: the result's shape depends on operand values, so a lazy call needs the values first.
-        layout: `layout(params, non_c_order, rank) -> bool`: whether the result, of this rank, may lie in other than C
-            order, given whether an operand does (`core.abstract_eval`). None: it does where an operand does.
+        ragged: positions of operands whose first length is not part of a lazy signature (bags).
+        data_dependent: True if the result's shape depends on operand values, so that a lazy call needs them first.
+        layout: `layout(params, non_c_order, rank) -> bool`: True if the result, of this rank, may lie in other than C
+            order, given whether an operand does (`core.abstract_eval`). None: it may if an operand does.
 
     >>> twice = Op("twice", lambda x: x + x, vjp=lambda position, ct, out, args, params: ct + ct)
     >>> twice(21), twice

@@ -1,8 +1,8 @@
-"""Parameters as trees: as pytrees, and objects of any class are looked into, whose float arrays and tables are leaves.
+"""Parameter trees: pytrees that also look into objects of any class, taking their float arrays and tables as leaves.
 
-A dataclass is what it is in every pytree: all of its attributes are children. Of any other object that holds float
-arrays or tables, however deep, those are the leaves, and all else that it holds is static: carried along as it is. So
-is an object without a float array, whole. A class that `optree` knows is taken apart as it is registered there.
+A dataclass is an ordinary pytree node: all of its attributes are children. In any other object that contains float
+arrays or tables, at any depth, those are the leaves, and everything else in it is static: carried along unchanged. An
+object without a float array is static as a whole. A class registered with `optree` is flattened as registered there.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from autobatch.core.pytree import PLAIN, TreeDef, children_of, is_container, is_
 from autobatch.errors import StructureError, UnsupportedError
 
 _NO_MODELS = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
-_CLOSED = frozenset(("deque", "set", "frozenset", "mappingproxy"))  # they hold objects, and cannot be made anew
+_CLOSED = frozenset(("deque", "set", "frozenset", "mappingproxy"))  # containers that are not rebuilt with new leaves
 
 
 def flatten(tree: Any, name: Callable[[], str] = lambda: "params") -> tuple[list[Any], TreeDef]:
@@ -28,11 +28,11 @@ def flatten(tree: Any, name: Callable[[], str] = lambda: "params") -> tuple[list
 
     Args:
         tree: nested containers, dataclasses and objects.
-        name: says what the source calls the tree, for messages.
+        name: returns the tree's name for error messages.
 
     Raises:
-        StructureError: an object that lies within itself. UnsupportedError: float arrays in what cannot be made anew
-            with other ones, as a deque: they would silently stay what they are; arrays of torch or JAX.
+        StructureError: an object that contains itself. UnsupportedError: float arrays in a container that cannot be
+            rebuilt, such as a deque, since they would silently stay unchanged; or arrays of torch or JAX.
 
     >>> import types
     >>> values, structure = flatten({"cell": types.SimpleNamespace(w=np.ones(2), units=2)})
@@ -57,7 +57,7 @@ def flatten(tree: Any, name: Callable[[], str] = lambda: "params") -> tuple[list
 
 
 def as_dicts(structure: TreeDef) -> TreeDef:
-    """The same structure with a dict for each object that is no dataclass, and None for static values."""
+    """The same structure with a dict in place of each object that is no pytree node, and None for static values."""
     if structure.kind is None:
         return structure
     if structure.kind is _Static:
@@ -74,12 +74,12 @@ class _ModelReader:
     def __init__(self, name: Callable[[], str]) -> None:
         self.name = name
         self.values: list[Any] = []
-        self.closed: list[tuple[int, Any]] = []  # leaves that hold float arrays, and their places
-        self.foreign: tuple[int, str] | None = None  # a leaf that is another library's array: its place, whose it is
-        self.above: list[Any] = []  # the objects that are being read
+        self.closed: list[tuple[int, Any]] = []  # (leaf number, container) of `_CLOSED` containers with float arrays
+        self.foreign: tuple[int, str] | None = None  # (leaf number, library) of the first array of another library
+        self.above: list[Any] = []  # the enclosing objects, to detect cycles
 
     def read(self, tree: Any, in_object: bool) -> TreeDef:
-        """The structure of a part of the tree, whose leaves are collected."""
+        """Collect the leaves of a part of the tree; returns its structure."""
         kind = type(tree)
         if kind in PLAIN or is_array_like(tree):
             return self._leaf(tree, in_object)
@@ -142,15 +142,15 @@ class _ModelReader:
 
 
 class _Static:
-    """The kind of a part that is no leaf and has none."""
+    """`TreeDef.kind` of a static part: it is no leaf and contains none."""
 
 
 def new_object(kind: type, parts: dict[str, Any]) -> Any:
-    """An object of this class with these attributes; `__init__` is not called again."""
+    """A new object of this class with these attributes, without calling `__init__`."""
     make: Any = kind.__new__
     try:
         out: Any = object.__new__(kind)
-    except TypeError:  # a class of C's, as types.SimpleNamespace
+    except TypeError:  # a class implemented in C, such as types.SimpleNamespace
         out = make(kind)
     for name, value in parts.items():
         object.__setattr__(out, name, value)
@@ -158,9 +158,9 @@ def new_object(kind: type, parts: dict[str, Any]) -> Any:
 
 
 def _registered(kind: type) -> Any:
-    """The way that `optree` takes an object of this class apart, if its user registered the class there."""
+    """The `optree` registry entry of a class that the user registered there, else None."""
     optree: Any = sys.modules.get("optree")
-    if optree is None or is_container(kind) or not hasattr(optree, "PyTreeKind"):  # it is being imported
+    if optree is None or is_container(kind) or not hasattr(optree, "PyTreeKind"):  # not there while it is imported
         return None
     get = optree.register_pytree_node.get
     entry = get(kind, namespace="autobatch") or get(kind)
@@ -168,7 +168,7 @@ def _registered(kind: type) -> Any:
 
 
 def is_array_like(value: Any) -> bool:
-    """Whether this is an array, a scalar of NumPy's, a table, or what stands for one; no object that has a dtype only.
+    """True for an array, a NumPy scalar, a table, or a stand-in for one; not for an object that only has a `dtype`.
 
     >>> import types
     >>> is_array_like(np.ones(2)), is_array_like(types.SimpleNamespace(dtype=np.float32))
@@ -180,22 +180,22 @@ def is_array_like(value: Any) -> bool:
 
 
 def is_float_array(value: Any) -> bool:
-    """Whether this is an array or table of floats; a NumPy scalar is a number."""
+    """True for an array or table of floats; False for a NumPy scalar, which counts as a number."""
     if isinstance(value, np.generic) or not is_array_like(value):
         return False
     return getattr(value.dtype, "kind", "") == "f"
 
 
 def holds_floats(part: Any) -> bool:
-    """Whether there is an array or table of floats in this, however deep."""
+    """True if this contains an array or table of floats, at any depth."""
     parts, seen = [part], {id(part)}
-    for each in parts:  # which grows on the way
+    for each in parts:  # the list grows during the loop
         if is_array_like(each):
             if is_float_array(each):
                 return True
             continue
         inner = parts_of(each).values()
-        if set(map(type, inner)) <= PLAIN:  # a vocabulary, say, which may be large
+        if set(map(type, inner)) <= PLAIN:  # such as a vocabulary, which may be large
             continue
         for value in inner:
             if type(value) not in PLAIN and id(value) not in seen:
@@ -205,7 +205,7 @@ def holds_floats(part: Any) -> bool:
 
 
 def parts_of(tree: Any) -> dict[Any, Any]:
-    """The parts of any container or object, by keys or names; nothing of a class, function or module.
+    """The parts of any container or object, by key or attribute name; empty for a class, function or module.
 
     >>> import collections
     >>> parts_of(collections.deque([3, 4]))
@@ -223,21 +223,21 @@ def parts_of(tree: Any) -> dict[Any, Any]:
 
 
 def _slots(kind: type) -> list[str]:
-    """The names of the slots that this class itself adds."""
+    """The names of the slots that this class itself defines."""
     return [
         name for name, each in vars(kind).items() if isinstance(each, types.MemberDescriptorType) and name[:2] != "__"
     ]
 
 
 def like_leaves(structure: TreeDef, tree: Any, what: str, path: str = "") -> Iterator[Any]:
-    """The parts of `tree` that stand where `structure` has leaves; a part may itself be a container.
+    """The parts of `tree` at the positions where `structure` has leaves; a part may itself be a container.
 
     Args:
-        structure: that of the parameters. tree: has it too, down to its leaves at least.
-        what, path: what messages call the tree, and the place in it.
+        structure: the structure of the parameters. tree: has the same structure, at least down to the leaves.
+        what, path: the tree's name, and the path of this part in it, for error messages.
 
     Raises:
-        StructureError: names the first place where the two differ.
+        StructureError: the two differ; the message names the first such place.
     """
     kind = structure.kind
     if kind is None:
@@ -259,7 +259,7 @@ def like_leaves(structure: TreeDef, tree: Any, what: str, path: str = "") -> Ite
 
 
 def _parts_like(structure: TreeDef, tree: Any) -> list[Any] | None:
-    """The children of a node expected to be like the structure's; None if it is not."""
+    """The children of `tree` in the order of the structure's keys; None if it is no such node."""
     kind: Any = structure.kind
     keys = structure.keys
     entry = _registered(kind)

@@ -1,7 +1,7 @@
 """Pytrees: nested dicts, lists, tuples, named tuples and dataclasses whose leaves are anything else.
 
-The idea is JAX's (`jax.tree_util`). `None` is a node without leaves there; here it is a leaf like any other object,
-because an example-level function may return it as a value.
+The idea is from JAX (`jax.tree_util`). There, `None` is a node without leaves; here it is a leaf like any other object,
+because an example's function may return it as a value.
 """
 
 import collections
@@ -26,10 +26,10 @@ class TreeDef:
 
     Attributes:
         kind: the class of the node, None for a leaf.
-        keys: dict keys, names of attributes of a dataclass's object, or positions.
+        keys: dict keys, attribute names of a dataclass object, or positions.
         children: one TreeDef per key.
         factory: a defaultdict's `default_factory`.
-        build: what makes a node of another kind than pytrees have from its children.
+        build: function that rebuilds a node from its children, for nodes other than the pytree kinds.
     """
 
     kind: type | None
@@ -47,13 +47,13 @@ leaf_def = TreeDef(None)
 
 
 def is_node(tree: Any) -> bool:
-    """Whether `tree` is a container that pytrees look into."""
+    """True if `tree` is a node: a dict, list, tuple or dataclass object."""
     cls: Any = type(tree)
     return _kind_of(cls) is not _OTHER
 
 
 def is_container(cls: type) -> bool:
-    """Whether pytrees look into objects of this class because it is a dict, list or tuple."""
+    """True if the class is a dict, list or tuple, or a subclass."""
     return _kind_of(cls) is _CONTAINER
 
 
@@ -78,7 +78,7 @@ def children_of(tree: Any) -> tuple[tuple[Any, ...], list[Any]]:
 
 
 def attributes(tree: Any) -> tuple[str, ...]:
-    """The names of a dataclass object's fields, and of other attributes that were set on it.
+    """The names of a dataclass object's fields, then (sorted) of other attributes set on it.
 
     >>> attributes(TreeDef(None))
     ('kind', 'keys', 'children', 'factory', 'build')
@@ -116,7 +116,7 @@ def _flatten_into(tree: Any, out: list[Any]) -> TreeDef:
 
 
 def node_def(tree: Any, keys: tuple[Any, ...], children: tuple[TreeDef, ...]) -> TreeDef:
-    """The structure of a node from that of its children."""
+    """The structure of a node, given its keys and its children's structures."""
     factory = tree.default_factory if isinstance(tree, collections.defaultdict) else None
     return TreeDef(type(tree), keys, children, factory)
 
@@ -149,7 +149,7 @@ def _rebuild_dict(structure: TreeDef, items: dict[Any, Any]) -> Any:
     if issubclass(kind, collections.defaultdict):
         return kind(structure.factory, items)
     try:
-        return kind(items)  # not pairs, which a Counter would count
+        return kind(items)  # a dict, not pairs: a Counter would count the pairs
     except TypeError:  # a subclass with another constructor
         out = kind()
         out.update(items)
@@ -179,7 +179,7 @@ def _collect(tree: Any, out: list[Any]) -> None:
 
 
 def paths(structure: TreeDef) -> Iterator[str]:
-    """The path of each leaf as source code would write it, left to right.
+    """The path of each leaf in source code notation, left to right.
 
     >>> list(paths(flatten({"w": [1, 2]})[1]))
     ["['w'][0]", "['w'][1]"]
@@ -194,7 +194,7 @@ def paths(structure: TreeDef) -> Iterator[str]:
 
 
 def step_to(kind: type, key: Any) -> str:
-    """The child of this key, of a node of this class, as source code would write it."""
+    """Source code notation for the access to child `key` of a node of this class."""
     if issubclass(kind, dict):
         return f"[{key!r}]"
     if issubclass(kind, list | tuple):
@@ -204,7 +204,7 @@ def step_to(kind: type, key: Any) -> str:
 
 
 def in_dataclass(structure: TreeDef, inside: bool = False) -> Iterator[bool]:
-    """For each leaf, left to right, whether an object of a dataclass holds it.
+    """For each leaf, left to right: True if it is inside a dataclass object, at any depth.
 
     >>> holder = dataclasses.make_dataclass("Holder", ["size"])
     >>> list(in_dataclass(flatten([1, holder((2, 3))])[1]))
@@ -242,13 +242,13 @@ def map_tree(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
 def replace_leaves(
     tree: Any, leaf: Callable[[Any], Any], parts_of: dict[int, Any] | None = None, copies: list[Any] | None = None
 ) -> Any:
-    """A nested dict, list, tuple or dataclass with its leaves replaced; `tree` itself where no leaf changes.
+    """Replace the leaves of a nested dict, list, tuple or dataclass; returns `tree` itself if no leaf changes.
 
-    Objects that occur twice occur twice in the result. A structure that contains itself is left as it is.
+    An object that occurs twice is replaced by one object that occurs twice. A cyclic structure is returned unchanged.
 
     Args:
-        parts_of: receives the parts of a structure of only numbers and strings, by their ids.
-        copies: receives (container, its copy, the keys or names, the old values, the new ones) of what was copied.
+        parts_of: receives {id: part} of all parts of a structure that contains only numbers and strings.
+        copies: receives (container, copy, keys or names, old values, new values) for each copied container.
     """
     kind: Any = type(tree)
     if kind is np.ndarray or (kind not in PLAIN and _kind_of(kind) is _OTHER):
@@ -262,14 +262,14 @@ def replace_leaves(
 
 
 def _is_plain(tree: Any, parts_of: dict[int, Any] | None) -> bool:
-    """Whether there are only numbers and strings in a structure: a tree of words, say, which may be large.
+    """True if a structure contains only numbers and strings (such as a tree of words, which may be large).
 
     Args:
-        parts_of: receives the structure and its parts by their ids, if so.
+        parts_of: if True is returned, receives {id: part} of the structure and its parts.
     """
     seen: dict[int, Any] = {id(tree): tree}
     nodes = [tree]
-    for node in nodes:  # which grows on the way
+    for node in nodes:  # the list grows during the loop
         kind = type(node)
         parts: Any
         if kind is tuple or kind is list:
@@ -323,7 +323,7 @@ def _replaced(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any], copie
 
 
 def _with_children(tree: Any, keys: Any, new: list[Any]) -> Any:
-    """A copy of a container with other children."""
+    """A copy of a container with new children."""
     if isinstance(tree, tuple):
         return type(tree)(*new) if hasattr(tree, "_fields") else type(tree)(new)
     out = copy.copy(tree)

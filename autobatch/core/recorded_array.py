@@ -1,7 +1,7 @@
-"""What the arrays of every recorder share: a lazy trace's, a tape's, and those of the tracer of blocks.
+"""Base classes of the arrays of all recorders: lazy traces, tapes, and the tracer of blocks.
 
-Such an array stands for a value of one example. Its shape and dtype are known; where Python needs more of it, the
-recorder is asked for the value: it waits until the value is there, refuses, or knows it.
+Such an array stands for a value of one example. Its shape and dtype are known. If Python needs the value itself, the
+recorder is asked for it (`_ab_read`): a trace waits until it is computed, the block tracer refuses, a tape has it.
 """
 
 import math
@@ -15,9 +15,9 @@ from autobatch.core.abstract_eval import with_order
 
 
 def is_recorded(x: np.ndarray) -> bool:
-    """Whether a map records what an example does with an array of its own; any other is seen as it is.
+    """True if a map wraps and records this array of an example; all other arrays are passed as they are.
 
-    Floats are, in the machine's order of bytes: that is the one in which batched results lie.
+    That holds for float and complex arrays in native byte order, the byte order of batched results.
     """
     return x.ndim > 0 and x.dtype.kind in "fc" and x.dtype.isnative
 
@@ -34,10 +34,10 @@ def _of_value(name: str) -> Callable[..., Any]:
 
 
 class RecordedArray:
-    """An array that a recorder stands for: to be mixed in before `ops.array_protocols.ArrayFace`.
+    """Mixin for a recorder's array, to be listed before `ops.array_protocols.ArrayFace` among the bases.
 
-    A subclass has `shape`, `dtype`, `__copy__` and `_ab_read(name)`: the value, which the method of this name needs.
-    The slots are those that `ops.rules.aliasing` asks for.
+    A subclass provides `shape`, `dtype`, `__copy__` and `_ab_read(name)`, which returns the value for the method
+    `name`. The slots are used by `ops.rules.aliasing`.
     """
 
     __slots__ = ("__weakref__", "_view", "_views", "_zero_d")
@@ -66,7 +66,7 @@ class RecordedArray:
             raise TypeError("iteration over a 0-d array")
         keys = getattr(self, "_ab_ids", None)
         if keys is not None:
-            return iter(keys.__self__)  # a table of keys, over which there is no iteration
+            return iter(keys.__self__)  # a table of keys; raises, since it cannot be iterated
         return (self[i] for i in range(self.shape[0]))  # type: ignore[index]
 
     def __deepcopy__(self, memo: Any) -> Any:
@@ -109,7 +109,7 @@ class AbstractArray(RecordedArray):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """The class that `isinstance` sees: that of the NumPy value in its place."""
+        """The class seen by `isinstance`: that of the NumPy value that this stands for."""
         aval = self.aval
         return aval.weak or (aval.dtype.type if aval.scalar else np.ndarray)
 
@@ -121,5 +121,5 @@ class AbstractArray(RecordedArray):
         self.aval = with_order(self.aval, non_c_order)
 
     def copy(self, order: Any = "C") -> Any:
-        """A copy, as `np.ndarray.copy` gives it; a scalar, which nothing changes, is its own."""
+        """A copy, like `np.ndarray.copy`; a scalar is immutable, so it returns itself."""
         return self if self.aval.scalar else super().copy(order)  # type: ignore[misc]

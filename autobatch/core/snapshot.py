@@ -1,6 +1,6 @@
-"""The state of objects as it was: whether it has changed since, and putting it back.
+"""Snapshots of the mutable state reachable from some objects: detect changes since, and restore the state.
 
-One snapshot serves every way of running that may be given up, or that has done things in another order than the loop
+Used by every way of running that may be abandoned, or that does things in another order than the loop
 (`lazy.example_state`).
 """
 
@@ -20,16 +20,16 @@ import numpy as np
 from autobatch.core.parameter_trees import is_array_like
 from autobatch.core.recorded_array import is_recorded
 
-_MOST = 20_000  # entries
+_MOST = 20_000  # entries kept by a `bounded` snapshot
 _SMALL, _LARGE = 1 << 12, 1 << 20  # bytes of an array
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), ModuleType})
 _MISSING = object()
-_OF_THE_CLASS = {"__init__", "__new__", "__post_init__", "__call__"}  # what an object at hand does not run of itself
+_OF_THE_CLASS = {"__init__", "__new__", "__post_init__", "__call__"}  # not run implicitly by operations on an object
 _CODE = (FunctionType, MethodType)
 
 
 class Kept(NamedTuple):
-    """Part of the state of one object: how to read it, how to write it, and what it was."""
+    """Part of the state of one object: functions to read and write it, and its value at the time of the snapshot."""
 
     read: Callable[[], Any]
     write: Callable[[Any], None]
@@ -37,12 +37,12 @@ class Kept(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether it is another object now, or an array has other contents."""
+        """True if an entry is another object now, or an array or a generator's state has other contents."""
         return not _same(self.read(), self.was)
 
 
 def keep(value: Any) -> list[Kept]:
-    """The `Kept` state of one object, not of its parts; nothing for an object whose state cannot be put back.
+    """The `Kept` state of one object, not of its parts; empty for an object whose state cannot be restored.
 
     >>> items = [1, 2]
     >>> (kept,) = keep(items)
@@ -94,7 +94,7 @@ def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], N
 
 
 class _State:
-    """The state of a generator of random numbers, compared as bytes: the text of a long array leaves numbers out."""
+    """The state of a random generator, compared by pickled bytes (the `repr` of a long array omits elements)."""
 
     def __init__(self, state: Any) -> None:
         self.state = state
@@ -106,24 +106,24 @@ class _State:
 
 
 class Snapshot:
-    """Entries of containers, attributes of objects and classes, arrays, generators, cells and globals.
+    """Saved entries of containers, attributes of objects and classes, arrays, generators, cells and globals.
 
-    Reached are the values of the roots, and of functions among them what they close over or name. Arrays of numbers
-    that a map sees wrapped are left out: its trace sees writes into those.
+    Walks from the roots through all values, and from functions to what they close over or name. Number arrays that a
+    map wraps are not saved, since its trace sees the writes into them.
 
     Args:
-        inside: the roots are parts of an example: arrays that a trace does not wrap are kept, and what is code or a
-            class counts as shared.
-        bounded: give up keeping what is large: nothing is known to change, so it is not to cost much.
-        raw: the arrays of the roots are not wrapped.
+        inside: the roots are parts of an example: save arrays that the trace does not wrap; do not walk into functions
+            and classes, which count as shared.
+        bounded: stop saving if the state is large (for functions not known to change anything, to limit the cost).
+        raw: the arrays in the roots are not wrapped, so save them.
 
     Attributes:
-        roots: where it began.
-        complete: everything reached was kept, which `bounded` may have prevented.
-        places: the ids of what was reached; of an array that of the one that owns the memory.
-        functions, classes: the users' functions and classes among it.
-        held: what can be called, by the name of the attribute that holds it; all of it by "".
-        named: the names that its functions use; methods: those of its classes with such a name, or that Python calls.
+        roots: the objects where the walk began.
+        complete: True if everything reached was saved; `bounded` may have prevented that.
+        places: {id: object} of the objects reached; for an array, of the array that owns its memory.
+        functions, classes: the user's functions and classes that were reached.
+        held: callables by the name of the attribute that holds them; all callables under "".
+        named: names used by the functions; methods: those of the classes with such a name, or called by Python itself.
 
     >>> log = []
     >>> before = Snapshot([{"log": log}])
@@ -144,7 +144,7 @@ class Snapshot:
         self.named: set[str] = set()
         self.held: dict[str, list[Any]] = {"": []}
         self._of_modules: dict[int, set[str]] = {}
-        self._makes_like = False  # there may be a `type(self)(...)`
+        self._makes_like = False  # some code may construct objects by `type(self)(...)`
         self._inside = inside
         self._bounded = bounded
         self._room = _MOST
@@ -159,11 +159,11 @@ class Snapshot:
         self.complete = self.complete and not self._waiting
 
     def changed(self, places: Any = None, entries: bool = False) -> bool:
-        """Whether anything is another object now, or an array or a generator has other contents.
+        """True if any entry is another object now, or an array or a generator has other contents.
 
         Args:
-            places: the ids of what to look at; all of it by default.
-            entries: look at entries, attributes, variables and small arrays only, which is quick.
+            places: ids of the objects to check; all by default.
+            entries: check only entries, attributes, variables and small arrays, which is fast.
         """
         return any(
             kept.changed
@@ -173,13 +173,13 @@ class Snapshot:
         )
 
     def restore(self) -> None:
-        """Put everything back."""
+        """Restore everything that has changed."""
         for _, kept in self._kept:
             if kept.changed:
                 kept.write(kept.was)
 
     def settle(self, finished: Callable[[Any], Any]) -> None:
-        """Store `finished(value)` in the place of each value."""
+        """Replace each saved entry by `finished(entry)`."""
         for _, kept in self._kept:
             if type(kept.was) is list:
                 now = [_settled(each, finished) for each in kept.was]
@@ -187,11 +187,11 @@ class Snapshot:
                     kept.write(now)
 
     def float_arrays(self) -> dict[int, Any]:
-        """The float arrays and tables among what was reached, by their ids."""
+        """The float arrays and tables that were reached, by id."""
         return {key: value for key, value in self._seen.items() if is_array_like(value) and is_recorded(value)}
 
     def has_reached(self, value: Any) -> bool:
-        """Whether this very object was reached."""
+        """True if this object (by identity) was reached."""
         return id(value) in self._seen
 
     def all_reached(self) -> list[Any]:
@@ -203,7 +203,7 @@ class Snapshot:
             self._visit(*self._waiting.pop())
 
     def _visit(self, value: Any, held: bool) -> None:
-        """Keep one value, and visit its parts; where an object holds it, its arrays are not wrapped."""
+        """Save one value and queue its parts; `held`: an object holds it, so its arrays are not wrapped."""
         kind = type(value)
         if kind in _ATOMS or id(value) in self._seen:
             return
@@ -262,7 +262,7 @@ class Snapshot:
         self._waiting += [(value, held) for value in values if type(value) not in _ATOMS]
 
     def _wait_for_keys(self, keys: Iterable[Any], held: bool) -> None:
-        """Keys are visited if the first may have parts: words or numbers there may be many of."""
+        """Queue the keys of a container only if the first one may have parts: there may be many strings or numbers."""
         if any(type(key) not in _ATOMS for key in itertools.islice(keys, 1)):
             self._wait(keys, held)
 
@@ -281,7 +281,7 @@ class Snapshot:
             self._wait(value.ravel().tolist(), held=True)
 
     def _visit_class(self, kind: type) -> None:
-        """Visit a class and its bases, but for what makes and calls objects of it."""
+        """Visit a class and its bases, except the methods that construct and call its objects."""
         if self._inside or kind in self.classes or not is_users(kind):
             return
         self.places[id(kind)] = kind
@@ -306,7 +306,7 @@ class Snapshot:
         if is_users(function):
             self.functions.append(function)
             self._visit_surroundings(function)
-        else:  # ours may stand for one of the user's: `ab.grad(f)`
+        else:  # a library function may wrap a user's one, such as `ab.grad(f)`
             self._wait((getattr(function, "__wrapped__", None),), held=True)
 
     def _visit_surroundings(self, function: FunctionType) -> None:
@@ -316,13 +316,13 @@ class Snapshot:
         self._wait((function.__defaults__, function.__kwdefaults__), held=True)
         names, used = function.__globals__, _names(function.__code__)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            # of a rewritten function what it calls of ours; of Python's `__annotate__` all that a class holds
+            # skip library helpers that rewritten functions call, and `__annotate__`'s cell, which holds a whole class
             if not variable.startswith("_ab_") and variable != "__classdict__":
                 (kept,) = self._keep(cell)
                 self._wait((each for each in kept.was if each is not _MISSING), held=True)
                 for each in kept.was:
                     self._visit_module(each, used)
-        if function.__code__.co_filename != "<string>":  # as the methods of a dataclass are
+        if function.__code__.co_filename != "<string>":  # not for the generated methods of a dataclass
             self._makes_like = self._makes_like or not used.isdisjoint(("type", "__class__"))
         new = used - self.named
         self.named |= new
@@ -340,7 +340,7 @@ class Snapshot:
                 self._wait(() if value is _MISSING else (value,), held=True)
 
     def _visit_module(self, module: Any, used: set[str]) -> None:
-        """Visit what a function names of a module of the user's own: `helpers.counts`."""
+        """Visit the globals of a user's own module that a function may name, such as `helpers.counts`."""
         if isinstance(module, ModuleType) and _is_users_module(module):
             known = self._of_modules.setdefault(id(module), set())
             new = (used & vars(module).keys()) - known
@@ -358,12 +358,12 @@ class Snapshot:
 
 
 def _values(entries: Any) -> list[Any]:
-    """The values of an object's attributes, given (name, value) pairs or values."""
+    """The values among entries that are (name, value) pairs or plain values."""
     return [each[1] if type(each) is tuple and len(each) == 2 else each for each in entries]
 
 
 def _settled(value: Any, finished: Callable[[Any], Any]) -> Any:
-    """`finished(value)`; of a value that cannot change, the same of its parts."""
+    """`finished(value)`; applied to the parts of a tuple or frozenset, which is then rebuilt if any part changed."""
     if not isinstance(value, tuple | frozenset):
         return finished(value)
     was = list(value)
@@ -388,7 +388,7 @@ def _same(now: Any, was: Any) -> bool:
 
 
 def _is(now: Any, was: Any) -> bool:
-    """The same object; or a tuple of the same ones, since the items of a dict are made anew each time."""
+    """True for the same object, or tuples of the same objects (`dict.items()` makes new tuples each time)."""
     return now is was or (type(now) is tuple and type(was) is tuple and _all_are(now, was))
 
 
@@ -397,9 +397,9 @@ def _all_are(now: Any, was: Any) -> bool:
 
 
 def is_users(made: Any) -> bool:
-    """Whether a class or a function is not one of the libraries that examples compute with."""
+    """True unless a class or function belongs to NumPy, Numba, builtins or this library (outside of `autobatch.nn`)."""
     module = (made.__globals__.get("__name__") if isinstance(made, FunctionType) else made.__module__) or ""
-    if module.partition(".")[0] == "autobatch":  # a layer is as a class of the user's
+    if module.partition(".")[0] == "autobatch":  # a layer is treated like a user's class
         return module.startswith("autobatch.nn.")
     return module.partition(".")[0] not in ("numpy", "numba", "builtins")
 
@@ -434,7 +434,7 @@ _CONTAINERS = (collections.OrderedDict, dict, set, list, collections.deque, byte
 
 
 def _refill(container: Any, was: list[Any]) -> None:
-    """Give a container its entries again, by the methods of its built-in class: a Counter's `update` would count."""
+    """Restore a container's entries by methods of its built-in base class (a Counter's own `update` would count)."""
     kind: Any = next(kind for kind in _CONTAINERS if isinstance(container, kind))
     kind.clear(container)
     if issubclass(kind, dict):
@@ -445,7 +445,7 @@ def _refill(container: Any, was: list[Any]) -> None:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that a function and the functions in it may look up or bind among the globals."""
+    """The global names that a function and its inner functions may look up or bind."""
     found = set(code.co_names)
     for const in code.co_consts:
         if isinstance(const, CodeType):
@@ -454,7 +454,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _functions_of(attribute: Any) -> list[FunctionType]:
-    """The functions that an attribute of a class calls, as it stands in the class."""
+    """The functions behind a class attribute: itself, a property's accessors, or a wrapped function."""
     names = "fget", "fset", "fdel", "__func__", "__wrapped__"
     found = [attribute, *(getattr(attribute, name, None) for name in names)]
     return [each for each in found if type(each) is FunctionType]

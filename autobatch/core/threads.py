@@ -1,8 +1,8 @@
-"""Running a kernel on parts of its work in several threads, for kernels that let go of the GIL.
+"""A thread pool that runs kernels, which release the GIL, on contiguous parts of their work.
 
-Work is cut into contiguous parts, each of which one thread does as one thread alone would do it; so the result is the
-same to the bit at any number of threads. The pool belongs to this process: it starts when it is first needed, may be
-used from any Python thread, and a forked child starts its own. Work that is itself in the pool is not cut again.
+Each part is computed exactly as a single thread would compute it, so results are bit-identical at any number of
+threads. The pool is per process: it starts at the first use, may be used from any Python thread, and a forked child
+starts its own. Work that already runs in the pool is not split further.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from autobatch.core.config import config
 
-_MINIMUM = 1 << 23  # bytes that one thread reads from its cache sooner than a second one is woken
+_MINIMUM = 1 << 23  # bytes per thread; for less, waking another thread takes longer than the work
 
 _own = threading.local()
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class _Pool:
         self.size = 0
 
     def submit(self, calls: Sequence[Callable[[], Any]]) -> list[Future[Any]]:
-        with self.lock:  # a larger pool replaces a smaller one, whose threads end when they have nothing left to do
+        with self.lock:  # a larger pool replaces a smaller one, whose threads end when their work is done
             if self.executor is None or self.size < len(calls):
                 if self.executor is not None:
                     self.executor.shutdown(wait=False)
@@ -48,10 +48,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def _inside(call: Callable[[], Any]) -> Any:
-    """Run a call whose own work is not cut any further."""
+    """Run a call, marked so that its own work is not split further."""
     before = getattr(_own, "busy", False)
     try:
-        _own.busy = True  # in here, so that an interrupt beside it is put right too
+        _own.busy = True  # inside the `try`, so that an interrupt here restores it too
         return call()
     finally:
         _own.busy = before
@@ -65,12 +65,12 @@ def thread_count() -> int:
 
 
 def fits_one_thread(nbytes: int) -> bool:
-    """Whether one thread is to read so many bytes, because more would not pay or are not there."""
+    """True if one thread should do work of so many bytes, since more threads would not pay or are not available."""
     return nbytes < 2 * _MINIMUM or thread_count() == 1
 
 
 def split_work(count: int, nbytes: int) -> list[tuple[int, int]]:
-    """[first, last) of the parts of `count` things of `nbytes` together; one part where more would not pay.
+    """Split `count` items of `nbytes` in total into parts [first, last); one part if more threads would not pay.
 
     >>> split_work(10, 100)
     [(0, 10)]
@@ -81,7 +81,7 @@ def split_work(count: int, nbytes: int) -> list[tuple[int, int]]:
 
 
 def holding(locks: Sequence[Any], call: Callable[[], T]) -> T:
-    """`call()` with all of the locks held, and let go of whatever happens."""
+    """`call()` with all of the locks held; they are released whatever happens."""
     if not locks:
         return call()
     with locks[0]:
@@ -94,9 +94,9 @@ def run_parts(work: Callable[[tuple[int, int]], Any], parts: Sequence[tuple[int,
 
 
 def run_together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of calls that may run at once, in their order. The first exception is raised when all have ended.
+    """Run calls concurrently; returns their results in order. The first exception is raised after all have ended.
 
-    So is an interrupt: none of the calls has begun, or all have ended, when this is left, however it is.
+    The same holds for an interrupt: when this function is left, either no call has begun or all have ended.
     """
     if len(calls) < 2 or getattr(_own, "busy", False):
         return [call() for call in calls]
@@ -118,7 +118,7 @@ def run_together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
         results[0] = _inside(calls[0])
     except BaseException as caught:
         error = caught
-    _open(gate)  # those that wait go on, and where it was not opened do nothing
+    _open(gate)  # waiting threads continue; they do nothing if `opened` was not set
     if isinstance(error, RuntimeError) and not opened:  # the interpreter is shutting down, and takes no new threads
         return [call() for call in calls]
     for future in futures:
@@ -126,7 +126,7 @@ def run_together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
             try:
                 future.exception()
                 break
-            except BaseException as caught:  # an interrupt; memory must not be written to after this is left
+            except BaseException as caught:  # an interrupt: keep waiting, no thread may write after this returns
                 error = error or caught
         failed = future.exception()
         error = error or failed
@@ -137,5 +137,5 @@ def run_together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def _open(gate: threading.Lock) -> None:
-    with contextlib.suppress(RuntimeError):  # it is open
+    with contextlib.suppress(RuntimeError):  # it is open already
         gate.release()

@@ -1,4 +1,4 @@
-"""`LazyArray`: an array whose shape and dtype are known and whose values are computed later, with others alike.
+"""`LazyArray`: an array with known shape and dtype, whose values are computed later, batched with like calls.
 
 Its operators and NumPy's protocols are those of `ops.array_protocols.ArrayFace`.
 """
@@ -29,7 +29,7 @@ def _row_spec(ndim: int) -> Spec:
 
 
 class _FastView:
-    """As `aliasing` records a view, made in two stores: `how` is (signature, derive, restore, args, leads)."""
+    """A cheap form of `aliasing`'s view record, with two stores: `how` is (signature, derive, restore, args, leads)."""
 
     __slots__ = ("base", "how")
 
@@ -46,7 +46,7 @@ class _FastView:
 
 
 def _link_view(out: Any, base: Any, how: tuple[Any, ...]) -> Any:
-    """Say that `out` is a view of `base`, and return it."""
+    """Register `out` as a view of `base`, and return it."""
     out._view = record = _new(_FastView)
     record.base = base
     record.how = how
@@ -58,17 +58,17 @@ def _link_view(out: Any, base: Any, how: tuple[Any, ...]) -> Any:
 
 
 def link_views(views: Sequence[tuple[int, int, tuple[Any, ...]]], outs: Sequence[Any]) -> None:
-    """Say of outputs which are views of which: for each (view, base, how)."""
+    """Register views among outputs, for each (view index, base index, how)."""
     for at, base, how in views:
         _link_view(outs[at], outs[base], how)
 
 
 class LazyArray(AbstractArray, ArrayFace):
-    """A recorded array. Every op on it is recorded too; a use that needs its values waits for them.
+    """A recorded array. Every op on it is recorded too; a use that needs its values waits until they are computed.
 
-    Where the values are: `ref` names a node of `segment`, until it has been launched; `source` is then the array that
-    holds them and `row` the row (-1: all of it; -2: all of it, and computed from shared values). A look-up that
-    was put off has neither, but `pending`.
+    Before the launch, `ref` is its node in `segment`. After it, `source` is the array that holds the value and `row`
+    the row of it (-1: the whole array; -2: the whole array, a result of shared values only). A deferred look-up (see
+    `deferred_lookups`) has neither segment nor source, but `pending`.
     """
 
     __slots__ = ("exposed", "pending", "ref", "row", "segment", "source", "strided", "trace")
@@ -114,7 +114,7 @@ class LazyArray(AbstractArray, ArrayFace):
         return super().__getitem__(index)
 
     def _known_view(self, index: Any) -> Any:
-        """`self[index]` of a value that is there: nothing to record."""
+        """`self[index]` of a computed value, without recording anything."""
         part = self.source[index]
         if type(part) is not np.ndarray:
             self.trace.stats.reads += 1
@@ -136,10 +136,10 @@ class LazyArray(AbstractArray, ArrayFace):
             return (self.trace.read_row(self, i) for i in range(self.aval.shape[0]))
         return super().__iter__()
 
-    # Writes, and where the values lie in memory.
+    # Writes and memory layout.
 
     def _ab_rebind(self, new: Any) -> None:
-        """Become `new`: what an in-place write leaves in its target."""
+        """Take over the value of `new`; in-place writes end with this."""
         if self.aval.shared and self.row == -1:
             self._ab_refuse(NeedsLoop("an example writes into a shared array, which the examples after it would see"))
         if getattr(self, "exposed", False):
@@ -147,25 +147,25 @@ class LazyArray(AbstractArray, ArrayFace):
         if self.source is not None and self.row == -1:
             if not self.trace.inputs.note_write(self):
                 self._ab_refuse(NeedsLoop("an example writes into an argument that is read-only"))
-            self.strided = self._ab_plain  # what a write leaves as it is
+            self.strided = self._ab_plain  # a write does not change the strides
         if type(new) is not LazyArray:
             new = self.trace.known(np.array(new))
         non_c_order = self.aval.non_c_order
         self.aval, self.segment, self.ref, self.source = new.aval, new.segment, new.ref, new.source
-        self._ab_set_order(non_c_order)  # which a write leaves as it is
+        self._ab_set_order(non_c_order)  # a write does not change the memory order
         if new.source is not None:
             self.row = new.row
         elif new.segment is None:
             self.pending = new.pending
 
     def _ab_refuse(self, error: Exception) -> NoReturn:
-        """Fail such that the examples run as a loop, whatever the running one makes of the error."""
+        """Raise, and make the examples run as a loop even if the running one catches the error."""
         self.trace.failed = error
         raise error
 
     @property
     def _ab_plain(self) -> Any:
-        """An array of the same strides, where it came as one that is not in C order."""
+        """A plain array with the same strides, if this one was given in other than C order; else None."""
         kept = getattr(self, "strided", None)
         source = self.source
         if kept is not None or source is None or self.row != -1:
@@ -176,11 +176,11 @@ class LazyArray(AbstractArray, ArrayFace):
 
     @property
     def _ab_memory(self) -> Any:
-        """The array that holds this one and nothing else, if that is one of the caller's."""
+        """The caller's array, if this handle stands for the whole of it; else the handle itself."""
         return self.source if self.source is not None and self.row == -1 else self
 
     def _in_memory(self) -> Any:
-        """An array that lies as NumPy's does."""
+        """A plain array with the memory layout that NumPy's would have."""
         if self.aval.scalar or (self.source is not None and self.row == -1):
             return self.trace.value(self)
         plain = stand_in(self)
@@ -196,7 +196,7 @@ class LazyArray(AbstractArray, ArrayFace):
     def strides(self) -> tuple[int, ...]:
         plain = self._in_memory()
         if 1 in plain.shape and getattr(self, "_view", None) is not None:
-            self._ab_refuse(NeedsLoop("the strides of axes of one"))  # which differ by how a view was made
+            self._ab_refuse(NeedsLoop("the strides of axes of one"))  # they depend on how the view was made
         return plain.strides
 
     @property
@@ -207,11 +207,11 @@ class LazyArray(AbstractArray, ArrayFace):
 
     @property
     def _ab_lookup(self) -> Any:
-        return self.source._ab_lookup  # a shared table's; no attribute of anything else
+        return self.source._ab_lookup  # AttributeError unless the source is a shared table
 
     @property
     def _ab_ids(self) -> Any:
-        return self.source._ab_ids  # a table of keys'
+        return self.source._ab_ids  # AttributeError unless the source is a table of keys
 
     @property
     def _ab_gradient(self) -> Any:
@@ -223,14 +223,14 @@ class LazyArray(AbstractArray, ArrayFace):
         if source is not None:
             out.row = row = self.row
             if row == -1 and type(source) is np.ndarray and not self.aval.shared:
-                out.source = source.view()  # a write to the copy is none to an argument
+                out.source = source.view()  # so that a write to the copy is not taken for a write to an argument
         elif self.segment is None:
             out.pending = self.pending
         return out
 
     # Uses that need the values.
 
-    _ab_waits = True  # its example does, for its value
+    _ab_waits = True  # reading a value may suspend the example
 
     def _ab_read(self, name: str) -> Any:
         return self.trace.value(self)
@@ -265,10 +265,10 @@ class LazyArray(AbstractArray, ArrayFace):
         return np.array, (np.asarray(self),)
 
     def __repr__(self) -> str:
-        """What NumPy prints there; while recording by hand, where a look launches nothing, a description."""
+        """Like NumPy's; while recording by hand (`ab.lazy`) a description, so that printing launches nothing."""
         if self.trace.park is None:
             return f"LazyArray(shape={self.aval.shape}, dtype={self.aval.dtype})"
         return repr(self.trace.value(self))
 
 
-LazyArray.__name__ = "numpy.ndarray"  # what Python's own errors about it say, which an example may catch and read
+LazyArray.__name__ = "numpy.ndarray"  # shown in Python's own error messages, which an example may catch and read

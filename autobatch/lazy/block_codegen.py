@@ -1,8 +1,8 @@
-"""Calls of blocks: their signatures, their nodes, and the recorder generated for the kinds of inputs of a first call.
+"""Block calls: their signatures, and a fast recorder in generated Python, specialised to the first call's input kinds.
 
-The recorder is straight Python. It reads the inputs, looks the signature up, appends one node and makes the outputs. A
-call of another kind, or one of a kind that was not met before, goes the long way (`Block.record`). An input may be a
-list or tuple of recorded arrays; its structure is part of what calls are alike in.
+The generated recorder is straight-line Python: it reads the inputs, looks the signature up, appends one node and makes
+the outputs. A call with inputs of another kind takes the slow path (`Block.record`). An input may be a list or tuple
+of recorded arrays; its structure is then part of the signature's key.
 """
 
 import functools
@@ -30,10 +30,10 @@ Where = tuple[str, int, int]
 def signature(
     trace: Any, program: Program, avals: Sequence[Any], shared: Sequence[LazyArray], where: Where
 ) -> Signature:
-    """The signature of a call: the same for all blocks that do the same with the same shared values.
+    """The signature of a block call; equal for all blocks with the same program and the same shared values.
 
     Args:
-        avals: the kind of each input of the program; shared: the handles of those that are shared, in order.
+        avals: the kind of each input of the program; shared: the handles of the shared inputs, in order.
         where: (file, first line, last line).
     """
     trace.refuse_caught_warnings()
@@ -54,13 +54,13 @@ def signature(
 
 @functools.lru_cache(maxsize=4096)
 def _op(where: Where) -> Op:
-    """What reports call a block."""
+    """The op that stands for a block in reports, named by its lines."""
     file, first, last = where
     lines = str(first) if first == last else f"{first}-{last}"
     return Op(f"block {os.path.basename(file)}:{lines}", launch, kind="block")
 
 
-_MOST = 16  # arrays in one input; of more, each number of them would be a program of its own
+_MOST = 16  # arrays in one input; longer lists would need a program for each length
 _MOST_KNOWN = 1 << 12
 _known_trees: dict[Any, "Tree"] = {}
 
@@ -79,14 +79,14 @@ class Tree:
         self.leaves = tuple(_leaves(structure))
 
     def rebuilt(self, values: Iterator[Any]) -> Any:
-        """The same structure around other arrays, taken one after the other."""
+        """The same structure with other arrays as leaves, taken in order from `values`."""
         return _rebuilt(self._structure, values)
 
 
 def flattened(trace: Any, value: Any) -> tuple[Tree | None, list[int]]:
-    """The structure of a list or tuple and the references of its arrays; (None, []) for what is no such input.
+    """The structure of a list or tuple and the references of its arrays; (None, []) if it cannot be a block's input.
 
-    An input holds arrays that were recorded in this trace, in lists and tuples, and nothing else.
+    It may contain only non-shared arrays recorded in this trace, nested in lists and tuples.
     """
     refs: list[int] = []
     structure = _structure(trace, value, refs)
@@ -134,18 +134,18 @@ def _rebuilt(structure: Any, values: Iterator[Any]) -> Any:
 
 
 class _Unsuited(Exception):  # noqa: N818  (a signal inside of this file)
-    """A kind of call for which the long way stays."""
+    """Raised for a kind of call that no fast recorder can be generated for."""
 
 
 def recorder(
     block: Any, arguments: Sequence[Any], values: Sequence[Any], kinds: Sequence[str], outs: int
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]] | None:
-    """What makes a function of the block's arguments that records a call like this one, given what records any other.
+    """Generate a fast recorder for calls like this one: a factory that takes the slow path and returns the recorder.
 
-    None for a kind of call that is never quick.
+    None for a kind of call that always takes the slow path.
 
     Args:
-        arguments: those of this call; values: what each slot read; kinds: what each slot is.
+        arguments: the arguments of this call; values: the value of each slot; kinds: the kind of each slot.
         outs: how many outputs the block has.
     """
     made = _Source(block, arguments)
@@ -159,7 +159,7 @@ def recorder(
 
 
 class _Source:
-    """The source that is being written, and the objects that it refers to."""
+    """The generated source, and the objects that it refers to."""
 
     def __init__(self, block: Any, arguments: Sequence[Any]) -> None:
         self.block = block
@@ -185,7 +185,7 @@ class _Source:
         self.slots: list[tuple[str, ...]] = []
 
     def refer(self, value: Any) -> str:
-        """The name of an object in the recorder."""
+        """The name by which the generated source refers to an object."""
         key = ("object", id(value))
         if key not in self._known:
             self._known[key] = f"_o{len(self.objects)}"
@@ -193,20 +193,20 @@ class _Source:
         return self._known[key]
 
     def check(self, test: str) -> None:
-        """Go the long way if this is true."""
+        """Emit: take the slow path if this expression is true."""
         line = f"if {test}: {self.slow}"
         if line not in self.reads:
             self.reads.append(line)
 
     def guards(self) -> None:
-        """Global names must mean what they meant, each part of a dotted one."""
+        """Emit checks that global names, and each part of a dotted one, still refer to the same objects."""
         tests: dict[str, str] = {}
         for guard in self.block.guards:
             value = guard.root
             text = guard.name if guard.scope is self.block.scope else f"{self.refer(guard.scope)}[{guard.name!r}]"
             tests[text] = f"{text} is not {self.refer(value)}"
             for name in guard.attributes:
-                # a module with a `__getattr__`, as NumPy is one, is read quicker by its dict
+                # a module with a `__getattr__`, such as NumPy, is read faster through its dict
                 by_dict = type(value) is types.ModuleType
                 text = f"{self.refer(vars(value))}[{name!r}]" if by_dict else f"{text}.{name}"
                 value = getattr(value, name)
@@ -215,7 +215,7 @@ class _Source:
             self.check(" or ".join(tests.values()))
 
     def follow(self, root: Any, steps: Sequence[tuple[str, Any]]) -> tuple[str, Any]:
-        """The variable that holds what a path leads to, and what that is now."""
+        """Emit code that follows a path; returns (variable that holds its value, value in this call)."""
         is_argument = type(root) is int
         name = f"_a{root}" if is_argument else root
         value = self.arguments[root] if is_argument else self.block.scope[root]
@@ -235,7 +235,7 @@ class _Source:
         return name, value
 
     def index(self, index: Any) -> tuple[str, Any]:
-        """The variable that holds an index, and what that is now."""
+        """Emit code that computes an index; returns (variable that holds it, value in this call)."""
         if type(index) is not Key:
             return self.follow(*index)
         parts = [self.follow(*path) for path in index.paths]
@@ -250,13 +250,13 @@ class _Source:
         return self._known[key], index.function(*[value for _, value in parts])
 
     def read(self, values: Sequence[Any], kinds: Sequence[str]) -> None:
-        """Bring each input into a variable, and see that it is of the type it was."""
+        """Emit code that reads each input into a variable and checks its type."""
         for slot, value, kind in zip(self.block.slots, values, kinds, strict=True):
             name, base = self.follow(slot.root, slot.steps)
             if kind == "constant" and type(value) is not np.ndarray:
                 raise _Unsuited
             if kind in ("row", "shared") and type(base) is not LazyArray and (kind == "row" or slot.index is None):
-                raise _Unsuited  # an array that is reached: its handle is another in each trace
+                raise _Unsuited  # a plain array that all examples share: each trace has its own handle of it
             if slot.index is not None:
                 index, at = self.index(slot.index)
                 self.check(f"_type({index}) is not {self.refer(type(at))}")
@@ -273,7 +273,7 @@ class _Source:
             self.slots.append((name,))
 
     def append(self, values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
-        """Look the signature up and record the node."""
+        """Emit code that looks the signature up, records the node and makes the outputs."""
         key = [self.refer(self.block.tag_of(kinds))]
         refs: list[str] = []
         arrays: list[str] = []
@@ -348,7 +348,7 @@ class _Source:
         add(f"return {', '.join(results)}")
 
     def compiled(self) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """What makes the function, given where it sends the calls that it is not for; its globals are the user's."""
+        """Compile: a factory (slow path -> recorder); the recorder's globals are those of the user's function."""
         lines = [
             f"def _make(_slow, {', '.join(self.objects)}):",
             f" def _record({self.parameters}):",

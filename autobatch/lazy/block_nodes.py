@@ -1,8 +1,8 @@
 """Blocks: straight-line runs of array expressions that are recorded as one node.
 
-A `Block` knows how its inputs are read from the user's names, and holds the run as a function of those inputs. The
-first call of a kind goes the long way (`Block.record`): the run is traced, and a recorder for calls of that kind is
-generated (`lazy.block_codegen`). What cannot be one node gives None, and the user's own statements run instead.
+A `Block` knows how to read its inputs from the user's names, and holds the run as a function of those inputs. The first
+call with inputs of a kind takes the slow path (`Block.record`): the run is traced, and a fast recorder for that kind is
+generated (`lazy.block_codegen`). If a call cannot be one node, it returns None and the user's own statements run.
 """
 
 import types
@@ -23,21 +23,21 @@ from autobatch.lazy.fibers import taken
 from autobatch.ops.rules.aliasing import view
 from autobatch.tables.lookup import lookup_p
 
-_LIMIT = 512  # kinds of calls that one block is traced for; one that meets more runs op by op
-_PATIENCE = 32  # calls that are no block
-_MET = 64  # kinds of calls that are noted
-_RECORDERS = 16  # kinds of calls that recorders are generated for
+_LIMIT = 512  # kinds of calls that one block is traced for; further kinds run op by op
+_PATIENCE = 32  # refused calls, with none accepted, after which a block is given up
+_MET = 64  # kinds of calls kept in `met`
+_RECORDERS = 16  # kinds of calls that fast recorders are generated for
 _ID = aval_of((), np.dtype(np.int64), True)
 _STATIC = (int, bool, str, type(None), type(Ellipsis), type, np.dtype)
 _SEQUENCES = (list, tuple, LazyArray)
 
 
 class _CannotRead(Exception):  # noqa: N818  (a signal inside of this file)
-    """An input cannot be read without running code of the user's."""
+    """An input cannot be read without running the user's code."""
 
 
 class Row:
-    """A row of a shared table, by its id: the two operands of a look-up that is part of the block."""
+    """The two operands, table and id, of a row look-up in a shared table that becomes part of the block."""
 
     __slots__ = ("index", "table")
 
@@ -51,13 +51,13 @@ class Block:
 
     Attributes:
         where: (file, first line, last line).
-        slots, guards: its inputs, and the global names that it relies on.
-        body: the run as a function of its inputs, which returns its outputs.
+        slots, guards: its inputs; the global names that must keep their meaning.
+        body: the run as a function from inputs to outputs.
         scope: the globals of the user's function.
-        cell: where the rewritten function finds the recorder.
-        fixed: the values of Python numbers are needed when it is traced, too.
-        met: what its inputs have been, slot by slot: for an array its `Aval`, for a number its type, else the value;
-            and what its outputs then were; has_refused: calls of it were none.
+        cell: closure cell in which the rewritten function finds the current recorder.
+        fixed: the values of Python numbers are needed during tracing too, so they are part of the key.
+        met: {input kinds, slot by slot: `Aval`s of the outputs}; the kind of an array is its `Aval`, of a number its
+            type, else the value. has_refused: some call could not be recorded as one node.
     """
 
     __slots__ = (
@@ -103,7 +103,7 @@ class Block:
         self.cell = types.CellType(self.record)
 
     def record(self, *arguments: Any) -> Any:
-        """Record one call; the outputs (one, or a tuple), or None if the user's statements have to run."""
+        """Record one call (slow path); the output or tuple of outputs, or None if the user's statements have to run."""
         outputs = self._recorded(arguments)
         if outputs is None:
             self.has_refused = True
@@ -112,7 +112,7 @@ class Block:
     def _recorded(self, arguments: Sequence[Any]) -> Any:
         try:
             values = self._read(arguments)
-        except (_CannotRead, *FAULTS):  # what cannot be read raises again where the user reads it
+        except (_CannotRead, *FAULTS):  # an error is raised again by the user's own statement
             return None
         first = next((x for x in values if type(x) is LazyArray and not x.aval.shared), None)
         if first is None:
@@ -125,7 +125,7 @@ class Block:
         call = self._call(owner, values)
         if call is None:
             self._refused += 1
-            if self._refused > _PATIENCE and not self._by_types:  # not one call was a block
+            if self._refused > _PATIENCE and not self._by_types:  # no call was ever accepted
                 self.cell.cell_contents = _no_block
             return None
         sig, refs, kinds = call
@@ -137,24 +137,24 @@ class Block:
         return owner.append(sig, refs)
 
     def _quicken(self, arguments: Sequence[Any], values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
-        """Let the next call of this kind go the quick way."""
+        """Install a fast recorder for the next calls of this kind."""
         kind = (self.tag_of(kinds), *map(type, values), *map(type, arguments))
         if kind not in self._recorders:
             if len(self._recorders) >= _RECORDERS:
                 return
             make = recorder(self, arguments, values, kinds, outs)
             self._recorders[kind] = None if make is None else make(self.record)
-            if make is not None and not self._by_types:  # most blocks only ever meet one kind of call
+            if make is not None and not self._by_types:  # most blocks meet one kind of call only
                 self.cell.cell_contents = make(self._choose)
         if self._recorders[kind] is not None:
             self._by_types[tuple(map(type, arguments))] = self._recorders[kind]
 
     def tag_of(self, kinds: Sequence[str]) -> object:
-        """What the signatures of calls with these kinds of inputs are found by: they differ in which are operands."""
+        """A unique key part for calls with these slot kinds, since the kinds decide which inputs are operands."""
         return self._tags.setdefault(tuple(kinds), object())
 
     def _choose(self, *arguments: Any) -> Any:
-        """Record one call by the recorder for arguments of these types."""
+        """Record one call with the fast recorder for arguments of these types, or on the slow path."""
         return self._by_types.get(tuple(map(type, arguments)), self.record)(*arguments)
 
     def _read(self, arguments: Sequence[Any]) -> list[Any]:
@@ -211,7 +211,7 @@ class Block:
         return value
 
     def _call(self, owner: Any, values: Sequence[Any]) -> Any:
-        """The signature of a call, the references of its operands and the kind of each slot; None if it has none."""
+        """(signature, operand references, kind of each slot) of a call; None if it cannot be one node."""
         key: list[Any] = []
         refs: list[int] = []
         kinds: list[str] = []
@@ -223,7 +223,7 @@ class Block:
             if kind is LazyArray:
                 key.append(value.aval)
                 if value.aval.shared:
-                    if hasattr(value, "_ab_ids"):  # a table of keys, whose items are no parts of an array
+                    if hasattr(value, "_ab_ids"):  # a table of keys: indexing it is not array indexing
                         return None
                     kinds.append("shared")
                     shared.append(value)
@@ -278,7 +278,7 @@ class Block:
         return sig, refs, kinds
 
     def _program(self, key: Sequence[Any], kinds: Sequence[str], values: Sequence[Any]) -> Any:
-        """What the body does with operands of these kinds; traced once."""
+        """The traced program of the body for operands of these kinds, cached; None if it cannot be traced."""
         general = (self.fixed, *[getattr(part, "key", part) for part in key])
         if general not in self._programs:
             full = len(self._programs) >= _LIMIT
@@ -297,7 +297,7 @@ class Block:
                     inputs.append(next(trees).rebuilt(given))
                 elif kind == "row":
                     table = next(given)
-                    # of an array it is a view: not to be written to
+                    # marked as a view of the table, so that a write into it is refused
                     inputs.append(view(lookup_p(table, next(given)), table, _no_view, None, ()))
                 else:
                     inputs.append(next(given))
@@ -308,7 +308,7 @@ class Block:
 
 
 def _kind_met(kind: str, value: Any) -> tuple[str, Any]:
-    """What an input was, with nothing in it that is of one example or one trace."""
+    """The kind of an input for `met`, without references to an example or a trace."""
     if kind == "array":
         return kind, value.aval
     if kind == "constant":
@@ -319,7 +319,7 @@ def _kind_met(kind: str, value: Any) -> tuple[str, Any]:
 
 
 def _no_block(*_: Any) -> None:
-    """The recorder of a block that never is one."""
+    """The recorder of a block that was given up: always refuses."""
 
 
 def _no_view(*_: Any) -> Any:
@@ -337,7 +337,7 @@ def _operands(key: Sequence[Any]) -> list[Any]:
 
 
 def _is_put_off(x: LazyArray) -> bool:
-    """Whether it is a look-up that may still become a bag."""
+    """True for a deferred look-up (it may still become a bag)."""
     return x.segment is None and x.source is None
 
 

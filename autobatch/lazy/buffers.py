@@ -1,7 +1,7 @@
-"""Buffers: where the values of launched calls are, rows of one size or of several, and how rows are brought together.
+"""Buffers hold the values of launched calls as rows, of equal or differing sizes; operands are gathered from them.
 
-A launch's results are rows of one buffer, an array or `RaggedRows`. The operands of a later launch are a view where its
-rows are consecutive, else one gather; both are ops where an interpreter below has to know.
+The results of a launch are rows of one buffer: an array or `RaggedRows`. An operand of a later launch is a view if its
+rows are consecutive, else one gather. If a buffer belongs to an interpreter below (a tape), both are recorded as ops.
 """
 
 from collections.abc import Sequence
@@ -48,12 +48,12 @@ class RaggedRows:
 
     @property
     def values(self) -> Any:
-        """The rows of all, one after the other, of packed ones."""
+        """All rows concatenated; for packed data only."""
         return self.data.values
 
     @property
     def offsets(self) -> np.ndarray:
-        """Where each begins in `values`."""
+        """Where each row begins in `values`; for packed data only."""
         return self.data.layout.offsets
 
     @property
@@ -73,7 +73,7 @@ class RaggedRows:
         return out.copy(order="K") if type(out) is np.ndarray else out
 
     def between(self, start: int, count: int, sizes: tuple[Size, ...]) -> Any:
-        """Data of some rows that follow each other, without a copy; None where that is not possible."""
+        """Data of `count` consecutive rows without a copy; None if that is not possible."""
         if start == 0 and count == self.data.shape[0] and Lengths in map(type, sizes):
             return packed(self.data, sizes)
         if not self.is_packed or type(self.values) is not np.ndarray:
@@ -90,7 +90,7 @@ def widths_of(sizes: Sequence[Size]) -> list[int]:
 
 
 def packed(data: Any, sizes: tuple[Size, ...]) -> Any:
-    """Data of these sizes: without padding where the first dimension alone varies, else as wide as its largest."""
+    """Data of these sizes: `Unpadded` if only the first dimension varies, else padded to the largest sizes."""
     first, *rest = sizes
     widths = widths_of(sizes)
     layout = layout_of(first, widths[0]) if isinstance(first, Lengths) and Lengths not in map(type, rest) else None
@@ -116,10 +116,10 @@ def ragged_rows(values: Sequence[Any], sizes: tuple[Size, ...]) -> RaggedRows:
 
 
 def joined_rows(arrays: Sequence[Any], which: np.ndarray, rows: np.ndarray, sizes: tuple[Size, ...]) -> Any:
-    """Row `rows[i]` of array `which[i]`, for each i, of arrays of which some may be `RaggedRows`, by ops alone.
+    """Gather row `rows[i]` of array `which[i]` for each i, by ops only (a tape sees it); some may be `RaggedRows`.
 
     Returns:
-        Rows of these sizes, packed or padded; one array (n, ...) where they do not differ.
+        Rows of these sizes, packed or padded; one array (n, ...) if the sizes do not differ.
     """
     rest = sizes[1:]
     used, number = np.unique(which, return_inverse=True)
@@ -155,7 +155,7 @@ def _row(array: Any, row: int) -> Any:
 
 
 def shaped(flat: Any, sizes: tuple[Size, ...], n: int) -> Any:
-    """The rows of n values, one after the other, as data of these sizes."""
+    """Reshape the concatenated rows of n values to data of these sizes."""
     first = sizes[0]
     if isinstance(first, Lengths):
         return Unpadded(flat, layout_of(first, first.max()))
@@ -174,9 +174,9 @@ class Buffers:
     """The buffers of one segment: arrays of rows, plain or of an interpreter below.
 
     Attributes:
-        arrays: them, by their number; None for one that is still to come.
-        plain: whether all that are there are plain arrays.
-        ragged: the numbers of those that are `RaggedRows`.
+        arrays: the buffers by number; None for one not computed yet.
+        plain: True if all computed buffers are plain arrays.
+        ragged: the numbers of the `RaggedRows`.
     """
 
     __slots__ = ("_addresses", "_strided", "_strides", "arrays", "plain", "ragged")
@@ -185,13 +185,13 @@ class Buffers:
         self.arrays = arrays
         self.plain = True
         self.ragged: set[int] = set()
-        self._strided: set[int] = set()  # numbers of plain arrays whose rows do not lie in one piece
+        self._strided: set[int] = set()  # numbers of plain arrays whose rows are not contiguous
         arrays += [None] * count
         self._addresses = np.zeros(len(arrays), np.int64)
         self._strides = np.zeros(len(arrays), np.int64)
 
     def put(self, number: int, array: Any) -> None:
-        """Let a buffer be this array."""
+        """Set a buffer."""
         if type(array) is RaggedRows:
             self.ragged.add(number)
             self.plain = self.plain and array.is_plain
@@ -205,7 +205,7 @@ class Buffers:
         self.arrays[number] = array
 
     def append(self, array: Any) -> int:
-        """Add a buffer; its number."""
+        """Add a buffer; returns its number."""
         number = len(self.arrays)
         self.arrays.append(None)
         if number >= len(self._addresses):
@@ -215,7 +215,7 @@ class Buffers:
         return number
 
     def starts(self, which: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
-        """The address of row `rows[i]` of buffer `which[i]`, for each i; None where one does not lie in one piece."""
+        """The address of row `rows[i]` of buffer `which[i]` for each i; None if any such buffer is not contiguous."""
         out = self._addresses[which] + rows * self._strides[which]
         for number in np.flatnonzero(np.bincount(which)).tolist():
             array = self.arrays[number]
@@ -230,7 +230,7 @@ class Buffers:
         return out
 
     def copied(self, like: int, which: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Row `rows[i]` of buffer `which[i]`, for each i, of plain buffers that are all like number `like`."""
+        """Gather row `rows[i]` of buffer `which[i]` for each i; all are plain, with rows like buffer number `like`."""
         for number in self._strided.intersection(which.tolist()) if self._strided else ():
             self._strided.discard(number)
             self.put(number, np.ascontiguousarray(self.arrays[number]))
@@ -243,19 +243,19 @@ class Buffers:
 
 
 def order_of(which: np.ndarray, rows: np.ndarray) -> int:
-    """What `kernels.rows.locate` finds of rows that lie in buffers: CONSECUTIVE, ONE_BUFFER or SEVERAL."""
+    """CONSECUTIVE, ONE_BUFFER or SEVERAL, as `kernels.rows.locate` classifies rows that lie in buffers."""
     if (which != which[0]).any():
         return SEVERAL
     return CONSECUTIVE if (np.diff(rows) == 1).all() else ONE_BUFFER
 
 
 def gather_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int, shape: tuple[int, ...]) -> Any:
-    """Row `rows[i]` of buffer `which[i]`, for each i, as one array.
+    """Gather row `rows[i]` of buffer `which[i]` for each i into one array; a view if possible.
 
     Args:
-        buffers: arrays (n_k, *shape), those that are named of one dtype, and `RaggedRows`.
-        which: (n,) int64; rows: (n,) int64; how: what `kernels.rows.locate` found, CONSECUTIVE or later.
-        shape: of a row.
+        buffers: arrays (n_k, *shape) or `RaggedRows`; those in `which` have one dtype.
+        which: (n,) int64; rows: (n,) int64; how: CONSECUTIVE, ONE_BUFFER or SEVERAL (see `kernels.rows.locate`).
+        shape: the shape of a row.
     """
     first = which.item(0)
     buffer = buffers.arrays[first]
@@ -283,7 +283,7 @@ def gather_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int,
 
 
 def sized_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int, sizes: tuple[Size, ...]) -> Any:
-    """`gather_rows` of rows that differ in sizes, or lie in buffers whose rows do: packed or padded data."""
+    """Like `gather_rows`, if the rows, or those of their buffers, differ in sizes: gives packed or padded data."""
     buffer = buffers.arrays[which.item(0)]
     if how == CONSECUTIVE and type(buffer) is RaggedRows:
         found = buffer.between(rows.item(0), len(rows), sizes)
@@ -301,7 +301,7 @@ def sized_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int, 
 
 
 class _Which:
-    """Which buffer each row comes from; the rows of one buffer are found once for all buffers, when first asked for."""
+    """The buffer number of each gathered row, with a lazily computed inverse (`places`)."""
 
     __slots__ = ("_bounds", "_order", "numbers")
 
@@ -311,7 +311,7 @@ class _Which:
         self._bounds: list[int] = []
 
     def places(self, buffer: int) -> np.ndarray:
-        """The places whose row is in this buffer, in order."""
+        """The positions whose row comes from this buffer, in order."""
         if self._order is None:
             self._order = np.argsort(self.numbers, kind="stable")
             self._bounds = np.searchsorted(self.numbers[self._order], np.arange(int(self.numbers.max()) + 2)).tolist()
@@ -319,7 +319,7 @@ class _Which:
 
 
 class Picked(SparseCotangent):
-    """`values[places]` at `rows` of an array, zero elsewhere: what one of several buffers that a gather read gets.
+    """Cotangent of one of several gathered buffers: `values[places]` added at `rows`, zero elsewhere.
 
     >>> Picked(np.array([1, 1]), np.array([[1.0], [2.0], [3.0]]), np.array([0, 2]), (2, 1)).to_dense()
     array([[0.],
@@ -346,7 +346,7 @@ class Picked(SparseCotangent):
 
 def _gather(*buffers: Any, which: _Which | None, rows: Any) -> np.ndarray:
     if which is None:
-        buffer = buffers[0]  # take() copies all of a strided array first
+        buffer = buffers[0]  # take() would first copy a whole non-contiguous array
         return buffer.take(rows, axis=0) if buffer.flags.c_contiguous and type(rows) is np.ndarray else buffer[rows]
     own = Buffers([], len(buffers))
     for number, buffer in enumerate(buffers):

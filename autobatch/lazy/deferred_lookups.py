@@ -1,8 +1,8 @@
-"""Look-ups that wait to see what becomes of their rows: a reduction over them makes the two one bag.
+"""Deferred look-ups: `table[ids]` is recorded at its first use, so that a following reduction fuses with it into a bag.
 
-`table[ids]` of a shared table and a list of ids is not recorded at once. `rows.sum(0)`, `.mean(0)`, `.max(0)`,
-`.min(0)` or `(rows * weights[:, None]).sum(0)` then records one `segment_p`, whose signature leaves the number of ids
-out; any other use records the look-up itself.
+For a shared table and an array of ids, `rows = table[ids]` records nothing. `rows.sum(0)`, `.mean(0)`, `.max(0)`,
+`.min(0)` or `(rows * weights[:, None]).sum(0)` then records one `segment_p`, whose signature does not contain the
+number of ids; any other use of `rows` records the look-up itself.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from autobatch.ops.rules.ragged_checks import id_bound, table_ids
 from autobatch.tables.bag_and_segment_op import segment_p
 from autobatch.tables.lookup import bag_mode, lookup_p
 
-_SHARED = View(None, None, None, (), True)  # a view of an array that all examples share: not to be written to
+_SHARED = View(None, None, None, (), True)  # marks a view of an array that all examples share: must not be written to
 _MULTIPLY = elementwise.UFUNCS[np.multiply]
 
 
 def read(trace: Any, table: LazyArray, index: Any) -> Any:
-    """`table[index]` of a shared table: put off where a bag may follow, else recorded."""
+    """`table[index]` of a shared table: deferred if a bag may follow, else recorded."""
     kind = type(index)
     aval = table.aval
     if aval.ndim == 2 and aval.dtype.kind == "f":
@@ -34,7 +34,7 @@ def read(trace: Any, table: LazyArray, index: Any) -> Any:
                 ids = index.astype(np.int64) if id_bound(table) is not None else table_ids(table, index.copy())
                 return _put_off(trace, table, ids, None)
         elif (kind is int or kind is np.int64) and id_bound(table) is not None and 0 <= index < aval.shape[0]:
-            out = lookup_p(table, np.int64(index))  # the id is an operand, so all such reads go together
+            out = lookup_p(table, np.int64(index))  # the id is an operand, so all such reads share one signature
             if type(out) is LazyArray and type(getattr(table.source, "value", table.source)) is np.ndarray:
                 out._view = _SHARED
             return out
@@ -42,15 +42,15 @@ def read(trace: Any, table: LazyArray, index: Any) -> Any:
 
 
 def _from_zero(table: LazyArray, ids: np.ndarray) -> bool:
-    """Whether no id counts from the end: in a table that is an error, in an array it has a meaning."""
+    """True unless ids of a plain array are negative (count from the end); in a table those are an error anyway."""
     return getattr(table.source, "_ab_lookup", None) is not None or len(ids) == 0 or int(ids.min()) >= 0
 
 
 def rows_signature(trace: Any, table: LazyArray, ids: Any) -> Any:
-    """The signature of a look-up of rows of a shared table; None where that is none, or found in another way.
+    """The signature of `lookup_p` of rows of a shared table; None if such a look-up is recorded in another way.
 
     Args:
-        ids: np.int64 for one row, or an array of as many.
+        ids: sample ids: np.int64 for one row, or an array for several.
     """
     aval = table.aval
     if not (aval.shared and aval.ndim == 2 and aval.dtype.kind == "f" and aval.shape[0]) or id_bound(table) is None:
@@ -66,7 +66,7 @@ def rows_signature(trace: Any, table: LazyArray, ids: Any) -> Any:
 
 
 def read_row(trace: Any, rows: LazyArray, index: int) -> Any:
-    """`rows[index]` of rows that were put off: the look-up of one row, unless they are weighted."""
+    """`rows[index]` of a deferred look-up: the look-up of one row, unless the rows are weighted."""
     table, ids, weights = rows.pending
     if weights is not None:
         trace.settle(rows)
@@ -90,14 +90,14 @@ def _read_now(table: LazyArray, index: Any) -> Any:
 
 
 def now(handle: LazyArray) -> Any:
-    """The look-up behind a handle, recorded."""
+    """Record the deferred look-up of a handle, and return the result."""
     table, ids, weights = handle.pending
     rows = _read_now(table, ids)
     return rows if weights is None else rows * weights
 
 
 def reduced(trace: Any, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """What an op on rows that were put off records instead of a look-up; None if it needs the rows."""
+    """Record (or defer further) an op on deferred rows without their look-up; None if the op needs the rows."""
     if op is _MULTIPLY:
         found = _weighted(trace, args[0], args[1])
         return _weighted(trace, args[1], args[0]) if found is None else found
@@ -113,7 +113,7 @@ def reduced(trace: Any, op: Op, args: Sequence[Any], params: dict[str, Any]) -> 
 
 
 def _weighted(trace: Any, rows: Any, weights: Any) -> LazyArray | None:
-    """Rows times a column of weights, put off once more."""
+    """Deferred rows times a column of weights, still deferred; None if the operands are anything else."""
     if (
         type(rows) is not LazyArray
         or rows.segment is not None

@@ -1,4 +1,4 @@
-"""A map: its examples run together on the fly, or one after the other, and what they changed is put back in between."""
+"""`ab.map`: run the examples together on the fly; if that fails, restore changed state and run them as a loop."""
 
 import dataclasses
 import functools
@@ -37,21 +37,21 @@ def map_with_stats(
     joining: Joining | None,
     recorders_of: Callable[[dict[str, Any]], Recorders | None],
 ) -> tuple[list[Any], Stats]:
-    """`[function(x, **shared) for x in examples]`, and what was launched.
+    """`[function(x, **shared) for x in examples]`, and the statistics of the launches.
 
     Args:
-        form: what is called while examples are recorded: `function`, or its block form.
-        arguments_of: from the values of an example and what is shared to the arguments of its call; None: the
-            values by position, what is shared by keyword.
-        forget: lets go of the functions that were met on the way; called when the outermost map has run.
+        form: the callable used while examples are recorded: `function`, or its form with blocks.
+        arguments_of: maps (values of an example, shared arguments) to (args, kwargs) of its call; None: the values
+            by position, the shared arguments by keyword.
+        forget: releases the functions met during the run; called when the map has run.
         first: the place of the first example in its batch.
         joining: gives more examples while these run, if the function changes nothing; their results follow those of
-            the examples. None stands where it was told that one `raised`.
-        recorders_of: the generated recorders of the function, given what is shared as the examples see it.
+            the examples. The result is None for an example for which `joining.raised` was called.
+        recorders_of: maps the shared arguments, as the examples see them, to the function's generated recorders.
 
     Raises:
-        OverTime: the deadline has passed; everything is as it was.
-        Exception: of a batched call, where examples stand for themselves: of which example is not known.
+        OverTime: the deadline has passed; all state is restored.
+        Exception: from a batched call, if `joining` is in use; which example is at fault is not known.
     """
     if current_region() is not None and any(rank_of(x) == BATCH_RANK for x in leaves([example_sequences, shared])):
         raise NeedsLoop("ab.map over values of each example")
@@ -89,13 +89,13 @@ def map_with_stats(
 
 @dataclasses.dataclass(eq=False)
 class _Map:
-    """One map; the arguments are those of `map_with_stats`.
+    """One run of a map; the arguments are those of `map_with_stats`.
 
     Attributes:
-        columns: the examples; those that join are added.
-        trace: what is recorded.
-        state: what the examples may change.
-        cause: why they have to run as a loop.
+        columns: the sequences of examples; examples that join are appended.
+        trace: the recorder.
+        state: snapshots of the state that examples may change.
+        cause: the error because of which the examples have to run as a loop.
     """
 
     _function: Callable[..., Any]
@@ -106,10 +106,10 @@ class _Map:
     _forget: Callable[[], Any]
     _first: int
     cause: BaseException | None = None
-    _line: tuple[str, int] | None = None  # at which the first example waits that must not
-    _writes: Sequence[Any] = ()  # into arguments
-    _written: Iterator[Any] | None = None  # those that are left to make
-    _ended: bool = False  # all examples have
+    _line: tuple[str, int] | None = None  # the first line that waited for a value, if waiting was the problem
+    _writes: Sequence[Any] = ()  # writes into the caller's arrays
+    _written: Iterator[Any] | None = None  # iterator over the writes still to be made
+    _ended: bool = False  # True when all examples have ended without an error
 
     def __post_init__(self) -> None:
         self.trace = Trace()
@@ -122,17 +122,17 @@ class _Map:
             self.trace.reached.update(self._before.float_arrays())
 
     def shows_order(self) -> bool:
-        """Whether the order in which the examples run can be seen."""
+        """True if the order in which the examples run may be observable."""
         return shows_order(self._before, self.state.kinds, batches=self._arguments_of is not None)
 
     def shows_identity(self) -> bool:
-        """Whether it can be seen that an array is had from two sides, of which it may be another object here."""
+        """True if examples may observe by identity (`is`) an array that they would see here as two objects."""
         units = self._function, *self._shared.values()
         return shows_identity(self._before, self.state.kinds, self.columns, units)
 
     def looped(self, reason: str, early: bool = False) -> list[Any]:
-        """The results of the loop; the warning comes before anything is printed (`early`), or after."""
-        says = self._arguments_of is None  # else it was no map that the user called: the caller says it
+        """Run the loop and return its results; warns before it (`early`, before the examples print), or after it."""
+        says = self._arguments_of is None  # else the user did not call `ab.map`: the caller warns
         why = f"ab.map could not run these examples together ({reason})"
         if says and early:
             fell_back(why)  # it may raise
@@ -144,19 +144,19 @@ class _Map:
         return results
 
     def restore(self) -> None:
-        """Let everything be as it was before."""
+        """Restore all state to what it was before the run."""
         self._before.restore()
         self.state.restore()
 
     def together(
         self, recorders_of: Callable[[dict[str, Any]], Recorders | None], joining: Joining | None
     ) -> list[Any] | None:
-        """The results; None where the examples have to run as a loop, for which `cause` is the reason."""
+        """Run the examples together; returns None, and sets `cause`, if they have to run as a loop."""
         try:
             fibers, changed = self._run(recorders_of, joining)
             if fibers.error is None and not changed:
                 results = fibers.results
-                del fibers  # which refers to the trace
+                del fibers  # it refers to the trace
                 return self._handed_out(results)
         except LaunchError as launch:
             self.cause = launch.__cause__
@@ -170,7 +170,7 @@ class _Map:
     def _run(
         self, recorders_of: Callable[[dict[str, Any]], Recorders | None], joining: Joining | None
     ) -> tuple[Fibers, bool]:
-        """Run the examples; whether they have changed anything that makes their results worthless."""
+        """Run the examples; returns (fibers, True if they changed state such that the results cannot be used)."""
         trace, settle = self.trace, functools.partial(finish, self.trace)
         recorders, count = recorders_of(self._arguments), len(self.columns[0])
         recorder = None if recorders is None else ExampleRecorder(trace, recorders, self.columns)
@@ -207,7 +207,7 @@ class _Map:
             column.append(value)
 
     def _changed(self, fibers: Fibers) -> bool:
-        """Whether anything was changed that an example of the loop would have seen otherwise."""
+        """True if state changed in a way that examples may have seen otherwise than in the loop."""
         if fibers.error is not None:
             return self._before.changed() or self.state.changed()
         waited = bool(self.trace.stats.forced)
@@ -216,10 +216,10 @@ class _Map:
         return self.state.changed_in_common(waited)
 
     def _handed_out(self, results: list[Any]) -> list[Any]:
-        """The results, once nothing that outlives the map refers to its trace, and arguments are written to.
+        """Finish the map: replace all recorded arrays left anywhere by values, write to arguments, return the results.
 
         Raises:
-            LaunchError: recorded arrays are left where they cannot be replaced.
+            LaunchError: recorded arrays, or a rewritten function, are left where they cannot be replaced.
         """
         finished = functools.partial(finish, self.trace)
         self.state.finish(finished)
@@ -228,7 +228,7 @@ class _Map:
         self.trace.inputs.forget_writes()
         del finished
         if self._is_referred_to():
-            gc.collect(0)  # most often garbage: a function that calls itself by a name it closes over, say
+            gc.collect(0)  # most often cyclic garbage, such as an inner function that calls itself
         made: Sequence[Any]
         if self._is_referred_to():
             made = self._settled_left(results)
@@ -244,57 +244,57 @@ class _Map:
         return results
 
     def _is_referred_to(self) -> bool:
-        """Whether recorded arrays are left anywhere."""
+        """True if recorded arrays are left anywhere (each refers to the trace)."""
         return self.trace.references() > self._alone
 
     def _settled_left(self, results: list[Any]) -> Sequence[Any]:
-        """Replace the recorded arrays that examples have left where others reach them; the functions found there."""
+        """Replace recorded arrays that examples left in reachable state; returns the functions found there."""
         left = Snapshot([results, self._function, self._shared, self.columns])
         left.settle(functools.partial(finish, self.trace))
         return left.functions
 
     def _stopped(self, stop: BaseException) -> None:
-        """An interrupt, or the deadline: before the writes into arguments or after them, which are one call of C."""
+        """Clean up after an interrupt or the deadline; neither comes between the writes into arguments (one C call)."""
         is_over = type(stop) is OverTime
         if self._written is not None and not operator.length_hint(self._written):
             return
         found: list[Any] = []
-        if not is_over:  # what examples have changed stays, as after a loop; recorded arrays do not
+        if not is_over:  # changes made by examples stay, as after a loop, unless they contain recorded arrays
             roots = [self._function, self._shared, self.columns]
             Snapshot(roots).settle(functools.partial(_found, self.trace, found))
         if found or self._ended or is_over:
             self.restore()
 
     def _reason(self, fibers: Fibers, changed: bool) -> BaseException:
-        """Why examples that ran have to run as a loop.
+        """The reason why the examples have to run again, as a loop.
 
         Raises:
-            Exception: that of the first example that fails, as the loop raises it, where nothing was changed.
+            Exception: the error of the first failing example, as the loop raises it, if nothing was changed.
         """
         trace = self.trace
         if fibers.error is None:
             self._line = next(iter(trace.stats.forced), None)
             return NeedsLoop("an example changes what the examples share, and one waits for a value")
         quiet = not (self.state.may_change or trace.inputs.written or trace.inputs.lent or changed)
-        if trace.failed is None and quiet:  # raises, unless only the lazy run could not do it
+        if trace.failed is None and quiet:  # raises the user's error, unless only the lazy run failed
             run_plain(self._function, self.columns, fibers.failed, self._shared, self._arguments_of, self._first)
         return trace.failed or fibers.error
 
 
 def _found(trace: Trace, found: list[Any], value: Any) -> Any:
-    """The value itself; one that is recorded is noted."""
+    """Return the value unchanged; append it to `found` if it is a recorded array of this trace."""
     if type(value) is LazyArray and value.trace is trace:
         found.append(value)
     return value
 
 
 class _Running(Example):
-    """The example that a loop has come to: as many results as there are say which one it is."""
+    """The current example of a loop; its index is the number of results so far."""
 
     __slots__ = ("_at", "_first", "results")
 
     def __init__(self, first: int) -> None:
-        self.index = self._first = self._at = first  # what `Example` sets, without calling it: most loops are short
+        self.index = self._first = self._at = first  # as `Example.__init__`, inlined since most loops are short
         self.calls, self._own_seed = 0, None
         self.results: list[Any] = []
 
@@ -312,18 +312,18 @@ def run_loop(
     arguments_of: Arguments | None = None,
     first: int = 0,
 ) -> list[Any]:
-    """One example after the other; `first` is the place of the first one in its batch."""
+    """Run one example after the other; `first` is the place of the first one in its batch."""
     running = _Running(first)
     results = running.results
-    token = set_example(running)  # `with example(...)` takes longer than a small function
+    token = set_example(running)  # `with example(...)` would cost more than a small function
     try:
         if arguments_of is not None:
             for values in zip(*columns, strict=True):
                 positional, named = arguments_of(values, shared)
                 results.append(function(*positional, **named))
-        else:  # no `map`: a StopIteration of the function's would end it
+        else:  # not `map(...)`: a StopIteration raised by the function would end it
             call = functools.partial(function, **shared) if shared else function
-            match columns:  # a call with as many arguments as are written there takes less time
+            match columns:  # a call with explicit arguments is faster than `*values`
                 case [first_column]:
                     for value in first_column:
                         results.append(call(value))
@@ -348,9 +348,9 @@ def run_plain(
     arguments_of: Arguments | None = None,
     first: int = 0,
 ) -> Any:
-    """One example as the loop runs it; so does a map inside an example, whose lazy values go to the one trace.
+    """Run one example as the loop does. Also used for a map inside an example: its lazy values stay in the outer trace.
 
-    There, plain arrays stay plain: the example goes on with them, and may write into them, right after.
+    In such an inner map plain arrays stay plain, since the outer example may write into them right after.
     """
     with example(Example(first + index)):
         try:
@@ -362,7 +362,7 @@ def run_plain(
 
 
 def examples_in(sequence: Any, taker: str = "ab.map") -> list[Any]:
-    """The examples of a sequence, an iterable or a batch; `taker` is what the message says was called.
+    """A sequence, an iterable or a batch as a list of examples; `taker` is the function named in the message.
 
     Raises:
         UnsupportedError: not iterable, or a dict, whose keys are never the examples.
@@ -383,10 +383,10 @@ def examples_in(sequence: Any, taker: str = "ab.map") -> list[Any]:
 
 
 def common_length(columns: Sequence[list[Any]]) -> int:
-    """The number of examples, of which every sequence has one.
+    """The number of examples: the common length of all sequences.
 
     Raises:
-        UnsupportedError: no sequence. ShapeError: their lengths differ.
+        UnsupportedError: there is no sequence. ShapeError: the lengths differ.
     """
     if len(columns) == 1:
         return len(columns[0])

@@ -1,8 +1,7 @@
-"""Examples that are recorded by a generated function, where there is one and it fits; any other runs as Python.
+"""Records examples by a generated function where there is one that fits; all other examples run as Python.
 
-A generated function records nodes and does nothing else that could be seen: where an example is not what it is for, its
-nodes are taken back and the example runs as any other. The nodes are appended to the segment by number, no array of
-ours is made for any but the results.
+A generated function records nodes and has no other visible effect, so if an example does not fit, its nodes are
+removed and the example runs as Python. It appends nodes by number, and makes a `LazyArray` only for results.
 """
 
 import functools
@@ -14,45 +13,45 @@ from autobatch.lazy.generator_rounds import MISFIT, WAITS, Generating, Rounds
 from autobatch.lazy.trace import Trace
 
 NO_ROOM: Any = object()
-"""What says that there has to be a launch before an example is recorded."""
+"""Result: launch first, then record the example again."""
 NOT_RECORDED: Any = object()
-"""What says that an example has to run."""
-_PATIENCE = 3  # examples in one map that no function fits
+"""Result: the example has to run as Python."""
+_PATIENCE = 3  # examples of one map that may not fit before the recorder gives up
 
 
 class NoRoom(Exception):  # noqa: N818  (a signal)
-    """What an example records does not fit into what is left of the memory budget."""
+    """The nodes of an example do not fit into the rest of the memory budget."""
 
 
 class UnusualLength(Exception):  # noqa: N818  (a signal)
-    """An array of the example is so short, or so long, that the example has to run."""
+    """An array of the example is too short or too long for the generated function, so the example has to run."""
 
 
 class Bound(Generating, Protocol):
-    """A generated function for one map; a generator function if it waits for values."""
+    """A generated function, bound to one map; a generator function if it waits for values."""
 
     def is_still(self) -> bool:
-        """Whether what it relies on reads as it did, to the object."""
+        """True if everything it relies on (globals, attributes) is still the same object."""
 
     def holds(self) -> bool:
-        """Whether what it relies on is as it was, now that other Python may have run."""
+        """True if it can still be used after other Python may have run; reads changed values again."""
 
     def end(self) -> None:
-        """Let go of the function."""
+        """Release the function."""
 
     @property
     def largest(self) -> int:
-        """What a node takes of the memory budget at most."""
+        """Upper bound in bytes on what one node takes of the memory budget."""
 
 
 class Recorders(Protocol):
-    """The generated functions of one function."""
+    """The generated recorders of one user function."""
 
     def bound(self, trace: Trace, columns: Sequence[Sequence[Any]], index: int) -> Bound | None:
-        """The one that fits this map; None if there is none, as far as is known before example `index`."""
+        """The recorder that fits this map, bound to it; None if none is known before example `index`."""
 
     def missed(self) -> None:
-        """An example did not fit."""
+        """Count an example that did not fit."""
 
 
 class ExampleRecorder:
@@ -77,19 +76,19 @@ class ExampleRecorder:
         self._patience = _PATIENCE
         self._bound: Bound | None = None
         self._run: Callable[..., Any] | None = None
-        self._rounds: list[tuple[Bound, Rounds]] = []  # the last one is of the function, if that waits
+        self._rounds: list[tuple[Bound, Rounds]] = []  # the last one belongs to `_bound`, if that waits
         self._segment: Any = None
         self._doubt = False
 
     def record(self, index: int) -> Any:
-        """The result of an example; `WAITS` if it goes on later, `NOT_RECORDED` if it has to run.
+        """Record an example; returns its result, or `WAITS` if it continues later, `NOT_RECORDED` if it has to run.
 
-        `NO_ROOM` where it is to be recorded after a launch.
+        Returns `NO_ROOM` if it must be recorded again after a launch.
         """
         trace = self._trace
         run = self._ready(index) if self._doubt or self._segment is not trace.segment else self._run
         if run is None or handling() is not trace._handling:
-            self._doubt = True  # whatever runs now may change what the function relies on
+            self._doubt = True  # the Python that runs now may change what the generated function relies on
             return NOT_RECORDED
         park, trace.park = trace.park, _never
         try:
@@ -107,22 +106,22 @@ class ExampleRecorder:
         return result
 
     def launch(self) -> None:
-        """Launch what was recorded of examples that wait."""
+        """Launch the nodes of waiting examples."""
         for _, rounds in self._rounds:
             rounds.launch()
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to launch, for the memory that it will take."""
+        """True if the recorded nodes take so much memory that they should be launched."""
         return bool(self._rounds) and self._rounds[-1][1].is_full
 
     @property
     def is_waiting(self) -> bool:
-        """Whether any example waits."""
+        """True if any example waits."""
         return any(rounds.is_waiting for _, rounds in self._rounds)
 
     def resume(self, limit: int, launch: Callable[[], None]) -> tuple[list[tuple[int, Any]], list[int]]:
-        """Let the examples that wait go on, as `Rounds.resume`."""
+        """Resume the waiting examples; arguments and result as in `Rounds.resume`."""
         trace = self._trace
         ended: list[tuple[int, Any]] = []
         misfits: list[int] = []
@@ -143,7 +142,7 @@ class ExampleRecorder:
         return ended, sorted(misfits)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all functions and generators."""
         for bound, rounds in self._rounds:
             rounds.close()
             bound.end()
@@ -154,7 +153,7 @@ class ExampleRecorder:
         self._patience = 0
 
     def _missed(self) -> None:
-        """An example does not fit."""
+        """Count an example that does not fit; drop the function unless it is a generator."""
         self._recorders.missed()
         self._patience -= 1
         self._doubt = True
@@ -163,7 +162,7 @@ class ExampleRecorder:
             self._bound = self._run = None
 
     def _ready(self, index: int) -> Callable[[int, Sequence[Any]], Any] | None:
-        """What records an example now."""
+        """The callable that records example `index` now, after checking assumptions; None if there is none."""
         if not self._patience > 0:
             return None
         trace, bound = self._trace, self._bound
@@ -189,14 +188,14 @@ class ExampleRecorder:
 
 
 def _recorded(trace: Trace, function: Callable[..., Any], largest: int, index: int, given: Sequence[Any]) -> Any:
-    """What a function that waits for nothing gives for an example; `MISFIT` if it is not for it, or `NOT_RECORDED`."""
+    """Run a non-waiting generated function: its result, or `MISFIT`, `NOT_RECORDED` or `NO_ROOM` with nodes undone."""
     segment = trace.segment
     sigs, refs = segment.sigs, segment.refs
     nodes, operands = len(sigs), len(refs)
     trace.example = index
     try:
         result = function(*given)
-    except Exception as error:  # whatever it is, it is raised again where the example runs
+    except Exception as error:  # any error: the example runs again as Python, and raises it there
         del sigs[nodes:]
         del refs[operands:]
         trace.failed = None

@@ -1,20 +1,19 @@
-"""What examples may change or show outside of the trace: state in them, the order they ran in, and their arguments.
+"""Side effects of examples that run on the fly: changed state, observable order, observable identity, argument writes.
 
-A run that is given up leaves none of what it changed there, or the loop after it would find examples that were visited
-before. What several examples hold may be changed in another order than in the loop, where one of them waits. And where
-an example sees a copy of a container, since there are arrays in it, what it changes there goes into the container.
+State (`ExampleState`): a run that is abandoned is undone, or the loop after it would find already modified examples. If
+several examples share an object and one of them waits, changes to it may happen in another order than in the loop; then
+the loop runs. Containers with arrays in them are copied for an example; its changes are stored back in the originals.
 
-On the fly, an example that needs a value waits while the others run on. What it prints then comes behind what they
-print, and what it draws from a generator of the process is another number than in the loop over the examples. Changes
-of containers, objects and arrays are no matter here: `core.snapshot` sees those and takes them back. What it cannot
-take back, the state of a file, an iterator or an `array.array`, is.
+Order (`shows_order`): an example that needs a value waits while others run on. Its prints then come after theirs, and
+it draws other numbers from a global random generator than in the loop. Such functions run as a loop. Changes to
+containers, objects and arrays are not checked here, since `core.snapshot` detects and restores them; state that it
+cannot restore is: files, iterators, `array.array`.
 
-What an example writes into its arguments, its caller sees afterwards as after the plain loop. While the examples run, a
-write only gives the handle a new value. When all have run, the values go into the caller's arrays; if one of these
-shares memory with another argument, the order of the writes counts and the loop decides.
+Arguments (`Inputs`): a write into an argument only rebinds its handle while the examples run. When all have run, the
+values are written to the caller's arrays. If one of these shares memory with another argument, the loop runs instead.
 
-What `np.asarray` gives out of the trace cannot be written to while there is anything left to compute from it: the
-write is refused by NumPy, and the loop decides.
+Arrays that `np.asarray` gives out of the trace are read-only while values may still be computed from them; if NumPy
+refuses a write for that reason, the loop runs.
 """
 
 import ast
@@ -51,17 +50,17 @@ _Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_le
 
 
 class ExampleState:
-    """The entries of containers and attributes of objects in the examples, if the function may change any.
+    """Snapshots of the containers and objects in the examples, taken only if the function may change any.
 
     Args:
-        columns: the sequences of examples; none if whatever Python changes is not to be seen.
-        shared: the function, and what the examples have in common.
-        copies: what `core.pytree.replace_leaves` copied of what they share.
+        columns: the sequences of examples; empty if changes made by Python do not matter.
+        shared: snapshot of the function and the shared arguments.
+        copies: containers that `core.pytree.replace_leaves` copied in the shared arguments.
 
     Attributes:
-        shared: what they have in common, as it was before.
-        copies: receives what `core.pytree.replace_leaves` copies of the examples; None where nothing is changed.
-        kinds: the classes of the examples and, if the function may change any, of what is in them.
+        shared: snapshot of the shared state before the run.
+        copies: receives the containers that `core.pytree.replace_leaves` copies in examples; None if none may change.
+        kinds: the classes of the examples and, if the function may change any, of the objects in them.
     """
 
     __slots__ = ("_common", "_roots", "_shared_copies", "_states", "copies", "kinds", "shared")
@@ -97,24 +96,24 @@ class ExampleState:
 
     @property
     def may_change(self) -> bool:
-        """Whether the function may change anything that it is given or reaches, for all that its syntax says."""
+        """True if, judged by its syntax, the function may change an argument or anything else it reaches."""
         return self._shared_copies is not None
 
     def changed(self) -> bool:
-        """Whether anything is not as it was."""
+        """True if anything in the examples, or in a copied container, has changed."""
         return any(state.changed() for state in self._states) or any(map(_is_changed, self._containers))
 
     def is_changing(self, index: int) -> bool:
-        """Whether what others may see is not as it was, now that one example stops; it may put it back later."""
+        """True if state that others may see differs when example `index` parks or ends (it may undo that later)."""
         if self._shared_copies is None or self.shared.changed(entries=True):
             return self._shared_copies is not None
         return bool(self._common) and self._states[index].changed(self._common, entries=True)
 
     def changed_in_common(self, waited: bool) -> bool:
-        """Whether examples saw too little of what others changed in what they have in common.
+        """True if examples may have missed changes that others made to state they have in common.
 
         Args:
-            waited: an example waited for a value, so they did not run one after the other.
+            waited: an example waited for a value, so they did not run strictly one after the other.
         """
         if waited and any(map(_is_changed, self._shared_copies or ())):
             return True
@@ -125,12 +124,12 @@ class ExampleState:
         return any(id(each[0]) in self._common and _is_changed(each) for each in self._containers)
 
     def restore(self) -> None:
-        """Put everything back."""
+        """Restore the state of all examples."""
         for state in self._states:
             state.restore()
 
     def finish(self, finished: Callable[[Any], Any]) -> None:
-        """Store what was given to examples and to what they share, in the form that results have."""
+        """Store changes in the original containers, and replace recorded arrays in all changed state by values."""
         if self._shared_copies is None:
             return
         containers = self._containers
@@ -155,7 +154,7 @@ class ExampleState:
 
 
 def _hold_callables(values: Iterable[Any], names: Collection[str]) -> bool:
-    """Whether there is anything in some examples that can be called, or an attribute with one of these names."""
+    """True if examples contain a callable, an attribute with one of these names, or more objects than are checked."""
     seen: set[int] = set()
     waiting = list(values)
     while waiting:
@@ -177,7 +176,7 @@ def _hold_callables(values: Iterable[Any], names: Collection[str]) -> bool:
 
 
 def _given(own: dict[int, Any], finished: Callable[[Any], Any], value: Any) -> Any:
-    """What was given to an example as it is outside: of a copy the original, of a recorded array its value."""
+    """A value of an example as it is outside of the trace: the original of a copy, the value of a recorded array."""
     if id(value) in own:
         return own[id(value)]
     if type(value) is tuple:
@@ -186,14 +185,14 @@ def _given(own: dict[int, Any], finished: Callable[[Any], Any], value: Any) -> A
 
 
 def _is_wrapped(value: Any) -> bool:
-    """Whether an example as a whole is a number, text, or an array into which the trace sees all writes."""
+    """True if an example as a whole is a number, a string, or an array that the trace wraps."""
     if type(value) is np.ndarray:
         return is_recorded(value)
     return type(value) in SCALARS
 
 
 def _is_raw(values: tuple[Any, ...]) -> bool:
-    """Whether there is a structure in an example whose arrays are not wrapped, since it holds itself."""
+    """True if an example contains a structure whose arrays are not wrapped, because it contains itself."""
     for value in values:
         found: list[Any] = []
         if replace_leaves(value, lambda leaf, found=found: found.append(leaf)) is value and found:  # type: ignore[misc]
@@ -233,20 +232,20 @@ def _store(original: Any, copy: Any, given: Callable[[Any], Any]) -> None:
 
 
 _IDENTITY = frozenset(("id", "is_", "is_not"))
-_METHODS = frozenset(("write", "writelines"))  # of files: a function of the user's may have such a name
+_METHODS = frozenset(("write", "writelines"))  # of files; counted only as attributes, users' functions may share a name
 _NAMES = ACTING_MODULES | {"input", "open", "print"} | PAUSES | _METHODS
 _OF_OBJECTS = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "IMPORT_NAME", "IMPORT_FROM")) | _OF_OBJECTS
-_MAKERS = frozenset(("default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Random"))  # of generators
+_MAKERS = frozenset(("default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Random"))  # make a generator
 _KEPT = (dict, list, set, collections.deque, bytearray, np.ndarray, random.Random)
 
 
 def shows_order(state: Snapshot, kinds: Collection[type] = (), batches: bool = False) -> bool:
-    """Whether what was reached prints, draws, or is used up by reading it.
+    """True if the function may print, draw random numbers, do I/O, or use an object that is consumed by reading.
 
     Args:
-        state: a function and what it is given; kinds: the classes of what is in its examples.
-        batches: whether a batch counts as well, in which nothing is recorded.
+        state: a snapshot of the function and its shared arguments; kinds: the classes of the objects in its examples.
+        batches: True if a batch that is reached counts as well, since nothing is recorded in it.
 
     >>> shows_order(Snapshot([iter([1])]))
     True
@@ -265,12 +264,12 @@ def shows_order(state: Snapshot, kinds: Collection[type] = (), batches: bool = F
 
 
 def shows_identity(state: Snapshot, kinds: Collection[type], columns: Iterable[Any], units: Iterable[Any]) -> bool:
-    """Whether an example may see that an array which it has from two sides is one, as `others[i] is x` does.
+    """True if the function may observe the identity of an array that is reachable in two ways, as in `others[i] is x`.
 
-    On the fly it may be two: a recorded one for each side, in a copy of its containers for each.
+    On the fly such an array may be two objects: each way has its own recorded array and copies of containers.
 
     Args:
-        state, kinds: as `shows_order`'s; columns: the examples; units: the function and each shared argument.
+        state, kinds: as in `shows_order`; columns: the examples; units: the function and each shared argument.
     """
     codes = [function.__code__ for function in _functions(state, kinds)]
     asks = any(_compares_objects(code) for code in codes if not is_library(code.co_filename))
@@ -284,13 +283,13 @@ def shows_identity(state: Snapshot, kinds: Collection[type], columns: Iterable[A
 
 
 def _holds_what_is_only_itself(state: Snapshot) -> bool:
-    """Whether there is an object that is copied for its arrays, and equals no other: `in` and a look-up compare it."""
+    """True if the state contains a dataclass object compared by identity: it may be copied, and `in` would see that."""
     kinds = {kind for kind in state.classes if dataclasses.is_dataclass(kind) and kind.__eq__ is object.__eq__}
     return bool(kinds) and any(type(each) in kinds for each in state.all_reached())
 
 
 def _arrays_in(values: Iterable[Any]) -> Iterator[Any]:
-    """The arrays that are wrapped in examples, each once."""
+    """The arrays in examples that get wrapped, each once."""
     seen: dict[int, Any] = {}
     waiting = list(values)
     while waiting:
@@ -311,14 +310,14 @@ def _is_array(value: Any) -> bool:
 
 
 def _functions(state: Snapshot, kinds: Collection[type]) -> list[FunctionType]:
-    """The users' functions that were reached, with the methods of these classes that they name."""
+    """The user's functions and methods that were reached, and methods of the classes `kinds` that they name."""
     methods = (vars(kind)[name] for kind in kinds for name in state.named & vars(kind).keys())
     return [*state.functions, *state.methods, *(each for each in methods if isinstance(each, FunctionType))]
 
 
 @functools.lru_cache(maxsize=1024)
 def _compares_objects(code: CodeType) -> bool:
-    """Whether code asks if two values are one object, of which none is a constant as None is."""
+    """True if code compares objects by identity (`is`, `id`), other than with a constant such as None."""
     if not _IDENTITY.isdisjoint(code.co_names):
         return True
     steps = [each.opname for each in dis.get_instructions(code)]
@@ -328,7 +327,7 @@ def _compares_objects(code: CodeType) -> bool:
 
 
 def changes_nothing(function: Any, shared: Any, kinds: Collection[type]) -> bool:
-    """Whether examples of these classes leave nothing behind but results, in whatever order and how often they run."""
+    """True if examples of these classes have no effect but their results, in any order and run any number of times."""
     state = Snapshot([function, shared], bounded=True)
     if shows_order(state, kinds) or not set(GENERATORS).isdisjoint(kinds):
         return False
@@ -336,7 +335,7 @@ def changes_nothing(function: Any, shared: Any, kinds: Collection[type]) -> bool
 
 
 def _acts_elsewhere(function: FunctionType) -> bool:
-    """Whether it calls another package's function and drops what that gives: so it is called for what it does."""
+    """True if it calls another package's function with possible side effects and drops the result."""
     for name, steps in _dropped_calls(function):
         value = meaning_of(function, name)
         for _, attribute in steps:
@@ -348,7 +347,7 @@ def _acts_elsewhere(function: FunctionType) -> bool:
 
 
 def _dropped_calls(function: FunctionType) -> Sequence[tuple[str, Any]]:
-    """The free names, and attributes of these, that a function calls without using the result."""
+    """(name, attribute steps) of each dotted path that a function calls without using the result; no local names."""
     code = function.__code__
     known = _dropped.get(code)
     if known is None:
@@ -379,13 +378,13 @@ def _names_one(code: CodeType) -> bool:
 
 
 def _is_one(value: Any) -> bool:
-    """Whether a value is an iterator, or acts outside."""
+    """True if a value is an iterator, or a callable or object with effects outside of the process's memory."""
     acts = isinstance(value, BuiltinFunctionType) and value.__name__ in _NAMES
     return acts or _is_of_one(type(value)) or (callable(value) and _is_in_module(value))
 
 
 def _is_of_one(kind: type) -> bool:
-    """Whether a snapshot cannot keep the state of an object of a class: an iterator, an `array.array`, a file."""
+    """True if a snapshot cannot save the state of objects of this class: an iterator, an `array.array`, a file."""
     if issubclass(kind, _KEPT):
         return issubclass(kind, random.SystemRandom)
     stores = isinstance(getattr(kind, "__setitem__", None), WrapperDescriptorType)
@@ -401,12 +400,12 @@ _SEVERAL = -2
 
 
 class Inputs:
-    """The caller's arrays and what was written to them.
+    """The arrays given by the caller, and the writes to them.
 
     Attributes:
-        in_order: whether all of them lie in C order, so that what is a view of one follows from its shape.
+        in_order: all of them are C-contiguous, so that whether a reshape is a view follows from the shape alone.
         written: (handle, array, example) of each argument that an example has written to.
-        lent: read-only views of values, which the examples have outside of the trace.
+        lent: read-only views of values, given to examples as plain arrays (`np.asarray`).
     """
 
     __slots__ = ("_owners", "in_order", "lent", "written")
@@ -426,7 +425,7 @@ class Inputs:
             owner[1] = _SEVERAL
 
     def note_write(self, handle: Any) -> bool:
-        """A handle is about to get another value: remember it if what it holds is an argument. Whether that may be."""
+        """Note that a handle is about to be rebound, if it holds an argument; False if that argument is read-only."""
         owner = self._owners.get(id(handle.source))
         if owner is not None and owner[0] is handle.source:
             self.written.append((handle, *owner))
@@ -434,7 +433,7 @@ class Inputs:
         return True
 
     def lend(self, value: np.ndarray) -> np.ndarray:
-        """An array's view to give out of the trace."""
+        """A read-only view to give out of the trace; the array itself if it is read-only already."""
         if not value.flags.writeable:
             return value
         out = value.view()
@@ -443,12 +442,12 @@ class Inputs:
         return out
 
     def end_loans(self, results: Any) -> None:
-        """Let what was lent be written to, and what of the results is a view of it."""
+        """Make lent views, and views of the same arrays in the results, writable again."""
         if self.lent:
             owners = {id(x.base) for x in self.lent}
             views = [x for x in leaves(results) if type(x) is np.ndarray and id(x.base) in owners]
             for x in (*self.lent, *views):
-                with contextlib.suppress(ValueError):  # of a view that was read-only before
+                with contextlib.suppress(ValueError):  # NumPy refuses for a view that was read-only before
                     x.flags.writeable = True
 
     def clear(self) -> None:
@@ -457,11 +456,11 @@ class Inputs:
         self.lent.clear()
 
     def forget_writes(self) -> None:
-        """Let go of the handles that were written to."""
+        """Release the handles that were written to."""
         self.written.clear()
 
     def given_back(self, shared: Iterable[Any]) -> list[tuple[Any, Any, Any]] | None:
-        """(array, where, value) of the caller's arrays that were written to; None where they overlap others."""
+        """Pending writes (array, index, value) into the caller's arrays; None if one overlaps another array."""
         if not self.written:
             return []
         if any(example == _SEVERAL for _, _, example in self.written) or self._overlap(shared):

@@ -1,4 +1,4 @@
-"""Fibers: each example that has to run runs in a greenlet of its own, and parks where it needs a value."""
+"""Fibers: each example that runs as Python runs in its own greenlet, which parks (suspends) where it needs a value."""
 
 import contextvars
 from collections.abc import Callable, Sequence
@@ -23,12 +23,12 @@ _ROWS = (int, np.int64, np.ndarray)
 _PLAIN = (np.generic, *SCALARS)
 
 
-# What a map is given by keyword in a container, its examples see wrapped. An object, a closure and a global stay what
-# they are: their arrays are wrapped where they are read, as operands and where rows of them are asked for.
+# Containers given to a map by keyword are wrapped for its examples. Objects, closures and globals are not: their
+# arrays are wrapped where they are read, as operands of ops or where rows are indexed (`taken`, `item`).
 
 
 def taken(value: Any, least: int = 1) -> Any:
-    """The handle of an array that all examples reach, if it has at least so many dimensions; anything else as it is."""
+    """The lazy handle of an array that all examples share, if it has `least` dimensions; else the value unchanged."""
     trace = active_trace()
     if trace is None or id(value) not in trace.reached or value.ndim < least:
         return value
@@ -36,50 +36,50 @@ def taken(value: Any, least: int = 1) -> Any:
 
 
 def item(base: Any, index: Any) -> Any:
-    """`base[index]`; rows of an array that all examples reach are recorded."""
+    """`base[index]`; recorded if it reads rows of an array that all examples share."""
     return (taken(base, 2) if type(index) in _ROWS else base)[index]
 
 
 class LaunchError(Exception):
-    """A batched call raised: which example is at fault is not known."""
+    """A batched call raised, so it is not known which example is at fault."""
 
 
 class Joining(Protocol):
-    """Who gives examples to a map that runs, and takes results from it, if its function changes nothing.
+    """Source of examples that join a running map, and receiver of results; only for a function that changes nothing.
 
-    Each example then stands for itself, as a request to a server does: one that raises ends alone.
+    Each example is then independent, like a request to a server: one that raises does not end the others.
     """
 
     def arrivals(self) -> Sequence[Sequence[Any]]:
-        """Examples that join now, each one value for each of the map's sequences; asked before each launch."""
+        """Examples that join now, each with one value per sequence of the map; called before each launch."""
 
     def left(self, index: int) -> bool:
-        """Whether nobody wants the result of an example any more."""
+        """True if nobody wants the result of an example any more."""
 
     def settled(self, index: int, result: Any) -> None:
-        """The result of an example is there; told of each as soon as it can be, and of some of them twice."""
+        """Receive the result of an example, as soon as it is known; may be called twice for an example."""
 
     def raised(self, index: int) -> None:
-        """An example raised while it was recorded; run by itself it may not."""
+        """Called for an example that raised while it was recorded; run on its own, it may not raise."""
 
 
 class Fibers:
-    """The greenlet that starts, resumes and ends a fiber for each example, launching together what they record.
+    """The scheduler of one map: starts, resumes and ends a fiber per example, and launches their recorded calls.
 
     Args:
         call: runs example i.
-        settle: turns the result of a finished example, all of whose values are there, into what is kept.
-        is_changing: whether what the examples share is not as it was, when one of them stops: what it puts back later
-            others may have seen.
+        settle: converts the result of a finished example, once all its values are computed, to its final form.
+        is_changing: called when example i parks or ends; True if shared state differs from its initial state, since
+            other examples may then see a change that this one undoes later.
         first: the place of the first example in its batch.
-        joining: who is told of each example, if they stand for themselves; admit: takes in one that joins.
-        recorder: records examples without running them.
+        joining: is told of each example, if examples are independent; admit: adds one that joins to the map.
+        recorder: records examples without running their Python.
 
     Attributes:
-        results: those of the examples, then of those that joined; where one raised, of those before it.
-        failed: the index of an example that raised, their count if none did; error: what it raised. Those before it
-            ran to their end, those after it were ended.
-        changed: what the examples share was changed when one of them stopped.
+        results: one per example, then those of joined examples; after an error only those before `failed` count.
+        failed: index of the first example that raised, or the number of examples; error: what it raised. The examples
+            before it ran to their end, those after it were ended.
+        changed: True if `is_changing` ever was.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Fibers:
         self._trace.park = self._park
         try:
             self._run()
-        finally:  # the `finally` blocks of every fiber run, nothing stays behind
+        finally:  # end all fibers, so that their `finally` blocks run now
             self._closing = True
             for index, fiber in list(self._fibers.items()):
                 self._end(index, fiber)
@@ -143,7 +143,7 @@ class Fibers:
                 else:
                     self._end(index, fiber)
             if self._recorder is not None and self._recorder.is_waiting:
-                self._resume(self._recorder)  # after the fibers: it may start others, which wait for another launch
+                self._resume(self._recorder)  # after the fibers: it may start new ones, which wait for the next launch
         self._launch()
 
     def _start(self, index: int) -> None:
@@ -153,7 +153,7 @@ class Fibers:
         self._step(index, fiber)
 
     def _join(self) -> bool:
-        """Take in the examples that join now, if any do, and run each until it is done or needs a value."""
+        """Admit the examples that join now, and run each until it ends or needs a value. True if any joined."""
         if self._joining is None or self._admit is None:
             return False
         arrivals = self._joining.arrivals()
@@ -166,7 +166,7 @@ class Fibers:
         return bool(arrivals)
 
     def _is_recorded(self, recorder: ExampleRecorder, index: int) -> bool:
-        """Whether an example is recorded without running."""
+        """Try to record an example without running its Python; False if it has to run."""
         check_time()
         result = recorder.record(index)
         if result is NO_ROOM:
@@ -182,7 +182,7 @@ class Fibers:
         return True
 
     def _resume(self, recorder: ExampleRecorder) -> None:
-        """Let the examples go on that are recorded and wait for values."""
+        """Continue the recorded examples that wait for values; start a fiber for those that no longer fit."""
         check_time()
         ended, misfits = recorder.resume(self.failed, self._launch)
         for index, result in ended:
@@ -193,12 +193,12 @@ class Fibers:
                 self._start(index)
 
     def _body(self, index: int) -> Any:
-        _active.set(self._trace)  # in the context of this fiber alone, so nothing has to be set back
+        _active.set(self._trace)  # in this fiber's own context, so no reset is needed
         set_example(Example(self._first + index))
         return self._call(index)
 
     def _step(self, index: int, fiber: Any) -> None:
-        """Run one fiber until it is done, parks or raises."""
+        """Run one fiber until it ends, parks or raises."""
         check_time()
         self._trace.example = index
         filters = users_filters()
@@ -225,11 +225,11 @@ class Fibers:
             del self._fibers[index]
             self.results[index] = outcome
             self._finished.append(index)
-        if self._trace.failed is not None:  # an example may have handled the error
+        if self._trace.failed is not None:  # the example may have caught the error
             raise LaunchError from self._trace.failed
 
     def _launch(self) -> None:
-        """Launch what was recorded, and let go of the segments that finished examples hold."""
+        """Launch everything recorded, then settle the results of finished examples, which frees their segments."""
         try:
             self._trace.launch()
             if self._recorder is not None:
@@ -243,7 +243,7 @@ class Fibers:
         self._finished = []
 
     def _park(self, urgent: bool) -> None:
-        """Called in a fiber: wait until everything recorded has been launched (`urgent`: before the others run on)."""
+        """Called in a fiber: suspend it until the next launch (`urgent`: launch now, before other fibers continue)."""
         if self._closing:
             raise greenlet.GreenletExit
         if greenlet.getcurrent().parent is not self._me:
@@ -257,7 +257,7 @@ class Fibers:
             while not fiber.dead:
                 try:
                     fiber.throw(greenlet.GreenletExit)
-                except Exception:  # raised by a `finally` block of an example that is not needed any more
+                except Exception:  # raised by a `finally` block of an example whose result is not needed any more
                     continue
         finally:
             self._closing = closing
@@ -265,5 +265,5 @@ class Fibers:
 
 
 def _is_plain(result: Any) -> bool:
-    """Whether all of a result is seen: nothing recorded can hide in an object of some class."""
+    """True if a result consists of plain arrays and scalars only, so that it cannot hide recorded arrays."""
     return all(type(x) is np.ndarray or isinstance(x, _PLAIN) for x in leaves(result))

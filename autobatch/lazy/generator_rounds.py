@@ -1,7 +1,7 @@
-"""Examples that are recorded by generators, and wait together: a round is a launch, and then all of them go on.
+"""Runs examples recorded by generated generator functions in rounds: launch what they wait for, then resume them all.
 
-A generator gives the number of the node whose value it needs, and is sent the value. No fiber switches, and no array of
-ours is made for what is between two rounds: a node keeps its number for the whole map, wherever its value is by now.
+A generator yields the number of the node whose value it needs, and is sent the value. This needs no fiber switch and
+no `LazyArray` for intermediate results: a node keeps its number for the whole map, wherever its value is stored.
 """
 
 import bisect
@@ -22,10 +22,10 @@ from autobatch.lazy.launch_on_demand import OpenSegment
 from autobatch.lazy.trace import Trace
 
 WAITS: Any = object()
-"""What says that an example waits for a value."""
+"""Result of an example that waits for a value."""
 MISFIT: Any = object()
-"""What says that an example is not what its generator is for."""
-_AT_ONCE = 64  # examples, between looks at the memory budget
+"""Result of an example that the generated function cannot record."""
+_AT_ONCE = 64  # examples resumed between checks of the memory budget
 _SKIPPED = (int, float, str, bytes, np.ndarray)
 _Waiting = tuple[int, Generator[tuple[int, int], Any, Any], int, int]
 
@@ -38,34 +38,34 @@ class _Wait(Protocol):
 
 
 class Generating(Protocol):
-    """A function that is written for one map, and waits for values."""
+    """A generated recorder, bound to one map, that waits for values."""
 
     @property
     def waits(self) -> Sequence[_Wait]:
-        """The places where it does."""
+        """The source places where it waits for a value."""
 
     def begin(self) -> Callable[..., Any]:
         """The generator function."""
 
     @property
     def seen(self) -> list[np.ndarray]:
-        """Arrays of its own that an example has looked into since `note_seen`."""
+        """Arrays of the running example that its Python has read since the last `note_seen`."""
 
     def make_room(self) -> int:
-        """Another round begins: how many nodes may be recorded in it."""
+        """Begin another round; returns how many nodes may be recorded in it."""
 
     def note_seen(self) -> None:
-        """Note those that the example has looked into that goes on."""
+        """Register the arrays in `seen` as inputs of the running example, and clear `seen`."""
 
     def finished(self, result: Any) -> Any:
-        """A result as Python has it."""
+        """Convert a generator's result to the value that the user's function would return."""
 
 
 class Rounds:
-    """The examples of one map whose generators wait.
+    """The suspended generators of one map's examples, and their common segment.
 
     Attributes:
-        waiting: (example, generator, the node that it waits for, which of the places), in the order of the examples.
+        waiting: (example, generator, node it waits for, index into `waits`), in the order of the examples.
     """
 
     def __init__(self, trace: Trace, form: Generating) -> None:
@@ -88,36 +88,36 @@ class Rounds:
         self._fixed = len(segment.sources), len(segment.keep), dict(segment.large), dict(self._consts)
 
     def _exchange(self) -> None:
-        """Let the trace record into our segment; called again: into its own."""
+        """Swap the trace's segment, constants and budget with those of the rounds; a second call swaps back."""
         trace = self._trace
         trace.segment, self._segment = self._segment, trace.segment
         trace.consts, self._consts = self._consts, trace.consts
         trace._room, self._room = self._room, trace._room
 
     def start(self, index: int, given: Sequence[Any]) -> Any:
-        """`WAITS`, also for an example that needs no value, or `MISFIT`."""
+        """Start an example: `WAITS` (even if it ended without needing a value), or `MISFIT`."""
         ended, misfits = self._go_on([(index, self._function(*given), 0, 0)], [None])
         self._ended += ended
         return MISFIT if misfits else WAITS
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there is anything to go on with."""
+        """True if any example waits, or has ended without its result being handed out."""
         return bool(self.waiting or self._ended)
 
     @property
     def is_full(self) -> bool:
-        """Whether what was recorded since the last launch takes half of the memory budget."""
+        """True if the nodes recorded since the last launch take half of the memory budget."""
         return len(self._segment.sigs) > self._half
 
     def resume(self, limit: int, launch: Callable[[], None]) -> tuple[list[tuple[int, Any]], list[int]]:
-        """Let all examples go on, with the values that they wait for.
+        """Resume all examples with the values that they wait for.
 
         Args:
-            limit: examples from here on are not needed any more; launch: makes room where that is needed.
+            limit: close examples with this index or a higher one; launch: called when the segment is full.
 
         Returns:
-            (example, result) of those that came to their end, and the examples that have to run.
+            (example, result) of examples that ended, and the indices of examples that have to run as Python.
         """
         if self._segment.nbytes > self._most:
             self._segment.drop(self._live())
@@ -146,14 +146,14 @@ class Rounds:
         return before, misfits
 
     def _given_out(self) -> list[tuple[int, Any]]:
-        """The results of those that came to their end, once nothing waits to be launched."""
+        """Hand out the results of ended examples, once no node waits to be launched."""
         if self._segment.is_pending:
             return []
         ended, self._ended = self._ended, []
         return ended
 
     def _go_on(self, waiting: Sequence[_Waiting], values: Sequence[Any]) -> tuple[list[tuple[int, Any]], list[int]]:
-        """Let these examples go on, each until it waits again."""
+        """Resume these examples, each until it waits again; returns (ended results, misfits)."""
         trace, form, still = self._trace, self._form, self.waiting
         ended, misfits = [], []
         self._exchange()
@@ -177,7 +177,7 @@ class Rounds:
                     with contextlib.suppress(Exception):
                         ended.append((index, form.finished(stop.value)))
                         continue
-                except Exception:  # whatever it is, it is raised again where the example runs
+                except Exception:  # any error: the example runs again as Python, and raises it there
                     generator.close()
                 misfits.append(index)
                 del sigs[nodes:]
@@ -189,7 +189,7 @@ class Rounds:
         return ended, misfits
 
     def launch(self) -> None:
-        """Launch what is waited for, and what that needs; all that was recorded where nothing is."""
+        """Launch the nodes that examples wait for and their inputs; everything if none waits, or memory is short."""
         trace, segment = self._trace, self._segment
         segment.take_in(trace.table)
         wanted = [] if self.is_full and not segment.is_taped else [node for _, _, node, _ in self.waiting]
@@ -201,7 +201,7 @@ class Rounds:
                 trace.run_segment(part)
                 segment.take(part, numbers)
         segment.leave()
-        if not segment.is_taped:  # else all are needed once more
+        if not segment.is_taped:  # else all are needed again for the launch on the tape
             sources, kept, large, consts = self._fixed
             segment.carry(sources)
             segment.large = dict(large)
@@ -215,12 +215,12 @@ class Rounds:
             self._exchange()
 
     def _results(self) -> list[int]:
-        """The nodes that examples give that came to their end."""
+        """The nodes in the results of ended examples."""
         handles = [each for each in leaves([result for _, result in self._ended]) if type(each) is LazyArray]
         return [each.ref for each in handles if each.segment is self._segment and each.ref >= 0]
 
     def _live(self) -> set[int]:
-        """The numbers of the nodes that the generators may still name, and of others that look like one."""
+        """Node numbers that generators may still use: every int reachable from their locals that may be one."""
         stack: list[Any] = self._segment.operands.tolist()
         stack += self._results()
         for _, generator, node, _ in self.waiting:
@@ -246,7 +246,7 @@ class Rounds:
         return live
 
     def close(self) -> list[int]:
-        """Let go of the examples; their numbers."""
+        """Close all waiting generators; returns the indices of their examples."""
         waiting, self.waiting = self.waiting, []
         for _, generator, _, _ in waiting:
             generator.close()

@@ -1,12 +1,12 @@
-"""A segment that is never over: its nodes keep their numbers, and wait to be launched until a value needs them.
+"""An open-ended graph segment for generator-recorded examples: each round launches only the nodes that are needed now.
 
-A round launches what its values need and nothing else: what comes after them goes together with what other examples
-record later. Within a round calls are ordered from its end, by how many calls come after them, since most are there for
-the decision that ends it. All that follows from numbers, the order, where each operand is and where each result goes,
-is found in one call of a kernel.
+Used only by `generator_rounds`; in every other example a `float(x)` goes to `trace.Trace.value`. Nodes keep their
+numbers for the whole map. Nodes not needed in a round wait, and join calls that other examples record later. A round
+schedules each call as late as possible (by longest path to a wanted node), since most calls feed the decision that ends
+the round. One kernel call (`round_of`) finds the launch order, the place of each operand and of each result.
 
-Under a gradient rounds compute with plain values, to decide by. When all is decided, what the results are computed from
-is one segment, which is planned as others are and launched on the tape; what only decided is no part of it.
+Under a gradient, rounds compute plain values, used only to decide branches. At the end the nodes that the results
+depend on form one ordinary segment, which is planned and launched on the tape; nodes used only for decisions are not.
 """
 
 import time
@@ -31,19 +31,19 @@ from autobatch.tables.lookup import lookup_p
 
 _FIRST = 1024  # nodes
 _IDS = frozenset((int, np.int64, np.int32))
-_MOST_KEPT = 1 << 14  # values from outside, before those that nothing refers to are let go
-_OUTSIDE, _SEVERAL = -1, -2  # where an operand of a launch is, if not in one pool
+_MOST_KEPT = 1 << 14  # external values held before `carry` drops those that no waiting node refers to
+_OUTSIDE, _SEVERAL = -1, -2  # operand location codes: all values external; values in several buffers
 
 
 class OpenSegment(GraphSegment):
-    """Nodes by their numbers.
+    """A growing graph segment whose nodes keep their numbers across rounds.
 
-    Values of one shape and dtype are rows of one array, a pool, wherever they come from: an operand is one gather.
+    All values of one shape and dtype are rows of one array (a pool), whatever op made them: an operand is one gather.
 
     Attributes:
-        buffer_of, row_of: of each node; -2 - i for the i-th of those that wait to be launched.
-        begun: nodes from here on are new; waiting: how many wait to be launched.
-        is_plain: all values are plain arrays; is_taped: what they are of may carry a gradient, which they do not.
+        buffer_of, row_of: buffer and row of each node; buffer_of is -2 - i for the i-th waiting node.
+        begun: number of nodes taken in so far; waiting: number of nodes not launched yet.
+        is_plain: all values are plain arrays; is_taped: a gradient is being recorded, though round values carry none.
     """
 
     __slots__ = (
@@ -56,37 +56,37 @@ class OpenSegment(GraphSegment):
         self.begun = self.waiting = 0
         self.is_plain = is_plain
         self.is_taped = is_taped
-        # Of the nodes that wait: signature and number, and where their operands begin in those of all.
+        # For each waiting node: row 0 its signature, row 1 its number; `_offsets`: where its operands begin.
         self._waiting = np.zeros((2, _FIRST), np.int64)
         self._offsets = np.zeros(_FIRST + 1, np.int64)
         self._operands = np.zeros(_FIRST, np.int64)
         self._places = np.zeros(_FIRST, np.int64)
         self._script = np.zeros(4 * _FIRST, np.int64)
-        self._recorded: list[tuple[np.ndarray, np.ndarray]] = []  # on a tape, signatures and operands of all nodes
-        self._base = 0  # from this one on
+        self._recorded: list[tuple[np.ndarray, np.ndarray]] = []  # on a tape: signatures and operands of all nodes
+        self._base = 0  # number of the first node in `_recorded`
         self._forget()
 
     def _forget(self) -> None:
-        """Begin anew with what there is to say of signatures."""
-        self._pools: dict[Any, int] = {}  # the numbers of the arrays, by shape and dtype of a row
-        self._used = np.zeros(len(self.buffers), np.int64)  # how many rows of each buffer
-        # Of each signature: how many operands it has, the pools of its outputs, and how it is launched.
+        """Reset the pools and the per-signature tables."""
+        self._pools: dict[Any, int] = {}  # (row shape, dtype) -> buffer number
+        self._used = np.zeros(len(self.buffers), np.int64)  # rows in use in each buffer
+        # For each signature: number of operands, pools of its outputs, and its launcher.
         self._arity = np.zeros(1, np.int64)
         self._out_pools, self._outs_at = np.zeros(0, np.int64), np.zeros(1, np.int64)
         self._launches: list[_Launch] = []
 
     @property
     def is_pending(self) -> bool:
-        """Whether there is anything left to launch."""
+        """True if any node is not launched yet, or, on a tape, still has to be launched on it."""
         return bool(self.waiting or self._recorded)
 
     @property
     def operands(self) -> np.ndarray:
-        """Of the nodes that wait, one after the other."""
+        """The operand references of all waiting nodes, concatenated."""
         return self._operands[: self._offsets.item(self.waiting)]
 
     def take_in(self, table: Sequence[Signature]) -> None:
-        """Let what was recorded since the last time wait to be launched."""
+        """Move the nodes recorded since the last call to the waiting nodes."""
         first, begun, end = self.waiting, self.begun, len(self.sigs)
         if end == begun:
             return
@@ -105,7 +105,7 @@ class OpenSegment(GraphSegment):
         self.refs.clear()
 
     def _make_room(self, waiting: int, operands: int) -> None:
-        """Let there be room for as many nodes that wait, and operands of theirs."""
+        """Grow the arrays to hold this many waiting nodes and operands."""
         if self.begun > len(self.buffer_of):
             more = self.begun
             self.buffer_of = np.concatenate([self.buffer_of, np.full(more, -1)])
@@ -121,7 +121,7 @@ class OpenSegment(GraphSegment):
             self._script = np.zeros(2 * (4 * waiting + operands + 3), np.int64)
 
     def _meet(self, table: Sequence[Signature]) -> None:
-        """Note what there is to say of signatures that are new."""
+        """Add new signatures to the per-signature tables."""
         pools: list[int] = []
         counts: list[int] = []
         for sig in table[len(self._launches) :]:
@@ -134,10 +134,10 @@ class OpenSegment(GraphSegment):
         self._outs_at = np.concatenate([self._outs_at, self._outs_at[-1] + np.cumsum(counts)])
 
     def part(self, results: Sequence[int]) -> tuple[GraphSegment, np.ndarray]:
-        """What is left to launch, as a segment, and the numbers of its nodes; what is older is from outside of it.
+        """All unlaunched nodes as an ordinary segment, and their numbers; launched nodes are its external values.
 
         Args:
-            results: nodes that examples give; on a tape what they are computed from is all that is launched.
+            results: nodes that examples return; on a tape, only these and the nodes they depend on are included.
         """
         if self.is_taped:
             return self._taped_part(results)
@@ -169,7 +169,7 @@ class OpenSegment(GraphSegment):
         return out, np.flatnonzero(needed) + self._base
 
     def take(self, part: GraphSegment, numbers: np.ndarray) -> None:
-        """Note where the values of all that was left are."""
+        """Record where the values of `part` are after its launch; `numbers` are its node numbers."""
         which, rows = part.buffer_of[: len(numbers)], part.row_of[: len(numbers)]
         if self.is_taped:
             for number in self._pools.values():
@@ -188,7 +188,7 @@ class OpenSegment(GraphSegment):
 
     @library_code
     def launch_wanted(self, wanted: Sequence[int], stats: Stats) -> None:
-        """Launch what these nodes need, themselves included."""
+        """Launch these nodes and every waiting node that they depend on."""
         if not all(constant.is_as_it_was() for constant in self.large.values()):
             raise NeedsLoop("an array was written to after it was used in a recorded operation")
         length, self.waiting = round_of(
@@ -222,7 +222,7 @@ class OpenSegment(GraphSegment):
         stats.rounds += 1
 
     def carry(self, fixed: int) -> None:
-        """Keep of the values from outside the first ones, and those that what waits refers to."""
+        """Drop external values, except the first `fixed` and those that waiting nodes refer to."""
         if len(self.sources) < fixed + _MOST_KEPT:
             return
         operands = self.operands
@@ -234,7 +234,7 @@ class OpenSegment(GraphSegment):
         self.sources[fixed:], self.rows = [self.sources[each] for each in found], rows
 
     def _pool_of(self, kind: Any) -> int:
-        """The number of the pool of values of this shape and dtype."""
+        """Buffer number of the pool for this (row shape, dtype), made if needed."""
         number = self._pools.get(kind)
         if number is None:
             number = self._pools[kind] = self._add(np.empty((64, *kind[0]), kind[1]))
@@ -246,7 +246,7 @@ class OpenSegment(GraphSegment):
         return len(self.buffers) - 1
 
     def _write(self, number: int, start: int, rows: np.ndarray) -> None:
-        """Put rows into a pool."""
+        """Write rows into a pool from row `start` on, growing it if needed."""
         pool, end = self.buffers[number], start + len(rows)
         if end > len(pool):
             self.buffers[number] = larger = np.empty((2 * end, *pool.shape[1:]), pool.dtype)
@@ -255,7 +255,7 @@ class OpenSegment(GraphSegment):
         pool[start:end] = rows
 
     def _stored(self, buffer: Any) -> tuple[int, int]:
-        """The number of the buffer where these rows are, and of the first of them in it."""
+        """Store rows; returns (buffer number, first row). Plain arrays go into a pool, others become a buffer."""
         if type(buffer) is not np.ndarray:
             self.is_plain = False
             return self._add(buffer), 0
@@ -266,16 +266,16 @@ class OpenSegment(GraphSegment):
         return number, start
 
     def there(self, ref: int) -> Any:
-        """The numbers of a node's value as a list, if they are there already and carry no gradient; else None."""
+        """A node's value as Python numbers (`tolist`), if it is computed and carries no gradient; else None."""
         number = self.buffer_of.item(ref) if ref < self.begun and not self.is_taped else -1
         buffer = self.buffers[number] if number >= 0 else None
         return buffer[self.row_of.item(ref)].tolist() if type(buffer) is np.ndarray else None
 
     def numbers_of(self, nodes: Sequence[int], exact: Sequence[bool], none: Any) -> list[Any]:
-        """The values of nodes that are there, as Python has them.
+        """The values of launched nodes as Python numbers or lists.
 
         Args:
-            exact: which may not carry a gradient; none: what stands for those that do.
+            exact: True per node if its value must carry no gradient; none: given instead of a value that might.
         """
         numbers = np.array(nodes, np.int64)
         which, rows = self.buffer_of[numbers], self.row_of[numbers]
@@ -292,19 +292,19 @@ class OpenSegment(GraphSegment):
         return found
 
     def resolve(self, handle: Any) -> None:
-        """Let a handle of a launched node hold its own value."""
+        """Bind a handle of a launched node to a copy of its value, since `drop` may move pool rows."""
         super().resolve(handle)
         if type(handle.source) is np.ndarray:
             handle.source, handle.row = handle.source[handle.row : handle.row + 1].copy(), 0
 
     @property
     def nbytes(self) -> int:
-        """What the values take."""
+        """Memory used by the values."""
         rows = sum([self.buffers[number][: self._used[number]].nbytes for number in self._pools.values()])
         return rows + sum([getattr(each, "nbytes", 0) for each in self.buffers if type(each) is not np.ndarray])
 
     def drop(self, live: set[int]) -> None:
-        """Let go of all values but those of these nodes."""
+        """Free all values except those of these nodes."""
         nodes = np.array(sorted(live), np.int64)
         nodes = nodes[self.buffer_of[nodes] >= 0]
         which = self.buffer_of[nodes]
@@ -329,7 +329,7 @@ def enter(
     last: int,
     number: int,
 ) -> None:
-    """Let nodes from this number on wait, whose signatures are there: as `round_of` has them."""
+    """Fill in number and offsets of waiting nodes [first, last), numbered from `number` on; arrays as in `round_of`."""
     for i in range(first, last):
         sig = waiting[0, i]
         waiting[1, i] = number + i - first
@@ -352,25 +352,25 @@ def round_of(
     rows: np.ndarray,
     script: np.ndarray,
 ) -> tuple[int, int]:
-    """What is launched together so that some nodes have values: calls of one signature, as late as can be.
+    """Schedule one round: group the calls that the wanted nodes need by signature, each as late as possible.
 
-    It is written into `script`: for each launch its signature, the number of its calls, for each operand twice the pool
-    where it is, one more if the rows follow each other, or `_OUTSIDE` or `_SEVERAL`; for each output its pool and the
-    first row. `rows` is the row of each operand of each launch; its number where it is outside, or they are of several.
-    Where results go is noted in `buffer_of`, `row_of` and `used`; what is left moves up.
+    Written to `script`, for each launch: signature, number of calls; per operand `2 * pool + consecutive`, or
+    `_OUTSIDE`, or `_SEVERAL`; per output its pool and first row. Written to `rows`, for each launch and operand: its
+    row in the pool for each call, or its reference where the operand is `_OUTSIDE` or `_SEVERAL`. Updates `buffer_of`,
+    `row_of` and `used` with the places of the results, and compacts the nodes that stay waiting.
 
     Args:
-        waiting: (2, ...), of n nodes the signature, -1 for a further output of the node before, and the number.
-        offsets, refs: their operands, by number.
-        buffer_of: -2 - i for the i-th that waits; row_of: of each node its row; used: of each buffer the rows in use.
-        wanted: the nodes; outs_at, out_pools: of each signature, the pools of its outputs.
+        waiting: (2, >= n): signature (-1 for a further output of the node before) and number of each waiting node.
+        offsets, refs: operand references of the waiting nodes, in CSR layout.
+        buffer_of: per node, -2 - i for the i-th waiting one; row_of: per node; used: rows in use, per buffer.
+        wanted: nodes to compute; outs_at, out_pools: the pools of each signature's outputs, in CSR layout.
 
     Returns:
-        The length of the script, and how many nodes are left.
+        The length of the script, and the number of nodes still waiting.
     """
     sigs, numbers = waiting[0], waiting[1]
     num_sigs = outs_at.shape[0] - 1
-    height = np.full(n, -1, np.int64)  # the length of the longest path to what is wanted
+    height = np.full(n, -1, np.int64)  # length of the longest path to a wanted node; -1: not needed
     for node in wanted:
         if buffer_of[node] < 0:
             height[-2 - buffer_of[node]] = 0
@@ -461,10 +461,10 @@ def round_of(
 
 @jit
 def needed_for(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, results: np.ndarray) -> np.ndarray:
-    """Which nodes some are computed from, themselves and further outputs included.
+    """Mask of the nodes that `results` depend on, including themselves and all outputs of the same calls.
 
     Args:
-        sigs: (N,), -1 for a further output of the node before; offsets, refs: their operands; results: those nodes.
+        sigs: (N,), -1 for a further output of the node before; offsets, refs: operands in CSR layout.
     """
     n = sigs.shape[0]
     needed = np.zeros(n, np.bool_)
@@ -484,10 +484,10 @@ def needed_for(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, results:
 
 
 class _RoundOperands(Launches):
-    """The operands of one launch of a round after the other, as `round_of` gives them.
+    """Operand access for the current launch of a round, as scheduled by `round_of`; moved from launch to launch.
 
     Attributes:
-        count: of its calls; first: where the rows of its operands begin; where: of what the script says of them.
+        count: calls in this launch; first, where: index of its first operand in `_places` and in the script.
     """
 
     __slots__ = ("_script", "_segment", "count", "first", "where")
@@ -505,7 +505,7 @@ class _RoundOperands(Launches):
         return self._segment._places[first : first + self.count]
 
     def data(self, position: int, token: Any) -> np.ndarray:
-        """The rows of one operand that each call has its own of."""
+        """One operand that differs by call, as an array with a row for each call."""
         where, rows = self._script[self.where + position], self._rows_of(position)
         if where >= 0:
             pool: np.ndarray = self._segment.buffers[where >> 1]
@@ -517,7 +517,7 @@ class _RoundOperands(Launches):
         return np.array(values, token.dtype) if _IDS.issuperset(map(type, values)) else np.stack(values)
 
     def shared(self, position: int) -> Any:
-        """An operand that is one for all calls."""
+        """An operand that is the same object for all calls."""
         return off_tape(self._segment.sources[~self._segment._places.item(self.first + position * self.count)])
 
     def _operand(
@@ -535,7 +535,7 @@ class _RoundOperands(Launches):
         return weak_numbers(values, token.kind) if type(token) is Weak else packed_values(values)
 
     def _values(self, refs: np.ndarray) -> list[Any]:
-        """Values from outside, or of nodes in several buffers."""
+        """Values by reference: external, or of nodes in several buffers."""
         return [self._value(ref) for ref in refs.tolist()]
 
     def _value(self, ref: int) -> Any:
@@ -547,7 +547,7 @@ class _RoundOperands(Launches):
 
 
 def _looked_up(table: Any, ids: np.ndarray) -> np.ndarray:
-    """`lookup_p`, without what it looks at beside the ids where a table is an array."""
+    """Like `lookup_p`, with a fast path for valid int64 ids into a plain C-contiguous table."""
     whole: Any = table if type(table) is np.ndarray else getattr(table, "_ab_whole", None)
     is_array = type(whole) is np.ndarray and whole.flags.c_contiguous and getattr(table, "_ab_ids", None) is None
     if is_array and ids.dtype == np.int64 and ids.ndim == 1 and first_bad_id(ids, len(whole)) < 0:
@@ -556,11 +556,11 @@ def _looked_up(table: Any, ids: np.ndarray) -> np.ndarray:
 
 
 class _Launch:
-    """How calls of one signature are launched in a round: what is the same each time is found once.
+    """Launcher for the calls of one signature in a round; everything that does not change is computed once, here.
 
     Attributes:
-        sig: it; arity: how many operands; outs: the `Aval` of each output.
-        outputs: the rows of each output, given the operands and the statistics.
+        sig: the signature; arity: number of operands; outs: the `Aval` of each output.
+        outputs: function of (operands, stats) that returns the rows of each output.
     """
 
     __slots__ = ("_apart", "_call", "_data", "_is_weak", "_key", "_rows", "arity", "outputs", "outs", "sig")

@@ -1,18 +1,17 @@
-"""Which recorded calls are launched together, and in which order.
+"""Scheduling: which recorded calls are launched together, and in which order.
 
-A graph is flat: `sigs[i]` is the signature of node i, `refs[offsets[i]:offsets[i + 1]]` its operands; nodes are >= 0
-and come before their users, what is outside the graph is < 0. Every policy takes time linear in nodes and references
-(agenda and frontier: plus launches times signatures) and returns the nodes in launch order and where each launch
-starts.
+A graph is flat: `sigs[i]` is the signature of node i and `refs[offsets[i]:offsets[i + 1]]` are its operands. References
+to nodes are >= 0 and operands come before their users; external values are < 0. Every policy takes time linear in nodes
+and references (agenda and frontier: plus launches times signatures) and returns the nodes in launch order and where
+each launch starts.
 
-- depth: calls of one signature at one depth.
-- agenda (Neubig et al. 2017, "On-the-fly operation batching in dynamic computation graphs"): of the signatures that
-  have calls ready, launch the one whose calls have the least average depth.
+- depth: one launch for all calls of one signature at one depth.
+- agenda (Neubig et al. 2017, "On-the-fly operation batching in dynamic computation graphs"): among the signatures with
+  ready calls, launch the one whose calls have the least average depth.
 - frontier (Chen et al. 2023, "ED-Batch: efficient automatic batching of dynamic neural networks via learned finite
-  state machines"): a launch is never one too many if the ready calls of its signature are all those that no waiting
-  call of the same signature comes before. Which those are is told by levels: the level of a call is the most calls of
-  its own signature on a path that leads to it. The number of levels, summed over the signatures, bounds the launches
-  from below.
+  state machines"): launching a signature is never wasteful if its ready calls are all the calls that no unlaunched
+  call of the same signature precedes. Levels tell these: the level of a call is the largest number of calls of its
+  own signature on a path to it. The sum over the signatures of their numbers of levels is a lower bound on launches.
 """
 
 import dataclasses
@@ -30,11 +29,11 @@ _SMALL = 64  # nodes
 
 @dataclasses.dataclass(slots=True)
 class Schedule:
-    """What is launched in which order.
+    """The launches of a graph, in order.
 
     Attributes:
-        order: (N,) int64, the nodes; starts: (launches + 1,) int64, where each launch begins in it.
-        bound: the least number of launches that any schedule takes; 0 where it was not computed.
+        order: (N,) int64, the nodes; starts: (launches + 1,) int64, where each launch begins in `order`.
+        bound: lower bound on the number of launches of any schedule; 0 if not computed.
     """
 
     order: np.ndarray
@@ -43,10 +42,10 @@ class Schedule:
 
 
 def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: int, policy: str) -> Schedule:
-    """The launches of a graph.
+    """Schedule a graph.
 
     Args:
-        policy: "depth", "agenda", "frontier", or "auto": of these the one that needs the fewest launches.
+        policy: "depth", "agenda", "frontier", or "auto": the one of these with the fewest launches.
 
     >>> sigs = np.array([0, 1, 0])  # two chains: node 1 reads node 0
     >>> found = schedule(sigs, np.array([0, 1, 2, 3]), np.array([-1, 0, -1]), 2, "depth")
@@ -54,7 +53,7 @@ def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: 
     ([0, 2, 1], [0, 2, 3])
     """
     kernels: tuple[Any, ...] = (node_depths, uses_of, levels_of, by_queues)
-    if len(sigs) <= _SMALL and not getattr(node_depths, "signatures", True):  # not worth compiling for
+    if len(sigs) <= _SMALL and not getattr(node_depths, "signatures", True):  # too small to compile the kernels for
         kernels = tuple(getattr(kernel, "py_func", kernel) for kernel in kernels)
     find_depths, find_uses, find_levels, queued = kernels
     used = np.flatnonzero(np.bincount(sigs, minlength=num_sigs))
@@ -80,7 +79,7 @@ def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: 
 
 @jit
 def node_depths(offsets: np.ndarray, refs: np.ndarray) -> np.ndarray:
-    """The length of the longest path that leads to each node."""
+    """The length of the longest path to each node, (N,) int64."""
     out = np.zeros(offsets.shape[0] - 1, np.int64)
     for i in range(out.shape[0]):
         for k in range(offsets[i], offsets[i + 1]):
@@ -91,7 +90,7 @@ def node_depths(offsets: np.ndarray, refs: np.ndarray) -> np.ndarray:
 
 
 def by_depth(sigs: np.ndarray, depth: np.ndarray, num_sigs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted by depth, then by signature."""
+    """The depth policy: (order, starts), sorted by depth, then by signature."""
     key = depth * num_sigs + sigs
     order = np.argsort(key.astype(np.uint16) if key.max(initial=0) < 1 << 16 else key, kind="stable")  # 16 bits: radix
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
@@ -100,7 +99,7 @@ def by_depth(sigs: np.ndarray, depth: np.ndarray, num_sigs: int) -> tuple[np.nda
 
 @jit
 def uses_of(offsets: np.ndarray, refs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How many references to nodes each node has; and the nodes that refer to node i, `users[first[i]:first[i + 1]]`.
+    """Number of operands of each node that are nodes; and the users of node i, `users[first[i]:first[i + 1]]`.
 
     Returns:
         (references, first, users): (N,), (N + 1,) and (references to nodes,) int64.
@@ -127,13 +126,13 @@ def uses_of(offsets: np.ndarray, refs: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 @jit
 def levels_of(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: int) -> tuple[Any, Any]:
-    """The level of each node within its signature, (N,) int64, and the least number of launches.
+    """The level of each node within its signature, (N,) int64, and the lower bound on launches.
 
     Args:
         sigs: (N,) int64 below `num_sigs`; offsets, refs: as in `schedule`.
     """
     n = sigs.shape[0]
-    before = np.zeros((n, num_sigs), np.int32)  # calls of each signature on the way to each node, itself left out
+    before = np.zeros((n, num_sigs), np.int32)  # most calls of each signature on a path to each node, itself excluded
     levels = np.zeros(n, np.int64)
     top = np.full(num_sigs, -1, np.int64)
     for i in range(n):
@@ -153,8 +152,8 @@ def levels_of(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs:
 def by_queues(
     sigs: np.ndarray, uses: _Uses, depth: np.ndarray, levels: np.ndarray, num_sigs: int, frontier: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Kahn's algorithm with one queue for each signature; of those that have calls ready, the one whose calls have the
-    least average depth goes next. By frontier, those come first that are complete at their least level.
+    """Kahn's algorithm with one queue per signature. Next comes the signature with ready calls whose calls have the
+    least average depth; with `frontier`, signatures whose lowest unlaunched level is completely ready come first.
     """
     n = sigs.shape[0]
     waiting, first, users = uses[0].copy(), uses[1], uses[2]
@@ -171,8 +170,8 @@ def by_queues(
     for s in range(num_sigs):
         place[s + 1] = place[s] + count[s]
         floor[s + 1] = floor[s] + height[s]
-    left = np.zeros(floor[num_sigs], np.int64)  # calls of each signature and level that have not been launched
-    ready = np.zeros(floor[num_sigs], np.int64)  # and of these, the ones that could be
+    left = np.zeros(floor[num_sigs], np.int64)  # number of unlaunched calls of each signature and level
+    ready = np.zeros(floor[num_sigs], np.int64)  # how many of these are ready
     least = np.zeros(num_sigs, np.int64)
     queue = np.empty(n, np.int64)
     head, tail = place[:num_sigs].copy(), place[:num_sigs].copy()
@@ -224,13 +223,13 @@ def by_queues(
 
 
 def refine(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, marks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Signatures told apart by which marked external value each operand is.
+    """Split signatures by which marked external value each operand is.
 
     Args:
-        marks: for each external value, 0 or a number of its own (a constant that several examples read).
+        marks: for each external value, 0, or a unique number (for a constant that several examples read).
 
     Returns:
-        The new signature of each node, and for each new signature the old one.
+        The new signature of each node, and the old signature of each new one.
     """
     new, arity = sigs, np.diff(offsets)
     for position in range(arity.max(initial=0)):

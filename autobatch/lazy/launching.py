@@ -1,8 +1,8 @@
-"""Launching what was recorded: what goes together, in which order, under which handling of floating-point errors.
+"""Runs the launches of a recorded segment in the order of its schedule, under the error state of the recorded calls.
 
-For each group of calls the operands are gathered, the op's batching rule is applied, and the rows of its result are
-kept as one buffer. Where every operand and every result of a segment lies is known from its schedule, and found for all
-launches at once; only whole values from outside that belong together are put into a buffer when they are first needed.
+For each group of calls, operands are gathered, the op's batching rule is applied, and the rows of its result are kept
+as one buffer. The schedule fixes the (buffer, row) of every operand and result, so these are computed for all launches
+at once; only external values that are no rows yet are collected into a buffer when a launch first needs them.
 """
 
 import dataclasses
@@ -55,16 +55,16 @@ class Stats:
     """Counts of one trace.
 
     Attributes:
-        launches: batched calls made; bound: the fewest that any schedule takes, 0 for one that was not compared.
-        calls: ops recorded (one call of the plain loop each).
-        rounds: times that everything recorded was launched together.
-        reads: how often an example saw the value of an array, or what was computed from shared ones.
-        looped: why the examples ran in a loop after all; None where they did not.
-        recorded: examples whose Python did not run, since a generated recorder did.
+        launches: batched calls made; bound: lower bound on launches of any schedule, 0 where not computed.
+        calls: ops recorded; each is one call of the plain loop.
+        rounds: how often a whole segment (or, on demand, a part of it) was launched.
+        reads: how often an example read an array's value, or a result of shared operands only.
+        looped: why the examples ran as a loop in the end; None if they did not.
+        recorded: examples recorded by a generated recorder instead of running their Python.
         by_signature: {(op, signature): [calls, launches, seconds]}.
-        forced: {(file, line): times} a value was needed at once.
-        fallbacks: {reason: times} what ran call by call, or as a loop.
-        group_sizes: how many calls each launch covered, in order.
+        forced: {(file, line): times}: lines that needed a value at once.
+        fallbacks: {reason: times}: calls that ran one by one, or as a loop.
+        group_sizes: number of calls in each launch, in order.
     """
 
     launches: int = 0
@@ -94,12 +94,12 @@ class Stats:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class LargeConstant:
-    """An operand of a segment that is too large to be known by its content.
+    """A constant operand of a segment that is known by identity, since it is too large to compare by content.
 
     Attributes:
-        held: the array, or the value of another interpreter as it was.
-        example: the example that met it first; common: several did.
-        content: a copy of an array that may be written into before the launch, else None.
+        held: the array, or a handle of another interpreter's value at the time of the call.
+        example: the first example that used it; common: True if several did.
+        content: a copy of `held` if the user may write into it before the launch, else None.
     """
 
     held: Any
@@ -115,11 +115,11 @@ class LargeConstant:
 
 
 class KeptRows(NamedTuple):
-    """Rows of buffers, which a segment has from outside.
+    """External values of a segment that are rows of another segment's buffers (see `OpenSegment.part`).
 
     Attributes:
-        buffers: all there are; first: the number of the first of the rows among the values from outside.
-        which, rows: (n,) int64, of each value its buffer and its row.
+        buffers: that segment's buffers; first: index in `sources` of the first of these values.
+        which, rows: (n,) int64, buffer and row of each value.
     """
 
     buffers: list[Any]
@@ -130,16 +130,16 @@ class KeptRows(NamedTuple):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class GraphSegment:
-    """The part of a graph that is launched together.
+    """A batch of recorded calls that is scheduled and launched together.
 
     Attributes:
-        sigs: the signature number of each node, -1 for a further output of the node before; refs: the operands of
-            each node, one after the other.
-        sources: the external values, None for one that is `kept`; rows: of those that are a row of their source,
-            by their number, which.
-        large: large constants, by their references.
-        keep: objects whose id is in use; entered: handles of values from outside, which let go of the segment after it.
-        done: it was launched; `buffers`, `buffer_of` and `row_of` then say where each node's value is.
+        sigs: signature number of each node, -1 for a further output of the node before.
+        refs: operand references of all nodes, concatenated.
+        sources: external values, None for one in `kept`; rows: {index in sources: row}, for values that are one row
+            of their source.
+        large: {reference: large constant}.
+        keep: objects kept alive because their id is in use; entered: handles of externals, detached after the launch.
+        done: True after the launch; `buffers`, `buffer_of` and `row_of` then locate each node's value.
     """
 
     sigs: Any = dataclasses.field(default_factory=list)
@@ -157,23 +157,23 @@ class GraphSegment:
     row_of: Any = None
 
     def external(self, source: Any) -> int:
-        """The reference of a value from outside."""
+        """Add an external value; returns its reference (~i for `sources[i]`)."""
         self.sources.append(source)
         return -len(self.sources)
 
     def there(self, ref: int) -> Any:
-        """The numbers of a node's value as a list, if they are there already; else None."""
+        """A node's value as Python numbers if it is already computed, else None; see `OpenSegment.there`."""
         return None
 
     def leave(self) -> None:
-        """Let the handles of values from outside be entered anew."""
+        """Detach the handles of external values, so that a later segment can enter them."""
         for handle in self.entered:
             if handle.segment is self and handle.source is not None:  # else it was written to, and is a node now
                 handle.segment = None
         self.entered = []
 
     def resolve(self, handle: Any) -> None:
-        """Let a handle of a launched node hold its own buffer, and no longer the segment."""
+        """Bind a handle of a launched node to its buffer and row, and detach it from the segment."""
         if self.error is not None:
             raise self.error
         ref = handle.ref
@@ -183,10 +183,10 @@ class GraphSegment:
 
 
 def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats, plans: Plans) -> None:
-    """Run everything recorded in `segment`. An error is kept: values of this segment raise it when they are needed.
+    """Run everything recorded in `segment`. An error is also kept, and raised again when a value of it is needed.
 
     Args:
-        table: the signatures; stats: what is counted; plans: those of earlier segments of the same trace.
+        table: the trace's signatures; stats: updated; plans: cached schedules of the same trace.
     """
     try:
         _launch(segment, table, stats, plans)
@@ -229,15 +229,15 @@ def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: 
 
 
 class Launches:
-    """The state of the launches of a segment, which are made in order.
+    """Executes the launches of one segment in order.
 
-    A place is where a value of the segment is noted: the nodes, then the values from outside in reverse, so that a
-    reference is the index of its place.
+    The arrays `_buffer_of` and `_row_of` are indexed by reference ("place"): the nodes first, then the external values
+    in reverse, so that the negative reference ~i indexes from the end.
 
     Args:
-        segment: what was recorded; graph: its calls; plan: their schedule.
-        sigs: for each launch its signature.
-        groups: for each launch what it is if its calls are of several signatures, else None; empty if none is.
+        segment: the recorded segment; graph: its calls; plan: their schedule.
+        sigs: the signature of each launch.
+        groups: for each launch a `Group` if it mixes several signatures, else None; empty if no launch does.
     """
 
     __slots__ = (
@@ -266,7 +266,7 @@ class Launches:
         if segment.kept is not None:
             held += self._keep(segment.kept, len(held))
         outputs = np.array([1 if sig.block is None else len(sig.block.outs) for sig in sigs], np.int64)
-        self._number = len(held)  # of the next buffer
+        self._number = len(held)  # number of the next buffer
         self.buffers = Buffers(segment.buffers, len(held) + int(outputs.sum()))
         for number, source in enumerate(held):
             self.buffers.put(number, source)
@@ -282,11 +282,11 @@ class Launches:
             each[graph.same[0]] = each[graph.same[1]]
         locate_operands(plan.order, plan.starts, graph.offsets, refs, *where, self._which, self._rows, how, heads)
         self._how, self._heads = how.tolist(), heads.tolist()
-        self._first = self._at = 0  # of the next launch, in `_how` and in `_which`
+        self._first = self._at = 0  # where the next launch begins, in `_how` and in `_which`
         segment.buffer_of, segment.row_of = self._buffer_of, self._row_of
 
     def _hold(self, rows: dict[int, int]) -> list[Any]:
-        """Note the places of rows of buffers of earlier segments; these buffers."""
+        """Set the places of externals that are rows of earlier segments' buffers; returns these buffers."""
         numbers: dict[int, int] = {}
         held: list[Any] = []
         for i, row in rows.items():
@@ -299,7 +299,7 @@ class Launches:
         return held
 
     def _keep(self, kept: KeptRows, number: int) -> list[Any]:
-        """Note the places of rows that are kept, of buffers from this number on; these buffers."""
+        """Set the places of `kept` rows, numbering their buffers from `number` on; returns these buffers."""
         places = slice(-kept.first - len(kept.rows), -kept.first or None)
         self._row_of[places] = kept.rows[::-1]
         if (kept.which == kept.which[0]).all():
@@ -310,7 +310,7 @@ class Launches:
         return [kept.buffers[each] for each in used.tolist()]
 
     def run(self, k: int, sig: Any, stats: Stats) -> int:
-        """Make launch number k, of calls of this signature; how many they are."""
+        """Execute launch number k, of calls of this signature; returns the number of calls."""
         calls = self._order[self._starts[k] : self._starts[k + 1]]
         group = self._groups[k] if self._groups else None
         if type(sig) is Forest:
@@ -377,10 +377,10 @@ class Launches:
         return forest_p(terms, op=forest.op, left=forest.left, right=forest.right, minus=forest.minus)
 
     def _found(self, refs: np.ndarray, aval: Aval | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The buffer and the row of each of these values; whole ones from outside are put into one before.
+        """(buffer, row) arrays for these references; external values in no buffer are first collected into one.
 
         Args:
-            aval: what Python numbers among them become.
+            aval: the kind of array that Python numbers among them become.
         """
         outside = np.unique(refs[self._buffer_of[refs] < 0])[::-1]
         if len(outside):
@@ -388,7 +388,7 @@ class Launches:
         return self._buffer_of[refs], self._row_of[refs]
 
     def _join(self, group: Group, calls: np.ndarray) -> Any:
-        """Launch calls that put what they are given below each other: all that do is bring rows together."""
+        """Launch a group of stack or concatenate calls (`group.is_join`): one gather of all their rows."""
         sigs, numbers = group.sigs, group.inverse.tolist()
         counts = np.diff(self._offsets)[calls]
         first = self._offsets[calls]
@@ -407,7 +407,7 @@ class Launches:
         return RaggedRows(data, sizes) if isinstance(sizes[0], Lengths) else data
 
     def _mixed(self, group: Group, calls: np.ndarray, stats: Stats) -> list[Any]:
-        """Launch calls that differ in sizes; where some op has no rule for that, those of each signature alone."""
+        """Launch calls that differ in sizes; call by call if some op has no rule for that."""
         sizes_of = Sizes(group.inverse, self._known)
         operands = [
             self._sized(tokens, calls, position, sizes_of)
@@ -430,7 +430,7 @@ class Launches:
         return _as_buffers(outs, len(calls), kinds)
 
     def _any_length(self, sig: Any, calls: np.ndarray, stats: Stats) -> list[Any]:
-        """Launch calls whose lengths are those of their operands."""
+        """Launch calls of an any-length signature; their lengths are read from their operands."""
         sizes_of = SizesByLength(self._known)
         operands: list[Any] = []
         for position, avals in enumerate(sig.any_length.avals):
@@ -450,7 +450,7 @@ class Launches:
         return _as_buffers(outs, len(calls), [sig.out] if sig.block is None else sig.block.outs)
 
     def _sizes_of(self, which: np.ndarray, rows: np.ndarray) -> list[Size]:
-        """The sizes of rows of buffers."""
+        """The sizes of these rows of buffers, one `Lengths` for each dimension."""
         found: list[np.ndarray] = []
         for number in np.flatnonzero(np.bincount(which)).tolist():
             buffer = self.buffers.arrays[number]
@@ -462,7 +462,7 @@ class Launches:
         return [self._known.setdefault(values.tobytes(), Lengths(values)) for values in found]
 
     def _one_by_one(self, group: Group, calls: np.ndarray, sizes_of: Sizes) -> list[Any]:
-        """The results of calls that differ in sizes and have no rule for it, as buffers."""
+        """Run calls that differ in sizes without a rule for it one by one; returns their results as buffers."""
         found = []
         for call, number in zip(calls.tolist(), group.inverse.tolist(), strict=True):
             sig = group.sigs[number]
@@ -480,7 +480,7 @@ class Launches:
         return outs
 
     def _sized(self, tokens: Sequence[Any], calls: np.ndarray, position: int, sizes_of: Sizes) -> Any:
-        """One operand of a group whose calls may differ in its sizes."""
+        """One operand of a group; its sizes may differ by call."""
         if all(token is tokens[0] for token in tokens):
             return self._operand(tokens[0], calls, position)
         which, rows, how = self._places(calls, position)
@@ -488,13 +488,13 @@ class Launches:
         return Batched(sized_rows(self.buffers, which, rows, how, sizes), sizes)
 
     def _places(self, calls: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray, int]:
-        """Where an operand of each call is, of whatever size: buffers, rows, and how these follow each other."""
+        """Locate one operand of each call, of any sizes: (buffers, rows, how); `how` as in `kernels.rows.locate`."""
         n = len(calls)
         begin = self._at + position * n
         which, rows = self._which[begin : begin + n], self._rows[begin : begin + n]
         how = self._how[self._first + position]
         found = self._refs, self._offsets, calls, position, self._buffer_of, self._row_of, which, rows
-        if how == MISSING:  # others may have put them into buffers by now
+        if how == MISSING:  # an earlier launch may have put them into a buffer by now
             how = locate(*found)
         if (which < 0).any():
             refs = self._refs[self._offsets[calls] + position]
@@ -503,7 +503,7 @@ class Launches:
         return which, rows, how
 
     def _pool_sized(self, places: np.ndarray, aval: Aval | None = None) -> None:
-        """Put whole external values that differ in sizes into one buffer; Python numbers as arrays of this kind."""
+        """Collect external values that differ in sizes into one buffer; Python numbers become arrays of kind `aval`."""
         values = [self.sources[~place] for place in places.tolist()]
         if aval is not None:
             values = [np.full(aval.shape, x, aval.dtype) if type(x) in WEAK else x for x in values]
@@ -518,10 +518,10 @@ class Launches:
     def _operand(
         self, token: Any, calls: np.ndarray, position: int, ragged: bool = False, batched: bool = False
     ) -> Any:
-        """One operand of a group: a shared value, or `Batched` rows, or `Packed` values of any length.
+        """One operand of a group: a shared value, `Batched` rows, or `Packed` values of any length.
 
         Args:
-            batched: rows also where there is one call only, so that it runs as a group of any size does.
+            batched: give rows even for a single call, so that it runs like a group of any size.
         """
         head = self._heads[self._first + position]
         sources = self.sources
@@ -538,7 +538,7 @@ class Launches:
                 return packed_values([self._value(ref) for ref in refs])
             if max(refs) < 0:
                 values = [sources[~ref] for ref in refs]
-                if _NUMBERS.issuperset(map(type, values)):  # ids, say: not worth a pool
+                if _NUMBERS.issuperset(map(type, values)):  # such as ids: not worth a buffer
                     return Batched(np.array(values, token.dtype), ())
         begin = self._at + position * n
         which, rows = self._which[begin : begin + n], self._rows[begin : begin + n]
@@ -561,14 +561,14 @@ class Launches:
         return Batched(gather_rows(self.buffers, which, rows, how, token.shape), token.shape)
 
     def _value(self, ref: int) -> Any:
-        """The value at one place, of the kind that the op's own implementation takes."""
+        """The value of one reference, as the op's own implementation takes it."""
         number = self._buffer_of.item(ref)
         if number < 0:
             return self.sources[~ref]
         return row_p(self.buffers.arrays[number], row=self._row_of.item(ref))
 
     def _pool(self, places: np.ndarray, aval: Aval) -> None:
-        """Put whole external values of one kind into one buffer."""
+        """Collect external values of one shape and dtype into one buffer."""
         values = [self.sources[~place] for place in places.tolist()]
         if set(map(type, values)) != {np.ndarray} and any(hasattr(value, "_ab_rank") for value in values):
             pool = np.stack(values)
@@ -581,7 +581,7 @@ class Launches:
 
 
 def _as_buffers(outs: Sequence[Any], n: int, avals: Sequence[Aval]) -> list[Any]:
-    """The results of n calls as buffers, where sizes may differ."""
+    """The results of n calls as buffers; `RaggedRows` where their sizes differ."""
     return [
         (RaggedRows(out.data, out.sizes) if out.is_ragged else out.data)
         if type(out) is Batched
@@ -591,18 +591,18 @@ def _as_buffers(outs: Sequence[Any], n: int, avals: Sequence[Aval]) -> list[Any]
 
 
 def _repeated(out: Any, n: int, aval: Aval) -> Any:
-    """One value as the row of n calls, which all have it."""
+    """One value as the rows of n calls that all give it."""
     rows = out.reshape((1, *aval.shape)) if hasattr(out, "_ab_rank") else np.asarray(out)[None]
     return rows if n == 1 else np.broadcast_to(rows, (n, *aval.shape))
 
 
 def packed_values(values: Sequence[Any]) -> Packed:
-    """Values of any lengths, one after the other."""
+    """Concatenate values of any lengths."""
     return Packed(np.concatenate(values), np.cumsum([0, *(len(value) for value in values)]))
 
 
 def weak_numbers(values: Sequence[Any], kind: type) -> Any:
-    """Python numbers: the number itself where all agree (to the sign of zero), else one for each example."""
+    """Python numbers as an operand: the number itself if all are equal (including the sign of zero), else `Batched`."""
     first = values[0]
     if values.count(first) == len(values) and (first != 0 or kind in (int, bool) or len(set(map(str, values))) == 1):
         return first

@@ -1,4 +1,4 @@
-"""What `ab.lazy` gives: a recorder, to record by hand."""
+"""`Lazy`, the object that `ab.lazy` returns: a recorder to record calls by hand."""
 
 from types import TracebackType
 from typing import Any
@@ -34,7 +34,7 @@ class Lazy:
             self.flush()
 
     def __call__(self, tree: Any) -> Any:
-        """A nested dict, list, tuple or dataclass with its arrays as recorded arrays; an array with its own."""
+        """Wrap an array, or all arrays in a nested dict, list, tuple or dataclass, as recorded arrays."""
 
         def leaf(x: Any) -> Any:
             if isinstance(x, LazyArray) and x.trace is self._trace:
@@ -50,26 +50,25 @@ class Lazy:
         self._trace.launch()
 
     def results(self, tree: Any) -> Any:
-        """A nested structure with plain arrays (arrays on a tape, under a gradient) in place of recorded ones."""
+        """Replace recorded arrays in a nested structure by plain arrays (under a gradient, by arrays on the tape)."""
         return finish(self._trace, tree)
 
     @property
     def stats(self) -> Stats:
-        """What was launched so far."""
+        """Statistics of the launches so far."""
         return self._trace.stats
 
     def to_networkx(self) -> Any:
-        """What is recorded and not launched yet, as a `networkx.DiGraph`: to look at, not to schedule by.
+        """The calls recorded and not launched yet as a `networkx.DiGraph`, for inspection.
 
-        Nodes are numbers with the attributes `op`, `signature`, `shape` and `dtype`; an edge leads from an operand to
-        its user.
+        Nodes are numbers with attributes `op`, `signature`, `shape`, `dtype`; edges lead from operand to user.
         """
         return to_networkx(self._trace)
 
 
 def to_networkx(trace: Trace) -> Any:
-    """The ops recorded since the last launch: a node for each, an edge from each op to those that read its result."""
-    import networkx  # noqa: PLC0415 - heavy, and only for what a person looks at
+    """The ops recorded since the last launch: one node each, with an edge to each op that reads its result."""
+    import networkx  # noqa: PLC0415 - slow to import, and needed only for inspection
 
     graph = networkx.DiGraph()
     segment, at = trace.segment, 0

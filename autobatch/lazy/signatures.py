@@ -1,4 +1,4 @@
-"""`Signature`: what two recorded calls must share to run in one launch, and what is known of their result."""
+"""`Signature`: the properties that two recorded calls must share to run in one launch, and the kind of their result."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ _LARGE = 8192  # bytes
 
 
 class BlockCall:
-    """What a signature says beside its op where it is a block's.
+    """Extra information in the signature of a block call.
 
     Attributes:
-        program: what runs; outs: the `Aval` of each output.
-        shared: for each input of the program the value that all examples share; None for one of each example's own.
-        own: the positions of the latter.
-        tail: what a call adds to `GraphSegment.sigs`: the signature's number, and -1 for each further output.
+        program: the block's program; outs: the `Aval` of each output.
+        shared: for each input of the program, the value that all examples share, or None if each has its own.
+        own: the positions of the inputs that are None in `shared`.
+        tail: the entries that a call adds to `GraphSegment.sigs`: the signature's number, then -1 per further output.
         views: (output, output that it is a view of, how), for `array.link_views`.
     """
 
@@ -35,7 +35,7 @@ class BlockCall:
         self.tail = (index, *[-1] * (len(self.outs) - 1))
 
     def text(self, avals: Sequence[Any]) -> str:
-        """What reports show of a call whose own operands are of these kinds."""
+        """Text for reports, given the kinds of the non-shared operands."""
         own = iter(avals)
         kinds = zip(self.program.inputs, self.shared, strict=True)
         shown_kinds = [repr(next(own)) if value is None else f"{kind!r}s" for kind, value in kinds]
@@ -44,21 +44,21 @@ class BlockCall:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Signature:
-    """What two calls must share to run together, and what is known of the result.
+    """The key under which recorded calls are grouped: op, params and operand kinds; and the kind of the result.
 
     Attributes:
-        avals: for each operand its `Aval`, or `Weak` for a Python number; out: that of the result.
+        avals: for each operand its `Aval`, or `Weak` for a Python number; out: the `Aval` of the result.
         index: its number in the trace.
-        where: the user's line that first recorded it.
-        errors: NumPy's handling of floating-point errors there (`np.errstate`), which its launches follow.
-        base: the signature under the handling that is in force around the whole run; None if it is this one.
-        block: what there is more to say of a block.
-        shared: no operand belongs to one example, so one call serves all.
-        nbytes: what a call takes of the memory budget.
-        family: what `ragged.family_of` found; False as long as nobody asked.
-        parts: what `lazy.grouping` keeps of a block that is taken apart, or is one of several.
-        any_length: what there is more to say of calls whose lengths are found at the launch; `avals`, `out` and `block`
-            are then those of one length.
+        where: the user's (file, line) that first recorded it.
+        errors: NumPy's floating-point error state (`np.geterr`) of its calls, applied to its launches.
+        base: the same signature under the error state of the whole run; None if this is it.
+        block: extra information for block calls; None for single ops.
+        shared: all operands are shared by the examples, so one call serves all of them.
+        nbytes: bytes that a call takes of the memory budget.
+        family: cached result of `ragged.family_of`; False if not computed yet.
+        parts: cache of `lazy.grouping`, for a block that is split or grouped with others.
+        any_length: extra information for calls whose lengths are found at the launch, else None; `avals`, `out` and
+            `block` are then those for one sample length.
     """
 
     op: Op
@@ -82,11 +82,11 @@ class Signature:
         self.nbytes = self.out.nbytes
         self.shared = all(aval.shared for aval in avals)
         if self.op.kind == "index" and self.nbytes < _LARGE and any(type(aval) is Weak for aval in avals):
-            self.shared = False  # which row is read depends on the example; a large one is rather an operand of its own
+            self.shared = False  # which row is read depends on the example; a large result is kept shared, not copied
 
     def copied(self) -> "Signature":
-        """Another one like it, of which nothing has been found out."""
-        out = object.__new__(Signature)  # `copy` takes five times as long
+        """A copy with empty caches."""
+        out = object.__new__(Signature)  # `copy.copy` takes five times as long
         out.op, out.params, out.avals, out.out, out.block = self.op, self.params, self.avals, self.out, self.block
         out.index, out.where, out.errors, out.base = self.index, self.where, self.errors, self.base
         out.shared, out.nbytes, out.any_length = self.shared, self.nbytes, self.any_length
@@ -95,12 +95,12 @@ class Signature:
 
     @property
     def tail(self) -> tuple[int, ...]:
-        """What a call adds to `GraphSegment.sigs`."""
+        """The entries that a call adds to `GraphSegment.sigs`."""
         return (self.index,) if self.block is None else self.block.tail
 
     @property
     def text(self) -> str:
-        """What reports show."""
+        """Text for reports."""
         if not self._text:
             self._text = self._described() if self.block is None else self.block.text(self.avals)
         return self._text

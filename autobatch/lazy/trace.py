@@ -1,8 +1,8 @@
-"""The trace: ops recorded in flat lists, signatures interned; `Trace.value` launches what waits, and gives a value.
+"""The trace: records ops in flat lists with interned signatures; `Trace.value` launches them and returns a value.
 
-A recorded op is one entry in `GraphSegment.sigs` and one reference per operand in `GraphSegment.refs`: a node of the
-segment (>= 0), or an external value (~i is entry i of the externals): a constant, an input, a shared value, a row of an
-earlier segment.
+A recorded op is one entry in `GraphSegment.sigs`, and for each operand one reference in `GraphSegment.refs`: a node
+of the segment (>= 0), or an external value (~i is `sources[i]`): a constant, an input, a shared value, or a row of an
+earlier segment's buffer.
 """
 
 import copy
@@ -44,33 +44,33 @@ from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule
 from autobatch.tables.sparse import SparseRows
 
-_SMALL = 8192  # bytes; a larger constant that several examples read is shared by identity, a smaller one is stacked
+_SMALL = 8192  # bytes; constants of this size and more are known by identity, smaller ones by content
 _STATE = ("index", "value", "segment", "ref", "source")
 
 
 def _same_state(a: Any, b: Any) -> bool:
-    """Whether two values of another interpreter are still one."""
+    """True if two handles of another interpreter still stand for the same value."""
     return all(getattr(a, name, None) is getattr(b, name, None) for name in _STATE)
 
 
 class Trace:
-    """What is being recorded, and how it gets launched.
+    """The recorder of one map: records calls into a segment, and launches it when a value is needed.
 
     Attributes:
         level: its rank among interpreters.
-        segment: what was recorded since the last launch.
-        table: the signatures, by their number; interned: by what calls of them share; of_blocks: those of blocks, by
-            what their inputs are.
-        consts: the references of constants in this segment, by content or id.
-        memo: results of calls of shared operands.
-        plans: what was launched together in the last rounds, which the next one may equal.
-        example: the index of the running example, -1 outside `ab.map`.
-        park: called where a value is needed (False) or the budget is spent (True); None: launch at once.
-        failed: why the whole run must be repeated as a loop, if it must.
-        stats: what happened so far.
-        errors: NumPy's handling of floating-point errors around the whole run.
-        inputs: the arguments of the examples, and what was written to them.
-        reached: by their ids, the float arrays and tables that all examples share and that none changes.
+        segment: the calls recorded since the last launch.
+        table: all signatures, by number; interned: the same by (op, operand kinds, params); of_blocks: those of
+            blocks, by the kinds of the block's inputs.
+        consts: references of constants in this segment, by content or id.
+        memo: cached results of calls whose operands are all shared.
+        plans: schedules of earlier rounds, reused if a round has the same graph.
+        example: index of the running example, -1 outside `ab.map`.
+        park: called if a value is needed (False) or the memory budget is spent (True); None: launch at once.
+        failed: the error that makes the whole run repeat as a loop, or None.
+        stats: counts so far.
+        errors: NumPy's floating-point error state (`np.geterr`) around the whole run.
+        inputs: the arguments of the examples, and the writes to them.
+        reached: by id, the float arrays and tables that all examples share and none changes.
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class Trace:
         self.consts: dict[Any, int] = {}
 
     def append(self, sig: Signature, refs: Sequence[int]) -> Any:
-        """Record a call of a known signature, given its operands; its results: one, or a tuple."""
+        """Record a call of a known signature, given operand references; returns its result or a tuple of results."""
         if handling() is not self._handling:
             sig = self._variant(sig)
         segment, call = self.segment, sig.block
@@ -125,27 +125,27 @@ class Trace:
         return out
 
     def signature_of(self, handle: LazyArray) -> Signature:
-        """The signature of a node of the current segment."""
+        """The signature of a node of the current segment, under the error state of the whole run."""
         sig = self.table[self.segment.sigs[handle.ref]]
         return sig.base or sig
 
     def in_force(self, sig: Signature) -> Signature:
-        """The signature under the handling of floating-point errors that is in force."""
+        """The variant of a signature for the current floating-point error state (`np.errstate`)."""
         return sig if handling() is self._handling else self._variant(sig)
 
     @property
     def is_full(self) -> bool:
-        """Whether the memory budget is spent."""
+        """True if the memory budget is spent."""
         return self._room < 0
 
     def refuse_caught_warnings(self) -> None:
-        """Let the examples run as a loop if one catches the warnings of what it records."""
+        """Make the examples run as a loop if one records calls inside `warnings.catch_warnings`."""
         if self.park is not None and (why := catches_warnings(self._filters)) is not None:
             self.failed = why
             raise why
 
     def _variant(self, sig: Signature) -> Signature:
-        """The signature under the handling of floating-point errors that is in force."""
+        """Like `in_force`, after the state was found to be another object (it may still be an equal state)."""
         errors = np.geterr()
         key = (sig.index, *errors.values())
         found = sig if errors == sig.errors else self.interned.get(key)
@@ -158,7 +158,7 @@ class Trace:
         return found
 
     def lengthened(self, sig: Signature, any_length: AnyLength) -> Signature:
-        """The signature of calls of any length, given that of one."""
+        """The any-length variant of a signature."""
         key = ("any length", sig.index, any_length)
         found = self.interned.get(key)
         if found is None:
@@ -170,7 +170,7 @@ class Trace:
         return found
 
     def record(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Record one call; the result's shape and dtype are known at once."""
+        """Record one call. Returns a handle whose shape and dtype are known at once."""
         for arg in args:
             if type(arg) is LazyArray and arg.segment is None and arg.source is None and arg.trace is self:
                 bag = deferred_lookups.reduced(self, op, args, params)
@@ -231,18 +231,18 @@ class Trace:
         return sig
 
     def enter(self, handle: LazyArray) -> bool:
-        """Give a value that is there a reference in this segment; False for a look-up that was put off."""
+        """Make a computed value an external of this segment; False for a deferred look-up or another trace's handle."""
         if handle.trace is not self or (handle.source is None and handle.segment is None):
             return False
         self.external(handle)
         return True
 
     def constant(self, arg: Any) -> tuple[Aval | None, int]:
-        """The kind and the reference of an operand that was not made in this trace: a constant, a closure, a value of
-        another interpreter; (None, 0) if it cannot be recorded.
+        """(`Aval`, reference) of an operand not made in this trace: a constant, a closure variable, a value of another
+        interpreter; (None, 0) if it cannot be recorded.
 
-        The user may write into one before the launch. A small one is copied, and known by its content; a large one is
-        compared with its copy at the launch; of a value of another interpreter the state at the call is kept.
+        The user may write into the operand before the launch. So a small array is copied, and known by its content; a
+        large one is compared with a copy at the launch; for a value of another interpreter, its current state is kept.
         """
         segment = self.segment
         if id(arg) in self.reached:
@@ -259,7 +259,7 @@ class Trace:
         if hasattr(arg, "_ab_rank"):
             value = getattr(arg, "value", None)
             if type(value) is not float and getattr(arg, "_ab_lookup", None) is None:
-                held = copy.copy(arg)  # another name for the value of now: a write gives `arg` another one
+                held = copy.copy(arg)  # a second handle of the current value: a write rebinds only `arg`
                 return self._large_constant(arg, known_aval(arg), held, None)
         elif isinstance(arg, np.generic):
             return aval_of((), arg.dtype, True), segment.external(arg)
@@ -292,7 +292,7 @@ class Trace:
         return aval, ref
 
     def external(self, arg: LazyArray) -> int:
-        """The reference of a value from outside this segment, entered once."""
+        """The reference of a value from outside this segment; the handle is rebound so that it is entered only once."""
         if arg.source is None:
             arg.segment.resolve(arg)
         arg.segment = segment = self.segment
@@ -303,15 +303,15 @@ class Trace:
         return arg.ref
 
     def read_shared(self, table: LazyArray, index: Any) -> Any:
-        """`table[index]` of a shared array."""
+        """`table[index]` of a shared array or table; may be deferred (see `deferred_lookups`)."""
         return deferred_lookups.read(self, table, index)
 
     def read_row(self, rows: LazyArray, index: int) -> Any:
-        """`rows[index]` of a look-up that was put off."""
+        """`rows[index]` of a deferred look-up."""
         return deferred_lookups.read_row(self, rows, index)
 
     def shared(self, value: Any) -> LazyArray:
-        """The handle of a value that is one object for all examples."""
+        """The handle of a value that is the same object for all examples; one handle for each object."""
         handle = self._shared.get(id(value))
         if handle is None or handle.source is not value:
             handle = LazyArray(self, shared_aval(value), None, 0)
@@ -320,18 +320,18 @@ class Trace:
         return handle
 
     def known(self, value: Any) -> LazyArray:
-        """The handle of one example's value that is already there."""
+        """A new handle of one example's value that is already computed."""
         handle = LazyArray(self, known_aval(value), None, 0)
         handle.source, handle.row = value, -1
         return handle
 
     def run_now(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Run an op on real values, waiting for them."""
+        """Run an op immediately; waits for its operands' values."""
         values = [self.value(arg) if type(arg) is LazyArray and arg.trace is self else arg for arg in args]
         return self.wrap(op(*values, **params))
 
     def wrap(self, result: Any) -> Any:
-        """A value that is there, as the example sees it: float arrays and values on a tape as handles, else plain."""
+        """A computed value as the example sees it: float arrays and values on a tape as handles, all else plain."""
         if type(result) is np.ndarray:
             return self.known(result) if is_recorded(result) else result
         if isinstance(result, tuple):
@@ -339,7 +339,7 @@ class Trace:
         return self.known(result) if hasattr(result, "_ab_rank") and hasattr(result, "dtype") else result
 
     def run_shared(self, sig: Signature, key: tuple[Any, ...], args: Sequence[Any]) -> Any:
-        """The result of an op whose operands are all shared."""
+        """The result of an op whose operands are all shared; computed once for all examples."""
 
         def compute() -> list[Any]:
             values = [arg.source if type(arg) is LazyArray and arg.trace is self else arg for arg in args]
@@ -349,7 +349,7 @@ class Trace:
         return self._once((key, weak), compute)[0]
 
     def run_shared_block(self, sig: Signature) -> Any:
-        """The outputs of a block whose operands are all shared: one, or a tuple."""
+        """The output, or tuple of outputs, of a block whose operands are all shared; computed once."""
         call = sig.block
         assert call is not None
         results = self._once((sig, *np.geterr().values()), lambda: launch(call.program, call.shared))
@@ -357,7 +357,7 @@ class Trace:
         return tuple(results) if len(results) > 1 else results[0]
 
     def _once(self, key: Any, compute: Callable[[], Sequence[Any]]) -> list[Any]:
-        """Results of shared operands alone, computed for the first example, in handles that this one may write into."""
+        """Cached results of shared operands, computed for the first example; each caller gets its own handles."""
         self.stats.reads += 1
         found = self.memo.get(key)
         if found is None:
@@ -371,11 +371,11 @@ class Trace:
         return result
 
     def settle(self, handle: LazyArray) -> None:
-        """Record a look-up that was put off."""
+        """Record a deferred look-up now."""
         handle._ab_rebind(deferred_lookups.now(handle))
 
     def place(self, handle: LazyArray) -> None:
-        """Wait until a value has been launched: `source` and `row` then say where it is."""
+        """Wait until a handle's value has been launched, and set its `source` and `row`."""
         if handle.source is None:
             if handle.segment is None:
                 self.settle(handle)
@@ -385,7 +385,7 @@ class Trace:
                 handle.segment.resolve(handle)
 
     def value(self, handle: LazyArray) -> Any:
-        """The value behind a handle: waits until it has been launched."""
+        """The value behind a handle; waits until it has been launched."""
         self.stats.reads += 1
         if handle.source is None:
             self.place(handle)
@@ -393,12 +393,12 @@ class Trace:
         return source if row < 0 else source[row] if type(source) is np.ndarray else row_p(source, row=row)
 
     def wait(self) -> None:
-        """Come back when everything recorded has been launched."""
+        """Return when everything recorded has been launched; counts the user's line as one that forced it."""
         self.stats.forced[user_line()] += 1
         self._pause(urgent=False)
 
     def _overflow(self) -> None:
-        """The memory budget is spent: launch what there is, now."""
+        """Launch everything recorded now, since the memory budget is spent."""
         self._pause(urgent=True)
 
     def _pause(self, urgent: bool) -> None:
@@ -408,9 +408,9 @@ class Trace:
             self.park(urgent)
 
     def unsupported(self, function: Any, args: Any, kwargs: Any, reason: str) -> Any:
-        """A NumPy function without a rule: runs on real values, example by example; it writes into copies of them.
+        """Run a NumPy function without a rule on this example's values; where it writes, it is given copies.
 
-        One that writes into a plain array needs its values now, as `array[i] = value` does: that is no fallback.
+        A function that writes only into plain arrays needs values now, like `array[i] = value`: not a fallback.
         """
         why = no_rule(function, reason)
         effect = effect_of(function)
@@ -439,7 +439,7 @@ class Trace:
         return map_tree(functools.partial(self._wrap_view, handles), result)
 
     def _wrap_view(self, handles: Sequence[LazyArray], result: Any) -> Any:
-        """As `wrap`, of what may be a view of one of these arrays, by strides that are not followed."""
+        """Like `wrap`, for a result that may be a view of one of these arrays with strides that are not tracked."""
         out = self.wrap(result)
         if type(result) is np.ndarray:
             for handle in handles:
@@ -453,11 +453,11 @@ class Trace:
         return out
 
     def references(self) -> int:
-        """How often it is referred to: by each of its handles, and by who uses it."""
+        """This trace's reference count: one for each handle, plus its users."""
         return sys.getrefcount(self)
 
     def close(self) -> None:
-        """Forget what the caches hold, so that no cycle keeps buffers alive; values still held keep working."""
+        """Clear the caches, so that no reference cycle keeps buffers alive; handles still held keep working."""
         for handle in self._shared.values():
             handle.segment = None
         entered = self.segment.entered
@@ -465,7 +465,7 @@ class Trace:
             held.clear()
 
     def launch(self) -> None:
-        """Launch what was recorded, and start afresh."""
+        """Launch the current segment, after starting a new one."""
         segment = self.segment
         if len(segment.sigs):
             self._start_segment()
@@ -476,28 +476,28 @@ class Trace:
         self.run(functools.partial(launch_segment, segment, self.table, self.stats, self.plans))
 
     def run(self, launch: Callable[[], None]) -> None:
-        """Launch; an error means that the whole run must be repeated as a loop."""
+        """Call `launch`; an error is kept in `failed`, so that the whole run is repeated as a loop."""
         try:
             launch()
         except SystemError as error:
             cause: BaseException | None = error
-            while isinstance(cause, SystemError):  # what a kernel makes of an interrupt that came while it ran
+            while isinstance(cause, SystemError):  # a compiled kernel turns a KeyboardInterrupt into this
                 cause = cause.__cause__
             if isinstance(cause, KeyboardInterrupt):
                 raise cause from None
             self.failed = error
             raise
         except Exception as error:
-            self.failed = error  # of which example is not known, so none may handle it
+            self.failed = error  # no example may handle it: which one it belongs to is not known
             raise
 
 
-# By id, structures of examples of which it is known that there are only numbers and strings in them.
+# By id, structures in examples known to contain only numbers and strings, so that they need no wrapping.
 plain_parts: dict[int, Any] = {}
 
 
 def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> Any:
-    """One example's argument as its function sees it: float arrays as lazy arrays, ids and objects as they are."""
+    """Wrap one example's argument for the user's function: float arrays become lazy; ids and objects are kept."""
     found: list[Any] = []
 
     def leaf(x: Any) -> Any:
@@ -513,18 +513,18 @@ def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> A
         if not lazy:
             return x
         found.append(x)
-        is_weak = type(getattr(x, "value", None)) is float  # a number on a tape: its kind is its place in a signature
+        is_weak = type(getattr(x, "value", None)) is float  # a Python number on a tape
         return trace.shared(x) if is_weak else trace.known(x)
 
     out = replace_leaves(value, leaf, plain_parts, copies)
-    if out is not value:  # else its arrays, if it has any, stay as they are
+    if out is not value:  # else nothing was wrapped
         for each in found:
             trace.inputs.add(each, trace.example)
     return out
 
 
 def wrap_shared(trace: Trace, value: Any, copies: list[Any] | None = None) -> Any:
-    """A shared argument as the examples see it: every array and table as one shared lazy array."""
+    """Wrap a shared argument for the user's function: each array and table becomes one shared lazy array."""
 
     def leaf(x: Any) -> Any:
         if type(x) is np.ndarray:
@@ -537,7 +537,7 @@ def wrap_shared(trace: Trace, value: Any, copies: list[Any] | None = None) -> An
 
 
 def settled(trace: Trace, value: Any) -> Any:
-    """A result in which no look-up is put off any more, so that all of them are launched together."""
+    """Record all deferred look-ups in a result, so that they are launched together."""
 
     def leaf(x: Any) -> Any:
         if type(x) is LazyArray and x.segment is None and x.source is None and x.trace is trace:
@@ -548,7 +548,7 @@ def settled(trace: Trace, value: Any) -> Any:
 
 
 def finish(trace: Trace, value: Any) -> Any:
-    """A result with plain arrays and scalars (arrays on a tape, under a gradient) instead of lazy ones."""
+    """Replace lazy arrays in a result by plain arrays and scalars (under a gradient, by arrays on the tape)."""
     return replace_leaves(value, functools.partial(_finished, trace))
 
 
@@ -557,13 +557,13 @@ def _finished(trace: Trace, x: Any) -> Any:
         return x.map_arrays(functools.partial(_finished, trace)) if isinstance(x, SparseRows) else x
     if x.source is None:
         trace.place(x)
-    if x.row != -1:  # kept, since wherever else the handle is there is to be the same object
+    if x.row != -1:  # stored in the handle, so that every other use of it gives the same object
         x.source, x.row = _apart(x), -1
     return x.source
 
 
 def _apart(x: LazyArray) -> Any:
-    """A value that others are computed from, or that lies among others, as one of its own."""
+    """A handle's value with its own memory: copied out of a shared value (row -2) or a buffer of rows."""
     source, row = x.source, x.row
     if row == -2:
         return source.copy() if type(source) is np.ndarray else source

@@ -1,10 +1,9 @@
 """Chains and trees of additions, each launched as one: `total = total + loss` at every node or step.
 
-The place of a term in such a chain is no reason to launch it by itself. A block that adds to what comes in and does
-nothing else with it is taken apart (`taken_apart`): its term is a result like any other, the addition a call of its
-own. Additions that lead to each other, of all examples, are then one call (`contracted`), which adds in the order in
-which the user's code does: every sum on the way is there, to the last bit. The same holds for products, extrema and
-`np.logaddexp`.
+A term should not need a launch of its own because of its position in such a chain. So a block that only adds to an
+incoming value is split (`parts_of`): its term becomes an ordinary result, the addition a call of its own. Connected
+additions, of all examples, then become one call (`contracted`), which adds in the order of the user's code, so that
+every intermediate sum is available and bit-identical. The same is done for products, extrema and `np.logaddexp`.
 """
 
 import dataclasses
@@ -31,19 +30,19 @@ _SUMMED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
 
 @dataclasses.dataclass(slots=True)
 class Graph:
-    """The calls of a segment, in an order in which operands come first.
+    """The calls of a segment, in topological order (operands first).
 
     Attributes:
-        sigs: (N,) int64, the number of each call's signature; from the number of signatures on, of its `Forest`.
-        offsets: (N + 1,) int64, where the operands of each begin in `operands` and `refs`.
-        operands: (R,) int64, the call that each operand is a result of; negative for what is outside.
+        sigs: (N,) int64, signature number of each call; a number >= `signatures` is that of a `Forest`.
+        offsets: (N + 1,) int64, where the operands of each call begin in `operands` and `refs`.
+        operands: (R,) int64, the call that each operand is a result of; negative for an external value.
         refs: (R,) int64, the place of each operand.
-        places: (N,) int64, the place of each call's first result; those of its others follow.
-        count: how many places there are before those of the outside.
-        same: places and the places that they are another name of, (2, K) int64.
-        signatures: how many there are.
-        outside: how many values there are from outside; extras: those that are added to them.
-        forests: what is one call in place of several.
+        places: (N,) int64, the place of each call's first result; its further results follow.
+        count: number of places of results; those of external values come after.
+        same: (2, K) int64, aliases: places, and the places whose values they share.
+        signatures: number of signatures.
+        outside: number of external values; extras: further external values added by rewriting.
+        forests: the calls that each stand for several additions.
     """
 
     sigs: np.ndarray
@@ -60,13 +59,13 @@ class Graph:
 
 
 class Forest:
-    """Calls of one op and one kind of operand that lead to each other, as one call.
+    """Connected calls of one op on one kind of operand, as one call.
 
     Attributes:
         op: the op; aval: the kind of all its operands and results.
         left, right: (M,) int64, the operands of each call: a term, or from the number of terms on an earlier call.
-        minus: (M,) bool, where the right operand is subtracted; None where it never is.
-        places: (M,) int64, those of the results; terms: how many.
+        minus: (M,) bool, True where the right operand is subtracted; None if it never is.
+        places: (M,) int64, the places of the results; terms: number of terms.
     """
 
     __slots__ = ("aval", "avals", "block", "errors", "left", "minus", "op", "places", "right", "terms")
@@ -84,7 +83,7 @@ class Forest:
 
     @property
     def text(self) -> str:
-        """What reports show."""
+        """Text for reports."""
         return f"{self.aval!r}, {self.aval!r}, in chains"
 
 
@@ -108,7 +107,7 @@ class Link:
         op, aval: the op, and the kind of its operands and result.
         start: the operand of the block that it adds to, for the first of a chain; else -1: the addition before.
         term: the output of the rest of the block that it adds.
-        is_left: whether what it adds to is the left operand.
+        is_left: True if the value that it adds to is the left operand.
         output: the output of the block that is its result; -1 on the way.
     """
 
@@ -121,11 +120,11 @@ class Link:
 
 
 class BlockParts:
-    """What a block is apart from additions to what comes in at last.
+    """A block split into a rest and final additions to incoming values.
 
     Attributes:
-        rest: the program that is left; operands: the positions of the operands of the block that it reads.
-        outputs: which output of the block each of its first outputs is; the others are terms.
+        rest: the program without the additions; operands: positions of the block's operands that it reads.
+        outputs: for each of the first outputs of `rest`, the block's output that it is; its other outputs are terms.
         links: the additions, in order.
     """
 
@@ -138,10 +137,10 @@ class BlockParts:
 
 
 def parts_of(program: Program, own: Sequence[bool]) -> BlockParts | None:
-    """A block taken apart; None where it has no such parts.
+    """Split a block; None if it has no such additions.
 
     Args:
-        own: which inputs are each example's own.
+        own: True per input if each example has its own.
     """
     if program.views:
         return None
@@ -200,7 +199,7 @@ def _path(
 
 
 def _adds(program: Program, step: Any) -> bool:
-    """Whether a step is an addition, or the like, of values of one kind."""
+    """True if a step is an addition (or a similar op) of values of one kind."""
     aval = program.avals[step.out]
     if _sum_of(step.op) not in _CHAINED or step.params or aval.dtype.kind not in "iuf":
         return False
@@ -223,10 +222,10 @@ def _parts(sig: Any) -> BlockParts | None:
 
 
 def linked(graph: Graph, used: Sequence[int], table: Sequence[Any]) -> dict[int, BlockParts]:
-    """The blocks that add to what comes in, of which some add to what was added up, taken apart.
+    """Split the blocks that add to an incoming value, if some calls of them add to the sum of another.
 
     Args:
-        used: the numbers of the signatures that there are calls of.
+        used: the numbers of the signatures that have calls.
     """
     blocks = [index for index in used if table[index].block is not None and table[index].any_length is None]
     found = {index: parts for index in blocks if (parts := _parts(table[index])) is not None}
@@ -250,10 +249,10 @@ def linked(graph: Graph, used: Sequence[int], table: Sequence[Any]) -> dict[int,
 
 
 def rewritten(graph: Graph, table: list[Any], found: Mapping[int, BlockParts | Merged]) -> Graph:
-    """The graph with calls of these signatures taken apart, or as those of the block that stands for several.
+    """Rewrite the graph: calls of these signatures are split, or become calls of the general block.
 
     Args:
-        table: the signatures; those of the parts are added to it.
+        table: the signatures; new ones of the parts are added.
     """
     return _Rewriting(graph, table).run(found)
 
@@ -344,7 +343,7 @@ class _Rewriting:
             self._add(calls * most + next(numbers), index, np.stack(pair, axis=1), 2, before)
 
     def _merge(self, sig: Any, parts: Any, calls: np.ndarray, most: int) -> None:
-        """Some calls as those of the block that stands for several."""
+        """Add calls of a block as calls of the general block that stands for it."""
         graph = self._graph
         given = graph.refs[graph.offsets[calls][:, None] + np.arange(len(sig.avals))]
         columns = [
@@ -354,7 +353,7 @@ class _Rewriting:
         self._add(calls * most, parts.sig.index, refs, refs.shape[1], graph.places[calls])
 
     def _extra(self, value: Any) -> int:
-        """The reference of a value that is added to those from outside."""
+        """Add an external value; returns its reference."""
         key = value.dtype.char.encode() + bytes(str(value.shape), "ascii") + value.tobytes()
         if key not in self._known:
             self._extras.append(value)
@@ -436,13 +435,13 @@ def chained(used: Sequence[int], table: Sequence[Any]) -> dict[Any, list[int]]:
 def contracted(
     graph: Graph, numbers: Sequence[int], table: Sequence[Any], alone: bool
 ) -> tuple[Graph, np.ndarray] | None:
-    """The graph with one call in place of additions that lead to each other; None where none do.
+    """Replace connected additions by one call (a `Forest`); None if no two are connected.
 
     Args:
-        numbers: the signatures of additions of one kind; alone: those that lead to no other are taken, too.
+        numbers: the signatures of additions of one kind; alone: include additions that are not connected to another.
 
     Returns:
-        The graph, and which call of the old one each of its calls is; below 0 for a forest.
+        The new graph, and for each of its calls the old call; negative for a forest.
     """
     is_kind = np.zeros(len(table) + len(graph.forests), bool)
     is_kind[list(numbers)] = True

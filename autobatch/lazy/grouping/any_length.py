@@ -1,8 +1,8 @@
-"""Calls whose operands are of any length: one signature for all of them, made from calls of a few lengths.
+"""Calls whose operands may have any length: one signature for all of them, generalised from a few sample lengths.
 
-A program is traced at some `SAMPLES` of the lengths that it depends on. What of it differs between them follows from
-the lengths: `n` itself, a multiple of it with something added, or a sum of two. At the launch the lengths are those of
-the operands, and the calls run on the rules for ragged data, as calls do that differ in sizes (`ragged`).
+A program is traced at some `SAMPLES` of the lengths that it depends on. A size that differs between the samples must be
+a function of the lengths: `n` itself, a linear function of it, or a sum of two. At the launch the lengths are read from
+the operands, and the calls run by the batching rules for ragged data, like calls that differ in sizes (`ragged`).
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from autobatch.errors import ShapeError
 from autobatch.lazy.buffers import ragged_rows
 from autobatch.lazy.grouping.ragged import NotTogether, Sizes, run_ragged, run_steps
 
-SHORTEST, LONGEST = 2, 512  # lengths that are recorded so: NumPy broadcasts one, and warns of none
+SHORTEST, LONGEST = 2, 512  # lengths recorded this way; NumPy broadcasts length 1, and warns for length 0
 SAMPLES = (
     (68, LONGEST + 1, SHORTEST, 131), (74, LONGEST + 10, 3, 140), (91, LONGEST + 3, 4, 158), (83, LONGEST + 18, 7, 122)
 )  # fmt: skip
@@ -28,7 +28,7 @@ Column = tuple[int, ...]
 
 
 class AnyLength:
-    """What a signature says of calls that one signature serves whatever the lengths of their operands.
+    """Extra information of a signature that serves calls with operands of any length.
 
     Attributes:
         avals: for each operand its `Aval` at each sample; outs: for each output likewise.
@@ -71,7 +71,7 @@ class AnyLength:
         return run_steps(self._programs, inputs, sizes_of, fallbacks)
 
     def covers(self, sig: Any) -> bool:
-        """Whether calls of one length, of the same family, are calls like these, which serve them, too."""
+        """True if calls of one length, of the same family, may run as calls of this any-length signature."""
         if sig.any_length is not None:
             return False
         key = (None if sig.block is None else sig.block.program, *sig.avals)
@@ -190,7 +190,7 @@ class SizesByLength(Sizes):
         return self._known.setdefault(values.tobytes(), Lengths(values))
 
     def _values(self, column: Column) -> np.ndarray:
-        """Of each call what is this at the samples.
+        """The value for each call, given its values at the samples.
 
         Raises:
             NotTogether: it does not follow from the lengths.
@@ -222,13 +222,13 @@ def _from(column: Column, known: dict[Column, np.ndarray]) -> np.ndarray:
 
 
 def of_any_length(make: Callable[[int], Any]) -> AnyLength:
-    """What a signature says of calls of any length.
+    """Make the any-length information of a signature.
 
     Args:
-        make: the signature of a call at a sample, by its number.
+        make: returns the signature of the call at a sample, by the sample's number.
 
     Raises:
-        Exception: of whatever kind, where there is none.
+        Exception: of any kind, if the call has no any-length form.
     """
     sigs = [make(sample) for sample in range(len(SAMPLES[0]))]
     out, call = AnyLength(sigs), sigs[0].block

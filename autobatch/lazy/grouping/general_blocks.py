@@ -1,9 +1,9 @@
-"""Blocks that differ in which shared arrays they read, or in how many terms they add up, as calls of one block.
+"""Merges blocks that differ only in which shared arrays they read, or in how many terms they add, into one block.
 
-A relation's matrix, a kind's bias, the second and the third parent of a node: blocks that do the same but for these
-have signatures of their own, and are launched apart. `merged` finds for each set of such blocks the one that all others
-are calls of. What a call lacks of its terms is the identity of the addition, to which adding changes no bit; which
-shared value it reads is a number, its last operand (`ops.rules.selected_operands`).
+Examples: a matrix per relation, a bias per kind, nodes with two or three parents. Such blocks have different signatures
+and would be launched separately. `merged` finds for each set of them a general block that can stand for all. A term
+that a call lacks becomes the identity of the addition, which changes no bit; the shared value that a call reads is
+selected by a number, its last operand (`ops.rules.selected_operands`).
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _MOST_LACKING = 3
 
 @dataclasses.dataclass(slots=True, frozen=True)
 class _Lacking:
-    """An operand that a call has not: the identity of what is done with it."""
+    """An operand that a call lacks, replaced by the identity of the op that reads it."""
 
     op: Any
     aval: Aval
@@ -40,7 +40,7 @@ class _Lacking:
 
 @dataclasses.dataclass(slots=True)
 class Merged:
-    """What the calls of a signature are, of the block that stands for several.
+    """How calls of a signature become calls of the general block.
 
     Attributes:
         sig: that block's signature.
@@ -86,10 +86,10 @@ class _Candidate:
 
 
 def merged(used: Iterable[int], table: list[Any]) -> dict[int, Merged]:
-    """The blocks that are calls of another, by the numbers of their signatures.
+    """{signature number: how its calls become calls of a general block} for all blocks that can.
 
     Args:
-        used: the numbers of the signatures that there are calls of; table: the signatures, to which it adds.
+        used: the numbers of the signatures that have calls; table: the signatures; new ones are added.
     """
     kinds: dict[Any, list[int]] = {}
     for index in used:

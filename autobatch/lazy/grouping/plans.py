@@ -1,7 +1,7 @@
-"""Plans: which recorded calls are launched together, and when, with all that may make them fewer.
+"""Plans: which recorded calls are launched together, and when, after all rewrites that reduce the launches.
 
-Calls that differ in sizes only are of one kind (`ragged`); chains of additions are one call each, and blocks are taken
-apart (`addition_chains`), where that takes fewer launches. What took the fewest several times is done at once.
+Calls that differ only in sizes are grouped (`ragged`); chains of additions become one call and blocks are split
+(`addition_chains`) if that takes fewer launches. A choice that won several times for the same code is then reused.
 """
 
 from array import array
@@ -23,7 +23,7 @@ _PATIENCE, _AGAIN = 3, 64  # times that all was tried, and after how many more o
 
 
 class Plans:
-    """The plans of the last rounds of a trace: one that equals an earlier round is not planned again."""
+    """Cache of a trace's plans: a round that equals an earlier one is not planned again."""
 
     __slots__ = ("_kept",)
 
@@ -31,10 +31,10 @@ class Plans:
         self._kept: dict[tuple[Any, ...], Plan] = {}
 
     def of(self, segment: Any, table: list[Any]) -> Plan:
-        """What is launched together and when.
+        """The plan of a segment.
 
         Args:
-            segment: what was recorded, a `launching.GraphSegment`; table: the signatures, to which it may add.
+            segment: the recorded `launching.GraphSegment`; table: the signatures; new ones may be added.
         """
         sigs, refs = _integers(segment.sigs), _integers(segment.refs)
         shared = tuple([ref for ref, constant in segment.large.items() if constant.common])
@@ -51,12 +51,12 @@ class Plans:
         return found
 
     def clear(self) -> None:
-        """Forget them."""
+        """Clear the cache."""
         self._kept.clear()
 
 
 def _integers(values: Any) -> np.ndarray:
-    """A list as an array: by way of `array`, which is three times as fast as NumPy."""
+    """A list of ints as an array; through `array.array`, which is three times as fast as `np.array`."""
     if type(values) is np.ndarray:
         return values
     return np.frombuffer(array("q", values), np.int64) if values else np.zeros(0, np.int64)
@@ -82,10 +82,10 @@ def _used(graph: Graph, table: Sequence[Any]) -> list[int]:
 
 
 def _planned(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
-    """The plan of the fewest launches: of the graph as it is, with blocks taken apart, merged, or both.
+    """The plan with the fewest launches: for the graph unchanged, with blocks split, merged, or both.
 
     Args:
-        marks: for each value outside 0, or the number of a constant that several examples read.
+        marks: for each external value 0, or the number of a constant that several examples read.
     """
     used = _used(graph, table)
     code = len(graph.sigs).bit_length(), frozenset([(table[index].op.name, table[index].where) for index in used])

@@ -1,10 +1,9 @@
-"""Calls that differ in sizes only, launched together: what they have in common, their operands, their results.
+"""Launches calls that differ only in sizes together: their grouping into families, their operands and results.
 
-What two calls must share to run together is their signature; where an op has a batching rule for ragged data, they need
-not share the sizes of their own operands. Signatures alike but for these are one family (`family_of`). A launch of
-calls of several signatures is made on `Batched` operands with `Lengths`: without padding where the first dimension
-alone varies, which is what rows of all examples, one after the other, are. A result whose sizes differ is `RaggedRows`,
-a buffer like any other.
+Calls normally need equal signatures to run together. If an op has a batching rule for ragged data, the sizes of their
+own operands may differ: signatures that are equal but for sizes form one family (`family_of`). A launch of several
+signatures uses `Batched` operands with `Lengths`; if only the first dimension varies, their data has no padding (the
+rows of all examples are concatenated). A result whose sizes differ is a `RaggedRows` buffer.
 """
 
 import functools
@@ -45,7 +44,7 @@ _MOST_REFUSED = 1 << 12
 
 
 def refuse(family: Any) -> None:
-    """Launch the signatures of this family one by one from now on."""
+    """From now on, launch the signatures of this family separately."""
     if len(_refused) > _MOST_REFUSED:
         _refused.clear()
     _refused.add(_without_identity(family))
@@ -62,7 +61,7 @@ def _without_identity(family: Any) -> Any:
 
 
 def family_of(sig: Any) -> Any:
-    """What calls must share to be launched together though their sizes differ; None for a signature that stands alone.
+    """Key of a signature without its sizes: equal keys can be launched together; None if the signature stands alone.
 
     Args:
         sig: a `signatures.Signature`.
@@ -121,8 +120,8 @@ class Sizes:
     """The sizes of the values of a group of calls, given those of each signature in it.
 
     Args:
-        inverse: (n,) int64, which of the signatures each call is of.
-        known: the `Lengths` of other groups, by their content: what is equal is one object.
+        inverse: (n,) int64, index of each call's signature.
+        known: cache of `Lengths` by content, so that equal ones are the same object.
     """
 
     __slots__ = ("_inverse", "_known")
@@ -179,10 +178,10 @@ class Group:
     """A launch of calls of several signatures.
 
     Attributes:
-        sigs: the signatures; inverse: (n,) int64, which of them each call is of.
-        text: what reports show.
-        is_join: whether each puts its operands below each other, of which one may have more than another.
-        any_length: one of them that serves any length, which then serves all of them; None if there is none.
+        sigs: the signatures; inverse: (n,) int64, index in `sigs` of each call's signature.
+        text: text for reports.
+        is_join: True for stack or concatenate calls, which may differ in their number of operands.
+        any_length: an any-length signature among them, which then serves all of them; else None.
     """
 
     __slots__ = ("any_length", "inverse", "is_join", "sigs", "text")
@@ -214,10 +213,10 @@ _NUMBER = re.compile(r"(?<![a-z0-9])(\d+)")
 
 
 def by_family(sigs: np.ndarray, used: Sequence[int], table: Sequence[Any]) -> tuple[np.ndarray, bool]:
-    """What each node is launched together with: its signature, or all that differ from it in sizes only.
+    """The group of each node: its signature, or its family of signatures that differ only in sizes.
 
     Args:
-        used: the numbers of the signatures that there are nodes of.
+        used: the numbers of the signatures that have nodes.
 
     Returns:
         The number of each node's kind, that of a signature, and whether some are of several signatures.
@@ -326,7 +325,7 @@ _BY_ROWS = {
 def run_ragged(
     op: Op, operands: Sequence[Any], params: Sequence[dict[str, Any]], avals: Sequence[Any], sizes_of: Sizes
 ) -> Any:
-    """One op for a group of calls, by its batching rule.
+    """Run one op for a group of calls by its batching rule.
 
     Args:
         operands: `Batched`, or one value for all.
@@ -360,7 +359,7 @@ def run_ragged(
 
 
 class _Stretch:
-    """Steps that follow each other and whose values are of one size, as a program of its own.
+    """Consecutive steps whose values have one size for all members, as a program of its own.
 
     Attributes:
         inputs: the slots that it reads; outs: those of its steps that are read later; stop: the first one after it.
@@ -439,7 +438,7 @@ def _runs_of(programs: Sequence[Program]) -> dict[int, _Stretch]:
 def run_steps(
     programs: Sequence[Program], operands: Sequence[Any], sizes_of: Sizes, fallbacks: Counter[str]
 ) -> list[Any]:
-    """Run programs that differ in sizes, and in the values of constants: compiled as far as sizes are the same.
+    """Run programs that differ in sizes and constants; stretches of steps with equal sizes run compiled.
 
     Args:
         programs: that of each signature of the group.
