@@ -321,7 +321,7 @@ class EmbeddingVariable(KeyedTable):
         unique, inverse = first_seen(keys)
         if rows is not None:
             first = np.empty(len(unique), np.int64)
-            first[inverse[::-1]] = np.arange(len(keys))[::-1]  # written in reverse, so the first position of a key stays
+            first[inverse[::-1]] = np.arange(len(keys))[::-1]  # in reverse: a key's first position stays
             rows = rows[first]
         change = self._staged(unique, rows)
         change.rows = change.born[1]
