@@ -1,6 +1,6 @@
 """`StoredTable`: the interface by which a table of keys is saved, in full or as increments, and restored.
 
-A checkpoint uses nothing else of `EmbeddingVariable`: settings and small arrays are written as they are, rows as blocks.
+A saver uses nothing else of `EmbeddingVariable`: settings and small arrays are written as they are, rows as blocks.
 
     settings = variable.settings                            # goes into a JSON document
     arrays = variable.arrays()                              # a few arrays, those of the admission rule

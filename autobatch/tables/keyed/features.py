@@ -107,7 +107,7 @@ class Vocabulary:
 
     def __init__(self, strings: Any = (), *, grow: bool = True) -> None:
         index, hashes, offsets = np.full(128, -1, np.int64), np.empty(64, np.uint64), np.zeros(65, np.int64)
-        self._memory = index, hashes, offsets, np.empty(1 << 10, np.uint8), np.zeros(1, np.int64)  # one tuple, so it is replaced atomically
+        self._memory = index, hashes, offsets, np.empty(1 << 10, np.uint8), np.zeros(1, np.int64)  # replaced as one
         self.grow = True
         if np.size(np.asarray(strings, object)):
             self[strings]

@@ -24,7 +24,7 @@ class PartitionedVariable(KeyedTable):
     `users.partition(n)` makes it. Results, gradients and steps are those of a single variable, for any n.
 
     Args:
-        parts: `EmbeddingVariable`s of the same dim, dtype, key dtype, initialiser and seed, each with only its own keys.
+        parts: `EmbeddingVariable`s of the same dim, dtype, key dtype, initialiser and seed, each with its own keys.
 
     Raises:
         OptionError: there are no parts, or they differ in one of these.
@@ -64,7 +64,7 @@ class PartitionedVariable(KeyedTable):
 
     @property
     def step(self) -> int:
-        """The number of optimizer steps taken."""
+        """The number of optimiser steps taken."""
         return max(part.step for part in self.parts)
 
     def part_of(self, keys: Any) -> np.ndarray:

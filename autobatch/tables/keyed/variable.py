@@ -41,7 +41,7 @@ class VariableReport:
 
     Attributes:
         keys: number of keys in the table. nbytes: memory of rows, slots, keys and the index.
-        load: how full the index is, from 0 to 1. step: number of optimizer steps taken.
+        load: how full the index is, from 0 to 1. step: number of optimiser steps taken.
         oldest, newest: the least and the greatest version (step of a key's last update); None without keys.
         hot: (key, number of updates) of the keys with the most updates, in descending order.
         hit_rate: the share of looked-up keys that were in the table; None before the first look-up.
