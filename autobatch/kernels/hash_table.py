@@ -6,8 +6,8 @@ with code 0 (`EMPTY_KEY`) is in `notes`. Probing is linear from the line that th
 last such line. A removal moves later keys back, so there are no tombstones. Keys are int64, or uint64 viewed as int64.
 
 An index grows in place. Slots are in the order of the hashes for any number of slots, so keys are moved from the end to
-the start. `form` is the progress: (slots before, how many of these are not yet moved, slots after). A key whose old slot
-is not yet moved is still there.
+the start. `form` is the progress: (slots before, how many of these are not yet moved, slots after). A key whose old
+slot is not yet moved is still there.
 
 Arrays with one entry for each row hold its key, the step of its last update (`DEAD` if the row is free), the number of
 its updates, and the mark during which its change was logged."""
@@ -22,8 +22,8 @@ from numpy import int64, uint32, uint64
 from autobatch.kernels.jit import jit
 from autobatch.kernels.simd_rows import either, prefetch_element, prefetch_number, spread_over
 
-# Indices into the int64 notes of a table of keys: version (odd during a change); rows in use; rows ever used; free rows;
-# length of the change log; the row of EMPTY_KEY, or -1; ticket of the last committed change; keys removed so far;
+# Indices into the int64 notes of a table of keys: version (odd during a change); rows in use; rows ever used; free
+# rows; length of the change log; the row of EMPTY_KEY, or -1; ticket of the last committed change; keys removed so far;
 # and the number of notes.
 VERSION, LIVE, HIGH, FREE, LOGGED, SPECIAL, TICKET, REMOVED, NOTES = range(9)
 

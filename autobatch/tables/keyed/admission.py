@@ -121,7 +121,7 @@ class count(Admission):  # noqa: N801 - called like a function
         return kernels.entries(self._index.array[: 2 * slots])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """"keys" (sorted) that were seen and have no row yet, and their "counts"."""
+        """The "keys" that were seen and have no row yet, sorted, and their "counts"."""
         keys, counts = self._entries()
         counts = counts.astype(np.int64)
         if self._special:
