@@ -59,7 +59,7 @@ class Admission:
         """Restore the counts from `arrays()`."""
 
     def take(self, parts: Sequence[dict[str, np.ndarray]], mine: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Have counted what several rules have, of the keys for which `mine(keys)` is true."""
+        """Take over the counts of several rules (their `arrays()`), for the keys where `mine(keys)` is True."""
 
     def fresh(self) -> "Admission":
         """A rule with the same settings and no counts."""
