@@ -1,1 +1,1 @@
-"""Numba loops on plain arrays. They trust their input: every check stands in the caller."""
+"""Kernels: Numba-compiled loops on plain arrays. They do not check their input; the callers do."""

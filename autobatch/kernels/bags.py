@@ -1,13 +1,12 @@
-"""Reductions over bags of rows, the rows held in vector registers. Bag b is ids[offsets[b]:offsets[b + 1]].
+"""Reductions over bags of rows, accumulated in vector registers. Bag b is ids[offsets[b]:offsets[b + 1]].
 
-Row i of a table is at the address `base + stride * i`, (base, stride) being `table`, in the format of the
-`VectorLayout`; with addresses for ids, it is (0, 1). `out` is C-contiguous (bags, dim) of the computed dtype; `bags`
-are the first of its rows that is written and the one after the last, zeros for an empty bag. The columns are covered by
-the lanes, at most `dim`, a pass over a bag's ids for each time, the last time moved back so that it ends with the row.
-`ahead` is how many ids before it is read a row is asked for; None where the table is in the cache anyway. Ids and
-offsets are trusted, but by `checked_sum`, and counted with unsigned numbers: of others the compiler asks each time
-whether they count from the end. Where the greatest and the least get None for ids, row i is the i-th, and bags are runs
-of rows.
+`table` is (base, stride): row i is at the address base + stride * i, in the format of the `VectorLayout` `lanes`; if
+ids are addresses, `table` is (0, 1). `out` is C-contiguous (bags, dim) of the computed dtype; rows [bags[0], bags[1])
+of it are written, zeros for an empty bag. The lanes cover at most `dim` columns: there is one pass over a bag's ids for
+each group of columns, the last group moved back so that it ends with the row. `ahead` is the prefetch distance in ids,
+None if the table is in the cache anyway. Only `checked_sum` checks ids and offsets. Loop variables are unsigned, since
+for signed indices the compiler adds a test for negative ones. In `pool_extremum`, ids may be None: row i is then the
+i-th row, and bags are runs of rows.
 """
 
 import math
@@ -18,8 +17,8 @@ from autobatch.kernels.jit import jit
 from autobatch.kernels.simd_rows import add, greater, held, lesser, load, prefetch, put, scaled, store, width, zeros
 
 SUM, MEAN, SQRTN = range(3)
-_FEW = 16  # bags that take their passes together
-_ANY = uint64(2**64 - 1)  # rows of a table whose ids are trusted: more than an id or an address can name
+_FEW = 16  # bags in a group, for which each pass over columns is made together
+_ANY = uint64(2**64 - 1)  # the number of rows if ids are not checked: greater than any id or address
 
 
 @jit
@@ -31,20 +30,20 @@ def _row(ids, i):
 
 @jit
 def pool_sum(table, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
-    """out[b] = the sum of weights[i] * row(ids[i]), over nothing, n or the root of n; weights may be None.
+    """out[b] = the sum of weights[i] * row(ids[i]), divided by 1, n or sqrt(n) as `norm` says; weights may be None.
 
-    Without a last offset the last bag takes all ids that are left.
+    If the last offset is missing, the last bag takes all remaining ids.
     """
     _sum_bags(table, _ANY, ids, offsets, weights, norm, out, bags, dim, ahead, lanes, None)
 
 
 @jit
 def checked_sum(table, rows, ids, offsets, closed, weights, norm, out, dim, ahead, lanes, padding):
-    """`pool_sum` of ids and offsets that are not checked yet; False, and `out` arbitrary, if they are not right.
+    """`pool_sum` that checks ids and offsets; returns False, with `out` arbitrary, if they are invalid.
 
-    Offsets start at 0, never fall and, with `closed`, end with the number of ids; without, the last bag takes all that
-    are left. Ids are in [0, rows). No row is read before its id is checked. Ids that are `padding`, which may be None,
-    are left out and not counted.
+    Offsets must start at 0 and never fall; if `closed`, the last one must be the number of ids, else the last bag takes
+    all remaining ids. Ids must be in [0, rows); each is checked before its row is read. Ids equal to `padding` (if not
+    None) are skipped and not counted.
     """
     total = uint64(ids.shape[0])
     bags = offsets.shape[0] - closed
@@ -57,7 +56,7 @@ def checked_sum(table, rows, ids, offsets, closed, weights, norm, out, dim, ahea
 
 @jit
 def _sum_bags(table, rows, ids, offsets, weights, norm, out, bags, dim, ahead, lanes, padding):
-    """`pool_sum` of ids in [0, rows) and offsets that never fall; False, and not all is done, if they are not so."""
+    """`pool_sum` that returns False, with `out` incomplete, if an id is not in [0, rows) or an offset falls."""
     together = bags[1] - bags[0] if dim == width(lanes) else _FEW
     for b in range(bags[0], bags[1], max(together, 1)):
         part = (b, min(b + together, bags[1]))
@@ -72,10 +71,10 @@ def _sum_bags(table, rows, ids, offsets, weights, norm, out, bags, dim, ahead, l
 
 @jit
 def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, column, dim, ahead, lanes, padding):
-    """The columns of `_sum_bags` from one column on that the lanes hold.
+    """One pass of `_sum_bags`: the columns from `column` on that fit into the lanes.
 
-    An addition takes longer than the look at an id beside it. With that way out the compiler leaves the loop as short
-    as it is, too, so that the end of a bag is guessed wrong once, not once for each loop that it would be made into.
+    The check of an id is hidden by the addition, which takes longer. Because of its exit the compiler also does not
+    unroll the loop, so the end of a bag is mispredicted only once.
     """
     total = uint64(ids.shape[0])
     known = uint64(offsets.shape[0] - 1)
@@ -133,7 +132,7 @@ def _with_row(found, table, row, i, weights, column, dim, lanes):
 
 @jit
 def pool_extremum(table, ids, offsets, out, bags, dim, ahead, lanes, least):
-    """The greatest of each column, or with anything but None for `least` that; NaN if there is one."""
+    """out[b] = the maximum of each column, or the minimum if `least` is not None; NaN if there is a NaN."""
     base, stride = table
     final = uint64(0) if ids is None else uint64(max(ids.shape[0] - 1, 0))
     for b in range(bags[0], bags[1]):
@@ -169,7 +168,7 @@ def unpack_rows(table, ids, out, rows, dim, ahead, lanes):
 
 @jit
 def put_rows(table, ids, rows, dim, lanes):
-    """The row ids[i] becomes rows[i], both of `dim` elements in the format of the lanes; in the order of the ids."""
+    """Set row ids[i] to rows[i], in the order of the ids; both have `dim` elements in the format of the lanes."""
     base, stride = table
     source, step = rows
     for i in range(ids.shape[0]):

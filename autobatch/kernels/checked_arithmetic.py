@@ -1,8 +1,8 @@
-"""Arithmetic of compiled code: int64 that tells of overflow, floats that tell of NaN, NumPy's own ufunc loops.
+"""Arithmetic for compiled code: int64 operations that detect overflow, float status flags, and NumPy's ufunc loops.
 
-`add`, `subtract` and `multiply` give an int64 and whether it overflowed. `float_flags` and `clear_flags` are C's
-floating-point status: an operation that made NaN of numbers, divided by zero or overflowed has set a flag. `apply_1`
-and `apply_2` call the inner loop of a NumPy ufunc by its address, so that a transcendental function has NumPy's bits.
+`add`, `subtract` and `multiply` return an int64 and an overflow flag. `float_flags` and `clear_flags` access C's
+floating-point status: an invalid operation (NaN from numbers), a division by zero or an overflow sets a flag. `apply_1`
+and `apply_2` call the inner loop of a NumPy ufunc by its address, so that results are bit-identical to NumPy's.
 """
 
 import math
@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from autobatch.kernels.jit import jit
 
-_STATED = sys.platform == "linux"  # of whose C libraries it is known how far `pow` may be off
+_STATED = sys.platform == "linux"  # where the error bound of the C libraries' `pow` is known
 FLAGS = 0b111 if platform.machine().lower() in ("arm64", "aarch64") else 0b1101  # invalid, divided by zero, overflow
 
 
@@ -62,7 +62,7 @@ def float_flags(typing_context):
 
 @intrinsic
 def clear_flags(typing_context):
-    """Set no floating-point status flag."""
+    """Clear the floating-point status flags."""
 
     def generate(context, builder, signature, args):
         word = ir.IntType(32)

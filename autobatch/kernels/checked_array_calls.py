@@ -1,4 +1,4 @@
-"""What compiled code of users' functions calls on arrays: NumPy's searches, counts and joins, on checked operands."""
+"""Array functions called by users' compiled code: NumPy's searches, counts and joins, on operands already checked."""
 
 import numpy as np
 from llvmlite import ir
@@ -10,7 +10,7 @@ from autobatch.kernels.jit import jit
 
 @jit
 def within(x, low, high):
-    """Whether every element lies between two bounds; NaN does not."""
+    """True if every element is in [low, high]; NaN is not."""
     for value in x.flat:  # noqa: SIM110  # a loop that Numba compiles well
         if not low <= value <= high:
             return False
@@ -19,7 +19,7 @@ def within(x, low, high):
 
 @jit
 def even(rows):
-    """Whether the lists have one length."""
+    """True if all lists have the same length."""
     for row in rows:  # noqa: SIM110
         if len(row) != len(rows[0]):
             return False
@@ -48,7 +48,7 @@ def fill_rows(out, rows):
 
 @jit
 def even_arrays(rows):
-    """Whether there are vectors, and they have one length."""
+    """True if there is at least one vector, and all have the same length."""
     if len(rows) == 0:
         return False
     for row in rows:  # noqa: SIM110
@@ -59,7 +59,7 @@ def even_arrays(rows):
 
 @jit
 def stacked_arrays(rows):
-    """A matrix of vectors of one length."""
+    """Stack vectors of the same length into a matrix."""
     out = np.empty((len(rows), rows[0].size), rows[0].dtype)
     for i in range(len(rows)):
         out[i] = rows[i]
@@ -68,7 +68,7 @@ def stacked_arrays(rows):
 
 @jit
 def chosen(condition, x, y):
-    """`np.where` of arrays of one shape, in C order; x is overwritten nowhere."""
+    """`np.where` of arrays of the same shape, in C order; a new array."""
     out = np.empty_like(x)
     for i in range(x.size):
         out.flat[i] = x.flat[i] if condition.flat[i] else y.flat[i]
@@ -77,7 +77,7 @@ def chosen(condition, x, y):
 
 @jit
 def place_of_extreme(x, largest):
-    """The first place of the largest element, or of the smallest; NaN is more than any. Not empty."""
+    """The first index of the largest (or smallest) element, or of the first NaN; x must not be empty."""
     place = 0
     for i in range(x.size):
         if x[i] != x[i]:
@@ -89,7 +89,7 @@ def place_of_extreme(x, largest):
 
 @jit
 def has_ties(x, order):
-    """Whether two elements are equal, or none is to be compared: their order then shows how it was sorted."""
+    """True if two elements are equal or unordered (NaN), so that `order` depends on the sorting algorithm."""
     for i in range(1, x.size):
         a, b = x[order[i - 1]], x[order[i]]
         if not a < b:
@@ -125,13 +125,13 @@ def places_in(x, values, right):
 
 @jit
 def places_of_1(mask):
-    """Where a mask is true."""
+    """The indices where a mask is True."""
     return np.nonzero(mask)[0]
 
 
 @jit
 def places_of_2(mask):
-    """The rows and the columns where a mask is true, row by row."""
+    """The row and column indices where a mask is True, in row-major order."""
     rows, columns = np.empty(mask.size, np.int64), np.empty(mask.size, np.int64)
     count = 0
     for i in range(mask.shape[0]):
@@ -144,7 +144,7 @@ def places_of_2(mask):
 
 @jit
 def overlap(a, b):
-    """Whether two arrays may share memory."""
+    """True if the memory ranges of two arrays overlap."""
     if a.size == 0 or b.size == 0:
         return False
     a_first, a_last = extent(a)
@@ -154,7 +154,7 @@ def overlap(a, b):
 
 @jit
 def crossing(spans):
-    """Whether two of these, each a first and a last byte, have one in common."""
+    """True if two of the spans (first byte, last byte) overlap; sorts the list."""
     spans.sort()
     for i in range(1, len(spans)):  # noqa: SIM110
         if spans[i][0] <= spans[i - 1][1]:
@@ -164,13 +164,13 @@ def crossing(spans):
 
 @jit
 def same_memory(a, b):
-    """Whether two arrays of one rank are the same one."""
+    """True if two arrays of the same rank have the same address, shape and strides."""
     return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides
 
 
 @intrinsic
 def address(typing_context, container):
-    """Where a list or a dict lies."""
+    """The memory address of a list or a dict."""
 
     def generate(context, builder, signature, args):
         proxy = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
@@ -181,7 +181,7 @@ def address(typing_context, container):
 
 @jit
 def extent(x):
-    """The first and the last byte of an array that is not empty."""
+    """The addresses of the first and the last byte of a nonempty array."""
     first = last = x.ctypes.data
     for axis in range(x.ndim):
         step = (x.shape[axis] - 1) * x.strides[axis]

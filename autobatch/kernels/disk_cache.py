@@ -1,8 +1,8 @@
-"""Machine code that is kept on disk: whose files are read, what tells that they are whole, where Numba finds its own.
+"""The on-disk cache of machine code: which files may be read, how they are validated, and how Numba finds them.
 
-What is read here is run. So a file is read only if nobody but this user can have written it, never through a link, and
-loaded only if its checksum, which stands before the content, is that of its name, its content and all that it was
-compiled from and with. Whatever is wrong with a file, or with the disk, it is as if it were not there.
+The content is executed. So a file is read only if nobody but this user can have written it, and never through a link.
+It is loaded only if the checksum at its start matches its name, its content, and everything that it was compiled from
+and with. A file that is wrong or unreadable counts as missing.
 """
 
 import contextlib
@@ -34,19 +34,19 @@ _said: set[str] = set()
 
 
 def say_once(message: str) -> None:
-    """Warn, once in a process."""
+    """Give a warning, once in a process for each message."""
     if message not in _said:
         _said.add(message)
         warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def is_own(status: os.stat_result) -> bool:
-    """Whether nobody but this user (and root) could have put there what is there."""
+    """True if only this user (or root) could have written the file."""
     return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)
 
 
 def read_own(path: pathlib.Path) -> bytes | None:
-    """What is in a file, unless it is not this user's."""
+    """The content of a file; None if it cannot be read or others could have written it."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         descriptor = os.open(path, flags)

@@ -1,12 +1,12 @@
-"""The tape of compiled code: what each number was computed from, with the partial derivatives, in flat arrays.
+"""The gradient tape of compiled code: each number's parents and partial derivatives, in flat arrays.
 
-A number that carries a gradient has a place beside it: 0 for a constant, else its own in the tape. The leaves have the
-places from 1 on; after them each operation takes the next ones: one of numbers has a node with at most two parents, one
-of arrays a place for each element and one node, that of its last, which says where its operands lie beside the tape.
-`walk` goes back over the nodes, and leaves `adjoints` and `seen` clean but for the leaves.
+A number that carries a gradient has a place, its index in the tape; constants have place 0. The leaves have the places
+from 1 on, and each operation takes the next ones. A scalar operation has a node with at most two parents. An array
+operation has a place for each element but one node, at its last place, which says where its operands are stored beside
+the tape. `walk` goes back over the nodes, and leaves `adjoints` and `seen` zero except for the leaves.
 
-What is recorded is a window of the tape. Where the whole does not fit, the function runs again for each window, the
-last one first: memory is bounded by computing again.
+Only a window of the tape is stored. If the whole tape does not fit, the function runs again for each window, the last
+one first, so memory is bounded at the cost of recomputation.
 
 A tape is `(parents, partials, state, values, operands)`: (n, 2) int64 and float64 for the window; [next place, place of
 the first node, whether an operation never fits, whether the tape is as long as may be, how much of `values` and of
@@ -28,7 +28,7 @@ _ELEMENTS, _OF_ROOT, _SUM, _PRODUCT = 0, 1, 2, 3
 
 @jit
 def start_tape(tape):
-    """An empty tape, of which the first nodes are recorded."""
+    """Empty the tape; its window begins at the first node."""
     parents, _, state, _, _ = tape
     state[0] = state[6] = state[1]
     state[7] = state[1] + parents.shape[0]
@@ -37,7 +37,7 @@ def start_tape(tape):
 
 @jit
 def moves_window(tape, end):
-    """Whether the function has to run again, since the node before `end` is not recorded; then the window is moved."""
+    """If the node before `end` is not in the window, move the window and return True: the function must run again."""
     parents, _, state, _, _ = tape
     low, high, size = state[6], state[7], parents.shape[0]
     if low < end <= high:
@@ -50,7 +50,7 @@ def moves_window(tape, end):
 
 @jit
 def push_2(tape, a, da, b, db):
-    """The place of a number with these parents and partial derivatives; a constant if both are."""
+    """Record a number with two parents and partial derivatives; returns its place, 0 if both are constants."""
     if a == 0 and b == 0:
         return np.int64(0)
     parents, partials, state, _, _ = tape
@@ -67,13 +67,13 @@ def push_2(tape, a, da, b, db):
 
 @jit
 def push_1(tape, a, da):
-    """The same with one parent."""
+    """Like `push_2`, with one parent."""
     return push_2(tape, a, da, np.int64(0), 0.0)
 
 
 @jit
 def push_root(tape, a, da):
-    """One parent, from which no cotangent of zero becomes NaN: the derivative of a root is infinite at zero."""
+    """Like `push_1`, but a zero cotangent stays zero if `da` is infinite, like the derivative of a root at zero."""
     return push_2(tape, -a, da, np.int64(0), 0.0)
 
 

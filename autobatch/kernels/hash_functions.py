@@ -1,4 +1,4 @@
-"""Hashes: of strings, by which those that are known are found; and of parts of an array, by which changes are.
+"""Hash functions: XXH64 of strings for vocabularies, and digests of parts of an array to detect changes.
 
 String i is data[offsets[i]:offsets[i + 1]]. The hash is XXH64 (Collet, 2014), the same on every machine. The digest of
 a part is NH of Black, Halevi, Krawczyk, Krovetz and Rogaway (UMAC, 1999), twice with independent keys: whatever two
@@ -20,7 +20,7 @@ def _turned(x, by):
 
 @jit
 def _word(data, at, count):
-    """So many bytes as a number, the first the lowest."""
+    """`count` bytes from `at` on as a little-endian number."""
     out = uint64(0)
     for k in range(count):
         out |= uint64(data[at + k]) << uint64(8 * k)
@@ -76,7 +76,7 @@ def hash_strings(data, offsets, seed, out):
 
 @jit
 def place_hashes(hashes, count, index):
-    """The numbers 0 to count - 1 put into an empty index, a power of two of -1, where their hashes say."""
+    """Insert numbers 0 to count - 1 by their hashes into an empty index: all -1, its length a power of two."""
     mask = uint64(index.shape[0] - 1)
     for number in range(count):
         slot = hashes[number] & mask
@@ -102,7 +102,7 @@ def number_strings(data, offsets, hashes, known, grow, out):
     Args:
         known: (index, hashes, offsets, bytes, count) of the count[0] strings that have a number, with room for all of
             these.
-        grow: whether new ones get the next numbers, or -1.
+        grow: True: new strings get the next numbers; False: they get -1.
     """
     index, known_hashes, bounds, text, total = known
     mask = uint64(index.shape[0] - 1)

@@ -1,17 +1,16 @@
-"""Keys of any 64 bits to places of rows, by open addressing; and what a table of keys notes of each row.
+"""A hash index from 64-bit keys to row numbers, by open addressing; and the per-row records of a table of keys.
 
-An index is (any,) of uint64, four slots to a line of the cache: four keys, coded so that zeros are an empty slot, and
-then their rows, so that one comparison looks at half a line. The one key whose code is 0 has its row in `notes`.
-Probing is linear, line by line, from where the key's hash says, past the last line for which it may; a removed key's
-slot is filled by moving later ones back, so nothing is ever marked as removed. Keys are int64, or uint64 as its bits.
+An index is a flat array of uint64 with four slots in each cache line: four key codes, then their four rows, so that one
+vector comparison tests four keys. A code is the key XOR a constant, and 0 marks an empty slot; the row of the one key
+with code 0 (`EMPTY_KEY`) is in `notes`. Probing is linear from the line that the key's hash gives, possibly past the
+last such line. A removal moves later keys back, so there are no tombstones. Keys are int64, or uint64 viewed as int64.
 
-An index grows where it is. Places are in the order of the hashes, whatever the number of slots, so what is moved goes
-from the end to the start. `form` says how far that is: (slots before, how many of these are still to be moved, slots
-after). A key whose place among those before is not moved yet has it there.
+An index grows in place. Slots are in the order of the hashes for any number of slots, so keys are moved from the end to
+the start. `form` is the progress: (slots before, how many of these are not yet moved, slots after). A key whose old
+slot is not yet moved is still there.
 
-What belongs to each row lies in arrays of one length: its key, the step of its last update (`DEAD` for a row that no
-key has), the number of its updates and the mark in which its change was noted.
-"""
+Arrays with one entry for each row hold its key, the step of its last update (`DEAD` if the row is free), the number of
+its updates, and the mark during which its change was logged."""
 
 from typing import Any
 
@@ -23,23 +22,23 @@ from numpy import int64, uint32, uint64
 from autobatch.kernels.jit import jit
 from autobatch.kernels.simd_rows import either, prefetch_element, prefetch_number, spread_over
 
-# Places in the notes of a table of keys, int64: how many changes were begun or ended; how many rows are alive; how many
-# were ever used; how many of those are free; how many are noted as changed; the row of the key whose code is 0, or -1;
-# the last change that was made; how many keys were ever taken out.
+# Indices into the int64 notes of a table of keys: version (odd during a change); rows in use; rows ever used; free
+# rows; length of the change log; the row of EMPTY_KEY, or -1; ticket of the last committed change; keys removed so far;
+# and the number of notes.
 VERSION, LIVE, HIGH, FREE, LOGGED, SPECIAL, TICKET, REMOVED, NOTES = range(9)
 
 DEAD = uint32(2**32 - 1)
 _MOST = uint32(2**32 - 2)
 _CODE = uint64(0xB5297A4D3F84D5B5)
 EMPTY_KEY = -(2**64 - 0xB5297A4D3F84D5B5)  # the key whose code is 0, as int64
-_AHEAD = 64  # keys
+_AHEAD = 64  # prefetch distance, in keys
 _LINE = uint64(8)  # elements: the codes of four slots, and their rows
 _ROWS = uint64(4)  # elements from a code to its row
 
 
 @jit
 def mixed(key):
-    """A key's bits, each of which depends on all of the key's: the finaliser of MurmurHash3 (Appleby, 2011)."""
+    """The 64-bit hash of a key: the finaliser of MurmurHash3 (Appleby, 2011)."""
     z = uint64(key)
     z = (z ^ (z >> uint64(33))) * uint64(0xFF51AFD7ED558CCD)
     z = (z ^ (z >> uint64(33))) * uint64(0xC4CEB9FE1A85EC53)
@@ -47,7 +46,7 @@ def mixed(key):
 
 
 def entries(index):
-    """The (n,) int64 keys that a part of an index holds, and their (n,) uint64 rows."""
+    """The keys (n,) int64 in a part of an index, and their rows (n,) uint64."""
     lines = index.reshape(-1, 2, 4)
     used = lines[:, 0] != 0
     return (lines[:, 0][used] ^ _CODE).view(int64), lines[:, 1][used]
@@ -55,7 +54,7 @@ def entries(index):
 
 @jit
 def part_of(keys, parts, out):
-    """out[i]: the number of the part of key i, from bits of its hash that no index looks at first."""
+    """out[i] = the part of keys[i], from bits of its hash that the index uses least."""
     for i in range(keys.shape[0]):
         out[i] = int64((mixed(keys[i]) >> uint64(40)) % uint64(parts))
 
@@ -67,13 +66,13 @@ def _form_of(form):
 
 @jit
 def _at(slot):
-    """The element of a slot's code."""
+    """The array position of a slot's code."""
     return (slot << uint64(1)) - (slot & uint64(3))
 
 
 @jit
 def _home(key, form):
-    """The slot where the probing for a key begins, the first of a line, in an index of at most 2**34 slots."""
+    """The slot at which probing for a key begins, the first of a cache line; for at most 2**34 slots."""
     before, left, after = form
     code = mixed(key) >> uint64(32)
     place = ((code * (before >> uint64(2))) >> uint64(32)) << uint64(2) if left != 0 else left
@@ -82,16 +81,16 @@ def _home(key, form):
 
 @jit
 def find_rows(keys, index, form, special, out, lo, hi):
-    """out[i] = the row of keys[i], -1 for a key that is not there; returns how many are not.
+    """out[i] = the row of keys[i], or -1 if it is missing; returns the number of missing keys.
 
-    Keys are hashed some at a time, which the compiler does by vectors; one is asked for while another is probed for.
+    Keys are hashed in groups, which the compiler vectorises, and their lines are prefetched before they are probed.
 
     Args:
-        special: the row of the key whose code is 0.
+        special: the row of `EMPTY_KEY`, or -1.
     """
     missing = 0
     form = _form_of(form)
-    farther = np.empty(_AHEAD, np.int64)  # those that are not told by the first line
+    farther = np.empty(_AHEAD, np.int64)  # keys not decided by their first line
     _homes(keys, form, out, lo, min(lo + _AHEAD, hi))
     for i in range(uint64(lo), uint64(min(lo + _AHEAD, hi))):
         prefetch_element(index, out[i])
@@ -122,14 +121,14 @@ def find_rows(keys, index, form, special, out, lo, hi):
 
 @jit
 def _homes(keys, form, out, lo, hi):
-    """out[i]: the element where the probing for keys[i] begins."""
+    """out[i] = the array position at which probing for keys[i] begins."""
     for i in range(uint64(lo), uint64(hi)):
         out[i] = int64(_home(keys[i], form) << uint64(1))
 
 
 @jit
 def find_sorted(keys, known, out, lo, hi):
-    """out[i] = the place of keys[i] in ascending `known`, -1 for a key that is not there."""
+    """out[i] = the index of keys[i] in the ascending array `known`, or -1; by binary search."""
     for i in range(lo, hi):
         key = keys[i]
         first, count = 0, known.shape[0]
@@ -147,7 +146,7 @@ def _plain_place_in(index: Any, line: Any, code: Any) -> uint64:
 
 @either(_plain_place_in)
 def _place_in(typingctx: Any, index: Any, line: Any, code: Any) -> Any:
-    """Which of the four codes from an element on is this one, 4 for none: by one comparison of all."""
+    """The index of `code` among the four codes at array position `line`, 4 if none; by one vector comparison."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, args[0])
@@ -163,7 +162,7 @@ def _place_in(typingctx: Any, index: Any, line: Any, code: Any) -> Any:
 
 @jit
 def _probed(key, index, line, special):
-    """The row of a key, -1 if it is not there; `line` is the element where a line begins."""
+    """The row of a key, or -1; `line` is the array position of the line at which to begin."""
     code = uint64(key) ^ _CODE
     if code == 0:
         return int64(special)
@@ -187,7 +186,7 @@ def _place(index, form, code, row):
 
 @jit
 def move_slots(index, form, count):
-    """Move what so many slots hold, with what was probed past them; `form` says that it is done."""
+    """Move the keys of the last `count` slots not yet moved, and those probed past them; updates `form`."""
     first, end = uint64(form[1] - count), uint64(form[1])
     while index[_at(end)] != 0:
         end += uint64(1)
@@ -204,7 +203,7 @@ def move_slots(index, form, count):
 
 @jit
 def _remove(key, index, form):
-    """Take a key out of the index, if it is there, and move back the keys that were probed past it."""
+    """Remove a key from the index, if it is there, and move back the keys that were probed past it."""
     code = uint64(key) ^ _CODE
     hole = _home(key, form)
     while index[_at(hole)] != code:
@@ -225,16 +224,16 @@ def _remove(key, index, form):
 def commit_rows(
     ticket, index, form, notes, gone, born, from_free, named, step, counted, mark, row_keys, facts, free, log
 ):
-    """One change of a table of keys, after which all of it is seen: once for each ticket.
+    """Commit a staged change of a table of keys; a repeated call with the same ticket has no effect.
 
     Args:
-        gone: rows whose keys are taken out.
-        born: (keys, rows) of those that come to life, the first `from_free` of them on free rows, the last ones first.
-        named: rows that are changed, those that come to life among them; step: what becomes their version, if >= 0.
-        counted: whether that is an update, or leaves the counts as they are.
-        mark: the mark in which changes are noted, 0 for none.
-        facts: (versions, counts, marks) of each row, which lie beside each other.
-        free: the free rows, a stack. log: the rows that changed.
+        gone: rows whose keys are removed.
+        born: (keys, rows) of the new keys; the first `from_free` rows are the top of the stack `free`.
+        named: changed rows, new ones included; step: their new version, if >= 0.
+        counted: True if this is an update, which increments their counts.
+        mark: the current mark of the change log, 0 if changes are not logged.
+        facts: (versions, counts, marks) of each row, adjacent in memory.
+        free: the stack of free rows. log: the changed rows.
     """
     if notes[TICKET] == ticket:
         return
@@ -283,9 +282,9 @@ def commit_rows(
 
 @jit
 def set_counts(keys, counts, enough, index, form):
-    """Set the count of each key, or remove the key where the count is enough; repeating it changes nothing.
+    """Set the count of each key, or remove the key if its count is at least `enough`; repeating it has no effect.
 
-    The key whose code is 0 is left out.
+    `EMPTY_KEY` is skipped.
     """
     form = _form_of(form)
     for i in range(keys.shape[0]):
@@ -298,14 +297,14 @@ def set_counts(keys, counts, enough, index, form):
 
 @jit
 def _counter(z, hash, size):
-    """The place of a key's so-manieth counter: double hashing, of the two halves of its hash."""
+    """The position of a key's counter number `hash`: double hashing with the two halves of the hash z."""
     step = (z >> uint64(32)) | uint64(1)
     return int64(((z & uint64(0xFFFFFFFF)) + uint64(hash) * step) % uint64(size))
 
 
 @jit
 def least_counter(keys, counters, hashes, out):
-    """out[i]: the least of the counters of keys[i]."""
+    """out[i] = the minimum of the counters of keys[i]."""
     for i in range(keys.shape[0]):
         z = mixed(keys[i])
         least = int64(counters[_counter(z, 0, counters.shape[0])])
@@ -316,7 +315,7 @@ def least_counter(keys, counters, hashes, out):
 
 @jit
 def raise_counters(keys, counters, hashes, seen):
-    """Raise the least counters of each key, those equal to `seen[i]`, by 1, in any order; at 255 they stay."""
+    """Raise the counters of each key to at least seen[i] + 1, at most 255; repeating it has no effect."""
     for i in range(keys.shape[0]):
         z = mixed(keys[i])
         for k in range(hashes):

@@ -1,8 +1,8 @@
-"""The one way a kernel is compiled.
+"""`jit`: the decorator by which every kernel is compiled, on its first call, and cached on disk.
 
-A kernel is compiled for a set of argument types when it is first called with them, never at import, and kept in a file
-beside its module (`disk_cache.py`). It runs without the GIL. `NUMBA_DISABLE_JIT=1` leaves it the plain Python function,
-so coverage and the debugger reach inside.
+A kernel is compiled for a set of argument types when it is first called with them, never at import, and cached in a
+file beside its module (`disk_cache.py`). It runs without the GIL. With `NUMBA_DISABLE_JIT=1` it stays a plain Python
+function, for coverage and debuggers.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def uninterrupted(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`call(*args)`, which goes on to its end even where an interrupt ends the waiting for it.
+    """Run `call(*args)` to its end even if an interrupt ends the wait for its result.
 
-    For what changes the state of Numba, which cannot be used any more where a Ctrl-C comes in between: interrupts are
-    for the main thread, so another one calls it. It is not in the time that this thread computes, either
-    (`core.current_region.clock`), by which a way is judged: code is made once.
+    A Ctrl-C during compilation would leave Numba's state unusable. Interrupts go to the main thread, so another thread
+    makes the call. Its time is then not counted by this thread's clock (`core.current_region.clock`) either, which
+    compares ways to run a function: compilation happens only once.
     """
     if global_compiler_lock.is_locked():
         return call(*args, **kwargs)
@@ -53,8 +53,8 @@ def _finish(done: "Future[Any]", call: Callable[..., Any], args: Any, kwargs: An
 
 
 class Kernel:
-    """A function that is given to Numba when it is first called, or met in another kernel: not at import, which that
-    would make a fifth slower."""
+    """A function that is passed to Numba only when it is first called, or used in another kernel; doing so at import
+    would make the import a fifth slower."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.py_func = function
@@ -62,18 +62,18 @@ class Kernel:
 
     @functools.cached_property
     def dispatcher(self) -> Any:
-        """What Numba makes of it for calls from Python."""
+        """The Numba dispatcher for calls from Python."""
         made = self._dispatcher(**OPTIONS)
         made._compile_for_args = functools.partial(uninterrupted, made._compile_for_args)
         return made
 
     @functools.cached_property
     def nested(self) -> Any:
-        """What it makes of it for other kernels: without the entry from Python, a third of what compiling takes."""
+        """The Numba dispatcher for calls from other kernels, without the Python wrapper, a third of compile time."""
         return self._dispatcher(**OPTIONS, no_cpython_wrapper=True)
 
     def _dispatcher(self, **options: Any) -> Any:
-        """A package and a user cache that are both read-only leave it uncached on disk."""
+        """Make a dispatcher; it is not cached on disk if both the package and the user cache are read-only."""
         made: Any = numba.njit(**options)(self.py_func)
         with contextlib.suppress(RuntimeError, OSError):  # Numba found no directory that it may write its cache to
             made._cache = NumbaFiles(self.py_func, repr(options))
@@ -86,7 +86,7 @@ class Kernel:
 
     @property
     def signatures(self) -> list[Any]:
-        """The argument types that calls from Python are compiled for by now."""
+        """The argument types for which the kernel has been compiled for calls from Python."""
         return self.dispatcher.signatures if "dispatcher" in vars(self) else []
 
     def __call__(self, *args: Any) -> Any:

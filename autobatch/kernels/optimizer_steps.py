@@ -1,10 +1,10 @@
 """Optimiser steps on rows: the gradient of each unique row is summed and applied at once, in place.
 
-Weights and state are C-contiguous (rows, width) arrays; unique row k is row ids[k] of them, or row k where `ids` is
-None. `g` is (starts, positions, sources, segments, factors, scale, limit) of `sparse_gradients.row_gradient`, then the
-lanes by which weights are stored past the cache, or None: rows then start at multiples of 16 bytes and are covered by
-the lanes. `acc` is room for one row, at last for its new weights. Ids are trusted and distinct, so [lo, hi) may be
-split between threads, and the result is the same to the bit.
+Weights and state are C-contiguous (rows, width) arrays; unique row k is their row ids[k], or row k if `ids` is None.
+`g` is (starts, positions, sources, segments, factors, scale, limit) of `sparse_gradients.row_gradient`, then the lanes
+for non-temporal stores of the weights, or None; with lanes, rows must start and end at multiples of 16 bytes. `acc` is
+scratch for one row: its gradient, then its new weights. Ids are distinct and not checked, so [lo, hi) can be split
+between threads with bit-identical results.
 """
 
 import math
@@ -28,7 +28,7 @@ def _store_row(weights, row, acc, lanes):
 
 @jit
 def decayed(gradient, decay, weight):
-    """gradient + decay * weight; without decay an infinite weight adds no NaN."""
+    """gradient + decay * weight; if decay is 0, an infinite weight does not make it NaN."""
     return gradient + decay * weight if decay != 0 else gradient
 
 
@@ -78,7 +78,7 @@ def adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
 
 @jit
 def row_adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
-    """One accumulator for each row, (rows, 1): the sum of the mean squares of its gradients."""
+    """`sums` is (rows, 1): one accumulator for each row, the sum over steps of its gradient's mean square."""
     width = acc.shape[0]
     for k in range(lo, hi):
         if ids is not None and k + AHEAD < hi:

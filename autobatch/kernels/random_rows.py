@@ -1,9 +1,8 @@
-"""Random rows, each a function of its key alone: element j is made of the key and j, by a counter and a hash.
+"""Random rows by a counter-based generator: element j of a row is a hash of the row's key and j, and of nothing else.
 
-The hash is that of `ops/nn/dropout_and_masks.py`: SplitMix64's finaliser over key + (j + 1) times its increment. A
-normal number is the inverse of the normal distribution function at a uniform one, by algorithm AS 241 (PPND16) of M. J.
-Wichura, Applied Statistics 37 (1988), which is right to about 16 digits.
-"""
+`ops/nn/init.py` makes the keys of seed and row. The hash is that of `ops/nn/dropout_and_masks.py`: SplitMix64's
+finaliser over key + (j + 1) times its increment. A normal number is the inverse normal distribution function of a
+uniform one: algorithm AS 241 (PPND16) of M. J. Wichura, Applied Statistics 37 (1988), with about 16 correct digits."""
 
 import math
 
@@ -12,7 +11,7 @@ from numpy import float64, int64, uint64
 
 from autobatch.kernels.jit import jit
 
-_FAR = 1.3887943864964021e-11  # exp(-25), from where on the tail has a formula of its own
+_FAR = 1.3887943864964021e-11  # exp(-25): below it, the tail has its own formula
 
 
 @jit
@@ -26,7 +25,7 @@ def _bits(key, j):
 
 @jit
 def uniform_rows(keys, low, high, out):
-    """out[i, j]: uniform between low and high."""
+    """Fill out with uniform numbers in [low, high), row i from keys[i]."""
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             out[i, j] = low + (high - low) * (_bits(keys[i], j) * 2.0**-53)
@@ -34,7 +33,7 @@ def uniform_rows(keys, low, high, out):
 
 @jit
 def normal_rows(keys, mean, std, out):
-    """out[i, j]: normal of this mean and deviation."""
+    """Fill out with normal numbers of this mean and standard deviation, row i from keys[i]."""
     p, x = np.empty(out.shape[1]), np.empty(out.shape[1])
     for i in range(out.shape[0]):
         _shares(keys[i], p)
@@ -45,7 +44,7 @@ def normal_rows(keys, mean, std, out):
             out[i, j] = mean + std * x[j]
 
 
-# Each of these loops by itself is short enough that the compiler takes several numbers at a time.
+# These loops are separate so that each is simple enough for the compiler to vectorise.
 
 
 @jit
@@ -87,9 +86,9 @@ def _polynomial(x, c0, c1, c2, c3, c4, c5, c6, c7):
 
 @jit
 def _log(x):
-    """The logarithm of a number of ordinary size, as in the C libraries that come from fdlibm, without its branches."""
+    """The logarithm of a positive normal number: the algorithm of fdlibm's C libraries, without branches."""
     bits = float64(x).view(int64)
-    exponent = (bits - int64(0x3FE6A09E667F3BCD)) >> 52  # of what is left between the roots of 1/2 and 2
+    exponent = (bits - int64(0x3FE6A09E667F3BCD)) >> 52  # such that the mantissa is between sqrt(1/2) and sqrt(2)
     f = int64(bits - (exponent << 52)).view(float64) - 1
     s = f / (2 + f)
     z = s * s
@@ -102,7 +101,7 @@ def _log(x):
 
 @jit
 def _middle(q):
-    """The inverse at q + 1/2, where q is at most 0.425 either way."""
+    """The inverse distribution function at q + 1/2, for |q| <= 0.425."""
     r = 0.180625 - q * q
     above = _polynomial(
         r, 3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4,
@@ -117,7 +116,7 @@ def _middle(q):
 
 @jit
 def _side(p):
-    """The inverse at p times -1, where p is below 0.075 and not below `_FAR`."""
+    """Minus the inverse distribution function at p, for _FAR <= p < 0.075."""
     r = math.sqrt(-_log(p)) - 1.6
     above = _polynomial(
         r, 1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0, 3.64784832476320460504e0,
@@ -132,7 +131,7 @@ def _side(p):
 
 @jit
 def _end(p):
-    """The inverse at p times -1, where p is below `_FAR`."""
+    """Minus the inverse distribution function at p, for p < _FAR."""
     r = math.sqrt(-math.log(p)) - 5
     above = _polynomial(
         r, 6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0, 2.96560571828504891230e-1,

@@ -1,6 +1,6 @@
-"""Rows by number: ids that name none, which rows a list of ids names, and copies between buffers known by address.
+"""Row kernels: finding invalid ids and distinct ids, locating recorded operands, and copying rows between buffers.
 
-Where ids have been checked they are trusted, and of buffers addresses, row numbers and widths are, too; the caller
+Ids, addresses, row numbers and widths are not checked, except where a kernel's purpose is to check them; the caller
 keeps the arrays alive.
 """
 
@@ -21,7 +21,7 @@ def first_bad_id(ids, num_rows):
         return -1
     low = ids[0]
     high = ids[0]
-    for i in range(ids.shape[0]):  # without a way out, so that the compiler can take many ids at a time
+    for i in range(ids.shape[0]):  # no early exit, so that the compiler vectorises the loop
         low = min(low, ids[i])
         high = max(high, ids[i])
     if low >= 0 and high < num_rows:
@@ -162,13 +162,13 @@ def locate(refs, offsets, calls, position, buffer_of, row_of, which, rows):
 
 @jit
 def place_results(order, starts, places, outputs, first, buffer_of, row_of):
-    """Give the results of all launches their rows.
+    """Assign buffers and rows to the results of all launches.
 
-    The outputs of the calls of a launch are consecutive rows of a buffer for each output, numbered from `first` on.
+    A launch has one buffer for each output, numbered from `first` on; its calls' results are consecutive rows of it.
 
     Args:
-        order, starts: the calls in launch order, (N,) int64, and where each launch begins there, (K + 1,) int64.
-        places: (N,) int64, where the first output of each call is; outputs: (K,) int64, how many a launch has.
+        order, starts: the calls in launch order, (N,) int64, and the start of each launch in it, (K + 1,) int64.
+        places: (N,) int64, the place of each call's first output; outputs: (K,) int64, the outputs of each launch.
         buffer_of, row_of: as for `locate`.
     """
     for k in range(outputs.shape[0]):

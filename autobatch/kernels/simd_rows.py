@@ -1,18 +1,17 @@
-"""A row of a table held in vector registers: the few operations that bag kernels are written with.
+"""SIMD operations on rows of a table held in vector registers, from which bag kernels are written.
 
-`VectorLayout(format, n)` names n consecutive elements of a row and how they lie in memory. A kernel is compiled for
-each `VectorLayout` it is called with, so n is known to it; the elements are then one value, a tuple of machine vectors
-of 64 bytes and powers of two for the rest. Formats:
+`VectorLayout(format, n)` describes n consecutive elements of a row and their format in memory. A kernel is compiled for
+each `VectorLayout` it is called with, so n is a constant; the elements are one value, a tuple of machine vectors of 64
+bytes, and of smaller powers of two for the rest. Formats:
 
 - "f2", "f4", "f8", "i1" … "u8": NumPy's; computed in that dtype, float16 in float32.
 - "b2": bfloat16, the upper half of a float32; computed in that.
 - "q8", "q4": codes of 8 or 4 bits (two to a byte, the first in the low bits), after them the row's scale and bias as
   float32; element j is scale * code[j] + bias, in float32.
 
-A row is named by its address, of any alignment. Rows that ids name lie anywhere, and a miss costs more than a step on
-them: `prefetch_row` and `prefetch_source` ask for one before it is needed. Nothing is checked. With
-`NUMBA_DISABLE_JIT=1` the same names are plain Python.
-"""
+A row is given by its address, of any alignment. Rows named by ids are scattered, and a cache miss costs more than the
+computation: `prefetch_row` and `prefetch_source` prefetch them. Nothing is checked. With `NUMBA_DISABLE_JIT=1` the same
+names are plain Python."""
 
 import ctypes
 from collections.abc import Callable
@@ -26,8 +25,8 @@ from numba.extending import intrinsic, models, register_model
 
 from autobatch.kernels.jit import jit
 
-AHEAD = 8  # rows
-LINE = 64  # bytes of the cache
+AHEAD = 8  # prefetch distance, in rows
+LINE = 64  # bytes of a cache line
 
 
 def ask_for(builder: Any, address: Any, to_write: bool) -> None:
@@ -138,11 +137,11 @@ REGISTER = 64  # bytes; wider than the machine's is split by the compiler
 
 
 class VectorLayout:
-    """n consecutive elements of a row of one format.
+    """n consecutive elements of a row, in one format.
 
-    With a `lead`, that many elements come before the first boundary of a machine vector in memory, in all rows: then no
-    vector is read across two lines of the cache, which costs twice. Rows that lie `across` end in a line of the cache
-    beyond those that they would fill, which is then asked for as well. A machine vector has at most `register` bytes.
+    `lead` is the number of elements before the first machine-vector boundary, the same in all rows: with it, no vector
+    load crosses two cache lines, which would cost twice. `across` means that rows may touch one cache line more than
+    their size needs, so that line is prefetched, too. A machine vector has at most `register` bytes.
     """
 
     __slots__ = ("_numba_type_", "across", "format", "lead", "n", "register")
@@ -295,7 +294,7 @@ def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any
 
 @either(lambda lanes: np.zeros(lanes.n, computed_dtype(lanes.format)))
 def zeros(typingctx: Any, lanes: Any) -> Any:
-    """No rows added up."""
+    """A vector value of zeros."""
     vector = vector_of(lanes)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -434,13 +433,13 @@ def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
 
 @either(_plain_put)
 def put_past_cache(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
-    """As `put`, straight to memory; what is written must start at a multiple of its vectors' size."""
+    """Like `put`, with non-temporal stores; the address written must be a multiple of the vectors' size."""
     return _put(typingctx, address, column, x, True)
 
 
 @either(lambda x: x)
 def held(typingctx: Any, x: Any) -> Any:
-    """An integer, which stays in a register: an argument's place in memory is not read again instead."""
+    """The same integer, kept in a register, so that the compiler does not reload the argument from memory."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(args[0].type, [args[0].type])
@@ -451,7 +450,7 @@ def held(typingctx: Any, x: Any) -> Any:
 
 @either(lambda lanes, address, column: None)
 def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
-    """Ask for elements of a row that is to be read soon; the address need not be valid."""
+    """Prefetch elements of a row that will be read soon; the address need not be valid."""
     bits = {"q": int(lanes.format[1:])}.get(lanes.format[0], 8 * int(lanes.format[1:]))
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Sparse gradients of rows: which positions name which row, and their sum.
+"""Sparse gradients of rows: grouping positions by the row they name, and summing each row's gradient.
 
-A gradient of n named rows is `sources[segments[i]] * factors[i]` at position i, or `sources[i]` where `segments` is
-None, times nothing where `factors` is None: so a reduction's cotangent is never repeated for each row that it read.
-Ids are trusted. Sums run in the order of the positions, so equal input gives bit-equal output.
+The gradient at position i is sources[segments[i]] * factors[i]; `segments` None means i, and `factors` None means 1.
+So a reduction's cotangent is not copied for each row that it read. Ids are not checked. Sums run in the order of the
+positions, so equal inputs give bit-equal outputs.
 """
 
 import numpy as np
@@ -13,9 +13,9 @@ from autobatch.kernels.simd_rows import AHEAD, prefetch_source
 
 @jit
 def group_positions(inverse, starts, positions):
-    """Sort positions by the number of their row: those of number k are positions[starts[k]:starts[k + 1]], in order.
+    """Group positions by row number: those i with inverse[i] == k are positions[starts[k]:starts[k + 1]], ascending.
 
-    `starts` is (numbers + 1,), zero on entry: a histogram, then its prefix sum.
+    `starts`, (row numbers + 1,), must be zero on entry; it becomes a histogram, then its prefix sum.
     """
     count = starts.shape[0] - 1
     for i in range(inverse.shape[0]):
@@ -36,7 +36,7 @@ def group_positions(inverse, starts, positions):
 
 @jit
 def row_gradient(acc, k, starts, positions, sources, segments, factors, scale, limit):
-    """acc = the gradient of unique row k, times `scale`, clipped to [-limit, limit]; row k itself without positions."""
+    """acc = the gradient of unique row k (sources[k] if `positions` is None), scaled and clipped to [-limit, limit]."""
     width = acc.shape[0]
     if positions is None:
         for j in range(width):
@@ -75,6 +75,6 @@ def row_squares(lo, hi, acc, starts, positions, sources, segments, factors, out)
         row_gradient(acc, k, starts, positions, sources, segments, factors, 1, -1)
         total = 0.0
         for j in range(acc.shape[0]):
-            wide = np.float64(acc[j])  # Numba takes `float(x)` of a float32 for a float32
+            wide = np.float64(acc[j])  # in Numba, `float(x)` of a float32 stays float32
             total += wide * wide
         out[k] = total

@@ -1,4 +1,4 @@
-"""Optimisers that update parameters in place, dense leaves whole and tables row by row."""
+"""Optimisers that update parameters in place: dense arrays as a whole, tables row by row."""
 
 from autobatch.optim import optimizers
 from autobatch.optim.base import Optimizer

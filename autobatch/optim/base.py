@@ -1,4 +1,4 @@
-"""`Optimizer`: parameters paired with gradients and state, checked, then clipped, scheduled and updated in place."""
+"""`Optimizer`: the base class, which pairs parameters with gradients and state, checks, clips and updates in place."""
 
 import abc
 import dataclasses
@@ -25,7 +25,7 @@ from autobatch.tables.table import EmbeddingTable
 
 @dataclasses.dataclass(slots=True)
 class Leaf:
-    """A parameter, its gradient (None: leave it as it is) and its state, one array for each slot."""
+    """A parameter, its gradient (None: no update), and its state: one array, or reference, for each slot."""
 
     path: str
     value: Any
@@ -34,28 +34,28 @@ class Leaf:
 
 
 def is_parameter(value: Any) -> bool:
-    """A float array, table or float number; anything else in a tree of parameters is left alone."""
+    """True for a float array, table or number of at most 64 bits; other leaves of a parameter tree are not updated."""
     if isinstance(value, np.ndarray | np.generic) or is_table(value):
         return value.dtype.kind == "f" and value.dtype.itemsize <= 8
     return isinstance(value, float)
 
 
 def is_table(value: Any) -> bool:
-    """A table of rows: the weights of an `EmbeddingTable`, or whatever reads and writes the rows that ids name."""
+    """True for an `EmbeddingTable`, and for any object with `read(ids)` and `write(ids, rows)`."""
     return isinstance(value, EmbeddingTable) or (hasattr(value, "read") and hasattr(value, "write"))
 
 
 def is_keyed(value: Any) -> bool:
-    """A table of keys, which keeps its rows' state itself."""
+    """True for a table of keys, which stores the optimiser state of its rows itself."""
     return hasattr(value, "add_slot")
 
 
 def state_like(value: Any, fill: float = 0.0, dtype: Any = None, by_row: bool = False, name: str = "") -> Any:
-    """The state of one parameter: an array of its shape and dtype (float32 for float16); None for other leaves.
+    """The initial state of one parameter: an array of its shape and dtype (float32 for float16); None for other leaves.
 
     Args:
-        dtype: another dtype for it. by_row: one number for each row of a parameter of two or more dimensions.
-        name: the slot's, by which a table of keys keeps it.
+        dtype: override the dtype. by_row: one number for each index of the first dimension.
+        name: the slot's name, under which a table of keys stores it.
     """
     check_plain(value, "a parameter")
     if not is_parameter(value):
@@ -74,10 +74,10 @@ def state_shape(value: Any, by_row: bool) -> tuple[int, ...]:
 
 
 def paired(params: Any, grads: Any, slots: Sequence[Any], by_row: bool = False) -> tuple[list[Leaf], pytree.TreeDef]:
-    """Each leaf of the parameters with its gradient and state.
+    """Pair each leaf of the parameters with its gradient and state, and check them.
 
     Raises:
-        StructureError, ShapeError, DTypeError, UnsupportedError: names the first leaf that does not fit.
+        StructureError, ShapeError, DTypeError, UnsupportedError: names the first leaf that is wrong.
     """
     values, structure = parameter_trees.flatten(params)
     columns = [list(parameter_trees.like_leaves(structure, slot, "state")) for slot in slots]
@@ -125,7 +125,7 @@ def _check(leaf: Leaf, by_row: bool) -> None:
 
 
 def _check_keys(value: Any, grad: Any, path: str) -> None:
-    """The gradient of a table of keys names keys."""
+    """Check the gradient of a table of keys: `SparseRows` of keys, with rows of the right shape."""
     if not isinstance(grad, SparseRows) or grad.num_rows is not None:
         raise ShapeError(
             f"grads{path} is no gradient of a table of keys; expected SparseRows(keys, rows, None), as ab.grad gives it"
@@ -144,7 +144,7 @@ def _check_state(state: Any, path: str, shape: tuple[int, ...]) -> None:
 
 
 def _memory_of(value: Any) -> Any:
-    """A key that two parameters have in common if they are the same table or memory; None for numbers."""
+    """A hashable key, equal for two parameters that are the same table or memory; None for numbers."""
     weights = value.weights if isinstance(value, EmbeddingTable) else value
     if isinstance(weights, np.ndarray):
         return (weights.__array_interface__["data"][0], weights.shape, weights.strides) if weights.size else None
@@ -152,7 +152,7 @@ def _memory_of(value: Any) -> Any:
 
 
 def _add_up_shared(leaves: Sequence[Leaf]) -> None:
-    """One array or table at several places is updated once, at the first, with the sum of its gradients."""
+    """If an array or table occurs at several places, move the sum of its gradients to the first place."""
     first: dict[Any, Leaf] = {}
     for leaf in leaves:
         key = _memory_of(leaf.value)
@@ -162,9 +162,9 @@ def _add_up_shared(leaves: Sequence[Leaf]) -> None:
 
 
 def step_of(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep | None, Callable[[], Any]]:
-    """The kernel steps for one leaf, and a function that gives the updated leaf.
+    """The kernel step for one leaf (None if no row changes), and a function that returns the updated leaf.
 
-    Arrays and tables are written in place; a number is returned anew.
+    Arrays and tables are written in place; for a number, a new number is returned.
     """
     value = leaf.value
     weights = value.weights if isinstance(value, EmbeddingTable) else value
@@ -183,17 +183,17 @@ T = TypeVar("T")
 
 
 def check(name: str, value: Any, *, below: float = math.inf) -> None:
-    """Refuse what is no number, whatever its type, and a number that is negative, NaN or not below a bound.
+    """Check that an option is a real number with 0 <= value < below.
 
     Raises:
-        DTypeError: no number. ValueError: one that is out of bounds.
+        DTypeError: it is not a number. ValueError: it is out of bounds, or NaN.
     """
     number: Any = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
     kinds: Any = numbers.Real
     if isinstance(number, bool) or not isinstance(number, kinds):
         raise DTypeError(f"{name}={value!r} is a {type(value).__name__}; expected a number, at least 0")
     try:
-        fits = 0 <= float(number) < below  # a float is what kernels take
+        fits = 0 <= float(number) < below  # kernels take a float
     except OverflowError:
         fits = False
     if not fits:
@@ -204,24 +204,24 @@ def check(name: str, value: Any, *, below: float = math.inf) -> None:
 
 @dataclasses.dataclass(kw_only=True)
 class Optimizer(abc.ABC):
-    """The base of the optimisers: state in the structure of the parameters, and updates in place.
+    """The base class of the optimisers: the state has the structure of the parameters, and updates are in place.
 
-    Parameters are a tree (dict, list, tuple, namedtuple, dataclass) of float arrays, `EmbeddingTable`s and float
-    numbers; other leaves are left alone. A gradient is dense, `SparseRows` or None (no update). Of a table only the
-    rows that a `SparseRows` names change, and only their state; repeated ids are added up first, row by row as the step
-    is taken, so that no gradient is made of the table's size or of one row for each id.
+    Parameters are a tree (dict, list, tuple, namedtuple, dataclass) of float arrays, tables and float numbers; other
+    leaves are not changed. A gradient is dense, `SparseRows` or None (no update). In a table, `SparseRows` update only
+    the rows that they name, and only their state. The rows of repeated ids are summed while each row is updated, so
+    no gradient of the table's size, nor one with a row for each id, is ever allocated.
 
     Args:
-        lr: the learning rate; or a schedule, called with the number of steps taken before, 0 first.
-        weight_decay: times the parameter, added to its gradient; in a table of the named rows only.
-        clip_value: gradients are cut to [-clip_value, clip_value], element by element, after repeated ids are added up.
-        clip_norm: gradients are scaled down so that their norm, over all parameters together, is at most this
-            (`torch.nn.utils.clip_grad_norm_`); before `clip_value`.
-        state_dtype: the dtype of the state; None: the parameter's, float32 for float16.
+        lr: the learning rate; or a schedule, a function of the number of steps taken before (0 at the first step).
+        weight_decay: the parameter times this is added to its gradient; in a table only for the named rows.
+        clip_value: clip the elements of gradients to [-clip_value, clip_value], after repeated ids are summed.
+        clip_norm: scale gradients so that their norm over all parameters together is at most this, as
+            `torch.nn.utils.clip_grad_norm_` does; applied before `clip_value`.
+        state_dtype: the dtype of the state; None: the parameter's, but float32 for float16.
 
     Raises:
-        ValueError: a negative, infinite or NaN number among these, or a share that is not below 1; also where one is
-            set later. DTypeError: something else than a number, or a state dtype that is no float.
+        ValueError: one of these is negative, infinite or NaN, or a beta is not below 1; also when an attribute is
+            assigned later. DTypeError: an option is not a number, or `state_dtype` is not a float dtype.
 
     >>> from autobatch.optim import SGD
     >>> optimizer, params = SGD(lr=lambda step: 0.1 / (1 + step), clip_value=1.0), [np.ones(2)]
@@ -237,17 +237,17 @@ class Optimizer(abc.ABC):
     state_dtype: DTypeLike | None = None
 
     def __post_init__(self) -> None:
-        """Check fields that have to fit together; each by itself is checked when it is set."""
+        """Check combinations of fields; each single field is checked in `__setattr__`."""
         return
 
-    def __setattr__(self, name: str, value: Any) -> None:  # by __init__, and where a training loop sets lr
+    def __setattr__(self, name: str, value: Any) -> None:  # called by __init__, and when a training loop sets lr
         field = type(self).__dataclass_fields__.get(name)
         if field is not None:
             self._check_option(name, field.default, value)
         object.__setattr__(self, name, value)
 
     def _check_option(self, name: str, default: Any, value: Any) -> None:
-        """Refuse a value of another kind than the default's, or out of bounds."""
+        """Raise if a value is out of bounds or not of the kind of the field's default."""
         if name == "state_dtype":
             _check_state_dtype(value)
         elif isinstance(default, bool):
@@ -266,31 +266,31 @@ class Optimizer(abc.ABC):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The names of the state's trees."""
+        """The names of the state's slots; each is a tree like the parameters."""
         return ()
 
     @property
     def by_row(self) -> bool:
-        """Whether the state has one number for each row."""
+        """True if the state has one number for each row instead of each element."""
         return False
 
     def init(self, params: Any) -> dict[str, Any]:
-        """The state before the first step. It pickles.
+        """The state before the first step, a dict that can be pickled.
 
         Args:
             params: a tree of parameters.
 
         Returns:
-            The number of steps under "step", and for each of `slots` a tree like the parameters: an array of a
-            parameter's shape (one number for each row where `by_row`), None for other leaves.
+            "step": the number of steps; and for each of `slots` a tree like the parameters: an array of the
+            parameter's shape (one number for each row if `by_row`), None for other leaves.
 
         Raises:
-            UnsupportedError: parameters lie in what cannot be looked into, as a deque.
+            UnsupportedError: parameters are in a container that is not a tree node, such as a deque.
         """
         return {"step": 0} | {slot: self._initial(params, slot) for slot in self.slots}
 
     def _initial(self, params: Any, slot: str) -> Any:
-        """One slot; a parameter at several places has one state."""
+        """The initial tree of one slot; a parameter that occurs at several places has one state."""
         values, structure = parameter_trees.flatten(params)
         known: dict[Any, Any] = {}
         out = []
@@ -322,32 +322,32 @@ class Optimizer(abc.ABC):
     ) -> tuple[Params, dict[str, Any]]:
         """Take one step, `p -= ...`.
 
-        Arrays, tables and the state's arrays are written in place; numbers cannot be, so use what is returned.
-        Everything is checked, and all memory taken, before anything is written; an exception or an interrupt leaves
-        arrays, tables and state, the number of steps included, as they were or as they are after the step, never
-        between. All parameters' rows are updated together, in threads where there is enough to do.
+        Arrays, tables and the state's arrays are written in place; numbers cannot be, so use the returned parameters.
+        Everything is checked, and all memory allocated, before anything is written. If an exception or an interrupt
+        occurs, arrays, tables and state (with the number of steps) are either all unchanged or all updated. The rows
+        of all parameters are updated together, in several threads if there is enough work.
 
         Args:
             params: a tree of parameters, written in place.
-            grads: a tree of the same structure, each leaf of its parameter's shape and dtype, `SparseRows` or None.
-            state: what `init` or the last `update` gave; written in place, the number of steps and the arrays.
-            indexers: memory kept from step to step, a tree like the parameters with an `Indexer` for each table
-                (None elsewhere).
-            threads: how many at most; None: as many as there are cores, where there is enough to do.
-            num_splits: into how many parts the rows of each parameter are cut, for threads to share out; None: by size.
-            scratch: memory for the partial sums of a row, kept from step to step: a list with an array for each thread
-                (`scratch(params)` makes one), of the longest row at least and of the parameters' dtype.
-            nontemporal: store the weights of tables straight to memory, past the cache, where rows are whole multiples
-                of 16 bytes. It pays where a table is much larger than the cache and a step's rows are not read again
-                soon; the seed of this keyword has it on, here a step of any optimiser takes about twice as long
-                with it, since a row was just read and is in the cache already.
+            grads: a tree of the same structure; each leaf has its parameter's shape and dtype, or is None.
+            state: the result of `init` or of the last `update`; written in place.
+            indexers: working memory to reuse from step to step: a tree like the parameters with an `Indexer` for each
+                table (None elsewhere).
+            threads: the number of threads; None: up to the number of cores, depending on the work.
+            num_splits: the number of parts to split each parameter's rows into, for threads; None: depends on size.
+            scratch: memory for a row's partial sums, to reuse from step to step: a list with one array for each thread,
+                at least as long as the longest row and of the parameters' dtype (`scratch(params)` makes it).
+            nontemporal: write table rows with non-temporal stores (bypassing the cache), if rows are multiples of 16
+                bytes. This can help if a table is much larger than the cache and its rows are not read again soon.
+                The project that this keyword comes from has it on; here, a step takes about twice as long with it,
+                since the row was just read and is in the cache.
 
         Returns:
-            (params, state) to go on with; the result is the same to the bit whatever the five keywords are.
+            (params, state) for the next step; the five keywords do not change a bit of the result.
 
         Raises:
-            StructureError: parameters, gradients and state that differ in structure.
-            ShapeError, DTypeError: a gradient of another shape or dtype than its parameter; the message names it.
+            StructureError: parameters, gradients and state differ in structure.
+            ShapeError, DTypeError: a gradient differs from its parameter in shape or dtype; the message names it.
 
         >>> params = {"w": np.array([1.0, 2.0])}
         >>> opt = ab.optim.SGD(lr=0.5)
@@ -380,7 +380,7 @@ class Optimizer(abc.ABC):
         params: Any,
         state: dict[str, Any],
     ) -> tuple[Any, dict[str, Any]]:
-        """The step of parameters that fit; tables of keys are held meanwhile, so that no other thread changes them."""
+        """Take a step on checked parameters; the caller holds the locks of all tables of keys."""
         kernel, constants = self._step(before + 1, self._rate(before))
         steps, results = [], []
         ends: list[Callable[[], None]] = []
@@ -401,7 +401,7 @@ class Optimizer(abc.ABC):
                 steps.append(step)
         scale = 1.0
         if self.clip_norm is not None:
-            norm = math.sqrt(sum(map(squares, steps)))  # infinite where a sum in order is, as IEEE says
+            norm = math.sqrt(sum(map(squares, steps)))  # overflows to infinity
             scale = min(1.0, self.clip_norm / (norm + 1e-6)) if norm == norm else norm
         limit = -1.0 if self.clip_value is None else self.clip_value
         ends.append(functools.partial(operator.setitem, state, "step", before + 1))
@@ -416,10 +416,10 @@ class Optimizer(abc.ABC):
 
         Args:
             params: a tree of parameters.
-            threads: how many threads share it; None: as many as there are cores.
+            threads: the number of threads; None: the number of cores.
 
         Returns:
-            For each thread an array (longest row,), of float32 or a wider dtype of the tables.
+            For each thread an array (longest row,), of float32 or the widest dtype of the tables.
 
         >>> [space.shape for space in ab.optim.SGD(0.1).scratch(ab.EmbeddingTable(np.zeros((4, 3))), threads=2)]
         [(3,), (3,)]
@@ -432,7 +432,7 @@ class Optimizer(abc.ABC):
         return [np.empty(width, dtype) for _ in range(threads or thread_count())]
 
     def _arrays(self, arrays: list[Any]) -> list[Any]:
-        """Weights and state as the kernel takes them."""
+        """Arrange weights and state as the kernel's arguments."""
         return arrays
 
     def _memory(self, structure: Any, indexers: Any, count: int) -> list[Indexer | None]:
@@ -459,7 +459,7 @@ class Optimizer(abc.ABC):
 
     @abc.abstractmethod
     def _step(self, step: int, lr: float) -> tuple[Callable[..., None], Callable[[Any], Sequence[Any]]]:
-        """The kernel of the step number `step` (from 1), and its numbers, made with a dtype's constructor."""
+        """The kernel for step number `step` (from 1), and a function: dtype constructor -> its hyperparameters."""
 
 
 def _check_state_dtype(given: Any) -> None:
@@ -472,7 +472,7 @@ def _check_state_dtype(given: Any) -> None:
 
 
 def _checked_scratch(scratch: Any) -> Sequence[np.ndarray] | None:
-    """Spaces of one dimension, none of them twice."""
+    """Check that scratch arrays are contiguous, one-dimensional and share no memory."""
     if scratch is None:
         return None
     for i, space in enumerate(scratch):

@@ -1,4 +1,4 @@
-"""The optimisers: `init(params)` makes the state, `update` writes a step into the parameters."""
+"""The optimiser classes: `init(params)` makes the state, and `update` applies a step to the parameters in place."""
 
 import dataclasses
 import math
@@ -21,14 +21,14 @@ def _numbers(*values: Any) -> Callable[[Any], Sequence[Any]]:
 class SGD(Optimizer):
     """Stochastic gradient descent: g += weight_decay · p; v = momentum · v + g; p -= lr · v.
 
-    With nesterov it is p -= lr · (g + momentum · v). The velocity of a table's row decays only in the steps that name
-    the row. The arguments of all optimisers are those of `Optimizer`.
+    With nesterov: p -= lr · (g + momentum · v). The velocity of a table's row decays only in steps whose gradient names
+    the row.
 
     Args:
-        lr: the learning rate; or a schedule, called with the number of steps taken before. This, `weight_decay` and the
-            keywords are those of `Optimizer`, here and in all optimisers.
-        momentum: the share of the velocity that a step keeps; 0: there is none.
-        nesterov: look ahead along the velocity.
+        lr: the learning rate; or a schedule, a function of the number of steps taken before. This, `weight_decay` and
+            the keywords of `Optimizer` are common to all optimisers.
+        momentum: the factor by which the velocity decays in each step; 0: no velocity.
+        nesterov: use Nesterov momentum.
 
     Source: `torch.optim.SGD` without dampening.
 
@@ -68,8 +68,8 @@ class Adagrad(Optimizer):
 
     Args:
         lr, weight_decay: as for `Optimizer`.
-        eps: keeps the divisor from 0.
-        initial_accumulator: what s starts from.
+        eps: added to the divisor, so that it is not 0.
+        initial_accumulator: the initial value of s.
 
     Source: `torch.optim.Adagrad`; Caffe2's `SparseAdagrad`.
 
@@ -99,8 +99,8 @@ class Adagrad(Optimizer):
 class RowWiseAdagrad(Adagrad):
     """Adagrad with one accumulator for each row: s += mean(g²) over the row; p -= lr · g / (√s + eps).
 
-    A table of (rows, dim) has a state of (rows,). The rows of an array are those of its first dimension; the
-    elements of a vector are rows of one.
+    For a table (rows, dim) the state is (rows,). The rows of an array are along its first dimension; each element of a
+    vector counts as a row.
 
     Args:
         lr, eps, weight_decay, initial_accumulator: as for `Adagrad`.
@@ -123,12 +123,12 @@ class RowWiseAdagrad(Adagrad):
 
 @dataclasses.dataclass
 class Adam(Optimizer):
-    """Adam (Kingma and Ba 2015), with bias correction by the number of steps; for tables lazy: only named rows move.
+    """Adam (Kingma and Ba 2015), with bias correction by the number of steps; in tables only named rows are updated.
 
     Args:
         lr, weight_decay: as for `Optimizer`.
-        betas: the shares of the running means of g and of g² that a step keeps, each below 1.
-        eps: keeps the divisor from 0.
+        betas: the decay factors of the running means of g and of g², each below 1.
+        eps: added to the divisor, so that it is not 0.
 
     Source: `torch.optim.Adam`; for `SparseRows` `torch.optim.SparseAdam`.
 
@@ -162,7 +162,7 @@ class AdamW(Adam):
 
     Args:
         lr, betas, eps: as for `Adam`.
-        weight_decay: the share of the parameter, times lr, that a step takes off.
+        weight_decay: each step subtracts lr · weight_decay · p.
 
     Source: `torch.optim.AdamW`.
 
@@ -182,15 +182,15 @@ class AdamW(Adam):
 class RMSProp(Optimizer):
     """RMSProp (Hinton 2012): s = alpha · s + (1 − alpha) · g²; p -= lr · g / (√s + eps).
 
-    With `centered` the square of a running mean of g is taken off s; with momentum v = momentum · v + g / (√s + eps)
-    and p -= lr · v.
+    With `centered`, the square of a running mean of g is subtracted from s; with momentum,
+    v = momentum · v + g / (√s + eps) and p -= lr · v.
 
     Args:
         lr, weight_decay: as for `Optimizer`.
-        alpha: the share of the running means that a step keeps, at most 1.
-        eps: keeps the divisor from 0.
-        momentum: the share of the velocity that a step keeps; 0: there is none.
-        centered: whether there is a running mean of g.
+        alpha: the decay factor of the running means, at most 1.
+        eps: added to the divisor, so that it is not 0.
+        momentum: the factor by which the velocity decays in each step; 0: no velocity.
+        centered: keep a running mean of g, and divide by the root of the variance.
 
     Source: `torch.optim.RMSprop`.
 
@@ -229,13 +229,13 @@ class FTRL(Optimizer):
     """FTRL-proximal (McMahan et al. 2013), which leaves the weights of rare features exactly zero.
 
     n' = n + g²; z += g − (√n' − √n) / lr · p; p = 0 where |z| ≤ l1, else (±l1 − z) / ((beta + √n') / lr + l2).
-    A schedule changes lr in both places.
+    A schedule applies to both occurrences of lr.
 
     Args:
-        lr, weight_decay: as for `Optimizer`; lr is above 0.
+        lr, weight_decay: as for `Optimizer`; lr must be above 0.
         beta: added to √n'.
-        l1, l2: how strongly weights are drawn to exactly 0, and to small values.
-        initial_accumulator: what n starts from.
+        l1, l2: the strengths of L1 regularisation (exact zeros) and of L2 regularisation.
+        initial_accumulator: the initial value of n.
 
     Source: algorithm 1 of the paper; Caffe2's `SparseFtrl`.
 

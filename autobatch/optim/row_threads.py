@@ -1,11 +1,10 @@
-"""Running the steps of an update: the arrays of each parameter as rows, split between threads.
+"""An optimiser's step on rows: which rows of which arrays move, and running them, split between threads.
 
-A thread takes unique rows, never positions of the gradient, so the sums of a row and its step are one thread's, in the
-order of the positions: results are the same to the bit whatever the number of threads.
+Work is split by unique rows, never by positions of the gradient. So one thread sums a row's gradient, in the order of
+the positions, and applies it: results are bit-identical for any number of threads.
 
-An interrupt or a failed allocation leaves everything as it was, or everything updated: all memory is there and every
-kernel compiled before the first row is written, and from then on no Python runs between two kernels of the main thread,
-where an interrupt could come in; what comes meanwhile is raised when the step is done.
+An interrupt or a failed allocation leaves nothing or everything updated: all memory is allocated and every kernel
+compiled before the first row is written; then the main thread runs no Python between kernels, so an interrupt waits.
 """
 
 import collections
@@ -29,20 +28,20 @@ from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.sparse import Indexer, SparseRows
 
 _CHUNK = 1 << 16  # elements that one task updates
-_CACHED = 1 << 22  # bytes of sums that are kept for a whole step
-_WORTH = 1 << 19  # elements for which a further thread is woken
+_CACHED = 1 << 22  # repeated rows are summed in advance only if all sums fit into so many bytes
+_WORTH = 1 << 19  # elements for each thread; with fewer, fewer threads are used
 
 
 @dataclasses.dataclass(slots=True)
 class RowStep:
-    """One parameter ready for a kernel.
+    """One parameter's step in the form that kernels take.
 
     Attributes:
-        arrays: weights and state as (rows, width) C-contiguous arrays; a state of a number for each row has width 1.
-        ids: (u,) the rows that change, None for all of them, in order.
-        pieces: (starts, positions, sources, segments, factors) of `coalescing.row_gradient`.
-        count: how many rows change; width: the length of one.
-        finish: writes back what could not be updated where it is.
+        arrays: weights and state, C-contiguous (rows, width); a state with one number for each row has width 1.
+        ids: (u,) the rows to update; None: all rows, in order.
+        pieces: (starts, positions, sources, segments, factors), arguments of `sparse_gradients.row_gradient`.
+        count: the number of rows to update; width: the length of a row.
+        finish: if `arrays` are copies, writes them back; else None.
     """
 
     arrays: list[Any]
@@ -54,7 +53,7 @@ class RowStep:
     finish: Callable[[], None] | None
 
     def chunks(self, parts: int | None = None) -> Iterator[tuple[int, int]]:
-        """[first, last) of the rows of each task: `parts` of them, or as many as are of a good size."""
+        """The row range [first, last) of each task: at most `parts` tasks, or tasks of about `_CHUNK` elements."""
         rows = max(1, -(-self.count // parts) if parts else _CHUNK // max(self.width, 1))
         return ((lo, min(lo + rows, self.count)) for lo in range(0, self.count, rows))
 
@@ -67,14 +66,14 @@ def make_step(
     indexer: Indexer | None,
     rows_of: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> RowStep | None:
-    """The arrays of one parameter and its gradient in the kernels' form; None where there is nothing to do.
+    """Convert one parameter, its state and gradient to the form that kernels take; None if no row changes.
 
     Args:
         weights: an array, or a table with `read(ids)` and `write(ids, rows)`.
-        by_row: the state has a number for each row (the first dimension), so that dimension must stay what it is.
-        rows_of: where the distinct ids of a gradient are in the arrays; None: where they say.
+        by_row: the state has one number for each row, so a dense array must be split by its first dimension.
+        rows_of: maps the distinct ids of the gradient to row numbers of the arrays; None: they are the same.
     """
-    dtype = np.result_type(np.float32, weights.dtype, *(x.dtype for x in state))  # the widest: few kernels to compile
+    dtype = np.result_type(np.float32, weights.dtype, *(x.dtype for x in state))  # one dtype for all: fewer kernels
     if 0 in weights.shape:
         return None
     if not isinstance(weights, np.ndarray) and not isinstance(grad, SparseRows):
@@ -88,7 +87,7 @@ def make_step(
         finish = None if fast else lambda: _write_back(arrays, forms)
         views = [x.reshape(rows, -1) for x in forms]
         return RowStep(views, None, (None, None, sources, None, None), rows, sources.shape[1], dtype, finish)
-    ids = grad.checked_ids()  # the caller may have changed them since they were made
+    ids = grad.checked_ids()  # checked, since the caller may have changed them
     index = (indexer or Indexer(len(ids)))(ids)
     count = len(index.unique)
     if not count:
@@ -110,9 +109,9 @@ def make_step(
 
 
 def _summed(inverse: np.ndarray, count: int, sources: np.ndarray, segments: Any, factors: Any) -> np.ndarray:
-    """The gradients of unique rows, each added up in the order of its positions, as `coalescing.row_gradient` does.
+    """The gradient of each unique row, summed in the order of the positions, as `sparse_gradients.row_gradient` does.
 
-    Those of a gradient are read as they stand and the few sums stay in the cache, which a row at a time would not.
+    For few unique rows this is faster: the gradient is read sequentially, and the sums stay in the cache.
     """
     out = np.zeros((count, sources.shape[1]), sources.dtype)
     segment_sum(sources, segments, factors, inverse, out)
@@ -128,7 +127,7 @@ def _put_back(arrays: Sequence[Any], named: Sequence[Any], ids: np.ndarray) -> N
 
 
 def _rows_of_dense(weights: np.ndarray, by_row: bool) -> int:
-    """Into how many rows a dense parameter is cut: its own where they have a meaning, else ones of a good length."""
+    """The number of rows to treat a dense parameter as: its own if `by_row`, else such that rows are long enough."""
     if by_row:
         return weights.shape[0] if weights.ndim > 1 else weights.size
     width = math.gcd(weights.size, 4096)
@@ -142,7 +141,7 @@ def _write_back(arrays: Sequence[Any], forms: Sequence[Any]) -> None:
 
 
 def squares(step: RowStep) -> float:
-    """The sum of the squares of a gradient, repeated ids added up first, in float64."""
+    """The sum of squares of a gradient, in float64; the rows of repeated ids are added first."""
     out = np.empty(step.count)
     starts, positions, sources, segments, factors = step.pieces
     acc = np.empty(step.width, step.dtype)
@@ -152,13 +151,13 @@ def squares(step: RowStep) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Running:
-    """How steps are run; it changes no result.
+    """Options of running steps, none of which changes results.
 
     Attributes:
-        threads: how many at most; None: as many as there are cores, where there is enough to do.
-        parts: into how many tasks a parameter's rows are cut; None: by their size.
-        scratch: arrays of one dimension for partial sums, one for each thread; None: allocated.
-        past_cache: weights are stored straight to memory, where the rows allow it.
+        threads: the number of threads; None: up to the number of cores, depending on the work.
+        parts: the number of tasks for each parameter; None: depends on its size.
+        scratch: one-dimensional arrays for a row's partial sums, one for each thread; None: allocate them.
+        past_cache: store weights with non-temporal stores, if the rows are aligned for it.
     """
 
     threads: int | None = None
@@ -176,11 +175,12 @@ def run_steps(
     how: Running,
     ends: Sequence[Callable[[], Any]],
 ) -> None:
-    """Run `kernel` on every row of every step, then write back; all of it or nothing.
+    """Run `kernel` on every row of every step, then write copies back; either all of it or nothing happens.
 
     Args:
-        scale: what gradients are multiplied with; limit: where their elements are cut, -1 for nowhere.
-        ends: called when all is written; like what writes back, they may be called twice.
+        numbers: makes the kernel's hyperparameters with a dtype's constructor.
+        scale: a factor for the gradients; limit: clip their elements to [-limit, limit], -1: do not clip.
+        ends: called after the last row; these, and the steps' `finish`, may be called twice.
     """
     tasks = [(step, lo, hi) for step in steps for lo, hi in step.chunks(how.parts)]
     count = how.threads or min(thread_count(), sum(step.count * step.width for step in steps) // _WORTH)
@@ -189,11 +189,11 @@ def run_steps(
     prepared = {}
     for step in steps:
         real, extra = step.dtype.type, tuple(numbers(step.dtype.type))
-        call = kernel.dispatcher if isinstance(kernel, Kernel) else kernel  # which is entered without Python
+        call = kernel.dispatcher if isinstance(kernel, Kernel) else kernel  # callable without Python code
         lanes = _lanes_past_cache(step) if how.past_cache else None
         gradient = (*step.pieces, real(scale), real(limit), lanes)
         prepared[id(step)] = call, gradient, extra
-        if len(steps) > 1:  # no row: what cannot be compiled fails before another step is taken
+        if len(steps) > 1:  # on no rows: compile now, so that an error comes before any row is written
             call(*step.arrays, step.ids, 0, 0, spaces[0][step.dtype][: step.width], gradient, *extra)
 
     def arguments(own: dict[np.dtype, np.ndarray], task: int) -> tuple[Any, ...]:
@@ -221,7 +221,7 @@ def run_steps(
 
 
 def _spaces(steps: Sequence[RowStep], given: np.ndarray | None) -> dict[np.dtype, np.ndarray]:
-    """Room for the longest row of each dtype, for one thread: that which is given, where it fits."""
+    """One thread's scratch array for each dtype, as long as the longest row: the given array if it fits, else new."""
     widths: dict[np.dtype, int] = {}
     for step in steps:
         widths[step.dtype] = max(step.width, widths.get(step.dtype, 0))
@@ -233,19 +233,19 @@ def _spaces(steps: Sequence[RowStep], given: np.ndarray | None) -> dict[np.dtype
 
 
 def _take(waiting: Iterator[int], arguments: Callable[[int], tuple[Any, ...]]) -> None:
-    """Call kernels until none waits, in one call of C: an interrupt comes before the first or after the last."""
+    """Call kernels until no task waits, inside one C call, so that an interrupt comes before the first or after all."""
     collections.deque(itertools.starmap(operator.call, map(arguments, waiting)), maxlen=0)
 
 
-@np.errstate(all="ignore")  # as in kernels: what does not fit float16 is infinite, and stops no writing
+@np.errstate(all="ignore")  # as in kernels: overflow of float16 gives infinity, without an error
 def call_each(calls: Sequence[Callable[[], Any]]) -> None:
-    """Call them, in order."""
+    """Call the functions in order."""
     for call in calls:
         call()
 
 
 def _lanes_past_cache(step: RowStep) -> VectorLayout | None:
-    """A layout of 16-byte lanes, where every row of the weights is so many whole ones; else None."""
+    """A layout of 16-byte lanes if every row of the weights starts and ends at a multiple of 16 bytes; else None."""
     weights, size = step.arrays[0], 16
     address, stride = weights.__array_interface__["data"][0], weights.strides[0]
     if (address | stride | step.width * weights.itemsize) % size:
@@ -260,9 +260,9 @@ def keyed_steps(
     by_row: bool,
     indexer: Indexer | None,
 ) -> tuple[list[RowStep], list[Callable[[], None]]]:
-    """The kernel steps for the parts of a table of keys, and functions that end the parts without a key.
+    """The kernel steps for the parts of a table of keys, and the `finish` functions of parts without rows to update.
 
-    The table's locks are held until all of it is done, or given up.
+    The caller holds the table's locks until the step is done or has failed.
     """
     steps, ends = [], []
     for part, own in table.split(grad):

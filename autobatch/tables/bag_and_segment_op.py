@@ -1,8 +1,8 @@
-"""`segment_p`: the reduction of rows by segment, which with ids is that of bags: one op for all of `reduction_modes`.
+"""`segment_p`: one op that reduces rows by segment, or looked-up rows by bag, in every mode of `reduction_modes`.
 
-Operands are the data (rows, or with ids a table), what describes the segments, then ids, weights, how often each id
-occurs and the number of segments, each if there is one. A description of plain arrays has been checked, and so have
-ids; those of a batch are checked by the batching rule, which puts the segments of all examples one after the other.
+Operands: data (rows, or a table if ids are given), the description of the segments, then, each optional, ids, weights,
+the frequency of each id, and the number of segments. Plain operands are already checked; of a batch, the batching rule
+checks them and concatenates all examples' segments. The formula of each mode's gradient is in `reduction_modes`.
 """
 
 import itertools
@@ -50,14 +50,14 @@ from autobatch.tables.reduction_modes import (
 from autobatch.tables.row_access import check_computed, lanes_of_runs, locate, pool, poolable, steadily
 from autobatch.tables.sparse import SparseRows
 
-_CHUNK = 1 << 22  # bytes of rows that are looked up at a time for a mode that no bag kernel has
+_CHUNK = 1 << 22  # modes without a bag kernel look rows up in chunks of about so many bytes
 
 
 def bags(table: Any, ids: Any, bounds: np.ndarray, weights: Any = None, *, mode: Any, frequencies: Any = None) -> Any:
-    """Reduce each bag ids[bounds[b]:bounds[b + 1]] of rows of a table; ids and bounds have been checked.
+    """Reduce each bag ids[bounds[b]:bounds[b + 1]] of rows of a table; the caller has checked ids and bounds.
 
     Returns:
-        (bags, dim) for one mode, (bags, modes, dim) for a tuple of them.
+        (bags, dim) for one mode, (bags, modes, dim) for a tuple of modes.
     """
     more = [x for x in (weights, frequencies) if x is not None]
     params: dict[str, Any] = {"mode": mode, "count": len(bounds) - 1, "fused": True, "runs": True}
@@ -67,10 +67,10 @@ def bags(table: Any, ids: Any, bounds: np.ndarray, weights: Any = None, *, mode:
 
 
 def check_bag_table(dtype: np.dtype, modes: Sequence[str], weighted: bool = False) -> None:
-    """A bag over a table of this dtype is of this dtype.
+    """Check that bags over a table of this dtype give results of the same dtype.
 
     Raises:
-        DTypeError: it is not, or its rows are no numbers.
+        DTypeError: the dtype is not numeric, or the mode or the weights would change it (a mean of integers).
     """
     if is_bfloat16(dtype):
         return
@@ -100,14 +100,14 @@ def _segment(
     empty: Any = None,
     k: int = 0,
 ) -> np.ndarray:
-    """Reduce the rows of each of `count` segments; the implementation of the ops.
+    """Implementation of both ops: reduce the rows of each of `count` segments.
 
     Args:
-        operands: the segment of each row, or with `runs` the bounds of segments that follow each other, (count + 1,);
-            then ids with `fused`, and weights with `weighted`. In the form "one" the ids are one bag, and in the form
-            "rows" each row of them is; nothing else describes the segments then, and ids are checked here.
-        by_frequency: an operand more, for the gradient: it divides by it.
-        empty: the value of a segment without rows; "numpy" has NumPy say what the reduction of no rows is.
+        operands: the segment id of each row, or if `runs` the bounds of contiguous segments, (count + 1,); then ids if
+            `fused`, and weights if `weighted`. With form "one" all ids are one bag, with form "rows" each row of ids is
+            a bag; these two forms have no description operand, and their ids are checked here.
+        by_frequency: the last operand is the frequency of each id, by which the gradient is divided.
+        empty: the value of a segment without rows; "numpy" means what NumPy gives or raises for no rows.
     """
     if form in ("one", "rows"):
         return _of_ids(data, *operands, mode=mode, form=form, empty=empty)
@@ -135,7 +135,7 @@ def _segment(
     if runs and fused and mode in STREAMED and isinstance(ids, np.ndarray):
         row = max(math.prod(shape_of(data)[1:]), 1) * dtype.itemsize
         starts = np.searchsorted(segments, np.arange(0, len(ids), max(_CHUNK // row, 1)), side="right")
-        ends = np.unique([0, *(starts - 1).tolist(), count])  # of segments that are looked up together
+        ends = np.unique([0, *(starts - 1).tolist(), count])  # end of each group of segments looked up together
         if len(ends) > 2:
             parts = [
                 _segment(
@@ -160,7 +160,7 @@ def _of_rows(
     empty: Any,
     k: int,
 ) -> np.ndarray:
-    """A reduction of which no bag kernel reads the table; `bounds` where the rows of each segment follow each other."""
+    """Reduce rows where no bag kernel applies; `bounds` is None unless the rows of each segment are contiguous."""
     how, weighted = MODES[mode], weights is not None
     trailing = shape_of(data)[1:]
     if ids is not None and not (how.by_ids and (how.weights_own or not weighted)):
@@ -181,7 +181,7 @@ def _of_rows(
         out = how.compute(Rows(x, ids, weights, segments, count, k))
     if how.result != "own":
         out = out.astype(dtype, copy=False)
-    inner = out.shape[1:-1]  # the places of topk
+    inner = out.shape[1:-1]  # topk has an axis of k
     out = out.reshape((count,) if mode == "count" else (out.shape[0], *inner, *trailing))
     if empty is None or how.rowwise:
         return out
@@ -189,12 +189,12 @@ def _of_rows(
 
 
 def _kernel_dtype(dtype: np.dtype) -> np.dtype:
-    """`compute_dtype`, with fewer kernels to compile: values that fit int64 are added up as int64."""
+    """Like `compute_dtype`, but small unsigned integers are summed as int64, so that fewer kernels are compiled."""
     return np.dtype(np.int64) if dtype.kind == "u" and dtype.itemsize < 8 else compute_dtype(dtype)
 
 
 def _as_weights(weights: Any, dtype: np.dtype) -> np.ndarray:
-    """Weights in the dtype of float rows; beside integers they stay as they are, and the rows are promoted."""
+    """Convert weights to the computed dtype of float rows; with integer rows they stay, and the rows are promoted."""
     weights = np.asarray(weights)
     if weights.dtype.kind not in "fiub":
         raise DTypeError(f"weights have dtype {weights.dtype}; expected floats or integers")
@@ -204,7 +204,7 @@ def _as_weights(weights: Any, dtype: np.dtype) -> np.ndarray:
 
 
 def _is_pooled(mode: Mode, dtype: np.dtype, weighted: bool) -> bool:
-    """Whether a bag kernel makes the result in the dtype that it has."""
+    """True if a bag kernel computes this reduction in the dtype that the result has."""
     if dtype.kind == "f" or is_bfloat16(dtype):
         return bool(mode.norm is not None or (mode.extremum and not weighted))
     if weighted or dtype.kind not in "iu":
@@ -213,13 +213,13 @@ def _is_pooled(mode: Mode, dtype: np.dtype, weighted: bool) -> bool:
 
 
 def _bounds_of(segments: np.ndarray, count: int) -> np.ndarray | None:
-    """The bounds of the segments, if they follow each other."""
+    """The bounds (count + 1,) of the segments if each is one contiguous run of rows, in order; else None."""
     bounds = np.zeros(count + 1, np.int64)
     return bounds if run_bounds(segments, bounds) else None
 
 
 def _of_runs(x: np.ndarray, weights: Any, bounds: np.ndarray, mode: str) -> np.ndarray:
-    """A reduction of rows that stand beside each other; numbers are added up without a vector for each."""
+    """Reduce contiguous runs of rows; rows of one element use a kernel that is vectorised along the run."""
     norm = MODES[mode].norm
     if x.shape[1] != 1 or norm is None or (weights is not None and norm.kernel != SUM):
         return pooled(x, None, bounds, weights, mode)
@@ -236,7 +236,7 @@ def _sums_of_numbers(x: np.ndarray, weights: Any, bounds: np.ndarray) -> np.ndar
 
 
 def _filled(out: np.ndarray, bare: np.ndarray, empty: Any) -> np.ndarray:
-    """With the value asked for where a segment has no rows."""
+    """`out` with the rows where `bare` is True replaced by the value `empty`."""
     return np.where(bare.reshape(-1, *(1,) * (out.ndim - 1)), empty_value(empty, out.dtype), out)
 
 
@@ -244,7 +244,7 @@ def empty_value(empty: Any, dtype: np.dtype) -> np.ndarray:
     """The value of segments without rows, in the dtype of the result.
 
     Raises:
-        DTypeError: that does not hold it.
+        DTypeError: the dtype cannot represent the value.
     """
     try:
         if dtype.kind not in "iu" or float(empty).is_integer():
@@ -255,12 +255,12 @@ def empty_value(empty: Any, dtype: np.dtype) -> np.ndarray:
 
 
 def pooled(table: Any, ids: Any, bounds: Any, weights: Any, mode: str, out: np.ndarray | None = None) -> np.ndarray:
-    """Reduce each bag with the bag kernels, which hold rows in registers; a bag of no ids is 0.
+    """Reduce each bag with the bag kernels, which accumulate in registers; an empty bag gives 0.
 
-    Where ids are None, bags are runs of an array's own rows.
+    If ids are None, bag b is rows bounds[b] to bounds[b + 1] of the array itself.
 
     Args:
-        out: where the result may be put, with contiguous rows and of the table's dtype.
+        out: memory that may be used for the result, with contiguous rows and of the table's dtype.
     """
     table = table if hasattr(table, "_ab_locate") else np.asarray(table)
     return steadily(table, lambda: _pooled(table, ids, bounds, weights, mode, out))
@@ -285,7 +285,7 @@ def _pooled(table: Any, ids: Any, bounds: Any, weights: Any, mode: str, out: np.
 
 
 def _normed(total: np.ndarray, norm: Norm | None, weights: np.ndarray | None, bounds: Any) -> np.ndarray:
-    """Sums over their norm; what is no sum as it is."""
+    """Divide each sum by its norm (count, root of the count, or sums of the weights); extrema are unchanged."""
     if norm is None or norm.kernel == SUM:
         return total
     if weights is None:
@@ -297,12 +297,12 @@ def _normed(total: np.ndarray, norm: Norm | None, weights: np.ndarray | None, bo
 
 
 def _scales(bounds: Any, norm: Norm) -> np.ndarray:
-    """One over the norm of each bag of so many ones; of an empty one, whose sum is 0 anyway, as of one."""
+    """1 / norm of each bag without weights; an empty bag counts as length 1, since its sum is 0 anyway."""
     return 1 / norm.of(np.maximum(np.diff(bounds), 1).astype(np.float64))
 
 
 def _of_ids(data: Any, ids: Any, weights: Any = None, *, mode: Any, form: str, empty: Any) -> np.ndarray:
-    """The bag of all ids, or that of each row of them."""
+    """Check ids and reduce them: all as one bag (form "one"), or each row of them as a bag (form "rows")."""
     ids = table_ids(data, ids)
     check_ids(ids, id_bound(data))
     if weights is not None and shape_of(weights) != ids.shape:
@@ -315,7 +315,7 @@ def _of_ids(data: Any, ids: Any, weights: Any = None, *, mode: Any, form: str, e
 
 
 def _numpy_empty(data: Any, mode: str) -> np.ndarray:
-    """NumPy's result for the reduction of no rows, with its warnings and exceptions."""
+    """What NumPy returns for the reduction of no rows, including its warnings and exceptions."""
     rows = np.empty((0, *shape_of(data)[1:]), dtype_of(data))
     return np.asarray(getattr(np, mode)(rows, axis=0), rows.dtype)
 
@@ -355,7 +355,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
 def _placed(
     out: Any, mode: Any, data: Any, rows: np.ndarray, counts: np.ndarray, trailing: tuple[Any, ...], fused: bool
 ) -> Batched:
-    """The segments of each example as its result, (counts, ...), or (rows, ...) of a mode that is row by row."""
+    """Split the flat result by example: (segments, ...) for each, or (rows, ...) for a mode with a result per row."""
     how = MODES[mode] if isinstance(mode, str) else MODES[mode[0]]
     of = np.diff(rows) if how.rowwise else counts
     if how.positions:
@@ -371,7 +371,7 @@ def _placed(
 
 
 def _one_each(x: Any, lanes: int, lengths: np.ndarray, of: str) -> Any:
-    """The weights of all examples, one for each of their rows."""
+    """The flat weights of all examples; raises ShapeError for an example that has not one for each row (or id)."""
     weights, _ = flattened(x, lanes, "weights")
     wrong = np.flatnonzero(weights.lengths != lengths)
     if wrong.size:
@@ -382,7 +382,7 @@ def _one_each(x: Any, lanes: int, lengths: np.ndarray, of: str) -> Any:
 
 
 def _ids_rule(op: Op, operands: Sequence[Any], params: dict[str, Any], lanes: int, form: str) -> Batched:
-    """One launch for the bags of all examples; padding is dropped before the ids are looked at."""
+    """Batching rule of forms "one" and "rows": one launch for all bags; padding is dropped before ids are checked."""
     table, mode, empty = operands[0], params["mode"], params.get("empty")
     if isinstance(table, Batched):
         raise NeedsLoop("a bag over a table of each example")
@@ -404,7 +404,7 @@ def _ids_rule(op: Op, operands: Sequence[Any], params: dict[str, Any], lanes: in
 
 
 def _empties(table: Any, lengths: np.ndarray, mode: str) -> np.ndarray:
-    """The row that NumPy gives for an empty bag, with its warnings once for each, or its exception for the first."""
+    """The row NumPy gives for an empty bag, with one warning per empty bag, or its exception for the first of them."""
     try:
         return next(iter([_numpy_empty(table, mode) for n in lengths if n == 0]))
     except ValueError as error:
@@ -415,7 +415,7 @@ def _empties(table: Any, lengths: np.ndarray, mode: str) -> np.ndarray:
 
 
 def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """The cotangent of the data (position 0), `SparseRows` where ids name its rows, or of the weights."""
+    """The cotangent of the data (position 0; `SparseRows` if there are ids) or of the weights; else None."""
     if params.get("form") in ("one", "rows"):
         return _ids_vjp(position, ct, out, args, params)
     mode, fused, weighted = params["mode"], params.get("fused", False), params.get("weighted", False)
@@ -443,7 +443,7 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
 
 
 def _by_mode(call: Call, how: Mode, by_weights: bool) -> Any:
-    """The cotangent by rows or weights; of sums of looked-up rows as `SparseRows` that are not repeated yet."""
+    """The cotangent for one mode; for norms of looked-up rows, `SparseRows` that repeat each bag's row lazily."""
     ids, norm = call.ids, how.norm
     expanded = by_weights or not call.plain or dtype_of(call.data).kind != "f" or "by_frequency" in call.params
     if ids is None or norm is None or expanded:
@@ -454,7 +454,7 @@ def _by_mode(call: Call, how: Mode, by_weights: bool) -> Any:
 
 
 def _ids_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """The vjp of the same bags described by their bounds."""
+    """The vjp of forms "one" and "rows": describe the same bags by bounds, and use `_vjp`."""
     table, ids, *weights = args
     if position == 1:
         return None
@@ -467,8 +467,8 @@ def _ids_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict
     return _vjp(position and 3, ct, out, (table, bounds, ids, *weights), given)
 
 
-# Params: mode, count (how many segments), form, in_order, empty, k, and which operands there are: fused (ids),
-# weighted, by_frequency, counted. The results of `segment_p` have a row for each segment, those of `segment_rows_p` one
-# for each row, so that the number of rows is part of what calls must share to go together.
+# Params: mode, count (number of segments), form, in_order, empty, k; and which operands are given: fused (ids),
+# weighted, by_frequency, counted. `segment_p` gives a row for each segment; `segment_rows_p` gives one for each data
+# row, so its calls run together only if they have the same number of rows (it is not declared `ragged`).
 segment_p = Op("segment", _segment, rule=_rule, vjp=_vjp, ragged=(0, 1, 2, 3, 4), kind="segment")
 segment_rows_p = Op("segment_rows", _segment, rule=_rule, vjp=_vjp, kind="segment")

@@ -1,8 +1,8 @@
 """`embedding_bag`: many bags over one table, with torch's argument names, order and results.
 
-A call becomes flat bags (`_FlatBags`), those of all examples one after the other in code that runs batched; the ids
-that are padding or to be skipped are left out, and what stays is one reduction, or one for each part
-(`bag_and_segment_op.bags`; its gradient is there too).
+Each call is converted to flat bags (`_FlatBags`); in batched code, the bags of all examples one after the other. Ids
+that are padding or to be skipped are dropped, and the rest is reduced by `bag_and_segment_op.bags`, in one call or in
+parts. The formula of each mode's gradient is in `reduction_modes`; the op's vjp is in `bag_and_segment_op`.
 """
 
 import dataclasses
@@ -42,12 +42,12 @@ from autobatch.tables.protocol import Table
 from autobatch.tables.reduction_modes import BAG_MODES, MODES, BagMode
 from autobatch.tables.sparse import first_seen
 
-_AT_ONCE = 1 << 15  # ids that are copied at a time where some are left out
+_AT_ONCE = 1 << 15  # if some ids are dropped, the others are copied in parts of about so many ids
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Options:
-    """The arguments of a call that are no arrays, and which of the arrays are given."""
+    """The non-array arguments of `embedding_bag`; `offsets`, `weights`, `positional` say which arrays are given."""
 
     mode: str | tuple[str, ...]
     offsets: bool = False
@@ -64,12 +64,12 @@ class _Options:
 
 @dataclasses.dataclass(slots=True)
 class _FlatBags:
-    """Flat bags: ids[bounds[b]:bounds[b + 1]], and a weight for each id or None.
+    """Bag b is ids[bounds[b]:bounds[b + 1]]; `weights` has a weight for each id, or is None.
 
     Attributes:
-        lane_of_id: the example of each id, where the bags of several examples go together.
-        shift: how far the ids of each example are moved, where each has a table of its own.
-        skipped: (bags,) out, how many ids of each bag were dropped because they are outside the table.
+        lane_of_id: the example of each id, if these are the bags of several examples; else None.
+        shift: (examples,) the first row of each example's table in the stacked tables; None if all share one table.
+        skipped: (bags,) output, how many ids of each bag were dropped because they are outside the table; or None.
     """
 
     ids: np.ndarray
@@ -80,12 +80,12 @@ class _FlatBags:
     skipped: np.ndarray | None = None
 
     def where(self, keep: np.ndarray, first: int = 0, stop: int | None = None) -> "_FlatBags":
-        """The bags from `first` to `stop`, without the ids of which `keep` is not true."""
+        """Bags `first` to `stop` (exclusive), with only the ids for which `keep` is True."""
         bounds = self.bounds[first : None if stop is None else stop + 1]
         ids = slice(int(bounds[0]), int(bounds[-1]))
         keep = keep[ids]
         bounds = bounds - bounds[0]
-        bounds -= np.searchsorted(np.flatnonzero(~keep), bounds)  # few are gone, so this takes no memory
+        bounds -= np.searchsorted(np.flatnonzero(~keep), bounds)  # few ids are dropped, so this takes little memory
         weights = None if self.weights is None else self.weights[ids][np.flatnonzero(keep)]
         lanes = None if self.lane_of_id is None else self.lane_of_id[ids][keep]
         return _FlatBags(self.ids[ids][keep], bounds, weights, lanes, self.shift)
@@ -151,29 +151,29 @@ def embedding_bag(
     """Look up bags of ids and reduce each bag to one row.
 
     Args:
-        input: (N,) ids with `offsets`; or (B, n), each row a bag; or a `PackedBatch` of ids, each example a bag.
-            In example-level code that is batched, the ids of one example in any of the first two forms.
+        input: ids (N,) together with `offsets`; or (B, n), where each row is a bag; or a `PackedBatch` of ids, where
+            each example is a bag. Inside a batched function: the ids of one example, in one of the first two forms.
         weight: the table, a `Table` (its gradient is `SparseRows`) or an array (num_rows, dim).
-        offsets: (B,) where each bag starts, from 0; with `include_last_offset` (B + 1,), the last being N.
-        max_norm: each row that is named and whose `norm_type`-norm is greater is first scaled to it, once, in place.
-        scale_grad_by_freq: the gradient of a row is divided by how often its id occurs in `input`.
-        mode: "sum", "mean", "max", "min", or "sqrtn" (the sum over the root of the count); or several.
+        offsets: (B,) the start of each bag, the first 0; with `include_last_offset` (B + 1,), the last being N.
+        max_norm: first scale each named row whose `norm_type`-norm is greater than this down to it, in place.
+        scale_grad_by_freq: divide the gradient of a row by the number of times its id occurs in `input`.
+        mode: "sum", "mean", "max", "min", or "sqrtn" (sum divided by the root of the count); or a list of modes.
         per_sample_weights: a factor for each id, in the shape of `input`; for sum, mean (Σwx/Σw), sqrtn (Σwx/√Σw²).
-        padding_idx: this id is skipped: not counted by a mean, no gradient. Negative: counted from the table's end.
-        positional_weights: instead: a factor for each position in a bag, (as many as the longest bag has, or more,).
-        empty: the value, or the row (dim,), of an empty bag; None is 0.
-        bad_ids: "raise", or "skip": ids outside the table are dropped.
-        skipped: (B,) integers, out: how many ids of each bag were dropped so.
+        padding_idx: an id to ignore: no part of the result, the count or the gradient. Negative: from the table's end.
+        positional_weights: instead, a factor for each position in a bag, at least as many as the longest bag has ids.
+        empty: the value of an empty bag, a number or a row (dim,); None means 0.
+        bad_ids: "raise" BadIdError for an id outside the table, or "skip" it.
+        skipped: (B,) integers, written: how many ids of each bag `bad_ids="skip"` dropped.
 
     Returns:
-        (B, dim), of the table's dtype; with several modes a tuple of them.
+        (B, dim), of the table's dtype; for a list of modes, a tuple of such arrays.
 
     Raises:
-        BadIdError: an id outside the table (negative ids included), or offsets that do not start at 0, fall, or pass N.
-        ShapeError: shapes that do not fit together.
-        DTypeError: ids or offsets that are not integers, weights that are not floats.
-        OptionError: an unknown mode; weights or `scale_grad_by_freq` with max or min; `sparse` with an array. It is a
-            `ValueError` as torch's, and an `UnsupportedError`.
+        BadIdError: an id is outside the table (negative ids included), or offsets do not start at 0, fall, or pass N.
+        ShapeError: the shapes do not match.
+        DTypeError: ids or offsets are not integers, or weights are not floats.
+        OptionError: unknown mode; weights or `scale_grad_by_freq` with max or min; `sparse=True` with an array. It is
+            both a `ValueError`, as in torch, and an `UnsupportedError`.
 
     Source: `torch.nn.functional.embedding_bag`; min, sqrtn, weighted means and the keywords after the star are
     additions.
@@ -209,7 +209,7 @@ def embedding_bag(
         bad_ids,
     )
     if options.empty is not None:
-        empty_value(options.empty, dtype_of(weight))  # what it raises is raised before rows are scaled
+        empty_value(options.empty, dtype_of(weight))  # raises, if it does, before max_norm changes rows
     input, offsets = _now(input), _now(offsets)
     if hasattr(input, "offsets") and hasattr(input, "values") and current_region() is None:
         call = _packed_call(input, weight, offsets, weights, options)
@@ -274,7 +274,7 @@ def _as_int(value: Any, what: str) -> int | None:
 
 
 def _empty(value: Any, dim: int) -> Any:
-    """The value of an empty bag as something that can be compared: a number or a tuple."""
+    """The value of an empty bag as a number or a tuple, since op parameters are compared; None stays None."""
     if value is None or np.ndim(value) == 0:
         return None if value is None else np.asarray(value).item()
     if np.shape(value) != (dim,):
@@ -283,7 +283,7 @@ def _empty(value: Any, dim: int) -> Any:
 
 
 def _now(x: Any) -> Any:
-    """Ids and offsets that are recorded, as plain arrays; batches as they are."""
+    """Evaluate recorded ids or offsets to a plain array; return batches and plain values unchanged."""
     return np.asarray(x) if is_boxed(x) and rank_of(x) != BATCH_RANK else x
 
 
@@ -296,12 +296,12 @@ def _checked_skipped(skipped: Any, bags: int) -> np.ndarray | None:
 
 
 def _packed_call(input: Any, table: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
-    """Each example of a packed batch is a bag."""
+    """The flat bags of a `PackedBatch` of ids: each example is a bag."""
     _refuse_offsets(offsets, "a PackedBatch, which has its own")
     ids = _ids(input.values, table, options)
     if ids.ndim != 1:
         raise ShapeError(f"the input's values have shape {ids.shape}; expected (N,) ids, one bag after the other")
-    bounds = check_offsets(input.offsets, len(ids))  # any object may call its attributes so
+    bounds = check_offsets(input.offsets, len(ids))  # may be any object with these two attributes
     if hasattr(weights, "offsets"):
         if not options.positional and not np.array_equal(weights.offsets, bounds):
             raise ShapeError("the weights have other offsets than the ids; expected a weight for each id")
@@ -310,7 +310,7 @@ def _packed_call(input: Any, table: Any, offsets: Any, weights: Any, options: _O
 
 
 def _flat_call(input: Any, table: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
-    """Ids with offsets, or rows of ids."""
+    """The flat bags of ids (N,) with offsets, or of ids (B, n)."""
     ids = _ids(input, table, options)
     if ids.ndim == 2:
         _refuse_offsets(offsets, "ids of two dimensions, of which each row is a bag")
@@ -356,11 +356,11 @@ def _check_weights(weights: Any, shape: tuple[int, ...]) -> None:
         raise ShapeError(f"per_sample_weights have shape {shape_of(weights)}; expected that of the ids, {shape}")
 
 
-# Flat bags.
+# Flat bags: padding, skipped ids, and the reduction.
 
 
 def _per_id(weights: Any, bounds: np.ndarray) -> Any:
-    """Weights by position in the bag as weights by id."""
+    """Turn positional weights into a weight for each id."""
     lengths = np.diff(bounds)
     most, given = int(lengths.max(initial=0)), shape_of(weights)
     if len(given) != 1 or given[0] < most:
@@ -371,10 +371,10 @@ def _per_id(weights: Any, bounds: np.ndarray) -> Any:
 
 
 def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> Any:
-    """The reduced bags, (bags, dim), or (bags, modes, dim).
+    """Check the ids and reduce the bags to (bags, dim), or (bags, modes, dim) for several modes.
 
     Args:
-        num_rows: the rows that ids may name, or those of each example.
+        num_rows: the number of rows of the table, or of each example's table; None for a table of keys.
     """
     keep = _kept(table, call, options, num_rows)
     if keep is not None and (len(call.ids) <= _AT_ONCE or is_boxed(table) or is_boxed(call.weights)):
@@ -406,10 +406,10 @@ def _pooled(table: Any, call: _FlatBags, options: _Options) -> Any:
 
 
 def _kept(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> np.ndarray | None:
-    """Which ids are neither padding nor to be skipped, None for all; those are checked, and rows within `max_norm`.
+    """A mask of the ids that are neither padding nor skipped, or None if all are kept; also checks ids (unless the
+    batching rule has), applies `max_norm` and fills `call.skipped`.
 
-    Keys, for which `num_rows` is None, are all right, and none is counted from the end.
-    """
+    In a table of keys (`num_rows` None) every id is valid, and a negative `padding_idx` is itself a key."""
     ids, keep = call.ids, None
     own = num_rows if call.lane_of_id is None or np.ndim(num_rows) == 0 else num_rows[call.lane_of_id]
     padding = None if options.padding_idx is None else _padding(options.padding_idx, num_rows, own)
@@ -433,7 +433,7 @@ def _kept(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> np.n
 
 
 def _padding(index: int, num_rows: Any, own: Any) -> Any:
-    """The id that is padding, in the table of each id."""
+    """The padding id as a nonnegative id; for tables per example, an array with one for each id."""
     if num_rows is None:
         return index
     sizes = np.atleast_1d(num_rows)
@@ -444,7 +444,7 @@ def _padding(index: int, num_rows: Any, own: Any) -> Any:
 
 
 def _frequencies(ids: np.ndarray, lane_of_id: np.ndarray | None) -> np.ndarray:
-    """The number of occurrences of each id among those of its example."""
+    """For each id, how often it occurs in its example."""
     unique, inverse = first_seen(ids)
     if lane_of_id is not None:
         _, inverse = first_seen(inverse + lane_of_id * len(unique))
@@ -452,7 +452,7 @@ def _frequencies(ids: np.ndarray, lane_of_id: np.ndarray | None) -> np.ndarray:
 
 
 def _table_below(weight: Any) -> Any:
-    """The table or array below the interpreters of a weight."""
+    """The table or array inside a boxed weight (recorded or on a tape)."""
     while is_boxed(weight):
         inner = getattr(weight, "value", None)
         weight = getattr(weight, "source", None) if inner is None else inner
@@ -460,7 +460,7 @@ def _table_below(weight: Any) -> Any:
 
 
 def _renormalise(weight: Any, ids: np.ndarray, max_norm: float, norm_type: float) -> None:
-    """Scale each row with a norm above `max_norm` to it, in place, once."""
+    """Scale each named row whose norm exceeds `max_norm` down to it, in place, once for each distinct id."""
     table = _table_below(weight) if is_boxed(weight) else weight
     if not isinstance(table, Table) and table is not weight:
         raise UnsupportedError("max_norm= writes into the table; differentiate an EmbeddingTable, not an array")
@@ -512,7 +512,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
 
 
 def _described(ids: Any, offsets: Any, lanes: int, options: _Options) -> tuple[Packed, Packed, str]:
-    """The ids of all examples, what describes the bags of each, and in which form."""
+    """The ids of all examples, their bags' description, and its form: "lengths", "offsets" or "starts"."""
     rank = _rank(ids)
     if rank not in (1, 2):
         raise ShapeError(f"input has {rank} dimensions; expected (N,) with offsets, or (B, n)")
@@ -538,7 +538,7 @@ def _rank(x: Any) -> int:
 def _weights(
     weights: Any, lanes: int, lengths: np.ndarray, options: _Options, bounds: np.ndarray, lane_of_id: np.ndarray
 ) -> Any:
-    """The weight of each id."""
+    """The weights of all examples as one for each id."""
     if options.positional and not isinstance(weights, Batched | Packed):
         return _per_id(weights, bounds)
     packed = (flattened_lists(weights, lanes) if _rank(weights) == 2 else flattened(weights, lanes, "weights"))[0]
@@ -553,7 +553,7 @@ def _weights(
 
 
 def _own_positions(values: Any, found: np.ndarray, bounds: np.ndarray, lane_of_id: np.ndarray) -> Any:
-    """The weight of each id by its position in its bag, where each example has weights of its own."""
+    """Positional weights that differ by example, as a weight for each id."""
     sizes = np.diff(bounds)
     position = np.arange(len(lane_of_id)) - np.repeat(bounds[:-1], sizes)
     wrong = np.flatnonzero(position >= found[lane_of_id])
@@ -566,8 +566,8 @@ def _own_positions(values: Any, found: np.ndarray, bounds: np.ndarray, lane_of_i
 
 
 def _table(table: Any, lanes: int) -> tuple[Any, Any, np.ndarray | None, Lengths | None]:
-    """The table, the rows of each example, how far its ids are moved where each has a table of its own, and the dims of
-    those where they differ."""
+    """(table, num_rows, shift, dims): if each example has its own table, these are stacked into one, `num_rows` and
+    `shift` (first row in the stack) have one entry for each example, and `dims` is not None if the dims differ."""
     if not isinstance(table, Batched):
         return table, id_bound(table), None, None
     dims = table.sizes[1] if isinstance(table.sizes[1], Lengths) else None
@@ -578,7 +578,7 @@ def _table(table: Any, lanes: int) -> tuple[Any, Any, np.ndarray | None, Lengths
 
 
 def _impl(table: Any, ids: Any, *rest: Any, **params: Any) -> np.ndarray:
-    """One example: a batch of it alone."""
+    """Run one example as a batch of size 1."""
     operands = [table, *(Batched(np.asarray(x)[None], shape_of(x)) for x in (ids, *rest))]
     if params["positional"]:
         operands[-1] = rest[-1]

@@ -1,7 +1,7 @@
-"""The commonest calls in one step: sums of plain arrays, by bag and by segment, checked in the pass that reads them.
+"""Fast paths for the most common calls: sums of plain arrays by bag and by segment, checked while they are computed.
 
-A small reduction takes a few microseconds, so what is decided on the way to it is most of its cost. What is of another
-kind, large enough for threads, or wrong gives None here: the general way then does it, or says what is wrong.
+A small reduction takes a few microseconds, so dispatch is most of its cost. These functions return None if a call is of
+another kind, large enough for threads, or wrong; the general code then computes it, or raises the right error.
 """
 
 from typing import Any
@@ -18,14 +18,14 @@ from autobatch.tables.table import EmbeddingTable
 _NORMS = {name: mode.norm.kernel for name, mode in MODES.items() if mode.norm is not None}
 _FORMATS = {np.dtype(np.float32): "f4", np.dtype(np.float64): "f8"}
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
-_ANY = 2**63 - 1  # rows, where ids are those that were found for keys, or addresses
-_MOST = 1 << 24  # segments: of more the general way says whether there are so many, before there is memory for them
+_ANY = 2**63 - 1  # the number of rows if ids need no check: rows found for keys, or addresses
+_MOST = 1 << 24  # segments: with more, the general code checks the count before memory is allocated
 
 
 def direct_bags(
     ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, closed: bool, padding: Any = None
 ) -> np.ndarray | None:
-    """The reduced bags, (bags, dim), or None."""
+    """The reduced bags (bags, dim), or None: use the general code. `closed`: the last offset is the end."""
     static = False
     if type(table) is EmbeddingTable:
         table, static = table.weights, table.static
@@ -40,7 +40,7 @@ def direct_bags(
         return None
     if not (table.ndim == 2 and ids.ndim == offsets.ndim == 1 and ids.flags.carray and offsets.flags.carray):
         return None
-    if of_keys and (dtype is not table.key_dtype or table.insert_on == "lookup"):  # no bad offsets before it
+    if of_keys and (dtype is not table.key_dtype or table.insert_on == "lookup"):  # inserts, so offsets come first
         return None
     if weights is not None and not (
         norm == SUM
@@ -79,7 +79,7 @@ def direct_bags(
 
 
 def direct_segments(mode: str, data: Any, form: str, described: Any, count: Any) -> np.ndarray | None:
-    """The reduced rows, (segments, ...), or None."""
+    """The reduced rows (segments, ...) of a segment function; None: use the general code."""
     if not (type(data) is type(described) is np.ndarray and described.dtype is _INT64 and described.flags.carray):
         return None
     if count is not None and type(count) is not int:
@@ -92,7 +92,7 @@ def direct_segments(mode: str, data: Any, form: str, described: Any, count: Any)
     if not dim or (dim == 1 and norm != SUM) or not fits_one_thread(data.nbytes):
         return None
     bounds: np.ndarray | None = described
-    if form == "lengths":  # sums that never fall and end at the number of rows are of lengths that are right
+    if form == "lengths":  # if their cumulative sums are valid bounds, the lengths are valid
         bounds = np.zeros(described.shape[0] + 1, np.int64)
         described.cumsum(out=bounds[1:])
     elif form == "segment_ids":
@@ -111,7 +111,7 @@ def direct_segments(mode: str, data: Any, form: str, described: Any, count: Any)
 
 
 def _bounds(segments: np.ndarray, rows: int, count: Any) -> np.ndarray | None:
-    """The bounds of segments by their ids, if those are right and never fall."""
+    """The bounds (segments + 1,) of segments given by ids; None if the ids are invalid or not in ascending order."""
     if segments.shape[0] != rows or not rows:
         return None
     count = int(segments[-1]) + 1 if count is None else count

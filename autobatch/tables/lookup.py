@@ -1,7 +1,7 @@
-"""Look-ups: rows of a table named by ids, plain, batched and backward; in one table, or in several at once.
+"""Look-ups of table rows by ids, with batching rule and gradient: `lookup` in one table, `maplookup` in several.
 
-In code that runs batched, a look-up by a list of ids of each example's own length waits to see what becomes of its
-rows: a reduction over them makes the two one launch of bags (`PendingRows`, `PackedRows`).
+In batched code, a look-up by ids whose number differs by example is deferred until its rows are used: if they are
+reduced, look-up and reduction become one launch of bags (`PendingRows`, `PackedRows`).
 """
 
 import functools
@@ -41,7 +41,7 @@ from autobatch.tables.sparse import SparseRows
 
 
 def index_table(table: Any, index: Any, otherwise: Callable[[Any], Any]) -> Any:
-    """`table[index]`, the table plain or boxed: a look-up for integers, else `otherwise(index)`."""
+    """`table[index]` for a plain or boxed table: a look-up if `index` is integers, else `otherwise(index)`."""
     if not is_integer_index(index):
         if id_bound(table) is not None:
             return otherwise(index)
@@ -58,7 +58,7 @@ def _plain(table: Any) -> Any:
 
 
 def _lookup(table: Any, ids: Any, mask: np.ndarray | None = None) -> np.ndarray:
-    """The rows that ids name, where there is a mask only the ids in it, and zeros elsewhere; ids are checked here."""
+    """Check ids and return their rows; with a mask, zeros where it is False, and ids are not checked there."""
     table = _plain(table)
     ids = table_ids(table, ids)
     if mask is None:
@@ -73,7 +73,7 @@ def _lookup(table: Any, ids: Any, mask: np.ndarray | None = None) -> np.ndarray:
 
 
 def _check_lanes(valid: np.ndarray, num_rows: int | None, places: np.ndarray, shape: tuple[int, ...]) -> None:
-    """`check_ids` for ids of each example; `places` are their positions in the flattened batch."""
+    """`check_ids` that names the example in its error; `places`: positions of the ids in the flattened batch."""
     at = -1 if num_rows is None else int(first_bad_id(valid, num_rows))
     if num_rows is not None and at >= 0:
         lane, *position = map(int, np.unravel_index(places[at], shape))
@@ -109,12 +109,12 @@ def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
         return Batched(lookup_p(table, ids.data, mask), sizes)
     try:
         return Batched(lookup_p(table, ids.data), sizes)
-    except BadIdError:  # which with a mask names the example
+    except BadIdError:  # with a mask, the error names the example
         return Batched(lookup_p(table, ids.data, np.ones(ids.data.shape, np.bool_)), sizes)
 
 
 def _lookup_own(table: Batched, ids: Any) -> Batched:
-    """Each example looks up in a table of its own: one table below the other, ids moved to their example's rows."""
+    """Batching rule if each example has its own table: stack the tables, and add each table's first row to its ids."""
     lanes, padded = table.data.shape[:2]
     shared = not isinstance(ids, Batched)
     sizes = shape_of(ids) if shared else ids.sizes
@@ -136,28 +136,28 @@ def _lookup_own(table: Batched, ids: Any) -> Batched:
 lookup_p = Op("lookup", _lookup, rule=_lookup_rule, vjp=_lookup_vjp, kind="lookup")
 
 
-# Rows that are not there yet.
+# Deferred look-ups.
 
 _OVER_ROWS = ({"axis": (1,)}, {"axis": (1,), "keepdims": False})
 _OVER_PACKED = ({"axis": (0,)}, {"axis": (0,), "keepdims": False})
-_BY_NAME = frozenset(("sum", "mean", "max", "min"))  # reductions that are the bags of the same name
+_BY_NAME = frozenset(("sum", "mean", "max", "min"))  # reductions with a bag mode of the same name
 
 
 def bag_mode(op: Op, params: dict[str, Any]) -> str | None:
-    """The mode of the bag that this op makes of looked-up rows, if it reduces them over their first axis."""
+    """The bag mode that equals this op on packed rows, if it reduces them over axis 0; else None."""
     return op.name if op.name in _BY_NAME and params in _OVER_PACKED else None
 
 
 class PendingRows(StandIn):
-    """Stands for the rows of a look-up, (B, T, dim), zero at the padding.
+    """A deferred look-up of rows (B, T, dim), zero at the padding.
 
-    Selecting zeros at the padding leaves it as it is, a sum over the second axis is a bag launch, and whatever else is
-    done with it looks the rows up first.
+    Filling the padding with zeros returns it unchanged, a sum over axis 1 becomes a bag launch, and every other op
+    first looks the rows up.
 
     Args:
-        table: (num_rows, dim), plain or of an interpreter below a batch.
+        table: (num_rows, dim), plain or boxed, but not a batch.
         ids: (B, T) int64, checked where the mask is True, arbitrary elsewhere.
-        mask: (B, T), True inside the examples, a prefix of each row.
+        mask: (B, T), True for ids, False for padding at the end of each row.
     """
 
     __slots__ = ("_rows", "ids", "mask", "table")
@@ -200,10 +200,10 @@ class PendingRows(StandIn):
 
 
 class PackedRows:
-    """Stands for the rows of a look-up by the ids of all examples, one after the other: (N, dim).
+    """A deferred look-up of rows (N, dim) by the concatenated ids of all examples.
 
     Args:
-        table: (num_rows, dim), plain or of an interpreter below a batch.
+        table: (num_rows, dim), plain or boxed, but not a batch.
         ids: (N,) int64, checked.
     """
 
@@ -230,9 +230,9 @@ class PackedRows:
         return self._rows
 
     def reduced(self, op: Op, params: dict[str, Any], offsets: np.ndarray) -> Any:
-        """A reduction over the rows of each example as a bag launch: (B, dim); None if it is none.
+        """Reduce the rows of each example by a bag launch, to (B, dim); None if the op is no such reduction.
 
-        What NumPy says of no rows (a warning, an exception) is left to NumPy, as the reduction of the rows themselves.
+        Also None if a mean, max or min has an example without rows, for which NumPy itself must warn or raise.
         """
         mode = bag_mode(op, params)
         if mode is None or self._rows is not None:
@@ -250,18 +250,18 @@ def lookup(table: ArrayLike, ids: ArrayLike, out: NDArray[Any] | None = None) ->
     """Rows of a table.
 
     Args:
-        table: a `Table` or an array (num_rows, dim) of any dtype, which the result keeps.
-        ids: (n,) integers: the result is those rows, (n, dim). (n, k): row i of the result is the sum of the k rows
-            that row i of the ids names, (n, dim).
-        out: where to put the result: an array of its shape and dtype (`Table.destination` makes one).
+        table: a `Table` or an array (num_rows, dim) of any dtype.
+        ids: (n,) integers: the result is their rows. Or (n, k): row i of the result is the sum of the k rows that
+            ids[i] names.
+        out: an array of the result's shape and dtype to write the result to (`Table.destination` makes one).
 
     Returns:
-        (n, dim) rows of the table's dtype: `out`, where it is given.
+        (n, dim) rows of the table's dtype; `out` if it is given.
 
     Raises:
-        BadIdError: an id outside the table, negative ids included.
-        DTypeError: ids that are not integers; `out` of another dtype.
-        ShapeError: ids of another rank; `out` of another shape.
+        BadIdError: an id is outside the table; negative ids are, too.
+        DTypeError: ids are not integers, or `out` has another dtype.
+        ShapeError: ids have another rank, or `out` has another shape.
 
     Source: EmbeddingTables.jl, with rows for columns and ids from 0.
 
@@ -278,7 +278,7 @@ def lookup(table: ArrayLike, ids: ArrayLike, out: NDArray[Any] | None = None) ->
 
 
 def _looked_up(table: Any, ids: Any, out: Any) -> Any:
-    """`lookup` by integers."""
+    """`lookup`, once ids are an integer array."""
     rank = ndim_of(ids)
     if ndim_of(table) != 2:
         raise ShapeError(f"a table of shape {shape_of(table)}; expected (num_rows, dim)")
@@ -306,7 +306,7 @@ def _looked_up(table: Any, ids: Any, out: Any) -> Any:
 
 
 def _fill(out: np.ndarray, table: Any, ids: np.ndarray) -> None:
-    """Put the rows that checked ids name, or their sums, where they belong, directly if possible."""
+    """Write the rows of checked ids, or their sums, to `out`; without a copy unless `out` overlaps or has gaps."""
     shared = table._ab_overlaps(out) if hasattr(table, "_ab_locate") else np.may_share_memory(out, table)
     direct = (out.shape[1] < 2 or out.strides[1] == out.itemsize) and not shared
     direct = direct and not np.may_share_memory(out, ids)
@@ -351,20 +351,20 @@ def maplookup(
     """`lookup` in each of several tables.
 
     Args:
-        tables: tables and arrays (num_rows, dim), of any dims.
-        ids: for each table its ids, (n,) or (n, k) to sum each row's k rows; or one array (n, tables), a column for
-            each table, or (n, k, tables).
-        strategy: `ab.strategies.Default()`, `SimpleParallel()` or `Preallocation(prepend_rows=0)`; None is the first.
-        out: where to put the results: a list of arrays, with `Preallocation` one matrix.
+        tables: tables and arrays (num_rows, dim); dims may differ.
+        ids: a list with the ids of each table, (n,), or (n, k) to sum k rows each; or one array (n, tables) with a
+            column for each table, or (n, k, tables).
+        strategy: `ab.strategies.Default()` (also None), `SimpleParallel()` or `Preallocation(prepend_rows=0)`.
+        out: arrays to write the results to: a list; with `Preallocation`, one matrix.
 
     Returns:
-        A list of what `lookup` gives for each table; with `Preallocation` their concatenation, (n, sum of the dims),
+        A list of the `lookup` result for each table; with `Preallocation` their concatenation, (n, sum of the dims),
         after `prepend_rows` free columns.
 
     Raises:
-        ShapeError: not as many ids as tables; results of different lengths, or `out` of another shape.
-        BadIdError: an id outside its table; the message names the table.
-        UnsupportedError: something that is no strategy; `out` in a batch or a gradient.
+        ShapeError: the numbers of tables and ids differ, results to concatenate differ in length, or a wrong `out`.
+        BadIdError: an id is outside its table; the message names the table.
+        UnsupportedError: an unknown strategy, or `out` in a batch or a gradient.
 
     Source: EmbeddingTables.jl.
 
@@ -399,7 +399,7 @@ def maplookup(
         try:
             results = run_together(_shared_out(calls))
         except BaseException:
-            complete(calls)  # those that an interrupt has kept from beginning too
+            complete(calls)  # after an interrupt, also run those that have not started
             raise
         results = [result for part in results for result in part]
     else:
@@ -408,7 +408,7 @@ def maplookup(
 
 
 def _by_table(ids: Any, count: int) -> list[Any]:
-    """The ids of each table."""
+    """Split ids into a list with one entry for each table."""
     if isinstance(ids, list | tuple):
         if len(ids) != count:
             raise ShapeError(f"{len(ids)} arrays of ids for {count} tables; expected one for each")
@@ -423,7 +423,7 @@ def _by_table(ids: Any, count: int) -> list[Any]:
 
 
 def _checked(table: Any, ids: Any, number: int) -> np.ndarray:
-    """Ids of one table, checked before anything is written."""
+    """Check the ids of table `number`, before any result is written."""
     if ndim_of(table) != 2:
         raise ShapeError(f"table {number} has shape {shape_of(table)}; expected (num_rows, dim)")
     ids = table_ids(table, ids)
@@ -452,14 +452,14 @@ def _described(out: Any) -> str:
 
 
 def _shared_out(calls: Sequence[Any]) -> list[Any]:
-    """The calls in contiguous parts, one for each thread."""
+    """Group the calls into contiguous parts, one for each thread."""
     parts = max(1, min(len(calls), thread_count()))
     bounds = [len(calls) * i // parts for i in range(parts + 1)]
     return [lambda a=a, b=b: complete(calls[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 def _side_by_side(tables: Sequence[Any], lists: Sequence[Any], free: int, out: Any, boxed: bool) -> Any:
-    """One matrix of all results, after the free columns."""
+    """`Preallocation`: all results in one matrix, after `free` columns."""
     if not tables:
         raise ShapeError("Preallocation of no tables; expected at least one")
     dtype = np.result_type(*map(dtype_of, tables))

@@ -1,4 +1,4 @@
-"""`Table`: what a kind of table has to say, and everything that follows from it."""
+"""`Table`: the base class of tables; a subclass gives shape, dtype and row addresses, and inherits everything else."""
 
 import abc
 import enum
@@ -29,9 +29,9 @@ _NO_ATTRIBUTE = property(_no_attribute)
 
 
 class Context(enum.Enum):
-    """The purpose for which the address of a row is asked, so that a table can react to it.
+    """Why the addresses of rows are requested, so that a table can react to it.
 
-    Source: the seed's `RowContext`; a table in a file may, say, note the rows of an UPDATE as changed.
+    For example, a table in a file may mark the rows of an UPDATE as changed. Source: the seed's `RowContext`.
 
     >>> [context.value for context in Context]
     ['no context', 'look-up', 'update']
@@ -42,16 +42,15 @@ class Context(enum.Enum):
     UPDATE = "update"
 
 
-_SHOWN_ROWS = 5  # in a notebook
-_LISTED = 100_000  # keys, of which the first ones are found by sorting all of them
+_SHOWN_ROWS = 5  # rows shown in a notebook
+_LISTED = 100_000  # a table with more keys shows none in a notebook, since finding the first ones means sorting all
 
 
 class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
-    """A matrix of rows that lie anywhere in memory, in any order.
+    """A matrix whose rows may be anywhere in memory, in any order; each row must be contiguous.
 
-    A kind of table says three things: its `shape`, its `dtype`, and where its rows are (`row_addresses`). Look-ups,
-    bags, gradients and all that a 2-D array does follow; a kind may do any of it better. Only a row must be contiguous.
-    `trainable = False` makes it one for look-ups only: its gradient is None.
+    A subclass must define `shape`, `dtype` and `row_addresses`; look-ups, bags, gradients and the operations of a 2-D
+    array then work, and any of them may be overridden. With `trainable = False` it is for look-ups, without a gradient.
 
     >>> class Reversed(Table):
     ...     def __init__(self, weights):
@@ -79,23 +78,23 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     @abc.abstractmethod
     def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
-        """The addresses of rows.
+        """The memory address of each named row.
 
         Args:
-            ids: (n,) int64 or int32, every one of them a row of the table.
-            context: `FORWARD` for a look-up, `UPDATE` before rows are written, `NO_CONTEXT` where neither is known.
+            ids: (n,) int64 or int32, already checked to be in range.
+            context: `FORWARD` for a look-up, `UPDATE` before rows are written, `NO_CONTEXT` if neither is known.
 
         Returns:
-            (n,) int64 addresses. From each on lie `dim` elements of the dtype, which the table keeps alive.
+            (n,) int64 addresses. Each points to `dim` elements of the table's dtype; the table keeps them alive.
         """
 
     @property
     def _ab_whole(self) -> np.ndarray | None:
-        """The array whose rows are the table's, if there is one."""
+        """The single array that holds all rows in order, or None if there is no such array."""
         return None
 
     def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
-        """The location of the rows of checked ids, for kernels."""
+        """Where the rows of checked ids are in memory, in the form that kernels take."""
         context = context or Context.FORWARD
         addresses = np.asarray(self.row_addresses(ids, context))
         if addresses.shape != ids.shape or addresses.dtype.kind not in "iu":
@@ -109,16 +108,16 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
         return Located((0, 1), addresses, format_of(self.dtype), dim, False, dim * size, total, self)
 
     def read(self, ids: Any) -> np.ndarray:
-        """(n, dim): the rows of (n,) ids, which are checked."""
+        """The rows (n, dim) of ids (n,); raises BadIdError for an id out of range."""
         ids = np.asarray(ids, np.int64)
         check_ids(ids, self.shape[0])
         return gather(self, ids)
 
     def write(self, ids: Any, rows: Any) -> None:
-        """Row ids[i] becomes rows[i]; of an id that is named twice, the last.
+        """Set row ids[i] to rows[i], for each i in order; if an id is repeated, the last row stays.
 
         Raises:
-            UnsupportedError: a table for look-ups only.
+            UnsupportedError: the table is read-only or for look-ups only.
         """
         ids = np.asarray(ids, np.int64)
         check_ids(ids, self.shape[0])
@@ -127,11 +126,11 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
         write_rows(locate(self, ids, Context.UPDATE), rows)
 
     def destination(self, ids: Any) -> np.ndarray:
-        """An array for the result of `lookup(table, ids)`, to be given as `out=`; its contents are arbitrary."""
+        """An uninitialised array for the result of `lookup(table, ids)`, to be passed as `out=`."""
         return np.empty((np.shape(ids)[0], self.shape[1]), self.dtype)
 
     def _ab_overlaps(self, out: np.ndarray) -> bool:
-        """Whether rows may lie in the memory of an array."""
+        """True if a row may share memory with the array `out`."""
         return True
 
     def _refuse_updates(self) -> None:
@@ -142,7 +141,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     @property
     def writeable(self) -> bool:
-        """Whether rows may be written where they are; a kind whose memory may be read-only says so here."""
+        """True if rows can be written in place; a subclass whose memory may be read-only overrides this."""
         return True
 
     @property
@@ -157,7 +156,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the rows as an array of the table's dtype."""
+        """The number of bytes that all rows take as one array of the table's dtype."""
         return self.size * self.dtype.itemsize
 
     @property
@@ -182,11 +181,11 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
             raise
 
     def _few_rows(self, index: Any) -> Any:
-        """The row of one id, or those of few, where a table has them at hand; None where the index may be another."""
+        """A shortcut for one id or a few checked ids, where a subclass has one; None: use the general look-up."""
         return None
 
     def _part(self, index: Any) -> Any:
-        """Any other index: only the rows that it names are read."""
+        """NumPy indexing by something other than integer ids; where possible, only the named rows are read."""
         first, rest = _split_index(index)
         if first is None:
             return np.asarray(self)[index]
@@ -229,7 +228,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
     _ab_lookup = staticmethod(index_table)
 
     def _ab_gradient(self, ct: Any, taken: set[int]) -> SparseRows:
-        """A cotangent of the table as `SparseRows`, its rows in memory that is not among `taken` yet."""
+        """Turn the cotangent into `SparseRows` whose rows own their memory; `taken` has the ids of arrays given out."""
         if ct is None:
             return SparseRows.trusted(np.empty(0, np.int64), np.empty((0, self.shape[1]), self.dtype), len(self))
         if isinstance(ct, SparseRows):
@@ -247,7 +246,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
         return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype})"
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks: the first rows."""
+        """HTML for notebooks, showing the first rows."""
         count, dim = self.shape
         ids = np.arange(min(count, _SHOWN_ROWS)) if count <= _LISTED or not hasattr(self, "keys") else np.arange(0)
         named = "key" if hasattr(self, "keys") else "id"
@@ -260,7 +259,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
 
 def _split_index(index: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The part of an index that names rows, and the rest; None where it is not as simple as that."""
+    """Split an index into (its part for rows, a tuple of the rest); (None, ()) if it is not of this simple form."""
     first, *rest = index if isinstance(index, tuple) and index else (index,)
     if first is None or first is Ellipsis or isinstance(first, bool) or np.ndim(first) > 1:
         return None, ()
@@ -285,10 +284,10 @@ for _name in _FORWARDED:
 
 
 def checked_matrix(weights: Any, what: str) -> np.ndarray:
-    """Weights as a plain matrix of numbers.
+    """Return the weights as a plain two-dimensional array of numbers; `what` is the class named in error messages.
 
     Raises:
-        DTypeError: a value of an interpreter, or Python objects. ShapeError: not two dimensions.
+        DTypeError: weights are recorded or on a tape, or Python objects. ShapeError: they are not two-dimensional.
     """
     if is_boxed(weights):
         raise DTypeError(

@@ -1,7 +1,7 @@
-"""The representations of ragged data, and every conversion between them.
+"""Conversions between the representations of ragged data: lengths, offsets, segment ids, padded and sparse.
 
-Values one after the other, with the length of each segment, its offsets, or a segment id for each value (sorted or
-not); padded with a filler; a sparse matrix with a row for each segment, whose columns are the values.
+The first three describe concatenated values (segment ids may be unsorted). Padded data has a filler after each
+segment's values. A sparse matrix has a row for each segment, and an entry in the column of each value.
 """
 
 import itertools
@@ -52,7 +52,7 @@ def lengths_to_segment_ids(lengths: Any) -> Any:
         lengths: (segments,) integers, none negative.
 
     Returns:
-        (rows,) int64, as many as the lengths add up to.
+        (rows,) int64, where rows is the sum of the lengths.
 
     Raises:
         ShapeError: not one dimension, or a negative length. DTypeError: not integers.
@@ -66,7 +66,7 @@ def lengths_to_segment_ids(lengths: Any) -> Any:
 
 
 def lengths_to_offsets(lengths: Any) -> Any:
-    """The (segments + 1,) offsets of segments of these lengths: their starts, and last the end.
+    """The offsets (segments + 1,) of segments with these lengths: the start of each, and the end of the last.
 
     Args:
         lengths: (segments,) integers, none negative.
@@ -120,11 +120,11 @@ def offsets_to_segment_ids(offsets: Any) -> Any:
 
 
 def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) -> Any:
-    """The number of rows of each segment, in any order; without `num_segments`, up to the greatest id.
+    """The number of rows of each segment.
 
     Args:
         segment_ids: (rows,) integers, the segment of each row, in any order.
-        num_segments: how many segments there are; by default up to the greatest id.
+        num_segments: the number of segments; None: the greatest id + 1.
 
     Returns:
         (segments,) int64.
@@ -144,17 +144,17 @@ def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) ->
 
 
 def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) -> Any:
-    """The (segments + 1,) offsets of segments whose ids are sorted: their starts, and last the end.
+    """The offsets (segments + 1,) of segments given by sorted ids: the start of each, and the end of the last.
 
     Args:
-        segment_ids: (rows,) integers, the segment of each row, which do not fall.
-        num_segments: how many segments there are; by default up to the greatest id.
+        segment_ids: (rows,) integers, the segment of each row, in ascending order.
+        num_segments: the number of segments; None: the greatest id + 1.
 
     Returns:
         (segments + 1,) int64.
 
     Raises:
-        BadIdError: ids that fall (`sort_segments` sorts values and ids), that are negative or not below `num_segments`.
+        BadIdError: ids are not sorted (see `sort_segments`), negative, or not below `num_segments`.
 
     >>> segment_ids_to_offsets([0, 1, 1, 1, 3, 3])
     array([0, 1, 4, 4, 6])
@@ -166,7 +166,7 @@ def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) ->
 
 
 def sort_segments(values: Any, segment_ids: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Values and their segment ids, sorted by segment; the order within a segment is kept.
+    """Sort values and their segment ids by segment; the order within a segment does not change.
 
     Args:
         values: (rows, ...).
@@ -192,10 +192,10 @@ def sort_segments(values: Any, segment_ids: Any) -> tuple[np.ndarray, np.ndarray
 
 
 def lengths_to_padded(values: Any, lengths: Any, filler: Any = 0) -> np.ndarray:
-    """(segments, longest, ...): the values of each segment in a row, `filler` after them.
+    """Pad segments: an array (segments, longest, ...) with the values of each segment, followed by `filler`.
 
     Args:
-        values: (rows, ...), one segment's after the other.
+        values: (rows, ...), the concatenated values of the segments.
         lengths: (segments,) integers, none negative.
         filler: a number of the values' dtype.
 
@@ -203,7 +203,7 @@ def lengths_to_padded(values: Any, lengths: Any, filler: Any = 0) -> np.ndarray:
         An array of the values' dtype.
 
     Raises:
-        ShapeError: lengths that do not add up to the number of values. DTypeError: a filler that is no such value.
+        ShapeError: the sum of the lengths is not the number of values. DTypeError: the dtype cannot hold the filler.
 
     >>> lengths_to_padded([1, 2, 3, 4], [3, 1], filler=-1)
     array([[ 1,  2,  3],
@@ -221,16 +221,16 @@ def lengths_to_padded(values: Any, lengths: Any, filler: Any = 0) -> np.ndarray:
 
 
 def padded_to_lengths(padded: Any, filler: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The values one after the other and their lengths, from rows that are padded with `filler` at their end.
+    """The concatenated values and the lengths of segments that are padded with `filler` at their end.
 
     Args:
-        padded: (segments, longest, ...); a position is padding where all of it is `filler` (NaN is NaN).
+        padded: (segments, longest, ...); a position is padding if all its elements equal `filler` (also if NaN).
 
     Returns:
         (values, lengths): (rows, ...) of the same dtype, and (segments,) int64.
 
     Raises:
-        ShapeError: fewer than two dimensions, or a filler before a value.
+        ShapeError: fewer than two dimensions, or padding before a value.
 
     >>> padded_to_lengths([[1, 2, 3], [4, -1, -1]], filler=-1)
     (array([1, 2, 3, 4]), array([3, 1]))
@@ -245,16 +245,16 @@ def padded_to_lengths(padded: Any, filler: Any) -> tuple[np.ndarray, np.ndarray]
 def lengths_to_sparse(
     values: Any, lengths: Any, scores: Any = None, num_columns: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The sparse matrix of ids: a row for each segment, an entry in the column of each of its values.
+    """A sparse matrix with a row for each segment, and an entry in the column of each of its values.
 
     Args:
-        values: (n,) ids of columns. scores: (n,) the entries; None: ones.
+        values: (n,) column numbers. scores: (n,) the entries; None: ones.
 
     Returns:
-        (data, indices, indptr), as `scipy.sparse.csr_matrix` takes it.
+        (data, indices, indptr), the arguments of `scipy.sparse.csr_matrix`.
 
     Raises:
-        BadIdError: a value that is no column.
+        BadIdError: a value is negative or not below `num_columns`.
 
     >>> lengths_to_sparse([1, 2, 4], [2, 1])
     (array([1, 1, 1]), array([1, 2, 4]), array([0, 2, 3]))
@@ -268,17 +268,16 @@ def lengths_to_sparse(
 
 
 def sparse_to_lengths(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(values, lengths, scores) of a sparse matrix: the columns of each row's entries, how many, and the entries.
+    """(values, lengths, scores) of a sparse matrix: its entries' columns row by row, their number per row, and values.
 
     Args:
-        matrix: a SciPy sparse matrix, its (data, indices, indptr), or a dense matrix, of which the entries that are not
-            zero count.
+        matrix: a SciPy sparse matrix, its (data, indices, indptr), or a dense matrix, whose nonzero entries are taken.
 
     Returns:
         (values, lengths, scores): (entries,) int64 columns, (rows,) int64, and (entries,) of the matrix's dtype.
 
     Raises:
-        ShapeError, DTypeError, BadIdError: no matrix, or parts that do not describe one.
+        ShapeError, DTypeError, BadIdError: the argument is not a matrix, or its parts are inconsistent.
 
     >>> sparse_to_lengths([[0, 1, 1, 0, 0], [0, 0, 0, 0, 1]])
     (array([1, 2, 4]), array([2, 1]), array([1, 1, 1]))
@@ -302,5 +301,5 @@ def _number_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     return by_lane(np.repeat(own, values), totals)
 
 
-# The number of each row's segment, from the lengths.
+# The op behind `lengths_to_segment_ids`.
 number_p = Op("lengths_to_segment_ids", _number, rule=_number_rule, data_dependent=True, kind="segment")

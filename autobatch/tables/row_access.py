@@ -1,6 +1,6 @@
-"""How look-ups and bags read a table: by the address of its rows where they lie in memory, else through NumPy.
+"""How look-ups and bags read a table: kernels get the memory addresses of rows; small or odd cases use NumPy.
 
-Ids, offsets and weights have been checked here; what passes goes to the kernels as it is.
+Ids, offsets and weights have already been checked by the callers, and are passed to the kernels unchecked.
 """
 
 import dataclasses
@@ -19,15 +19,15 @@ from autobatch.kernels import bags as kernels
 from autobatch.kernels.segment_reductions import sum_rows
 from autobatch.kernels.simd_rows import FORMATS, REGISTER, VectorLayout, computed_dtype
 
-_AHEAD = (16, 96)  # the least and the most ids between the row that is read and the one that is asked for
-_ASKED = 16 << 10  # bytes of rows asked for that leave the first cache to the rest
-_CACHED = 1 << 18  # bytes of a table whose rows need not be asked for ahead
-_WIDEST = 512  # bytes that the registers hold well
-_WIDEST_RUN = 1024  # bytes of rows that follow each other, which are fetched twice as fast whole as in halves
-FEW = 1 << 14  # bytes of rows that NumPy copies sooner than a kernel is found for them
-_LINE = 64  # bytes of the cache
-_NEAR = 4 << 20  # bytes of a table whose rows, once asked for, are there when they are read
-_FAR = 8  # times as long as from the cache it takes to read rows of a larger one, here and there
+_AHEAD = (16, 96)  # minimum and maximum prefetch distance, in ids
+_ASKED = 16 << 10  # bytes of prefetched rows, a part of the first-level cache
+_CACHED = 1 << 18  # tables of at most so many bytes are not prefetched
+_WIDEST = 512  # bytes of a row held in registers at a time
+_WIDEST_RUN = 1024  # the same for contiguous rows, which are read twice as fast whole as in halves
+FEW = 1 << 14  # bytes of rows up to which NumPy's copy is faster than preparing a kernel call
+_LINE = 64  # bytes of a cache line
+_NEAR = 4 << 20  # rows of tables of at most so many bytes arrive in time if prefetched
+_FAR = 8  # reading scattered rows of a larger table takes so many times as long as from the cache
 _NUMBERS = {format: VectorLayout(format, REGISTER // int(format[1:])) for format in ("f4", "f8", "i8", "u8")}
 T = TypeVar("T")
 _POWERS = tuple(1 << i for i in range(9, -1, -1))
@@ -35,12 +35,12 @@ _POWERS = tuple(1 << i for i in range(9, -1, -1))
 
 @dataclasses.dataclass(slots=True)
 class Located:
-    """Rows that a kernel can read: row i at `table[0] + table[1] * ids[i]`.
+    """Rows in the form that kernels read: row i is at the address `table[0] + table[1] * ids[i]`.
 
     Attributes:
-        dim: elements of a row, with a 4-bit row's last half byte.
-        row_bytes: the bytes of a row; total_bytes: those of the whole table.
-        keep: what must stay alive while the kernel runs.
+        dim: number of elements of a row; for 4-bit codes rounded up to an even number.
+        row_bytes: bytes of a row; total_bytes: bytes of the whole table.
+        keep: an object that must stay alive while the kernel runs.
     """
 
     table: tuple[int, int]
@@ -57,12 +57,12 @@ class Located:
         return None if self.ids is None else ahead_of(self.total_bytes, self.row_bytes)
 
     def parts_of(self, count: int, rows: int) -> list[tuple[int, int]]:
-        """So many things, which are `rows` rows together, cut for threads."""
+        """Split `count` items, which have `rows` rows in total, into ranges for threads."""
         return split_work(count, work_of(rows, self.row_bytes, self.total_bytes if self.ids is not None else 0))
 
 
 def ahead_of(total_bytes: int, row_bytes: int) -> int | None:
-    """The number of ids by which rows of a table of so many bytes are prefetched; None: not at all.
+    """The prefetch distance, in ids, for a table of `total_bytes`; None: do not prefetch.
 
     >>> [ahead_of(1 << 20, row_bytes) for row_bytes in (32, 512, 4096)], ahead_of(1 << 10, 32)
     ([96, 32, 16], None)
@@ -74,21 +74,21 @@ def ahead_of(total_bytes: int, row_bytes: int) -> int | None:
 
 
 def work_of(rows: int, row_bytes: int, total_bytes: int) -> int:
-    """The bytes of so many rows, of a table of so many, as they would take as long to read from the cache."""
+    """The cost of reading `rows` rows of a table of `total_bytes`, in bytes read from the cache."""
     return rows * row_bytes * (_FAR if total_bytes > _NEAR else 1)
 
 
 def integers(ids: np.ndarray) -> np.ndarray:
-    """Checked ids or offsets as the kernels take them: 32 or 64 bits as they are, without gaps."""
+    """Convert checked ids or offsets for kernels: contiguous int32 or int64."""
     if ids.dtype != np.int32 and ids.dtype != np.int64:
         ids = ids.astype(np.int64)
     return ids if ids.flags.c_contiguous else np.ascontiguousarray(ids)
 
 
 def locate(table: Any, ids: np.ndarray | None, context: Any = None) -> Located:
-    """The location of a table's rows (an array's, or as the table says); rows with gaps are gathered first.
+    """Where the rows of a table or array are in memory; rows with gaps are gathered into a new array first.
 
-    Without ids the rows are those of an array, as they stand.
+    If `ids` is None, the rows are those of the array `table`, in order.
     """
     if ids is None:
         return locate_array(table, None, False)
@@ -100,13 +100,13 @@ def locate(table: Any, ids: np.ndarray | None, context: Any = None) -> Located:
 
 
 def steadily(table: Any, read: Callable[[], T]) -> T:
-    """`read()`, anew where a table says that another thread has changed rows meanwhile."""
+    """Return `read()`; a table that another thread may change repeats it if rows changed meanwhile."""
     keep = getattr(table, "_ab_steadily", None)
     return read() if keep is None else keep(read)
 
 
 def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> Located:
-    """The same for a matrix."""
+    """`locate` for a two-dimensional array."""
     size = weights.itemsize
     if weights.size and weights.shape[1] > 1 and weights.strides[1] != size:
         if ids is None:
@@ -127,13 +127,13 @@ def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> L
 
 
 def lanes_of(format: str, dim: int, static: bool, table: tuple[int, int], total_bytes: int) -> VectorLayout:
-    """The lanes for rows of `dim` at an address and stride, of a table of so many bytes."""
+    """The vector layout for rows of `dim` elements, where `table` is (address, stride)."""
     address, stride = table
     return lanes_for(format, dim, static, address % _LINE, stride % _LINE, far=total_bytes > _NEAR)
 
 
 def lanes_of_runs(format: str, dim: int) -> VectorLayout:
-    """The lanes for sums of rows that follow each other; where each is one number, a machine vector of them."""
+    """The vector layout for sums of contiguous rows; if dim is 1, a machine vector holds several rows."""
     if dim == 1:
         return _NUMBERS[format]
     return lanes_for(format, dim, False, widest=_WIDEST_RUN)
@@ -143,13 +143,13 @@ def lanes_of_runs(format: str, dim: int) -> VectorLayout:
 def lanes_for(
     format: str, dim: int, static: bool, past: int = 0, step: int = 0, widest: int = _WIDEST, far: bool = False
 ) -> VectorLayout:
-    """The lanes that cover `dim` columns: the row itself if it is short and even, or static; else the widest of a few.
+    """The vector layout that covers `dim` columns: the whole row if short and even, or `static`; else a power of two.
 
     Args:
-        past: by how many bytes the first row starts past a line of the cache; step: the next one past where it does.
-        widest: the most bytes that they may be.
-        far: whether rows may still be on their way when they are read. A row of one line of the cache is then read
-            sooner by halves; one of two always is.
+        past: the first row's offset from a cache line, in bytes; step: the stride of rows modulo the cache line.
+        widest: the maximum width in bytes.
+        far: prefetched rows may arrive late. A row of one cache line is then read faster in two halves; a row of two
+            cache lines always is.
 
     >>> lanes_for("f4", 100, False).n, lanes_for("f4", 99, False).n, lanes_for("f4", 99, True).n
     (100, 64, 99)
@@ -180,7 +180,7 @@ def lanes_for(
         and format[1:] == str(size)
     ):
         lead = -past % _LINE // size
-    span, between = n * size, math.gcd(step, _LINE)  # rows start at all multiples of it past some place in a line
+    span, between = n * size, math.gcd(step, _LINE)  # offsets of rows in a line are multiples of it
     last = past % between + _LINE - between + span
     across = format[1:] == str(size) and last > -(-span // _LINE) * _LINE
     halves = format != "u1" and dim * size <= 2 * _LINE and (far or dim * size > _LINE)
@@ -199,7 +199,7 @@ def pool(
 
     Args:
         weights: a factor for each id, of the computed dtype; only for "sum".
-        norm: what a bag's sum is divided by, `bags.SUM`, `MEAN` or `SQRTN`; only for "sum".
+        norm: the divisor of a bag's sum: `bags.SUM` (none), `MEAN` or `SQRTN`; only for "sum".
         wanted: "sum", "max" or "min".
         out: (bags, dim) of the computed dtype, with contiguous rows.
     """
@@ -226,7 +226,7 @@ def pool(
 
 
 def _by_ids(offsets: np.ndarray, found: Located) -> list[tuple[int, int]]:
-    """Bags cut into parts of about as many ids."""
+    """Split bags into ranges with about equally many ids, for threads."""
     total, bags = int(offsets[-1]), len(offsets) - 1
     parts = found.parts_of(bags, total)
     if len(parts) == 1:
@@ -237,7 +237,7 @@ def _by_ids(offsets: np.ndarray, found: Located) -> list[tuple[int, int]]:
 
 
 def read_rows(found: Located, out: np.ndarray) -> None:
-    """Copy located rows into `out`, (ids, dim) with contiguous rows: bytes as they are, packed codes as numbers."""
+    """Copy located rows into `out`, (ids, dim) with contiguous rows; quantized codes are converted to float32."""
     if not found.dim or found.ids is None or not len(found.ids):
         return
     table, dim = found.table, found.dim
@@ -255,12 +255,12 @@ def read_rows(found: Located, out: np.ndarray) -> None:
 
 
 def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """table[ids] for checked ids, of any rank; `out` has contiguous rows and is no part of the table."""
+    """table[ids] for checked ids of any rank; `out` must have contiguous rows and not overlap the table."""
     if out is None:
         out = np.empty((*ids.shape, table.shape[1]), table.dtype)
     whole = table if type(table) is np.ndarray else table._ab_whole
     if whole is not None and ((out.nbytes <= FEW and whole.flags.c_contiguous) or whole.dtype.hasobject):
-        whole.take(ids, axis=0, out=out, mode="clip")  # of an array with gaps it would copy all of it first
+        whole.take(ids, axis=0, out=out, mode="clip")  # an array with gaps would be copied whole
         return out
     steadily(table, lambda: _gathered(table, ids, out))
     return out
@@ -278,7 +278,7 @@ def _gathered(table: Any, ids: np.ndarray, out: np.ndarray) -> None:
 
 
 def write_rows(found: Located, rows: np.ndarray) -> None:
-    """Copy the bytes of `rows`, C-contiguous, to where the located rows are, in the order of the ids."""
+    """Write `rows` (C-contiguous, of the table's dtype) to the located rows, in the order of the ids."""
     if not found.row_bytes or found.ids is None or not len(found.ids):
         return
     source = (rows.__array_interface__["data"][0], found.row_bytes)
@@ -286,13 +286,13 @@ def write_rows(found: Located, rows: np.ndarray) -> None:
 
 
 def check_computed(dtype: np.dtype, what: str, kinds: str = "fiu") -> None:
-    """Numbers of this dtype are what kernels compute with, as they are or in the machine's order of bytes.
+    """Check that kernels can compute with this dtype, possibly after a change of byte order.
 
     Args:
-        what: what is of the dtype, for the message; kinds: those that are taken.
+        what: the subject of the error message; kinds: the accepted `dtype.kind`s.
 
     Raises:
-        DTypeError: they are not.
+        DTypeError: they cannot.
     """
     check_own_dtype(dtype, what)
     if dtype.kind not in kinds or (dtype.kind == "f" and dtype.itemsize > 8):
@@ -305,10 +305,10 @@ def check_computed(dtype: np.dtype, what: str, kinds: str = "fiu") -> None:
 
 @functools.cache
 def poolable(dtype: np.dtype) -> bool:
-    """Whether rows of a dtype can be held in registers: numbers in the machine's byte order."""
+    """True if bag kernels support the dtype: numbers in native byte order."""
     return dtype.isnative and format_of(dtype) in FORMATS
 
 
 def format_of(dtype: np.dtype) -> str:
-    """How the elements of a matrix of this dtype lie in memory."""
+    """The format code of a dtype, as in `kernels.simd_rows`."""
     return "b2" if is_bfloat16(dtype) else dtype.str[1:]

@@ -1,7 +1,7 @@
-"""Reading and replacing rows by id: gather, scatter-assign, scatter-add and the scattered weighted sum.
+"""Reading and replacing rows by id: `gather`, `scatter_assign`, `scatter_add` and `scatter_weighted_sum`.
 
-They are ops: called on one example's data in code that runs batched, they run once for all examples. Ids are those of
-tables, 0 <= id < number of rows, and any of them may repeat.
+They are ops: in batched code, a call on one example's data runs once for all examples. Ids must satisfy
+0 <= id < number of rows, and may repeat.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from autobatch.tables.table import EmbeddingTable
 
 @hiding_frames
 def gather(data: Any, ids: Any) -> Any:
-    """The rows of `data` that `ids` name: `data[ids]`, where negative ids are errors.
+    """`data[ids]`, the rows named by ids, but negative ids are errors.
 
     Args:
         data: (n, ...) rows or a table. ids: integers of any rank.
@@ -47,17 +47,17 @@ def gather(data: Any, ids: Any) -> Any:
 
 @hiding_frames
 def scatter_assign(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
-    """`data` with row ids[i] replaced by rows[i]; of ids that repeat, the last counts.
+    """`data` with row ids[i] replaced by rows[i], for each i; if an id repeats, its last row stays.
 
     Args:
-        data: (n, ...). ids: (k,) integers. rows: (k, ...), of the dtype of `data` or one that it holds.
-        out: an array of the shape and dtype of `data` that receives the result; `out=data` replaces in place.
+        data: (n, ...). ids: (k,) integers. rows: (k, ...), of a dtype that can be cast to that of `data`.
+        out: an array of the shape and dtype of `data` for the result; `out=data` works in place.
 
     Returns:
-        A new array, or `out`. Its gradients go to `rows`, and to `data` where no id names the row.
+        A new array, or `out`. The gradient goes to `rows`, and to the rows of `data` that are not replaced.
 
     Raises:
-        BadIdError: an id outside `data`. ShapeError: rows that do not fit. DTypeError: ids that are no integers.
+        BadIdError: an id is out of range. ShapeError: `rows` has a wrong shape. DTypeError: ids are not integers.
 
     Source: Caffe2's `ScatterAssign`.
 
@@ -69,9 +69,9 @@ def scatter_assign(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
 
 @hiding_frames
 def scatter_add(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
-    """`data` with rows[i] added to row ids[i]; of ids that repeat, all are added, in their order.
+    """`data` with rows[i] added to row ids[i], for each i in order; the rows of repeated ids are all added.
 
-    Arguments, result and errors as for `scatter_assign`. float16 is added up in float32.
+    Arguments, result and errors are those of `scatter_assign`. The rows of repeated float16 ids are summed in float32.
 
     >>> scatter_add(np.array([1.0, 2.0, 3.0]), [2, 0, 2], [30.0, 10.0, 4.0])
     array([11.,  2., 37.])
@@ -81,21 +81,21 @@ def scatter_add(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
 
 @hiding_frames
 def scatter_weighted_sum(data: Any, weight: Any, ids: Any, *rows_and_weights: Any, out: Any = None) -> Any:
-    """The rows that `ids` name times `weight`, plus the weighted sum of the rows that are given for them.
+    """`data` with each named row scaled by `weight`, plus a weighted sum of the given rows.
 
-    Row ids[i] becomes weight · data[ids[i]] + Σ wⱼ · rowsⱼ[i]; the other rows stay. An id that occurs k times is scaled
-    k times, and gets all its rows.
+    Row ids[i] becomes weight · data[ids[i]] + Σ wⱼ · rowsⱼ[i]; other rows do not change. The row of an id that occurs k
+    times is scaled k times, and all of its rows are added.
 
     Args:
         data: (n, ...). weight: a number. ids: (k,) integers.
-        rows_and_weights: rows₁, w₁, rows₂, w₂ …: (k, ...) rows and a number each.
+        rows_and_weights: rows₁, w₁, rows₂, w₂ …, alternating arrays (k, ...) and numbers.
         out: an array for the result; `out=data` works in place.
 
     Returns:
-        An array of the data's shape and dtype: `out`, where it is given.
+        An array of the shape and dtype of `data`; `out` if it is given.
 
     Raises:
-        BadIdError, ShapeError, DTypeError: as `scatter_assign`; rows without a weight.
+        BadIdError, ShapeError, DTypeError: as in `scatter_assign`; ShapeError also for rows without a weight.
 
     Source: Caffe2's `ScatterWeightedSum`.
 
@@ -110,7 +110,7 @@ def scatter_weighted_sum(data: Any, weight: Any, ids: Any, *rows_and_weights: An
     pairs = [(rows, _weight(w)) for rows, w in zip(rows_and_weights[::2], rows_and_weights[1::2], strict=True)]
     total = sum((_array(rows) * w for rows, w in pairs[1:]), start=_array(pairs[0][0]) * pairs[0][1])
     named = scatter_add(np.zeros_like(data), ids, np.zeros_like(total) + dtype_of(data).type(1))
-    factors = weight * np.power(weight, np.maximum(named - 1, 0))  # which have a gradient at weight 0
+    factors = weight * np.power(weight, np.maximum(named - 1, 0))  # in this form, differentiable at weight 0
     scaled = np.where(named == 0, data, data * factors.astype(dtype_of(data)))
     return scatter_add(scaled, ids, total, out=out)
 
@@ -207,7 +207,7 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
 
 
 def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The data of all examples one below the other, and their ids moved there."""
+    """Batching rule: concatenate the data of all examples, and shift the ids of each to its rows."""
     data, ids, rows = operands
     lanes = next(x.batch_size for x in operands if isinstance(x, Batched | Packed))
     own, trailing = flattened(data, lanes, "data")

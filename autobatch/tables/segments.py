@@ -1,8 +1,8 @@
-"""Segment reductions: rows of data reduced by the segment they belong to.
+"""The segment functions: `segment_sum` and others, which reduce rows of data by the segment they belong to.
 
-One function for each reduction over all representations of the segments: an id for each row (in any order), lengths, or
-offsets; of the rows as they are or, with `ids=`, of the rows of a table that they name; weighted or not. Each is an op:
-called on one example's data in code that runs batched, it runs once for all examples.
+Each function takes the segments as an id for each row (in any order), as lengths, or as offsets. It reduces the rows of
+`data`, or with `ids=` the rows data[ids]; with or without weights. In batched code, a call on one example's data runs
+once for all examples.
 """
 
 import inspect
@@ -48,7 +48,7 @@ __all__ = [
 
 
 class Segments(NamedTuple):
-    """The segments of rows: the arguments that all segment functions share."""
+    """The arguments that all segment functions share, besides the data."""
 
     segment_ids: Any
     lengths: Any
@@ -59,7 +59,7 @@ class Segments(NamedTuple):
     sorted: bool
 
     def description(self) -> tuple[str, Any]:
-        """The one of the three forms that is given, and its value."""
+        """(form, value) of the given form: "segment_ids", "lengths" or "offsets"; ShapeError if not exactly one."""
         given = [form for form in ("segment_ids", "lengths", "offsets") if getattr(self, form) is not None]
         if len(given) != 1:
             raise ShapeError("the segments are given by exactly one of segment_ids, lengths= and offsets=")
@@ -67,7 +67,7 @@ class Segments(NamedTuple):
 
 
 def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: Any) -> Any:
-    """One segment function, on operands of any interpreter."""
+    """Carry out one segment function; operands may be plain, batched or boxed."""
     op = segment_rows_p if MODES[mode].rowwise else segment_p
     form, described = how.description()
     if empty is None:
@@ -112,7 +112,7 @@ def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: An
 
 
 def _array(x: Any, integers: str = "") -> Any:
-    """An operand as an op takes it; a list may hold values of an interpreter, and an empty one may be of integers."""
+    """Convert an operand to an array; a list may hold boxed values, and an empty list counts as `integers` if set."""
     check_plain(x, integers or "the data or weights")
     if hasattr(x, "dtype"):
         return x
@@ -135,7 +135,7 @@ def _number(count: Any) -> int | None:
 
 
 class SegmentFunction(Protocol):
-    """The arguments of every segment function; those of `segment_sum` say what they are."""
+    """The signature of the segment functions; the docstring of `segment_sum` describes the arguments."""
 
     __name__: str
 
@@ -181,10 +181,10 @@ _SORTED = "`SortedSegmentSum`, `UnsortedSegmentSum`, their `Sparse*` and `*Weigh
 
 
 def _function(mode: str, what: str, example: str, notes: str = "", source: str = _SORTED) -> SegmentFunction:
-    """The public function `segment_<mode>`, without `empty=` where the result has a row for each row of the data.
+    """Make the public function `segment_<mode>`; it has no `empty=` if its result has a row for each row of data.
 
     Args:
-        what: the first line of its docstring; notes: more of it; example: a call, and what it gives.
+        what: first line of its docstring; notes: further text; example: the arguments of a doctest, and its result.
     """
     how = MODES[mode]
 
@@ -367,16 +367,16 @@ def segment_topk(
     empty: ArrayLike | None = None,
     sorted: bool = False,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The k greatest of each column of a segment, descending, and their positions among the n rows.
+    """The k greatest values of each column of a segment, in descending order, and their positions among the n rows.
 
-    Arguments, shapes and errors as for `segment_sum`.
+    The other arguments, shapes and errors are those of `segment_sum`.
 
     Args:
-        k: how many, at least 0.
+        k: the number of values, at least 0.
 
     Returns:
-        (values, positions), both (segments, k, ...). NaN is the greatest; of equal rows the first comes first. Where a
-        segment has fewer rows than k the values are 0 (or `empty`) and the positions -1.
+        (values, positions), both (segments, k, ...). NaN counts as the greatest; equal values keep the order of their
+        rows. If a segment has fewer than k rows, the missing values are 0 (or `empty`) and their positions -1.
 
     >>> segment_topk(np.array([1.0, 3.0, 2.0, 8.0]), [0, 0, 0, 1], k=2)
     (array([[3., 2.],

@@ -1,4 +1,4 @@
-"""`SparseRows`: the gradient of a table of which few rows were read, and how repeated ids are merged (coalesced)."""
+"""`SparseRows`: the gradient of a table as (ids, rows), and how repeated ids are merged (coalesced)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -18,12 +18,12 @@ from autobatch.ops.rules.row_gather import Scatter, add_rows
 
 
 class Index(NamedTuple):
-    """Ids taken apart; the arrays are the indexer's, valid until its next use.
+    """Ids grouped by value; the arrays are views of the indexer's memory, valid until its next call.
 
     Attributes:
         unique: (u,) the distinct ids, in the order of first occurrence.
-        inverse: (n,) for each position the number of its id among them.
-        starts: (u + 1,) and positions: (n,): id k stands at positions[starts[k]:starts[k + 1]], in their order.
+        inverse: (n,) such that ids == unique[inverse].
+        starts: (u + 1,), and positions: (n,): unique[k] is at positions[starts[k]:starts[k + 1]] of ids, ascending.
     """
 
     unique: np.ndarray
@@ -33,16 +33,16 @@ class Index(NamedTuple):
 
 
 class Indexer:
-    """Sorts the positions of a gradient by the row they name: a hash, a histogram, its prefix sum.
+    """Groups the positions of a gradient by row id, with a hash table, a histogram and its prefix sum.
 
-    It may be made once for each table and passed to every step, which then allocates nothing for it unless a step has
-    more ids than any before. It is not for two threads at once.
+    Create one for each table and pass it to every step; memory is then allocated only if a step has more ids than any
+    before. Two threads must not use it at the same time.
 
     Args:
-        capacity: how many ids to make room for at once.
+        capacity: the number of ids to allocate memory for now.
 
     Raises:
-        ValueError: a negative capacity.
+        ValueError: capacity is negative.
 
     >>> index = Indexer()(np.array([7, 2, 7]))
     >>> index.unique, index.starts, index.positions
@@ -58,7 +58,7 @@ class Indexer:
 
     @property
     def capacity(self) -> int:
-        """The number of ids that there is room for."""
+        """The number of ids for which memory is allocated."""
         return max(self._arrays.shape[1] - 1, 0)
 
     def _reserve(self, count: int) -> None:
@@ -67,7 +67,7 @@ class Indexer:
             self._slots = np.empty(_slots_for(count), np.int64)
 
     def __call__(self, ids: Any) -> Index:
-        """Take (n,) ids apart."""
+        """Group ids (n,) by value."""
         unique, inverse = self.number(ids)
         starts, positions = self._arrays[2, : len(unique) + 1], self._arrays[3, : len(inverse)]
         starts.fill(0)
@@ -75,7 +75,7 @@ class Indexer:
         return Index(unique, inverse, starts, positions)
 
     def number(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
-        """`unique` and `inverse` of (n,) ids alone."""
+        """Only `unique` and `inverse` of ids (n,), as in `Index`."""
         ids = as_ids(ids)
         if ids.ndim != 1:
             raise ShapeError(f"ids have shape {ids.shape}; expected one dimension")
@@ -95,24 +95,24 @@ def _slots_for(count: int) -> int:
     return 1 << max(3, (2 * count).bit_length())
 
 
-_SHOWN_ROWS = 8  # in a notebook
+_SHOWN_ROWS = 8  # rows shown in a notebook
 _ADDED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
 
 
 class SparseRows(SparseCotangent):
-    """Rows of a table, named by ids; a row that is named more than once counts as the sum, one not named as zero.
+    """A sparse gradient of a table: the rows of repeated ids add up, and rows without an id are zero.
 
     Args:
         ids: (n,) integers, 0 <= id < num_rows; ids may repeat.
         rows: (n, *row_shape).
-        num_rows: how many rows the whole table has; None: the ids are keys, any integers, of a table of keys.
+        num_rows: the number of rows of the table; None: a table of keys, where ids are keys (any integers).
 
-    Ids and rows are kept as they are given. What was changed since is checked again by whatever reads a row by its id.
+    Ids and rows are not copied; if the caller changes them later, they are checked again before they are used.
 
     Raises:
-        ShapeError: not one row for each id.
-        BadIdError: an id outside the table.
-        DTypeError: ids that are no integers, or rows that are no numbers.
+        ShapeError: there is not one row for each id.
+        BadIdError: an id is outside the table.
+        DTypeError: ids are not integers, or rows are not numbers.
 
     >>> SparseRows([3, 0, 3], [[1.0, 2.0], [5.0, 5.0], [10.0, 20.0]], 4).coalesce()
     SparseRows(ids=[3, 0], rows=array([[11., 22.],
@@ -141,7 +141,7 @@ class SparseRows(SparseCotangent):
 
     @classmethod
     def trusted(cls, ids: Any, rows: Any, num_rows: int | None) -> "SparseRows":
-        """Without the checks; ids and rows may be of an interpreter."""
+        """Construct without checks; ids and rows may be boxed (on a tape or recorded)."""
         self = object.__new__(cls)
         self.ids, self._rows, self._spread, self.num_rows = ids, rows, None, num_rows
         return self
@@ -150,13 +150,13 @@ class SparseRows(SparseCotangent):
     def spread(
         cls, ids: np.ndarray, sources: np.ndarray, segments: np.ndarray, factors: Any, num_rows: int | None, dtype: Any
     ) -> "SparseRows":
-        """The gradient of a sum over looked-up rows: position i has the row factors[i] * sources[segments[i]].
+        """The gradient of sums over looked-up rows: the row of ids[i] is factors[i] * sources[segments[i]].
 
-        The rows are made only when `rows` is read; adding up, `to_dense` and optimisers do without them. Not checked.
+        The rows are computed only when `rows` is read; coalescing, `add_to` and optimisers do not need them. Unchecked.
 
         Args:
             sources: (segments, ...) the cotangent of each sum. segments: (n,) int64. factors: (n,), or None for ones.
-            dtype: the dtype of the rows; the sums may be of a wider one.
+            dtype: the dtype of the rows; `sources` may have a wider dtype.
         """
         return cls._unexpanded(ids, Spread(np.asarray(sources), segments, factors, np.dtype(dtype)), num_rows)
 
@@ -168,13 +168,13 @@ class SparseRows(SparseCotangent):
 
     @property
     def rows(self) -> Any:
-        """(n, ...): the row of each id."""
+        """The row of each id, (n, ...)."""
         spread = self._spread
         if spread is not None:
             self.checked_ids()
             out = spread.matrix.take(spread.segments, axis=0)
             if spread.factors is not None:
-                with np.errstate(all="ignore"):  # as in the kernels that read rows before they are made
+                with np.errstate(all="ignore"):  # no warnings, as in the kernels that compute it from `pieces`
                     out *= spread.factors[:, None]
             self._rows = out.astype(spread.dtype, copy=False).reshape(len(self.ids), *spread.sources.shape[1:])
             self._spread = None
@@ -186,13 +186,13 @@ class SparseRows(SparseCotangent):
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The shape of the whole gradient, (num_rows, *row_shape); of a table of keys that has no number, -1."""
+        """The shape of the dense gradient, (num_rows, *row_shape); for a table of keys, num_rows reads as -1."""
         rows = self._rows if self._spread is None else self._spread.sources
         return (-1 if self.num_rows is None else self.num_rows, *shape_of(rows)[1:])
 
     @property
     def ndim(self) -> int:
-        """The number of dimensions of the whole gradient."""
+        """The number of dimensions of the dense gradient."""
         return len(self.shape)
 
     @property
@@ -205,14 +205,14 @@ class SparseRows(SparseCotangent):
         return is_boxed(self._rows) or is_boxed(self.ids)
 
     def map_arrays(self, f: Callable[[Any], Any]) -> "SparseRows":
-        """With `f` applied to the ids and to the rows."""
+        """New `SparseRows` with `f` applied to the ids and to the rows."""
         return SparseRows.trusted(f(self.ids), f(self.rows), self.num_rows)
 
     def checked_ids(self) -> np.ndarray:
-        """The ids as a kernel may use them now; ids, segments and rows may all have been changed since they were made.
+        """The ids, checked again for kernels, since the caller may have changed ids, segments or rows by now.
 
         Raises:
-            ShapeError, BadIdError, DTypeError: as of `SparseRows`.
+            ShapeError, BadIdError, DTypeError: as for `SparseRows`.
         """
         ids = self.ids.view(np.int64) if self._of_wide_keys else as_ids(self.ids)
         spread = self._spread
@@ -231,11 +231,11 @@ class SparseRows(SparseCotangent):
         return self.num_rows is None and isinstance(self.ids, np.ndarray) and self.ids.dtype == np.uint64
 
     def _as_given(self, ids: np.ndarray) -> np.ndarray:
-        """A copy of ids, in the dtype of keys that int64 does not hold."""
+        """A copy of the ids, uint64 if the keys are uint64 (viewed as int64 in kernels), else int64."""
         return ids.astype(np.uint64 if self._of_wide_keys else np.int64)
 
     def where(self, kept: np.ndarray) -> "SparseRows":
-        """Only the positions of a mask, (n,)."""
+        """Only the positions where the mask `kept`, (n,), is True."""
         spread = self._spread
         if spread is None:
             return SparseRows.trusted(self.ids[kept], self._rows[kept], self.num_rows)
@@ -244,7 +244,7 @@ class SparseRows(SparseCotangent):
         return SparseRows._unexpanded(self.ids[kept], spread, self.num_rows)
 
     def pieces(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """(sources, segments, factors) as the coalescing kernels take them: (n, width) or not yet repeated."""
+        """(sources, segments, factors) for the coalescing kernels; if the rows exist, (rows (n, width), None, None)."""
         if self._spread is not None:
             return self._spread.matrix, self._spread.segments, self._spread.factors
         width = int(np.prod(self.shape[1:], dtype=np.int64))
@@ -252,20 +252,20 @@ class SparseRows(SparseCotangent):
         return np.ascontiguousarray(self._rows, dtype).reshape(len(self.ids), width), None, None
 
     def coalesce(self, indexer: Indexer | None = None) -> "SparseRows":
-        """Each id once, in the order of first occurrence, its rows added in the order in which they stand.
+        """Merge repeated ids: each id once, in the order of first occurrence, its rows added in their given order.
 
-        Equal input gives bit-equal output; float16 rows are added in float32.
+        Equal inputs give bit-equal outputs; float16 rows are added in float32.
 
         Args:
-            indexer: memory to work in, which may be kept from step to step.
+            indexer: working memory, which can be reused from step to step.
 
         Returns:
-            `SparseRows` of distinct ids and the sums of their rows, for a table of the same size.
+            `SparseRows` with distinct ids and the sums of their rows; itself if no id repeats.
         """
         unique, inverse = (indexer or Indexer(len(self.ids))).number(self.checked_ids())
         if len(unique) == len(self.ids):
             return self
-        if self.dtype.kind not in "fiu" or not self.dtype.isnative:  # which the kernels do not add
+        if self.dtype.kind not in "fiu" or not self.dtype.isnative:  # dtypes without a kernel
             out = np.zeros((len(unique), *self.shape[1:]), self.dtype)
             np.add.at(out, inverse, self.rows)
             return SparseRows.trusted(self._as_given(unique), out, self.num_rows)
@@ -279,11 +279,11 @@ class SparseRows(SparseCotangent):
         """Add the rows into a dense array, in place.
 
         Args:
-            dense: an array that can be written to, of the shape of the whole gradient, whose dtype holds the rows'.
+            dense: a writable array of the dense gradient's shape; rows are cast to its dtype ("same_kind").
 
         Raises:
-            ShapeError: another shape, or no array. DTypeError: another dtype. UnsupportedError: a read-only array.
-            BadIdError: an id that is outside the table by now.
+            ShapeError: another shape, or not an array. DTypeError: the cast is not allowed. UnsupportedError: `dense`
+            is read-only, or this is the gradient of a table of keys. BadIdError: an id is outside the table by now.
 
         >>> dense = np.zeros((3, 1))
         >>> SparseRows([2, 2], [[1.0], [5.0]], 3).add_to(dense)
@@ -310,13 +310,13 @@ class SparseRows(SparseCotangent):
             add_rows(dense, ids, np.asarray(self.rows))
 
     def to_dense(self) -> Any:
-        """The whole table's gradient, (num_rows, *row_shape).
+        """The dense gradient of the table, (num_rows, *row_shape).
 
         Returns:
-            An array of the rows' dtype, 0 where no id names a row.
+            An array of the rows' dtype, 0 in rows without an id.
 
         Raises:
-            UnsupportedError: the ids are keys, of which there is no end.
+            UnsupportedError: the ids are keys, so the number of rows is not known.
         """
         if self.num_rows is None:
             raise UnsupportedError(
@@ -327,7 +327,7 @@ class SparseRows(SparseCotangent):
         return super().to_dense()
 
     def _ab_unexpanded(self, taken: set[int]) -> "SparseRows | None":
-        """These rows while they are not repeated yet, in memory that is not among `taken`; None once they are."""
+        """A copy with sources that own their memory (not in `taken`), while rows are not computed yet; else None."""
         if self._spread is None:
             return None
         sources = self._spread.sources
@@ -350,7 +350,7 @@ class SparseRows(SparseCotangent):
             if self.shape != other.shape:
                 raise StructureError(f"SparseRows of shape {self.shape} and {other.shape} do not add up")
             return SparseRows.combine([self, other])
-        if isinstance(other, int | float) and other == 0:  # what sum() starts from
+        if isinstance(other, int | float) and other == 0:  # the start value of sum()
             return self
         return self.to_dense() + other
 
@@ -387,14 +387,14 @@ class SparseRows(SparseCotangent):
             f"SparseRows of {len(self.ids)} rows as an array of shape {self.shape}: write .to_dense() if that is meant"
         )
 
-    __array_ufunc__ = None  # array + sparse and array * sparse come here instead of element by element
+    __array_ufunc__ = None  # so that array + sparse and array * sparse call this class, not the elements
 
     def __repr__(self) -> str:
         ids = self.ids.tolist() if isinstance(self.ids, np.ndarray) and len(self.ids) <= 20 else self.ids
         return f"SparseRows(ids={ids}, rows={self.rows!r}, num_rows={self.num_rows})"
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks: the first named rows, and how many there are."""
+        """HTML for notebooks: the first rows, and the number of the others."""
         count = len(self.ids)
         if is_boxed(self.ids) or is_boxed(self.rows):
             return html_table(repr(self), (), ())
@@ -407,7 +407,7 @@ class SparseRows(SparseCotangent):
 
 
 class Spread(NamedTuple):
-    """Rows that are not repeated yet: that of position i is factors[i] * sources[segments[i]]."""
+    """Rows that are not computed yet: row i is factors[i] * sources[segments[i]]."""
 
     sources: np.ndarray
     segments: np.ndarray
@@ -435,6 +435,6 @@ class Spread(NamedTuple):
 
 
 def first_seen(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct ids in the order of first occurrence, and for each id its place among them."""
+    """(unique, inverse): the distinct ids in the order of first occurrence, and for each id its index in them."""
     unique, inverse = Indexer(len(ids)).number(ids.view(np.int64) if ids.dtype == np.uint64 else ids)
     return unique.copy().view(ids.dtype if ids.dtype == np.uint64 else np.int64), inverse

@@ -1,6 +1,6 @@
-"""`Stored`: what a table of keys says so that it can be saved, whole or as what changed since a mark, and restored.
+"""`StoredTable`: the interface by which a table of keys is saved, in full or as increments, and restored.
 
-A saver needs nothing else of `EmbeddingVariable`: settings and small arrays are written as they are, rows as blocks.
+A saver uses nothing else of `EmbeddingVariable`: settings and small arrays are written as they are, rows as blocks.
 
     settings = variable.settings                            # goes into a JSON document
     arrays = variable.arrays()                              # a few arrays, those of the admission rule
@@ -20,14 +20,14 @@ import numpy as np
 
 
 class StoredBlock(NamedTuple):
-    """Some keys with all that belongs to them; the arrays are copies, of at most as many rows as were asked for.
+    """Some keys with their rows, slots, versions and counts; the arrays are copies.
 
     Attributes:
         keys: (n,) distinct keys of the variable's key dtype.
         rows: (n, dim).
-        slots: for each of the optimiser's slots its part of them, (n, dim), or (n, 1) of a slot by row.
-        versions: (n,) int64, the step in which each row was last updated.
-        counts: (n,) int64, how many updates it has had.
+        slots: by name, the optimiser's state of these rows, (n, dim), or (n, 1) for one number each.
+        versions: (n,) int64, the step of each row's last update.
+        counts: (n,) int64, the number of its updates.
     """
 
     keys: np.ndarray
@@ -38,11 +38,11 @@ class StoredBlock(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The difference to an earlier moment: first `removed` are taken out, then the blocks are put in.
+    """The difference to an earlier moment; to apply it, remove `removed`, then write the blocks.
 
     Attributes:
-        removed: (m,) keys that were removed since, and are not there now.
-        blocks: of the keys that were made or changed since; `total` keys.
+        removed: (m,) keys that were removed since then, and are not in the table now.
+        blocks: the keys that were inserted or changed since then, `total` keys.
     """
 
     removed: np.ndarray
@@ -55,7 +55,7 @@ class StoredTable(Protocol):
     """A table of keys that can be saved in pieces.
 
     Attributes:
-        settings: a dict that `json.dumps` takes: how it was made, its step, its slots. Rows are not in it.
+        settings: a dict for `json.dumps`: constructor arguments, step and slots, without rows.
     """
 
     @property
@@ -63,21 +63,21 @@ class StoredTable(Protocol):
 
     @classmethod
     def from_settings(cls, settings: dict[str, Any]) -> Any:
-        """An empty table of these settings, at their step."""
+        """Make an empty table with these settings, including the step."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Small arrays beside the rows, saved whole each time."""
+        """Small arrays besides the rows, which every save contains in full."""
 
     def blocks(self, rows: int = 1 << 16) -> Iterator[StoredBlock]:
-        """All keys, in blocks of at most so many. Nothing may be changed between the first and the last."""
+        """All contents in blocks of at most `rows` keys; the table must not change while they are read."""
 
     def mark(self) -> int:
-        """A name for this moment, to be given to `changed_since` later. From the first one on, changes are noted."""
+        """Mark this moment; returns a number for `changed_since`. From the first mark on, changes are logged."""
 
     def changed_since(self, mark: int, rows: int = 1 << 16) -> Changes | None:
-        """The changes since a mark, from the notes and not the table; None where the notes do not reach back so far.
+        """The changes since a mark, found from the log; None if the log does not go back so far.
 
-        They are given up when they have grown as long as the table, and what was noted before `mark` is dropped.
+        The log is discarded when it becomes as long as the table; entries before `mark` are dropped by this call.
         """
 
     def restore_blocks(
@@ -88,10 +88,10 @@ class StoredTable(Protocol):
         arrays: dict[str, np.ndarray] | None = None,
         step: int | None = None,
     ) -> None:
-        """Remove keys, then write blocks, over rows that are there; slots that a block does not have start anew.
+        """Remove keys, then insert or replace the keys of blocks; slots that a block lacks are reset.
 
-        All of one call is seen, or none of it, also where it is left early.
+        The call is atomic, also if it is interrupted.
 
         Args:
-            step: the step of the saved table; None: it stays.
+            step: the step of the saved table; None: keep the current step.
         """

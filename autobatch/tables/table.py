@@ -1,4 +1,4 @@
-"""The kinds of tables: rows of one array, of arrays in chunks, and of 8- or 4-bit codes."""
+"""The table classes: rows stored in one array, in several arrays (chunks), or as 8- or 4-bit codes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,23 +12,23 @@ from autobatch.ops.rules.ragged_checks import check_ids, whole_number
 from autobatch.tables.protocol import Context, Table, checked_matrix
 from autobatch.tables.row_access import Located, locate_array
 
-_FEW = 1 << 10  # ids; of more, the kernel that fetches rows ahead
+_FEW = 1 << 10  # ids up to which `ndarray.take` is used; for more ids, the kernel that prefetches rows
 
 
 class EmbeddingTable(Table):
     """A matrix of weights whose rows are looked up by id, and whose gradient is `SparseRows`.
 
-    A thin wrapper: the weights are the array that was given, not a copy, and updates write into them. Rows may be
-    strided, and the array may be a `np.memmap` larger than memory, of which only the rows that are named are read.
-    `table[ids]` with integers of any rank is a look-up (negative ids are errors); any other index is NumPy's.
+    A thin wrapper: the weights are the given array, not a copy, and updates write into it. Rows may be strided. The
+    array may be a `np.memmap` larger than memory; only the rows that the ids name are read. `table[ids]` with integers
+    of any rank is a look-up, in which a negative id is an error; any other index means the same as in NumPy.
 
     Args:
-        weights: (num_rows, dim), any dtype of numbers.
-        static: compile the kernels for exactly this dim: a third of a second when a dim is first met, and faster for
-            dims that are no power of two.
+        weights: (num_rows, dim), any numeric dtype.
+        static: compile the kernels for exactly this dim. Compiling takes a third of a second for each new dim; the
+            kernels are then faster if the dim is not a power of two.
 
     Raises:
-        ShapeError: not two dimensions. DTypeError: no numbers, or a value that carries a gradient.
+        ShapeError: weights are not two-dimensional. DTypeError: weights are not numbers, or carry a gradient.
 
     >>> table = EmbeddingTable(np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]))
     >>> table[[2, 0]]
@@ -61,21 +61,21 @@ class EmbeddingTable(Table):
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
-        """(rows, dim), that of the weights."""
+        """The shape of the weights, (rows, dim)."""
         return self.weights.shape
 
     @property
     def dtype(self) -> np.dtype:  # type: ignore[override]
-        """The weights' dtype, in which rows are given."""
+        """The dtype of the weights and of looked-up rows."""
         return self.weights.dtype
 
     @property
     def writeable(self) -> bool:
-        """Whether the array can be written to."""
+        """True if the array can be written to."""
         return self.weights.flags.writeable
 
     def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
-        """The addresses of rows."""
+        """The memory address of each named row."""
         return self.weights.__array_interface__["data"][0] + self.weights.strides[0] * ids.astype(np.int64)
 
     @property
@@ -95,7 +95,7 @@ class EmbeddingTable(Table):
         self.weights[index] = value
 
     def write(self, ids: Any, rows: Any) -> None:
-        """Row ids[i] becomes rows[i]."""
+        """Set row ids[i] to rows[i], for each i."""
         self._refuse_updates()
         ids = np.asarray(ids, np.int64)
         check_ids(ids, self.shape[0])
@@ -116,16 +116,16 @@ class EmbeddingTable(Table):
 
 
 class SplitTable(Table):
-    """A table whose rows lie in several arrays of equally many rows, the last of which may have fewer.
+    """A table whose rows are stored in several arrays (chunks) of equal row count; the last chunk may have fewer rows.
 
-    Each chunk is the array that was given, not a copy; chunks may be memory-mapped files.
+    Each chunk is the given array, not a copy; chunks may be memory-mapped files.
 
     Args:
-        chunks: one or more arrays (rows, dim) of one dtype, whose rows are contiguous.
+        chunks: one or more arrays (rows, dim) of the same dtype and dim, with contiguous rows.
 
     Raises:
-        ShapeError: no chunks, chunks of different dims, a chunk before the last of another number of rows, or rows
-            with gaps. DTypeError: different dtypes.
+        ShapeError: there is no chunk, dims differ, a chunk other than the last differs in its number of rows, or
+            rows are not contiguous. DTypeError: dtypes differ.
 
     >>> table = SplitTable([np.zeros((2, 3)), np.ones((2, 3)), np.full((1, 3), 2.0)])
     >>> table.shape, table[[4, 1, 2]][:, 0]
@@ -159,14 +159,14 @@ class SplitTable(Table):
 
     @classmethod
     def from_array(cls, weights: Any, rows: int) -> "SplitTable":
-        """An array as chunks of `rows` rows each, views of it."""
+        """Split an array into chunks of `rows` rows each; the chunks are views of the array."""
         check_plain(weights, "the weights of a table")
         weights = np.asarray(weights)
         rows = whole_number(rows, "rows of a chunk", 1)
         return cls([weights[i : i + rows] for i in range(0, max(len(weights), 1), rows)])
 
     def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
-        """The addresses of rows, each in its chunk."""
+        """The memory address of each named row, inside its chunk."""
         out = np.empty(len(ids), np.int64)
         if len(ids):
             split_addresses(self._bases, self._strides, len(self.chunks[0]), ids, out)
@@ -174,7 +174,7 @@ class SplitTable(Table):
 
     @property
     def writeable(self) -> bool:
-        """Whether every chunk can be written to."""
+        """True if every chunk can be written to."""
         return all(chunk.flags.writeable for chunk in self.chunks)
 
     def _ab_overlaps(self, out: np.ndarray) -> bool:
@@ -188,19 +188,19 @@ class SplitTable(Table):
 
 
 class QuantizedTable(Table):
-    """A table of codes of 8 or 4 bits with a scale and a bias for each row: element j is scale * code[j] + bias.
+    """A table of 8- or 4-bit codes with a scale and a bias for each row: element j is scale * code[j] + bias.
 
-    It reads as a float32 table, and is for look-ups only. A row lies in memory as its codes (of 4 bits two to a byte,
-    the first in the low half), then scale and bias as float32; for 8 bits, that is the layout of
+    Look-ups return float32; the table cannot be trained or written. A row is stored as its codes (4-bit codes two to a
+    byte, the first in the low half), followed by scale and bias as float32. With 8 bits, this is the layout of
     `torch.ops.quantized.embedding_bag_byte_prepack`.
 
     Args:
-        packed: (num_rows, row_bytes) uint8, such rows; not copied, and may be memory-mapped.
-        dim: elements of a row; None: as many as the bytes hold.
+        packed: (num_rows, row_bytes) uint8, rows in the layout above; not copied, and may be memory-mapped.
+        dim: number of elements of a row; None: as many as fit into the bytes.
         bits: 8 or 4.
 
     Raises:
-        DTypeError: not uint8. ShapeError: rows that do not hold `dim` codes, a scale and a bias.
+        DTypeError: `packed` is not uint8. ShapeError: rows are not of the size of `dim` codes, a scale and a bias.
 
     >>> table = QuantizedTable.from_weights([[0.0, 51.0, 255.0], [1.0, 1.0, 1.0]])
     >>> table[[0, 1]]
@@ -232,7 +232,7 @@ class QuantizedTable(Table):
 
     @classmethod
     def from_weights(cls, weights: Any, bits: int = 8) -> "QuantizedTable":
-        """The nearest codes of rows of finite floats, from each row's least value to its greatest."""
+        """Quantize rows of finite floats: each value to the nearest code, between its row's minimum and maximum."""
         weights = checked_matrix(weights, "QuantizedTable").astype(np.float32)
         if bits not in (4, 8):
             raise ShapeError(f"codes of {bits} bits; expected 8 or 4")
@@ -248,10 +248,10 @@ class QuantizedTable(Table):
 
     @classmethod
     def from_codes(cls, codes: Any, scale: Any, bias: Any, bits: int = 8) -> "QuantizedTable":
-        """Codes (num_rows, dim), a scale and a bias (num_rows,) for each row, packed.
+        """Pack codes (num_rows, dim) and each row's scale and bias, (num_rows,) or one number for all, into a table.
 
         Raises:
-            ShapeError: other shapes. DTypeError: codes that are no integers or have more bits.
+            ShapeError: other shapes. DTypeError: codes are not integers, or do not fit into `bits` bits.
         """
         codes = checked_matrix(codes, "QuantizedTable")
         rows, dim = codes.shape
@@ -271,11 +271,11 @@ class QuantizedTable(Table):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the packed rows, scales and biases included."""
+        """The number of bytes of the packed rows, including scales and biases."""
         return self.packed.nbytes
 
     def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
-        """The addresses of the packed rows."""
+        """The memory address of each named packed row; raises UnsupportedError for an update."""
         if context is Context.UPDATE:
             self._refuse_updates()
         return self.packed.__array_interface__["data"][0] + self.packed.strides[0] * ids.astype(np.int64)

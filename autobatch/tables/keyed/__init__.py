@@ -1,1 +1,1 @@
-"""Tables whose ids are keys: the embedding variable, what it is made of, and what turns features into keys."""
+"""Tables whose ids are keys: the embedding variable and its parts, and functions that turn features into keys."""

@@ -1,7 +1,7 @@
-"""`ab.admission`: which keys come to life. `count(n)` counts exactly; `bloom(n, ...)` in a memory that does not grow.
+"""`ab.admission`: the rules by which new keys get a row: `count(n)` is exact; `bloom(n, ...)` uses constant memory.
 
-A rule answers for the distinct keys of a step that have no row yet (`seen`), and takes note of them when the step is
-made (`count`): what is left early has counted nothing.
+For the distinct keys of a step that have no row yet, a rule first returns their counts (`seen`), and increments them
+only when the step is committed (`count`), so an interrupted step is not counted.
 """
 
 import math
@@ -18,15 +18,15 @@ from autobatch.tables.keyed.key_index import KeyIndex
 
 __all__ = ["bloom", "count"]
 
-_SEEN = 255  # updates that a counter of a Bloom filter holds
-_KEY_BYTES = 128  # of memory for each key that is counted, at least
+_SEEN = 255  # the maximum of a Bloom filter's counter
+_KEY_BYTES = 128  # the counting index has room for one key for each so many bytes of the machine's memory
 
 
 class Admission:
-    """A rule that lets keys in with their n-th update.
+    """The base class of rules that insert a key with its n-th update.
 
     Args:
-        n: at which of its updates a key comes to life; that one is applied.
+        n: the update that inserts a key; it is applied, the earlier ones are not.
     """
 
     __slots__ = ("n",)
@@ -35,15 +35,15 @@ class Admission:
         self.n = whole_option(n, "n")
 
     def seen(self, keys: np.ndarray) -> np.ndarray:
-        """How many updates each of (m,) distinct keys has had; what it takes to count them is there afterwards."""
+        """The number of updates of each of (m,) distinct keys; also allocates what a following `count` needs."""
         raise TypeError(f"{type(self).__name__} does not say how often it has seen a key")
 
     def admits(self, seen: np.ndarray) -> np.ndarray:
-        """Whether each key with so many updates comes to life with the next one."""
+        """For each count of earlier updates, True if the next update inserts the key."""
         return seen + 1 >= self.n
 
     def count(self, keys: np.ndarray, seen: np.ndarray) -> None:
-        """Note an update of each key, beside those seen before; the same if it is done again."""
+        """Set the count of each key to seen + 1; repeating the call has no effect."""
         raise TypeError(f"{type(self).__name__} does not say how it counts")
 
     @property
@@ -59,10 +59,10 @@ class Admission:
         """Restore the counts from `arrays()`."""
 
     def take(self, parts: Sequence[dict[str, np.ndarray]], mine: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Have counted what several rules have, of the keys for which `mine(keys)` is true."""
+        """Take over the counts of several rules (their `arrays()`), for the keys where `mine(keys)` is True."""
 
     def fresh(self) -> "Admission":
-        """The same rule, which has counted nothing."""
+        """A rule with the same settings and no counts."""
         return from_settings(self.settings)
 
     def __reduce__(self) -> Any:
@@ -74,10 +74,10 @@ class Admission:
 
 
 class count(Admission):  # noqa: N801 - called like a function
-    """Count exactly: 16 bytes or a little more for each key that was seen and is not alive yet.
+    """Count updates exactly, with 16 bytes or a little more for each key that was seen and has no row yet.
 
     Args:
-        n: at which of its updates a key comes to life; that one is applied. Before, it reads as the initialiser.
+        n: the update that inserts a key, and is applied to it. Before, the key reads as its initial row.
 
     >>> users = ab.EmbeddingVariable(2, admission=ab.admission.count(2))
     >>> opt = ab.optim.SGD(lr=1.0)
@@ -100,7 +100,7 @@ class count(Admission):  # noqa: N801 - called like a function
         self._used = self._special = 0
 
     def seen(self, keys: np.ndarray) -> np.ndarray:
-        """How many updates each key has had."""
+        """The number of updates of each key."""
         if not self._index.is_enough(self._used + len(keys)):
             if not self._index.is_moving:
                 self._used = len(self._entries()[0])
@@ -108,12 +108,12 @@ class count(Admission):  # noqa: N801 - called like a function
         return np.maximum(self._index.find(keys, self._special)[0], 0)
 
     def count(self, keys: np.ndarray, seen: np.ndarray) -> None:
-        """Note an update of each key."""
+        """Set the count of each key to seen + 1."""
         kernels.set_counts(keys, seen + 1, self.n, self._index.array, self._index.form)
         special = seen[keys == kernels.EMPTY_KEY]
         if len(special):
             self._special = int(special[0] + 1) % self.n
-        self._used += len(keys)  # at most; counted when it matters
+        self._used += len(keys)  # an upper bound; `seen` counts again when it reaches the limit
 
     def _entries(self) -> tuple[np.ndarray, np.ndarray]:
         """The keys in the index, and their counts."""
@@ -121,7 +121,7 @@ class count(Admission):  # noqa: N801 - called like a function
         return kernels.entries(self._index.array[: 2 * slots])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The keys that were seen and are not alive, and how often."""
+        """The "keys" that were seen and have no row yet, sorted, and their "counts"."""
         keys, counts = self._entries()
         counts = counts.astype(np.int64)
         if self._special:
@@ -135,20 +135,20 @@ class count(Admission):  # noqa: N801 - called like a function
         self.count(arrays["keys"], self.seen(arrays["keys"]) + arrays["counts"] - 1)
 
     def take(self, parts: Sequence[dict[str, np.ndarray]], mine: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Have counted what several rules have, of the keys for which `mine(keys)` is true."""
+        """Take over the counts of several rules, for the keys where `mine(keys)` is True."""
         keys, counts = (np.concatenate([part[name] for part in parts]) for name in ("keys", "counts"))
         own = mine(keys)
         self.restore({"keys": keys[own], "counts": counts[own]})
 
 
 class bloom(Admission):  # noqa: N801
-    """Count in a counting Bloom filter: its memory stays as it is, and some keys come to life sooner than they should.
+    """Count updates in a counting Bloom filter: memory is constant, and some keys are inserted too early.
 
     Args:
-        n: at which of its updates a key comes to life, at most 255; one that was removed, at its next.
-        capacity: for how many keys it is made. error: the share of them that may be taken for others, below 1.
+        n: the update that inserts a key, at most 255. A removed key is inserted again by its next update.
+        capacity: the number of keys it is designed for. error: the share of keys that may be miscounted, below 1.
 
-    Source: Fan et al., "Summary cache" (2000), with the counters that are least raised only (Estan and Varghese, 2002);
+    Source: Fan et al., "Summary cache" (2000), where only the least counters are raised (Estan and Varghese, 2002);
     DeepRec's `CBFFilter`.
 
     >>> rule = bloom(3, capacity=1000, error=0.01)
@@ -170,7 +170,7 @@ class bloom(Admission):  # noqa: N801
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the counters."""
+        """The number of bytes of the counters."""
         return self._counters.nbytes
 
     @property
@@ -179,13 +179,13 @@ class bloom(Admission):  # noqa: N801
         return super().settings | {"capacity": self.capacity, "error": self.error}
 
     def seen(self, keys: np.ndarray) -> np.ndarray:
-        """How many updates each key has had, or a little more."""
+        """The number of updates of each key; may be too high, never too low."""
         out = np.empty(len(keys), np.int64)
         kernels.least_counter(keys, self._counters, self.hashes, out)
         return out
 
     def count(self, keys: np.ndarray, seen: np.ndarray) -> None:
-        """Note an update of each key."""
+        """Raise the counters of each key to seen + 1."""
         kernels.raise_counters(keys, self._counters, self.hashes, seen)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -197,12 +197,12 @@ class bloom(Admission):  # noqa: N801
         self._counters[...] = arrays["counters"]
 
     def take(self, parts: Sequence[dict[str, np.ndarray]], mine: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Have counted what several rules have; whose keys that were is not known any more."""
+        """Take over the counts of several rules; `mine` is ignored, since the filter does not store keys."""
         self._counters[...] = np.max([part["counters"] for part in parts], axis=0)
 
 
 def from_settings(settings: dict[str, Any]) -> Admission:
-    """The rule of these `settings`, which has counted nothing."""
+    """Make the rule with these `settings`, without counts."""
     given = dict(settings)
     return {"count": count, "bloom": bloom}[given.pop("kind")](**given)
 

@@ -1,4 +1,4 @@
-"""A variable as an Arrow table, and back: a row for each key, with its slots, version and count."""
+"""Conversion of a variable to an Arrow table and back: a row for each key, with its slots, version and count."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _SLOT = "slot:"
 
 
 def arrow_table(block: StoredBlock) -> Any:
-    """Columns "key", "row", "version", "count" and "slot:<name>" for each slot; rows are lists of a fixed size."""
+    """A table with columns "key", "row", "version", "count" and "slot:<name>"; rows are fixed-size lists."""
     import pyarrow as pa  # noqa: PLC0415
 
     columns = {"key": pa.array(block.keys), "row": _lists(block.rows)}
@@ -27,10 +27,10 @@ def _lists(rows: np.ndarray) -> Any:
 
 
 def blocks_of_arrow(table: Any, dim: int, dtype: np.dtype) -> list[StoredBlock]:
-    """The table as one block, or none; missing versions and counts are 0.
+    """The contents of an Arrow table as blocks; missing versions and counts are 0.
 
     Raises:
-        StructureError: no keys or rows. ShapeError: rows of another length.
+        StructureError: the column "key" or "row" is missing. ShapeError: rows have another length than `dim`.
     """
     missing = {"key", "row"} - set(table.column_names)
     if missing:

@@ -1,8 +1,8 @@
-"""From features to keys: `Vocabulary` numbers strings, `hash_keys` hashes them, `multi_hash` makes one row of two.
+"""Features to keys: `Vocabulary` numbers strings, `hash_keys` hashes them, `multi_hash` combines rows of two tables.
 
-A vocabulary is an open-addressing table of hashes beside the strings themselves, one after the other: equal strings are
-one id, different ones never. `hash_keys` keeps nothing: of n different strings two get the same 64 bits with a
-probability of about n² / 2⁶⁵, 3 in 10⁸ for a million, 1 in 37 for a thousand million.
+A vocabulary is an open-addressing table of hashes plus the concatenated strings, so different strings always get
+different ids. `hash_keys` stores nothing: among n different strings, two get the same 64-bit key with a probability of
+about n² / 2⁶⁵: 3 in 10⁸ for a million strings, 1 in 37 for a thousand million.
 """
 
 import itertools
@@ -23,14 +23,14 @@ _WAYS = ("add", "multiply", "concatenate")
 
 
 def hash_keys(strings: Any, seed: int = 0) -> np.ndarray:
-    """64 bits for each string: the same on every machine, in every process and for the same bytes; ids for a variable.
+    """Hash strings to 64-bit keys for an `EmbeddingVariable`; the keys are the same on every machine and in every run.
 
-    Of n different strings two get the same key with a probability of about n² / 2⁶⁵: 3 in 10⁸ for a million of them. A
-    string is hashed as its UTF-8, so it has the key of its bytes.
+    Among n different strings, two get the same key with a probability of about n² / 2⁶⁵: 3 in 10⁸ for a million. A
+    string is hashed as UTF-8, so it has the same key as its bytes.
 
     Args:
         strings: a string or bytes, or a list, tuple or array of them, of any shape.
-        seed: another one gives other keys.
+        seed: another seed gives other keys.
 
     Returns:
         int64, of the shape of the strings.
@@ -53,7 +53,7 @@ def hash_keys(strings: Any, seed: int = 0) -> np.ndarray:
 
 
 def _strings(given: Any) -> tuple[list[Any], tuple[int, ...]]:
-    """Strings in a list, and their shape."""
+    """(list of the strings, their shape)."""
     if isinstance(given, str | bytes):
         return [given], ()
     if isinstance(given, np.ndarray):
@@ -71,7 +71,7 @@ def _strings(given: Any) -> tuple[list[Any], tuple[int, ...]]:
 
 
 def _bytes_of(values: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of strings one after the other, and where each begins."""
+    """(bytes of all strings concatenated, offsets (n + 1,))."""
     try:
         parts = [value.encode() if isinstance(value, str) else memoryview(value) for value in values]
     except (TypeError, AttributeError):
@@ -83,13 +83,13 @@ def _bytes_of(values: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Vocabulary:
-    """Strings and bytes as ids 0, 1, 2 …, in the order in which they first came; it grows as it is asked.
+    """A map from strings (or bytes) to ids 0, 1, 2 …, in the order of first occurrence; a look-up adds new strings.
 
     Args:
-        strings: some to begin with.
-        grow: whether a new string gets the next id; False: it gets -1.
+        strings: initial strings.
+        grow: True: a new string gets the next id. False: it gets -1.
 
-    A string and its UTF-8 bytes are one entry, which `strings` gives back as a string where it is one.
+    A string and its UTF-8 bytes are the same entry, which `strings` returns as a string if it is valid UTF-8.
 
     Raises:
         DTypeError: something that is neither a string nor bytes.
@@ -107,7 +107,7 @@ class Vocabulary:
 
     def __init__(self, strings: Any = (), *, grow: bool = True) -> None:
         index, hashes, offsets = np.full(128, -1, np.int64), np.empty(64, np.uint64), np.zeros(65, np.int64)
-        self._memory = index, hashes, offsets, np.empty(1 << 10, np.uint8), np.zeros(1, np.int64)  # changes as one
+        self._memory = index, hashes, offsets, np.empty(1 << 10, np.uint8), np.zeros(1, np.int64)  # replaced as one
         self.grow = True
         if np.size(np.asarray(strings, object)):
             self[strings]
@@ -130,7 +130,7 @@ class Vocabulary:
         return out.reshape(shape)[()]
 
     def _make_room(self, strings: int, size: int) -> None:
-        """Allocate memory for so many more strings, of so many bytes, before any of it is put in place."""
+        """Allocate memory for further strings of `size` bytes in total, before any of it replaces the old memory."""
         index, hashes, offsets, data, total = self._memory
         count = len(self) + strings
         needed = int(offsets[len(self)]) + size
@@ -148,7 +148,7 @@ class Vocabulary:
         return bool(self.find(string) >= 0)
 
     def find(self, strings: Any) -> Any:
-        """The ids of strings, -1 for unknown ones; nothing changes.
+        """The ids of strings, -1 for unknown ones; the vocabulary does not change.
 
         Args:
             strings: as for `vocabulary[strings]`.
@@ -162,13 +162,13 @@ class Vocabulary:
         """The strings with these ids.
 
         Args:
-            ids: (n,) integers; None: all, in their order.
+            ids: (n,) integers; None: all ids, in order.
 
         Returns:
-            A list of strings, of bytes where those are no UTF-8.
+            A list of strings; entries that are not valid UTF-8 are bytes.
 
         Raises:
-            IndexError: an id that is not there.
+            IndexError: an id is unknown.
         """
         wanted = range(len(self)) if ids is None else as_ids(ids).tolist()
         return [self._string(number) for number in wanted]
@@ -190,10 +190,10 @@ class Vocabulary:
         """The vocabulary as arrays, for saving: `Vocabulary.from_arrays` reads them.
 
         Args:
-            since: leave out so many, which were saved before.
+            since: leave out the first `since` strings, which were saved before.
 
         Returns:
-            "bytes" (uint8), the strings one after the other, and "offsets" (int64), where each begins and all end.
+            "bytes" (uint8), the strings concatenated, and "offsets" (int64), the start of each and the end.
         """
         _, _, offsets, data, _ = self._memory
         offsets = offsets[since : len(self) + 1]
@@ -201,13 +201,13 @@ class Vocabulary:
 
     @classmethod
     def from_arrays(cls, *parts: dict[str, np.ndarray]) -> "Vocabulary":
-        """A vocabulary of what `arrays` gave, all at once or a part after the other.
+        """Restore a vocabulary from results of `arrays`.
 
         Args:
-            parts: in their order.
+            parts: one result, or the results of successive increments, in order.
 
         Returns:
-            The vocabulary, in which every string has the id that it had.
+            The vocabulary, in which every string has its former id.
         """
         out = cls()
         for part in parts:
@@ -217,7 +217,7 @@ class Vocabulary:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of strings, offsets, hashes and the index."""
+        """The number of bytes of strings, offsets, hashes and the index."""
         return sum(part.nbytes for part in self._memory)
 
     def __eq__(self, other: Any) -> bool:
@@ -235,30 +235,29 @@ class Vocabulary:
 
 
 def restored_vocabulary(arrays: dict[str, np.ndarray], grow: bool) -> Vocabulary:
-    """The vocabulary of its `arrays()`."""
+    """Restore a vocabulary from its `arrays()` and `grow`."""
     out = Vocabulary.from_arrays(arrays)
     out.grow = grow
     return out
 
 
 def multi_hash(keys: Any, quotients: Any, remainders: Any, buckets: int, combine: str = "add") -> Any:
-    """One row per key from two small tables: the row of its quotient and that of its remainder by `buckets`.
+    """A row for each key, combined from two small tables: row keys // buckets of one and row keys % buckets of another.
 
-    Two keys share both rows only if they are the same key, so `buckets` and (the greatest key) / `buckets` rows stand
-    for as many as their product.
+    Two different keys never share both rows, so tables of m and `buckets` rows represent m * buckets keys.
 
     Args:
-        keys: integers of any rank, none negative.
-        quotients, remainders: tables, or arrays; the first takes keys // buckets, the second keys % buckets.
-        buckets: how many remainders there are, about the root of the number of keys.
+        keys: integers of any rank, not negative.
+        quotients, remainders: tables or arrays; the first is indexed by keys // buckets, the second by keys % buckets.
+        buckets: the number of remainders; best is about the square root of the number of keys.
         combine: "add", "multiply" or "concatenate" the two rows.
 
     Returns:
-        (*keys.shape, dim); of "concatenate" with both dims.
+        (*keys.shape, dim); with "concatenate", dim is the sum of both dims.
 
     Raises:
-        OptionError: another way to combine, or no buckets. ShapeError: rows of different dims, not concatenated.
-        UnsupportedError: negative keys.
+        OptionError: `combine` or `buckets` is not valid. ShapeError: dims differ, unless concatenated.
+        UnsupportedError: a key is negative.
 
     Source: Shi et al., "Compositional embeddings using complementary partitions" (KDD 2020); DeepRec's
     `MultiHashVariable`.
@@ -278,7 +277,7 @@ def multi_hash(keys: Any, quotients: Any, remainders: Any, buckets: int, combine
         keys = keys if getattr(keys, "dtype", None) == np.uint64 else as_ids(keys, "keys")
         if keys.size and int(keys.min()) < 0:
             raise UnsupportedError(f"key {int(keys.min())}; quotients and remainders are of keys that are not negative")
-    elif dtype_of(keys).kind in "iu" and dtype_of(keys).itemsize < 8:  # which may not hold the number of buckets
+    elif dtype_of(keys).kind in "iu" and dtype_of(keys).itemsize < 8:  # its dtype may be too small for `buckets`
         keys = keys.astype(np.int64)
     left = _rows(quotients, keys // buckets)
     right = _rows(remainders, keys % buckets)

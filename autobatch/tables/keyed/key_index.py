@@ -1,4 +1,4 @@
-"""`KeyIndex`: where keys are, in one array that grows where it is, a part at a time."""
+"""`KeyIndex`: a hash index from keys to row numbers, in one array that grows in place and incrementally."""
 
 import numpy as np
 
@@ -7,24 +7,23 @@ from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import hash_table as kernels
 from autobatch.tables.row_access import work_of
 
-_FULLEST = 0.7  # of an index, which is looked into for fewer than two lines of the cache
-_GROWTH = 1.25  # of its slots, so that it is never much less than half full
-_AT_FIRST = 0.5  # how full it is where many keys come at once
-_MOVED = 32  # slots that are moved for each key that comes while it grows
-_AT_ONCE = 1 << 13  # slots that are moved without a second thought
-_KEY_BYTES = 64  # read from memory to find a key: a line of the cache
+_FULLEST = 0.7  # maximum load, at which a look-up reads fewer than two cache lines on average
+_GROWTH = 1.25  # growth factor of the slots, so that the load is never much below one half
+_AT_FIRST = 0.5  # load after a growth for many keys at once
+_MOVED = 32  # slots to move for each new key while the index grows
+_AT_ONCE = 1 << 13  # slots to move at least, and the most for one kernel call
+_KEY_BYTES = 64  # bytes read from memory to find a key: one cache line
 
 
 class KeyIndex:
-    """Numbers of keys, by the kernels of `kernels/hash_table.py`. Whoever changes it tells readers to read again.
+    """A map from keys to numbers, with the kernels of `kernels/hash_table.py`; a writer must make readers retry.
 
     Args:
-        most: how many keys there may be; less where there are no addresses for so many.
+        most: the maximum number of keys; fewer if the address space is too small.
 
     Attributes:
-        array: all elements that could be, two to a slot; the slots after `slots` have the keys that were probed past
-            the end.
-        form: (3,) how many slots the places of keys are computed from, as the kernels know it.
+        array: all reserved elements, two for each slot; slots after `slots` hold keys that were probed past the end.
+        form: (slots before the growth, how many of them are still to be moved, slots after), for the kernels.
     """
 
     def __init__(self, most: int) -> None:
@@ -34,24 +33,24 @@ class KeyIndex:
 
     @property
     def slots(self) -> int:
-        """How many slots there are for keys."""
+        """The number of slots from which the places of keys are computed."""
         return int(self.form[2])
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the slots."""
+        """The number of bytes of the slots."""
         return self.slots * self._memory.row_bytes
 
     @property
     def is_moving(self) -> bool:
-        """Whether some keys are still where an index of fewer slots had them."""
+        """True while some keys are still at their places from before the last growth."""
         return bool(self.form[1])
 
     def find(self, keys: np.ndarray, special: int) -> tuple[np.ndarray, int]:
-        """The number of each of (n,) keys, -1 where there is none, and how many those are.
+        """(number of each key, or -1 if it is missing, (n,); number of missing keys).
 
         Args:
-            special: the number of the one key that has no slot.
+            special: the number of `EMPTY_KEY`, the one key that cannot be stored in a slot.
         """
         out = np.empty(len(keys), np.int64)
         found: list[int] = []
@@ -62,14 +61,14 @@ class KeyIndex:
         return out, sum(found)
 
     def is_enough(self, count: int) -> bool:
-        """Whether there is room for so many keys, and nothing is being moved."""
+        """True if there is room for `count` keys in total, and no growth is in progress."""
         return not self.is_moving and count <= _FULLEST * self.slots
 
     def make_room(self, more: int, count: int) -> None:
-        """Room for `count` keys, of which `more` are about to come; where it grows, some slots for each of them move.
+        """Ensure room for `count` keys in total, `more` of them new; during a growth, move some slots for each new key.
 
         Raises:
-            MemoryError: there is none.
+            MemoryError: not enough memory.
         """
         self._move(max(_MOVED * more, _AT_ONCE))
         if count <= _FULLEST * self.slots:
@@ -79,12 +78,12 @@ class KeyIndex:
         if count > _FULLEST * after:
             after = int(count / _AT_FIRST) + 1
         after = -(-after // 4) * 4
-        self._memory.ensure(after + count + 4)  # in the worst case all of them are probed past the end
+        self._memory.ensure(after + count + 4)  # the worst case: all keys are probed past the end
         self.form[:] = (before, before if count > more else 0, after)
         self._move(max(_MOVED * more, _AT_ONCE))
 
     def expect(self, more: int, count: int) -> None:
-        """Room for `count` keys at once, of which `more` are about to come."""
+        """Like `make_room`, but finish the growth now."""
         if not self.is_enough(count):
             self.make_room(more, count)
             self._move(self.slots)

@@ -1,4 +1,4 @@
-"""`KeyedTable`: what a table does whose rows are named by keys, whatever it keeps them in."""
+"""`KeyedTable`: the base class of tables addressed by keys, independent of how they store the rows."""
 
 import abc
 import operator
@@ -22,7 +22,7 @@ Calls = list[Callable[[], Any]]
 
 
 class KeyedTable(Table):
-    """A table whose ids are keys, any integers of 64 bits; no key is wrong, and a look-up changes nothing.
+    """A table whose ids are keys: any 64-bit integer is a valid key, and a look-up does not change the table.
 
     Attributes:
         key_dtype: int64 or uint64.
@@ -35,22 +35,22 @@ class KeyedTable(Table):
 
     @abc.abstractmethod
     def keys(self) -> np.ndarray:
-        """(n,): the keys that are alive, sorted."""
+        """The keys in the table, (n,), in ascending order."""
 
     @abc.abstractmethod
     def contains(self, keys: Any) -> np.ndarray:
-        """Which of the keys are alive, in their shape."""
+        """For each key, True if it is in the table; in the shape of `keys`."""
 
     @property
     @abc.abstractmethod
     def locks(self) -> list[Any]:
-        """Held by whoever changes the table."""
+        """The locks to hold while changing the table."""
 
-    # Changes: each is staged whole, and then made by calls between which no interrupt leaves it.
+    # Changes. Each is first staged; the returned calls then carry it out, all of them even after an interrupt.
 
     @abc.abstractmethod
     def _inserting(self, keys: np.ndarray, rows: np.ndarray | None) -> Calls:
-        """What makes a change that is ready; each may be called twice, and gives how many keys it takes out."""
+        """Stage a change; each of the returned calls may be repeated, and returns the number of keys it removes."""
 
     @abc.abstractmethod
     def _assigning(self, keys: np.ndarray, rows: np.ndarray) -> Calls: ...
@@ -70,27 +70,27 @@ class KeyedTable(Table):
         return sum(gone or 0 for gone in holding(self.locks, lambda: complete(ready())))
 
     def insert(self, keys: Any, rows: Any = None) -> None:
-        """Bring keys to life; those that are there stay as they are.
+        """Insert keys; those that are in the table already are not changed.
 
         Args:
-            keys: (n,), may repeat. rows: (n, dim) for the new ones, of a key that is named twice the first; None: the
-                initialiser's.
+            keys: (n,), may repeat. rows: (n, dim), used for the new keys (of a repeated key, the first row); None: the
+                initialiser's rows.
 
         Raises:
-            ShapeError: not a row for each key. MemoryError: there is no room.
+            ShapeError: there is not one row for each key. MemoryError: not enough memory or capacity.
         """
         flat = self._flat(keys)
         given = None if rows is None else self._rows_for(flat, rows)
         self._made(lambda: self._inserting(flat, given))
 
     def assign(self, keys: Any, rows: Any) -> None:
-        """Write rows, and bring their keys to life where they are not there; of a key that is named twice, the last.
+        """Set the rows of keys, inserting missing keys; of a repeated key, the last row stays.
 
         Args:
             keys: (n,). rows: (n, dim).
 
         Raises:
-            ShapeError: not a row for each key. UnsupportedError: a table for look-ups only.
+            ShapeError: there is not one row for each key. UnsupportedError: the table is for look-ups only.
         """
         self._refuse_updates()
         flat = self._flat(keys)
@@ -98,18 +98,18 @@ class KeyedTable(Table):
         self._made(lambda: self._assigning(flat, given))
 
     def remove(self, keys: Any) -> int:
-        """Take keys out, where they are there; how many those were. They read as new again."""
+        """Remove keys, and return how many of them were in the table. They then read as their initial rows."""
         flat = self._flat(keys)
         return self._made(lambda: self._removing(flat))
 
     def shrink(self, step: int | None = None) -> int:
-        """Take out the keys that were last updated more than `steps_to_live` steps ago; how many those were.
+        """Remove the keys whose last update is more than `steps_to_live` steps ago; returns their number.
 
         Args:
-            step: the step it is now; None: `users.step`.
+            step: the current step; None: `users.step`.
 
         Raises:
-            UnsupportedError: a table without `steps_to_live`.
+            UnsupportedError: the table has no `steps_to_live`.
         """
         now = None if step is None else operator.index(step)
         return self._made(lambda: self._shrinking(now))
@@ -122,16 +122,16 @@ class KeyedTable(Table):
         arrays: dict[str, np.ndarray] | None = None,
         step: int | None = None,
     ) -> None:
-        """Remove keys, and write blocks over what is there, in one change, as `tables/stored.py` says.
+        """Remove keys, then insert or replace the keys of blocks, in one atomic change (see `tables/stored.py`).
 
-        Several blocks are one in memory; whoever has many, and a table that nobody sees yet, gives them one by one.
+        Several blocks are joined in memory; to fill a table that is not in use yet, pass them one by one instead.
         """
         given = list(blocks)
         gone = self._flat(removed) if np.size(removed) else np.empty(0, np.int64)
         self._made(lambda: self._restoring(given, gone, arrays, step))
 
     def _ab_ids(self, keys: Any) -> np.ndarray:
-        """Keys of any rank, checked, in the key dtype."""
+        """Check keys of any rank, and convert them to the key dtype."""
         if type(keys) is np.ndarray and keys.dtype == self.key_dtype:
             return keys
         if self.key_dtype == np.int64:
@@ -139,7 +139,7 @@ class KeyedTable(Table):
         check_plain(keys, "keys")
         found = np.asarray(keys)
         if found.dtype.kind not in "iu" and not isinstance(keys, np.ndarray):
-            try:  # Python integers beside ones that int64 does not hold
+            try:  # a mix of Python integers below and above the range of int64
                 if found.size and all(type(key) is int for key in leaves(keys)):
                     found = np.array(keys, np.uint64)
                 found = found.astype(np.uint64) if not found.size else found
@@ -152,18 +152,18 @@ class KeyedTable(Table):
         return found.astype(np.uint64)
 
     def _flat(self, keys: Any) -> np.ndarray:
-        """(n,) keys as the kernels take them, int64 of the same bits."""
+        """Keys (n,) for the kernels: uint64 keys are viewed as int64."""
         found = self._ab_ids(keys)
         if found.ndim > 1:
             raise ShapeError(f"keys of shape {found.shape}; expected (n,)")
         return np.ascontiguousarray(found.reshape(-1)).view(np.int64)
 
     def read(self, ids: Any) -> np.ndarray:
-        """(n, dim): the rows of (n,) keys."""
+        """The rows (n, dim) of keys (n,)."""
         return self[self._ab_ids(ids)]
 
     def write(self, ids: Any, rows: Any) -> None:
-        """As `assign`."""
+        """The same as `assign`."""
         self.assign(ids, rows)
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -172,7 +172,7 @@ class KeyedTable(Table):
         keys = self._ab_ids(index)
         self.assign(keys.reshape(-1), np.broadcast_to(value, (*keys.shape, self.dim)).reshape(-1, self.dim))
 
-    __iter__ = None  # type: ignore[assignment]  # there is no first row: .keys() are the keys, .export() is all of it
+    __iter__ = None  # type: ignore[assignment]  # rows have no order: use .keys() or .export()
 
     def __contains__(self, key: Any) -> bool:
         return bool(self.contains([key] if np.ndim(key) == 0 else key).all())
@@ -187,7 +187,7 @@ class KeyedTable(Table):
         return SparseRows.trusted(out.ids.astype(self.key_dtype, copy=False), out.rows, None)
 
     def lookup(self, keys: Any) -> np.ndarray:
-        """The rows of keys of any rank, as `users[keys]`."""
+        """The rows of keys of any rank, the same as `users[keys]`."""
         return self[keys]
 
     def _rows_for(self, keys: np.ndarray, rows: Any) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""A variable for look-ups only whose rows lie in memory that is given, sorted by key: a mapped file, opened at once.
+"""A read-only variable over given arrays sorted by key, such as memory-mapped files, which opens without reading them.
 
-There is no index to be made: keys are found by halving. Look-ups, `export` and the like are those of any variable.
+It has no index: keys are found by binary search. Look-ups, `export` and so on are those of `EmbeddingVariable`.
 """
 
 import threading
@@ -16,16 +16,16 @@ from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.stored import StoredBlock
 
-_KEY_BYTES = 256  # read from memory to find a key
+_KEY_BYTES = 256  # bytes read from memory to find a key, roughly
 T = TypeVar("T")
 
 
 def mapped_variable(settings: dict[str, Any], block: StoredBlock, beside: dict[str, np.ndarray]) -> EmbeddingVariable:
-    """A variable for look-ups only over arrays that do not change.
+    """Make a read-only variable over arrays that do not change.
 
     Args:
-        settings: of the variable that they come from.
-        block: all of its keys, in the order of their bits as int64. beside: its `arrays()`.
+        settings: the settings of the saved variable.
+        block: all of its keys, ascending when viewed as int64. beside: its `arrays()`.
     """
     out = EmbeddingVariable.from_settings(settings | {"trainable": False, "insert_on": "update", "slots": []})
     out.restore_blocks([], arrays=beside)
@@ -34,10 +34,10 @@ def mapped_variable(settings: dict[str, Any], block: StoredBlock, beside: dict[s
 
 
 def look_ups_only(table: Any) -> Any:
-    """A copy of a variable, in memory, of which nothing can be changed; another table of keys is not to be trained."""
+    """A read-only copy, in memory, of a variable; a table of another class is returned with `trainable = False`."""
     if isinstance(table, PartitionedVariable):
         return PartitionedVariable([look_ups_only(part) for part in table.parts])
-    if not isinstance(table, EmbeddingVariable):  # of a class of its own, which knows what it refuses
+    if not isinstance(table, EmbeddingVariable):  # another class refuses changes itself
         table.trainable = False
         return table
     store = table._store
@@ -63,36 +63,36 @@ class SortedRows:
         return self.high
 
     def find(self, keys: np.ndarray) -> tuple[np.ndarray, int]:
-        """The row of each of (n,) keys, -1 where there is none, and how many those are."""
+        """(row of each key, or -1 if it is missing, (n,); number of missing keys)."""
         out = np.empty(len(keys), np.int64)
         parts = split_work(len(keys), len(keys) * _KEY_BYTES)
         run_parts(lambda part: find_sorted(keys, self.row_keys, out, *part), parts)
         return out, int((out < 0).sum())
 
     def steadily(self, read: Callable[[], T]) -> T:
-        """`read()`: nothing changes."""
+        """Return `read()`; nothing ever changes."""
         return read()
 
     def alive(self) -> np.ndarray:
-        """All rows."""
+        """All row numbers."""
         return np.arange(self.high)
 
     def in_order(self, key_dtype: np.dtype) -> np.ndarray:
-        """The rows in the order of the keys."""
+        """All row numbers, in ascending order of their keys."""
         return np.argsort(self.row_keys.view(key_dtype), kind="stable")
 
     def block(self, which: np.ndarray, key_dtype: np.dtype) -> StoredBlock:
-        """Rows with their slots, versions and counts."""
+        """These rows with their keys, slots, versions and counts."""
         slots = {name: x[which] for name, x in self._block.slots.items()}
         keys = self.row_keys[which].view(key_dtype)
         return StoredBlock(keys, self.rows[which], slots, self.versions[which], self.counts[which])
 
     def mark(self) -> int:
-        """The one moment that there is."""
+        """Always 1, since nothing changes."""
         return 1
 
     def changed_since(self, *_: Any) -> None:
-        """Not noted."""
+        """None: changes are not logged."""
         return
 
     def _refused(self, *_: Any, **__: Any) -> NoReturn:

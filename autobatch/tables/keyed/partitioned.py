@@ -1,4 +1,4 @@
-"""`PartitionedVariable`: a table of keys in parts, each of which has the keys that a fixed hash gives it."""
+"""`PartitionedVariable`: a table of keys split into parts, where a fixed hash of a key decides its part."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -19,15 +19,15 @@ T = TypeVar("T")
 
 
 class PartitionedVariable(KeyedTable):
-    """Variables of one kind as one table; a hash, the same everywhere, says which of them has a key.
+    """Several variables as one table; a hash, the same on every machine, decides which of them holds a key.
 
-    `users.partition(n)` makes one. Results, gradients and steps are those of one variable, whatever n.
+    `users.partition(n)` makes it. Results, gradients and steps are those of a single variable, for any n.
 
     Args:
-        parts: `EmbeddingVariable`s of one dim, dtype, key dtype, initialiser and seed, each with its keys only.
+        parts: `EmbeddingVariable`s of the same dim, dtype, key dtype, initialiser and seed, each with its own keys.
 
     Raises:
-        OptionError: no parts, or parts that differ.
+        OptionError: there are no parts, or they differ in one of these.
 
     >>> users = ab.EmbeddingVariable(2, seed=5).partition(3)
     >>> users.assign([1, 2, 3, 4], np.ones((4, 2)))
@@ -35,7 +35,7 @@ class PartitionedVariable(KeyedTable):
     ((4, 2), array([1, 2, 3, 4]), 4)
     """
 
-    # What its parts have in common, read once from the first of them.
+    # Besides `parts`, the attributes that all parts have in common.
     __slots__ = ("dim", "dtype", "key_dtype", "parts", "trainable")
 
     def __init__(self, parts: Sequence[Any]) -> None:
@@ -54,17 +54,17 @@ class PartitionedVariable(KeyedTable):
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
-        """(keys that are alive, dim)."""
+        """(number of keys in the table, dim)."""
         return sum(map(len, self.parts)), self.dim
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all parts."""
+        """The number of bytes used by all parts."""
         return sum(part.nbytes for part in self.parts)
 
     @property
     def step(self) -> int:
-        """How many steps have been taken."""
+        """The number of optimiser steps taken."""
         return max(part.step for part in self.parts)
 
     def part_of(self, keys: Any) -> np.ndarray:
@@ -76,12 +76,12 @@ class PartitionedVariable(KeyedTable):
         return out.reshape(keys.shape)
 
     def _shares(self, keys: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
-        """Each part with the positions of its keys."""
+        """Pairs of (part, positions of its keys in `keys`)."""
         of = self.part_of(keys)
         return ((part, np.flatnonzero(of == i)) for i, part in enumerate(self.parts))
 
     def row_addresses(self, ids: Any, context: Context = Context.NO_CONTEXT) -> np.ndarray:
-        """Where the rows of keys lie; the address of a key is the same as long as it lives."""
+        """The memory addresses of the keys' rows; the address of a key is the same until the key is removed."""
         keys = self._ab_ids(ids)
         out = np.empty(len(keys), np.int64)
         for part, at in self._shares(keys):
@@ -105,11 +105,11 @@ class PartitionedVariable(KeyedTable):
         return read()
 
     def keys(self) -> np.ndarray:
-        """(n,): the keys that are alive, sorted."""
+        """The keys in the table, (n,), in ascending order."""
         return np.sort(np.concatenate([part.keys() for part in self.parts]))
 
     def contains(self, keys: Any) -> np.ndarray:
-        """Which of the keys are alive, in their shape."""
+        """For each key, True if it is in the table; in the shape of `keys`."""
         keys = self._ab_ids(keys)
         flat = keys.reshape(-1)
         out = np.zeros(len(flat), np.bool_)
@@ -133,7 +133,7 @@ class PartitionedVariable(KeyedTable):
         return [call for part, at in self._shares(keys.view(self.key_dtype)) for call in calls(part, at)]
 
     def export(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Copies of all there is, in the order of the keys: keys, rows, versions, counts."""
+        """Copies of the contents, in ascending order of the keys: keys, rows, versions, counts."""
         parts = [np.concatenate(arrays) for arrays in zip(*(part.export() for part in self.parts), strict=True)]
         order = np.argsort(parts[0], kind="stable")
         keys, rows, versions, counts = (part[order] for part in parts)
@@ -145,7 +145,7 @@ class PartitionedVariable(KeyedTable):
         return self.export()[1].astype(dtype or self.dtype, copy=False)
 
     def blocks(self, rows: int = 1 << 16) -> Iterator[StoredBlock]:
-        """All keys with all that belongs to them, in blocks of at most so many."""
+        """All contents, in blocks of at most `rows` keys."""
         return (block for part in self.parts for block in part.blocks(rows))
 
     def _restoring(
@@ -161,11 +161,11 @@ class PartitionedVariable(KeyedTable):
         return [call for part, own, keys in given for call in part._restoring(own, keys, arrays, step)]
 
     def partition(self, n: int) -> "PartitionedVariable":
-        """As many parts as that."""
+        """A copy in n parts."""
         return self.join().partition(n)
 
     def join(self) -> Any:
-        """All of it as one `EmbeddingVariable`."""
+        """A copy as one `EmbeddingVariable`."""
         settings = dict(self.parts[0]._arguments())
         capacity = settings["capacity"]
         out = type(self.parts[0]).from_settings(
@@ -180,22 +180,22 @@ class PartitionedVariable(KeyedTable):
 
     @property
     def locks(self) -> list[Any]:
-        """Held by whoever changes the table."""
+        """The locks to hold while changing the table."""
         return [lock for part in self.parts for lock in part.locks]
 
     def add_slot(self, name: str, fill: float, dtype: DTypeLike, by_row: bool) -> Any:
-        """Make what an optimiser keeps for each row, in every part."""
+        """Create (or replace) a slot, an optimiser's state for each row, in every part."""
         slot = self.parts[0].add_slot(name, fill, dtype, by_row)
         for part in self.parts[1:]:
             part.add_slot(name, fill, dtype, by_row, slot.token)
         return slot
 
     def slot_array(self, slot: Any, by_row: bool = False) -> np.ndarray:
-        """That of the first part, after all parts were asked whether they have it."""
+        """Check that all parts have the slot, and return the array of the first part."""
         return next(iter([part.slot_array(slot, by_row) for part in self.parts]))
 
     def split(self, grad: SparseRows) -> list[tuple[Any, SparseRows]]:
-        """Each part with its part of a gradient."""
+        """Pairs of (part, its part of the gradient)."""
         of = self.part_of(grad.checked_ids().view(self.key_dtype))
         return [(part, grad.where(of == i)) for i, part in enumerate(self.parts)]
 
@@ -207,7 +207,7 @@ class PartitionedVariable(KeyedTable):
 
 
 def partitioned_from(table: Any, n: int) -> PartitionedVariable:
-    """A variable in n parts."""
+    """A copy of a variable in n parts."""
     settings = dict(table._arguments())
     if table.capacity is not None:
         settings["capacity"] = -(-table.capacity // n)

@@ -1,9 +1,8 @@
-"""`RowStore`: keys, their rows, what optimisers keep beside them; how all of it changes, and which rows are evicted.
+"""`RowStore`: the storage of a variable: keys, rows and optimiser slots, changed atomically; and eviction.
 
-Every change is staged first: rows for new keys are written where nobody looks yet, memory is taken, and nothing that
-can be seen is different. Then one kernel call makes it (`commit_rows`), once, however often it is asked. So what is
-left early, by an interrupt or for want of memory, leaves everything as before or as after. Whoever changes holds the
-lock.
+Every change is first staged: memory is allocated and new keys' rows are written to unused places, with no visible
+effect. Then one kernel call (`commit_rows`) makes the change visible; repeating the call has no effect. So an interrupt
+or a failed allocation leaves the state before or after the change, never between. A writer must hold the lock.
 """
 
 import dataclasses
@@ -26,10 +25,10 @@ from autobatch.tables.row_access import FEW, locate_array, write_rows
 from autobatch.tables.stored import Changes, StoredBlock
 
 _MOST_ROWS = (1 << 32) - 2
-_FORGOTTEN = 1 << 16  # changes that are noted whatever the size of the table
+_FORGOTTEN = 1 << 16  # changed rows are logged up to this number, or the number of rows if greater
 EVICTIONS = ("lru", "lfu", "norm")
-_LARGE = 1 << 16  # rows from which more than asked for are taken out, so that not every step looks at all of them
-_SHARE = 8  # then a 256th of the table
+_LARGE = 1 << 16  # tables with more rows evict more than needed, so that not every step has to scan all rows:
+_SHARE = 8  # at least 1 / 2**8 of the table
 
 _tickets = itertools.count(1)
 _no_rows = np.empty(0, np.int64)
@@ -38,10 +37,10 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(slots=True)
 class RowSlot:
-    """What an optimiser keeps beside the rows, under one name: (rows, width), `fill` for a new key.
+    """An optimiser's state for each row, (rows, width), under one name; `fill` is the value for a new key.
 
     Attributes:
-        token: the number of the `init` that made it.
+        token: the number of the `init` call that made it.
     """
 
     name: str
@@ -51,7 +50,7 @@ class RowSlot:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """It as JSON takes it."""
+        """The slot's description as a dict for JSON."""
         array = self.memory.array
         return {
             "name": self.name, "fill": self.fill, "token": self.token, "dtype": array.dtype.name,
@@ -61,13 +60,13 @@ class RowSlot:
 
 @dataclasses.dataclass(slots=True)
 class Change:
-    """A change that is ready to be made.
+    """A staged change, ready for `commit`.
 
     Attributes:
-        rows: the row of each key that was named, also of those that come to life.
-        born: (keys, rows) of these; the first `from_free` take free rows.
-        gone: the rows whose keys are taken out, and those keys.
-    """
+        ticket: a unique number, by which the kernel ignores a second commit.
+        rows: the row of each requested key, existing or new.
+        born: (keys, rows) of the new keys; the first `from_free` of these rows come from the free list.
+        gone: (rows, keys) to be removed."""
 
     ticket: int
     rows: np.ndarray
@@ -77,12 +76,12 @@ class Change:
 
 
 class RowStore:
-    """Keys and rows, in any order.
+    """Keys and their rows; row numbers are in no particular order.
 
     Args:
-        initial: `initial(keys)` gives the rows of new keys, (n, dim).
-        most: how many keys there may be; None: as many as there is memory for.
-        folder: where rows and slots lie in files; None: in memory.
+        initial: `initial(keys)` returns the rows of new keys, (n, dim).
+        most: the maximum number of keys; None: as many as fit into memory.
+        folder: the folder for files of rows and slots; None: in memory.
     """
 
     def __init__(
@@ -109,76 +108,76 @@ class RowStore:
         wanted = len(self._rows.array)
         self._index = KeyIndex(wanted)
         self._keys = self._reserve("keys", wanted, 1, np.int64)
-        self._facts = Reserved(wanted, 3, np.uint32)  # beside each other, so that a change misses the cache once
+        self._facts = Reserved(wanted, 3, np.uint32)  # version, count, log mark: adjacent, so one cache miss per row
         self._free = Reserved(wanted, 1, np.uint32)
         self._log = Reserved(wanted, 1, np.uint32)
 
     def _reserve(self, name: str, rows: int, width: int, dtype: Any) -> Reserved:
         return Reserved(rows, width, dtype, None if self.folder is None else self.folder / f"{name}.bin")
 
-    # What there is.
+    # Reading.
 
     def __len__(self) -> int:
         return int(self.notes[LIVE])
 
     @property
     def rows(self) -> np.ndarray:
-        """(all that could be, dim): the rows, at addresses that stay."""
+        """The array of rows, (reserved rows, dim); its address never changes."""
         return self._rows.array
 
     @property
     def high(self) -> int:
-        """How many rows were ever used."""
+        """The number of rows ever used, including those that are free now."""
         return int(self.notes[HIGH])
 
     @property
     def row_keys(self) -> np.ndarray:
-        """The key of each row that was ever used."""
+        """The key of each of the first `high` rows."""
         return self._keys.array[: self.high, 0]
 
     @property
     def versions(self) -> np.ndarray:
-        """The step of each row's last update; `DEAD` for one that is free."""
+        """The step of each row's last update; `DEAD` for a free row."""
         return self._facts.array[: self.high, 0]
 
     @property
     def counts(self) -> np.ndarray:
-        """How many updates each row has had."""
+        """The number of updates of each row."""
         return self._facts.array[: self.high, 1]
 
     @property
     def index_slots(self) -> int:
-        """How many slots the index has."""
+        """The number of slots of the index."""
         return self._index.slots
 
     @property
     def removals(self) -> int:
-        """How many keys were ever taken out."""
+        """The number of keys removed so far."""
         return int(self.notes[REMOVED])
 
     @property
     def nbytes(self) -> int:
-        """The bytes that are used: rows, slots, keys, the index and what is noted."""
+        """The number of bytes used by rows, slots, keys, versions, counts and the index."""
         return sum(part.row_bytes for part in self._by_row()) * self.high + self._index.nbytes
 
     def _by_row(self) -> list[Reserved]:
         return [self._rows, self._keys, self._facts, *(slot.memory for slot in self.slots.values())]
 
     def alive(self) -> np.ndarray:
-        """The rows that keys have."""
+        """The row numbers in use."""
         return np.flatnonzero(self.versions != DEAD)
 
     def in_order(self, key_dtype: np.dtype) -> np.ndarray:
-        """The same in the order of the keys, whenever they came."""
+        """The row numbers in use, in ascending order of their keys."""
         rows = self.alive()
         return rows[np.argsort(self.row_keys[rows].view(key_dtype), kind="stable")]
 
     def find(self, keys: np.ndarray) -> tuple[np.ndarray, int]:
-        """The row of each of (n,) keys, -1 where there is none, and how many those are."""
+        """(row of each key, or -1 if it is missing, (n,); number of missing keys)."""
         return self._index.find(keys, self.notes[SPECIAL])
 
     def steadily(self, read: Callable[[], T]) -> T:
-        """`read()`, which sees each row before or after a change of another thread, never between."""
+        """Return `read()`, repeated under the lock if another thread changed rows meanwhile (a sequence lock)."""
         before = self.notes[VERSION]
         if not before & 1:
             found = read()
@@ -197,12 +196,12 @@ class RowStore:
         most: int | None = None,
         slots: Mapping[str, np.ndarray] | None = None,
     ) -> Change:
-        """A change in which distinct keys come to life that are not there yet.
+        """Stage the insertion of those of the distinct keys that are not in the table.
 
         Args:
-            wanted: the rows that new ones start as, (n, dim), of all keys; None: what `initial` gives.
-            slots: what their slots start as, likewise, by name; others start as their `fill`.
-            evict: `evict(n, kept)` names n rows or more to take out, none of those kept, if there may be only `most`.
+            wanted: (n, dim), the initial row of each key, used for the new ones; None: `initial(keys)`.
+            slots: by name, the initial slot rows, likewise; other slots start with their `fill`.
+            evict: `evict(n, kept)` returns at least n rows to remove, none of `kept`; called if keys exceed `most`.
         """
         found, missing = self.find(keys)
         change = Change(next(_tickets), found)
@@ -228,36 +227,36 @@ class RowStore:
         return change
 
     def name(self, keys: np.ndarray) -> Change | None:
-        """A change of rows that are there, in the order of (n,) keys, which may repeat; None where one is not there."""
+        """Stage a change of the rows of (n,) keys, which may repeat; None if a key is not in the table."""
         rows, missing = self.find(keys)
         self._note_less(len(keys))
         return None if missing else Change(next(_tickets), rows)
 
     def stage_removal(self, rows: np.ndarray) -> Change:
-        """A change in which these rows' keys are taken out."""
+        """Stage the removal of the keys of these rows."""
         return Change(next(_tickets), _no_rows, gone=(rows, self.row_keys[rows]))
 
     def put(self, where: np.ndarray, rows: np.ndarray) -> None:
-        """Write rows where these rows are."""
+        """Write `rows` to the row numbers `where`."""
         if rows.nbytes <= FEW:
             self.rows[where] = rows
         else:
             write_rows(locate_array(self.rows, where, False), np.ascontiguousarray(rows))
 
     def begin(self) -> None:
-        """Say that rows are about to be different, until `commit` or `settle`."""
+        """Make the version odd: rows are being written, until `commit` or `settle`."""
         self.notes[VERSION] |= 1
 
     def settle(self) -> None:
-        """Say that no change is on its way."""
+        """Make the version even again: no write is in progress."""
         if self.notes[VERSION] & 1:
             self.notes[VERSION] += 1
 
     def commit(self, change: Change, step: int = -1, counted: bool = False) -> int:
-        """Make a change, once; the rows that it names get the version `step`, if that is not -1.
+        """Make a change visible; a repeated call has no effect. Its rows get the version `step`, unless that is -1.
 
         Returns:
-            How many keys it takes out that were named.
+            The number of keys that the change removes.
         """
         gone, keys = change.gone
         if len(gone) and self._mark:
@@ -273,7 +272,7 @@ class RowStore:
         return len(gone)
 
     def _make_room(self, more: int, high: int) -> None:
-        """Memory for so many keys more, and for rows up to `high`; the index grows a part at a time."""
+        """Ensure memory for `more` keys, and for `high` rows; the index grows incrementally."""
         for part in self._by_row():
             part.ensure(high)
         if not self._index.is_enough(len(self) + more):
@@ -284,16 +283,16 @@ class RowStore:
     # Slots of optimisers.
 
     def add_slot(self, name: str, fill: float, dtype: Any, width: int, token: int) -> None:
-        """Make a slot, or make it anew."""
+        """Create a slot, or replace it."""
         memory = self._reserve(f"slot-{name}", len(self.rows), width, dtype)
         memory.ensure(max(self.high, 1))
         memory.array[: self.high] = fill
         self.slots[name] = RowSlot(name, fill, token, memory)
 
-    # What changed.
+    # The log of changes.
 
     def mark(self) -> int:
-        """A name for this moment."""
+        """Mark this moment; returns a number for `changed_since`."""
         with self.lock:
             self._close()
             return self._mark
@@ -304,7 +303,7 @@ class RowStore:
         self.notes[LOGGED] = 0
 
     def _note_less(self, more: int) -> None:
-        """Give up what is noted, where it gets longer than the table."""
+        """Discard the log of changes if it would become longer than the table."""
         if not self._mark:
             return
         noted = sum(len(rows) for _, rows in self._closed) + int(self.notes[LOGGED])
@@ -313,7 +312,7 @@ class RowStore:
             self._closed, self._removed = [], []
 
     def changed_since(self, mark: int, rows: int, key_dtype: np.dtype) -> Changes | None:
-        """What changed since a mark; None where that is not known."""
+        """What changed since a mark; None if the log does not go back so far."""
         with self.lock:
             kept = [part for part in self._closed if part[0] >= mark]
             known = [number for number, _ in kept]
@@ -327,7 +326,7 @@ class RowStore:
         return Changes(removed.view(key_dtype), len(changed), blocks_of(self, changed, rows, key_dtype))
 
     def block(self, which: np.ndarray, key_dtype: np.dtype) -> StoredBlock:
-        """Copies of these rows with all that belongs to them."""
+        """Copies of these rows with their keys, slots, versions and counts."""
         where = _run_of(which)
 
         def of(array: np.ndarray) -> np.ndarray:
@@ -338,7 +337,7 @@ class RowStore:
         return StoredBlock(of(self.row_keys).view(key_dtype), of(self.rows), slots, versions, counts)
 
     def joined(self, blocks: Sequence[StoredBlock]) -> StoredBlock:
-        """Blocks as one: of a key that is in several the last; slots that one does not have start as their `fill`."""
+        """Join blocks into one; of a repeated key the last entry stays, and missing slots are filled with `fill`."""
         if len(blocks) == 1:
             return blocks[0]
         keys = np.concatenate([block.keys for block in blocks])
@@ -361,11 +360,11 @@ class RowStore:
         return StoredBlock(keys[last], rows, slots, versions, counts)
 
     def putting(self, block: StoredBlock, keys: np.ndarray, removed: np.ndarray = _no_rows) -> list[Callable[[], Any]]:
-        """The calls that write a block, over rows that are there, and take out keys that are not in it."""
+        """The calls that write a block (inserting or replacing keys), and remove those of `removed` not in it."""
         slots = {}
         for name, slot in self.slots.items():
             given = block.slots.get(name)
-            if given is not None and given.shape[1:] == slot.memory.array.shape[1:]:  # or another optimiser's
+            if given is not None and given.shape[1:] == slot.memory.array.shape[1:]:  # else of another optimiser
                 slots[name] = given
         change = self.stage(keys, block.rows, slots=slots)
         if len(removed):
@@ -387,7 +386,7 @@ class RowStore:
         return calls
 
     def expect(self, more: int) -> None:
-        """Make the index large enough for so many keys more, at once."""
+        """Grow the index for `more` further keys, at once."""
         with self.lock:
             self.begin()
             self._index.expect(more, len(self) + more)
@@ -395,25 +394,25 @@ class RowStore:
 
 
 def blocks_of(store: Any, which: np.ndarray, rows: int, key_dtype: np.dtype) -> Iterator[StoredBlock]:
-    """Rows of a store with all that belongs to them, so many at a time."""
+    """The rows `which` of a store as blocks of at most `rows` rows."""
     return (store.block(which[first : first + rows], key_dtype) for first in range(0, len(which), rows))
 
 
 def _run_of(rows: np.ndarray) -> Any:
-    """The same rows as a slice, where each follows the one before it."""
+    """The row numbers as a slice if they are consecutive, else unchanged."""
     first = int(rows[0]) if len(rows) else 0
     is_run = len(rows) > 0 and int(rows[-1]) - first + 1 == len(rows) and bool((np.diff(rows) == 1).all())
     return slice(first, first + len(rows)) if is_run else rows
 
 
-# Which keys make room for others: those of the oldest update, of the fewest updates or of the smallest row.
+# Eviction: of the keys with the oldest update, the fewest updates or the smallest row.
 
 
 def check_eviction(eviction: Any) -> str | None:
-    """Refuse what is no way to choose.
+    """Return `eviction` if it is valid.
 
     Raises:
-        OptionError: says which there are.
+        OptionError: it is not; the message lists the valid ones.
     """
     if eviction is not None and eviction not in EVICTIONS:
         raise OptionError(f"eviction={eviction!r}; expected one of {', '.join(EVICTIONS)}, or None to refuse new keys")
@@ -421,13 +420,13 @@ def check_eviction(eviction: Any) -> str | None:
 
 
 def victims(store: RowStore, eviction: str, wanted: int, kept: np.ndarray) -> np.ndarray:
-    """The rows to take out, at least as many as wanted; of equal ones those of the least keys.
+    """Choose at least `wanted` rows to evict; ties are broken by the least key.
 
     Args:
-        kept: rows that stay.
+        kept: rows that must stay.
 
     Raises:
-        MemoryError: that leaves too few.
+        MemoryError: there are not so many other rows.
     """
     excluded = np.zeros(store.high, np.bool_)
     excluded[kept] = True
@@ -450,11 +449,11 @@ def victims(store: RowStore, eviction: str, wanted: int, kept: np.ndarray) -> np
 
 
 def _scores(store: RowStore, eviction: str) -> np.ndarray:
-    """(rows,) uint32 in the order in which rows go."""
+    """A uint32 score for each row; rows with the lowest scores are evicted first."""
     if eviction == "lru":
         return store.versions
     if eviction == "lfu":
         return store.counts
     rows = store.rows[: store.high]
     squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float32)
-    return np.ascontiguousarray(squares).view(np.uint32)  # of floats that are not negative, the order of their bits
+    return np.ascontiguousarray(squares).view(np.uint32)  # nonnegative floats are ordered like their bits

@@ -1,4 +1,4 @@
-"""`EmbeddingVariable`: a table of rows named by keys, that grows in training and shrinks by `steps_to_live`."""
+"""`EmbeddingVariable`: a table of rows addressed by keys, which grows in training and shrinks by `steps_to_live`."""
 
 import dataclasses
 import functools
@@ -37,15 +37,15 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class VariableReport:
-    """How a variable stands.
+    """Statistics of an `EmbeddingVariable`; `print` shows them as below.
 
     Attributes:
-        keys: how many are alive. nbytes: what rows, slots, keys and the index take.
-        load: how full the index is, from 0 to 1. step: how many steps have been taken.
-        oldest: the least version, the step of the update that is longest ago; None without keys.
-        hot: the keys of the most updates, with how many, the most first.
-        hit_rate: the share of the keys looked up that were there; None before a look-up.
-        removed: how many keys were removed, evicted or shrunk away so far.
+        keys: number of keys in the table. nbytes: memory of rows, slots, keys and the index.
+        load: how full the index is, from 0 to 1. step: number of optimiser steps taken.
+        oldest, newest: the least and the greatest version (step of a key's last update); None without keys.
+        hot: (key, number of updates) of the keys with the most updates, in descending order.
+        hit_rate: the share of looked-up keys that were in the table; None before the first look-up.
+        removed: the number of keys removed, evicted or shrunk away so far.
 
     >>> users = ab.EmbeddingVariable(2, name="users")
     >>> users.insert([4, 5])
@@ -84,16 +84,16 @@ class VariableReport:
 
 
 def hottest(keys: np.ndarray, counts: np.ndarray, most: int) -> list[tuple[int, int]]:
-    """The keys of the most updates, of equal ones the least keys first."""
+    """(key, count) of the `most` keys with the highest counts, in descending order; ties by ascending key."""
     order = np.lexsort((keys, -counts.astype(np.int64)))[:most]
     return list(zip(keys[order].tolist(), counts[order].tolist(), strict=True))
 
 
 class SlotOf:
-    """What stands in an optimiser's state for its slot of a variable, whose rows the variable keeps beside its own.
+    """A reference, in an optimiser's state, to a slot (per-row optimiser state) that the variable itself stores.
 
     Attributes:
-        name: the slot's. token: the number of the `init` that made it, which the variable's slot has too.
+        name: the slot's name. token: the number of the `init` call that made it; the variable's slot has the same.
     """
 
     __slots__ = ("name", "token")
@@ -103,7 +103,7 @@ class SlotOf:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """It as JSON takes it; `SlotOf(**settings)` is it again."""
+        """The fields as a dict for JSON; `SlotOf(**settings)` restores it."""
         return {"name": self.name, "token": self.token}
 
     def __eq__(self, other: Any) -> bool:
@@ -120,33 +120,33 @@ class SlotOf:
 
 
 class EmbeddingVariable(KeyedTable):
-    """A table of rows that any keys name, and that grows as it is trained: `users[keys]`, wherever a table is.
+    """A table of rows addressed by arbitrary integer keys, which grows in training: `users[keys]`, like other tables.
 
-    Looking up changes nothing: a key that is not there reads as what the initialiser makes of `(seed, key)`, which is
-    its first row too. A key comes to life when its gradient reaches `optimizer.update`, by `insert`, or by a look-up
-    with `insert_on="lookup"`. What optimisers keep for a row lies beside it in the variable; `opt.init(params)` and
-    `opt.update(params, grads, state)` are as for any table. Rows never move, so `row_addresses` stay valid; the row of
-    a removed key is given to a later one, and starts anew.
+    A look-up does not change the table: a key that is not in it reads as the row that the initialiser makes from
+    `(seed, key)`, which is also the key's first row. A key is inserted when its gradient reaches `optimizer.update`, by
+    `insert`, or, with `insert_on="lookup"`, by a look-up. The variable stores the optimisers' per-row state (slots)
+    itself; `opt.init` and `opt.update` are used as for any table. Rows never move, so `row_addresses` stay valid; the
+    row of a removed key is reinitialised and reused for a later key.
 
     Args:
-        dim: elements of a row.
+        dim: number of elements of a row.
         dtype: float16, float32 or float64.
-        key_dtype: int64, or uint64; any key, negative ones too. For strings see `ab.Vocabulary` and `ab.hash_keys`.
-        initializer: `ab.nn.init.normal(...)`, `uniform`, `constant`, or any function `f(seed, keys, dim, dtype)` that
-            gives (n, dim) rows, each from its key alone.
-        seed: of the initialiser.
-        capacity: how many keys there are at most; None: as many as there is memory for.
-        steps_to_live: a key that was last updated so many steps ago lives; `shrink` removes those that are older.
-        admission: `ab.admission.count(n)` or `bloom(n, ...)`: a key comes to life with its n-th update.
-        eviction: which keys go when there are more than `capacity`: "lru" (the oldest update), "lfu" (the fewest
-            updates), "norm" (the smallest row); None: new keys are refused.
-        insert_on: "update", or "lookup".
-        trainable: False for look-ups only; its gradient is then None.
-        storage: a folder; rows and slots then lie in files of their own, for tables larger than memory.
-        name: for `repr` and messages.
+        key_dtype: int64 or uint64; any key is valid, also a negative one. For strings: `ab.Vocabulary`, `ab.hash_keys`.
+        initializer: `ab.nn.init.normal(...)`, `uniform`, `constant`, or a function `f(seed, keys, dim, dtype)` that
+            returns rows (n, dim), each a function of its key only.
+        seed: the seed passed to the initialiser.
+        capacity: the maximum number of keys; None: as many as fit into memory.
+        steps_to_live: `shrink` removes the keys whose last update is more than this number of steps ago.
+        admission: `ab.admission.count(n)` or `bloom(n, ...)`: a key is inserted with its n-th update.
+        eviction: which keys to remove when there are more than `capacity`: "lru" (oldest update), "lfu" (fewest
+            updates) or "norm" (smallest row); None: new keys raise MemoryError.
+        insert_on: "update" or "lookup".
+        trainable: False: look-ups only, and the gradient is None.
+        storage: an empty folder for memory-mapped files of rows and slots, for tables larger than memory; None: RAM.
+        name: shown in `repr` and messages.
 
     Raises:
-        ShapeError, DTypeError, OptionError: an argument that is none of these.
+        ShapeError, DTypeError, OptionError: an argument is not valid.
 
     Source: "Embedding Variable in TensorFlow" (RFC, 2019); DeepRec's `EmbeddingVariable`.
 
@@ -165,7 +165,7 @@ class EmbeddingVariable(KeyedTable):
         "_admission", "_found", "_looked", "_store", "capacity", "dim", "dtype", "eviction", "initializer",
         "insert_on", "key_dtype", "name", "seed", "step", "steps_to_live", "storage", "trainable",
     )  # fmt: skip
-    _ab_in_one = True  # where `tables.fast_paths` need not import this to know it
+    _ab_in_one = True  # so that `tables.fast_paths` recognises the class without importing it
 
     def __init__(
         self,
@@ -217,39 +217,39 @@ class EmbeddingVariable(KeyedTable):
                 raise OptionError(
                     f"storage={str(self.storage)!r} holds the rows of another variable; give an empty folder"
                 )
-        initial = functools.partial(  # not a method: nothing then holds the variable but its users, and its memory goes
+        initial = functools.partial(  # not a bound method, so that no reference cycle keeps the memory alive
             _initial_rows, self.initializer, self.seed, self.dim, self.dtype, self.key_dtype
         )
         self._store = RowStore(self.dim, self.dtype, initial, self.capacity, self.storage)
 
-    # A table.
+    # Reading, as any table.
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
-        """(keys that are alive, dim)."""
+        """(number of keys in the table, dim)."""
         return len(self._store), self.dim
 
     @property
     def nbytes(self) -> int:
-        """The bytes that rows, slots, keys and the index take."""
+        """The number of bytes used by rows, slots, keys and the index."""
         return self._store.nbytes
 
     @property
     def admission(self) -> admissions.Admission | None:
-        """The rule that lets keys in, with what it has counted."""
+        """The admission rule with its counts so far, or None."""
         return self._admission
 
     def row_addresses(self, ids: Any, context: Context = Context.NO_CONTEXT) -> np.ndarray:
-        """Where the rows of keys lie, without a copy; the address of a key is the same as long as it lives.
+        """The memory addresses of the keys' rows; the address of a key is the same until the key is removed.
 
         Args:
-            ids: (n,) keys. context: what for.
+            ids: (n,) keys. context: ignored here.
 
         Returns:
-            (n,) int64 addresses, from each of which on lie `dim` elements.
+            (n,) int64 addresses, each of `dim` elements.
 
         Raises:
-            BadIdError: a key that is not there.
+            BadIdError: a key is not in the table.
         """
         keys = self._flat(ids)
         rows, missing = self._store.find(keys)
@@ -261,7 +261,7 @@ class EmbeddingVariable(KeyedTable):
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of a row, `dim` elements."""
+        """The number of bytes of a row."""
         return self.dim * self.dtype.itemsize
 
     @property
@@ -307,12 +307,12 @@ class EmbeddingVariable(KeyedTable):
     # Keys.
 
     def keys(self) -> np.ndarray:
-        """(n,): the keys that are alive, sorted."""
+        """The keys in the table, (n,), in ascending order."""
         with self._store.lock:
             return np.sort(self._store.row_keys[self._store.alive()].view(self.key_dtype))
 
     def contains(self, keys: Any) -> np.ndarray:
-        """Which of the keys are alive, in their shape."""
+        """For each key, True if it is in the table; in the shape of `keys`."""
         keys = self._ab_ids(keys)
         flat = np.ascontiguousarray(keys.reshape(-1)).view(np.int64)
         return (self._store.steadily(lambda: self._store.find(flat)[0]) >= 0).reshape(keys.shape)
@@ -321,7 +321,7 @@ class EmbeddingVariable(KeyedTable):
         unique, inverse = first_seen(keys)
         if rows is not None:
             first = np.empty(len(unique), np.int64)
-            first[inverse[::-1]] = np.arange(len(keys))[::-1]  # of positions that are written twice the last stays
+            first[inverse[::-1]] = np.arange(len(keys))[::-1]  # in reverse: a key's first position stays
             rows = rows[first]
         change = self._staged(unique, rows)
         change.rows = change.born[1]
@@ -337,12 +337,12 @@ class EmbeddingVariable(KeyedTable):
                 rows = rows[last]
             change = self._staged(keys, rows)
         calls: Calls = [self._store.begin, functools.partial(self._store.commit, change, self.step)]
-        if len(change.born[0]) < len(keys):  # else all rows are where they belong already
+        if len(change.born[0]) < len(keys):  # else `stage` has written all rows already
             calls.insert(1, functools.partial(self._store.put, change.rows, rows))
         return calls
 
     def _staged(self, keys: np.ndarray, rows: np.ndarray | None = None) -> Change:
-        """A change in which distinct keys are there, others going if there would be too many."""
+        """Stage the insertion of distinct keys (those that are missing), with evictions if there would be too many."""
         if self.capacity is None:
             return self._store.stage(keys, rows)
         return self._store.stage(keys, rows, self._victims, self.capacity)
@@ -370,10 +370,10 @@ class EmbeddingVariable(KeyedTable):
         return [functools.partial(self._store.commit, self._store.stage_removal(rows))] if len(rows) else []
 
     def export(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Copies of all there is, in the order of the keys.
+        """Copies of the table's contents, in ascending order of the keys.
 
         Returns:
-            keys (n,), rows (n, dim), versions (n,) (the step of each key's last update), counts (n,) (of its updates).
+            keys (n,), rows (n, dim), versions (n,) (step of each key's last update), counts (n,) (number of updates).
         """
         with self._store.lock:
             alive = self._store.in_order(self.key_dtype)
@@ -381,10 +381,10 @@ class EmbeddingVariable(KeyedTable):
         return block.keys, block.rows, block.versions, block.counts
 
     def report(self, hot: int = 5) -> VariableReport:
-        """How the variable stands: keys, bytes, load, oldest version, hot keys, hit rate, removals; `print` it.
+        """Statistics to `print`: keys, bytes, load, versions, hot keys, hit rate, removals.
 
         Args:
-            hot: how many of the keys of the most updates to name.
+            hot: how many of the most updated keys to list.
         """
         with self._store.lock:
             alive = self._store.alive()
@@ -404,7 +404,7 @@ class EmbeddingVariable(KeyedTable):
         )
 
     def to_arrow(self) -> Any:
-        """A `pyarrow.Table` of all there is, in the order of the keys: `pyarrow.parquet` writes it.
+        """The table's contents as a `pyarrow.Table`, in ascending order of the keys, such as for `pyarrow.parquet`.
 
         Its columns are "key", "row", "version", "count", and "slot:<name>" for each of the optimiser's slots.
         """
@@ -414,23 +414,23 @@ class EmbeddingVariable(KeyedTable):
         return arrow_table(block)
 
     def from_arrow(self, table: Any) -> None:
-        """Write what a `pyarrow.Table` of these columns has, over what is there; of slots those that the variable has.
+        """Write the rows of a `pyarrow.Table` as of `to_arrow`, inserting or replacing keys; unknown slots are ignored.
 
         Raises:
-            StructureError: no column "key" or "row". ShapeError: rows of another length.
+            StructureError: the column "key" or "row" is missing. ShapeError: rows of another length.
         """
         self.restore_blocks(blocks_of_arrow(table, self.dim, self.dtype))
 
     # Optimisers.
 
     def add_slot(self, name: str, fill: float, dtype: DTypeLike, by_row: bool, token: int | None = None) -> SlotOf:
-        """Make what an optimiser keeps for each row, `fill` to start from; one of that name is made anew.
+        """Create (or replace) the slot `name`: an optimiser's state for each row, initially `fill`.
 
         Args:
-            token: its number; None: a new one.
+            by_row: one number for each row, else `dim`. token: the slot's number; None: a new one.
 
         Returns:
-            What stands for it in the optimiser's state.
+            The reference to put into the optimiser's state.
         """
         with self._store.lock:
             if token is None:
@@ -439,7 +439,7 @@ class EmbeddingVariable(KeyedTable):
         return SlotOf(name, token)
 
     def slot_array(self, slot: Any, by_row: bool = False) -> np.ndarray:
-        """All rows of a slot, (rows that could be, width).
+        """The array of a slot, (reserved rows, width), indexed like `row_array`.
 
         Raises:
             StructureError: the variable has no such slot.
@@ -454,45 +454,45 @@ class EmbeddingVariable(KeyedTable):
 
     @property
     def locks(self) -> list[Any]:
-        """Held by whoever changes the variable."""
+        """The locks to hold while changing the variable."""
         return [self._store.lock]
 
     def split(self, grad: SparseRows) -> list[tuple["EmbeddingVariable", SparseRows]]:
-        """Each part of the table with its part of a gradient."""
+        """Pairs of (part of the table, its part of the gradient); here the whole table."""
         return [(self, grad)]
 
     def partition(self, n: int) -> Any:
-        """It in n parts, each of the keys whose hash says so: a table as this one, whose results do not depend on n.
+        """A copy as a table of n parts, where a hash of the key decides its part; results do not depend on n.
 
-        Rows, slots, versions and counts are copied, and the states of optimisers go on with them. Only what looks at
-        the number of keys, `capacity`, is shared out: each part holds an n-th of it.
+        Rows, slots, versions and counts are copied, and existing optimiser states remain valid for the copy. Only
+        `capacity` is divided: each part may hold an n-th of it, so evictions may differ.
 
         Args:
-            n: how many parts, at least 1.
+            n: the number of parts, at least 1.
 
         Returns:
-            A table of keys with `.parts`, variables that may be anywhere, `.part_of(keys)` and `.join()`.
+            A table of keys with `.parts` (variables), `.part_of(keys)` and `.join()`.
         """
         return partitioned_from(self, whole_option(n, "n"))
 
     @property
     def row_array(self) -> np.ndarray:
-        """All rows, (rows that could be, dim), which optimisers write to where `start_update` says."""
+        """The array of all rows, (reserved rows, dim); optimisers write to the rows that `Update.rows_of` gives."""
         return self._store.rows
 
     def start_update(self, grad: SparseRows) -> "Update":
-        """The step of an optimiser, which is seen when it is finished; with the lock held."""
+        """Begin an optimiser's step, which becomes visible with its `finish`; the caller holds the lock."""
         self._store.settle()
         return Update(self, grad)
 
-    # Saving, as `tables/stored.py` says it.
+    # Saving and restoring, the interface of `tables/stored.py`.
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How it was made, its step and its slots, as JSON takes it.
+        """The constructor's arguments, the step and the slots, as a dict for JSON.
 
         Raises:
-            UnsupportedError: an initialiser that is a function of the user's.
+            UnsupportedError: the initialiser is a user's function.
         """
         if not isinstance(self.initializer, init.Initializer):
             raise UnsupportedError(
@@ -510,10 +510,10 @@ class EmbeddingVariable(KeyedTable):
 
     @classmethod
     def from_settings(cls, settings: dict[str, Any], storage: Any = None) -> "EmbeddingVariable":
-        """An empty variable of these `settings`, at their step, with their slots.
+        """Make an empty variable with these settings, including step and slots.
 
         Args:
-            settings: as `settings` gave them. storage: a folder for its rows, None for memory.
+            settings: a variable's `settings`. storage: a folder for the rows, None for memory.
         """
         given = dict(settings)
         step, slots = given.pop("step"), given.pop("slots")
@@ -529,30 +529,30 @@ class EmbeddingVariable(KeyedTable):
         return out
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What the admission rule has counted."""
+        """The counts of the admission rule, as arrays."""
         return {} if self._admission is None else self._admission.arrays()
 
     def _admission_of(self, tables: Sequence[Any], mine: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Have counted what other tables have, of keys that are mine."""
+        """Take over the admission counts of other tables, for the keys where `mine(keys)` is True."""
         if self._admission is not None:
             self._admission.take([table.arrays() for table in tables], mine)
 
     def blocks(self, rows: int = 1 << 16) -> Iterator[StoredBlock]:
-        """All keys with all that belongs to them, in blocks of at most so many; nothing may change meanwhile."""
+        """All contents in blocks of at most `rows` keys; the table must not change while they are read."""
         with self._store.lock:
             alive = self._store.alive()
         return blocks_of(self._store, alive, whole_option(rows, "rows"), self.key_dtype)
 
     def mark(self) -> int:
-        """A name for this moment, for `changed_since`."""
+        """Mark this moment; returns a number for `changed_since`."""
         return self._store.mark()
 
     def changed_since(self, mark: int, rows: int = 1 << 16) -> Changes | None:
-        """What changed since a mark; None where that was not kept."""
+        """What changed since a mark; None if that is no longer known."""
         return self._store.changed_since(operator.index(mark), whole_option(rows, "rows"), self.key_dtype)
 
     def _expect(self, more: int) -> None:
-        """Make the index ready for so many keys more, which come block by block."""
+        """Grow the index for `more` keys that will be inserted block by block."""
         self._store.expect(more)
 
     def _restoring(
@@ -593,10 +593,10 @@ class EmbeddingVariable(KeyedTable):
 
 
 class Update:
-    """A step of a variable on its way.
+    """An optimiser's step on a variable that is not yet visible.
 
     Attributes:
-        grad: the gradient of the keys that are let in.
+        grad: the gradient, without the keys that the admission rule does not admit.
     """
 
     __slots__ = ("_change", "_new", "_seen", "_step", "_table", "grad")
@@ -616,13 +616,13 @@ class Update:
                 self.grad = grad.where(kept[inverse])
 
     def rows_of(self, keys: np.ndarray) -> np.ndarray:
-        """The rows of the distinct keys, new ones in their first state; from here on they may be written to."""
+        """The row numbers of distinct keys, new keys' rows initialised; from now on these rows may be written."""
         self._change = self._table._staged(keys)
         self._table._store.begin()
         return self._change.rows
 
     def finish(self) -> None:
-        """Have the step seen; once, however often it is called."""
+        """Make the step visible; calling it again has no effect."""
         table = self._table
         if table._admission is not None:
             table._admission.count(self._new, self._seen)
@@ -633,7 +633,7 @@ class Update:
 def _initial_rows(
     initializer: Any, seed: int, dim: int, dtype: np.dtype, key_dtype: np.dtype, keys: np.ndarray
 ) -> np.ndarray:
-    """The rows of keys that are not there."""
+    """The initial rows (n, dim) of keys."""
     made: Any = getattr(initializer, "rows", initializer)
     rows = np.asarray(made(seed, keys.view(key_dtype), dim, dtype))
     if rows.shape != (len(keys), dim):
