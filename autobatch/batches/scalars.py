@@ -1,11 +1,11 @@
-"""Python scalars per lane, with Python's own semantics: operators, builtins and `math`.
+"""Batches of Python scalars with Python's own semantics: operators, builtins and `math`.
 
 `len(x)` or `x.shape[0]` of a ragged batch is an int per example. Such lanes behave as Python's ints, floats and bools,
-not as NumPy's: `/` of ints is a float, a zero divisor raises, and an int never wraps. What int64 arithmetic answers
-exactly is computed at once; everything else is Python's operator lane by lane, which is right by construction.
+not as NumPy's: `/` of ints is a float, a zero divisor raises, and an int never wraps. Where NumPy's int64 or float64
+arithmetic gives exactly Python's result it is used for all lanes at once; else Python's operator runs lane by lane.
 
-`LANE_FUNCTIONS` maps each builtin to what converted code calls in its place: it answers as the builtin does for every
-example, and is the builtin itself where no argument is a batch.
+`LANE_FUNCTIONS` maps each builtin to the function that converted code calls in its place: it gives the builtin's result
+for every example, and is the builtin itself if no argument is a batch.
 """
 
 import functools
@@ -29,13 +29,13 @@ _SAFE = float(1 << 62)  # a float64 estimate below this bounds an int64 away fro
 
 
 def is_python(value: Any) -> bool:
-    """Whether NumPy has no part in a value: no array, no NumPy scalar, no array of ours other than weak lanes."""
+    """True for a batch of Python scalars, and for anything that is neither an array of any kind nor a NumPy scalar."""
     if getattr(value, "scalar", None) is not None:
         return True
     return not (isinstance(value, np.ndarray | np.generic) or is_boxed(value))
 
 
-# Below, an operand is an array of lanes or one Python number; at least one is an array.
+# In the functions below, each operand is a (B,) array or one Python number, and at least one is an array.
 
 
 def _add(x: Any, y: Any) -> Any:
@@ -66,12 +66,12 @@ def _has_zero(y: Any) -> bool:
 
 
 def _is_exact(x: Any) -> bool:
-    """Whether float64 holds these ints exactly; NumPy's abs of the smallest int64 is itself, which it does."""
+    """True if float64 holds these ints exactly; np.abs of the smallest int64 is that int itself, which it does."""
     return bool((np.abs(x) <= _EXACT).all()) if isinstance(x, np.ndarray) else -_EXACT <= x <= _EXACT
 
 
 def _whole(ufunc: Any) -> Callable[..., Any]:
-    """Ufuncs that divide ints as Python does, but by zero, and the smallest one."""
+    """A ufunc that divides ints as Python does; None for a zero divisor or if x is the smallest int64."""
     return lambda x, y: None if _has_zero(y) or np.any(np.equal(x, _INT64.min)) else ufunc(x, y)
 
 
@@ -79,8 +79,8 @@ def _float_div(x: Any, y: Any) -> Any:
     return None if _has_zero(y) else np.true_divide(x, y)
 
 
-# For the operators of counters and scores: on ints (int64, bools included), and on floats. A function gives None where
-# the answer is not NumPy's; then, and for any other operator, the lanes run Python's one by one.
+# Fast implementations of common operators: on ints (int64, bools included), and on floats. A function returns None if
+# NumPy's result may differ from Python's; then, and for other operators, Python's runs lane by lane.
 _FAST: dict[str, tuple[Any, Any]] = {
     "add": (_add, np.add),
     "sub": (_sub, np.subtract),
@@ -129,14 +129,14 @@ def _fits(value: int) -> bool:
 
 
 def _exact(x: Any, kind: type) -> bool:
-    """Whether float64 holds a real operand exactly, so that NumPy's mixed arithmetic is Python's."""
+    """True if float64 holds a real operand exactly, so that NumPy's mixed arithmetic gives Python's result."""
     if kind is not int:
         return kind is float or kind is bool
     return _is_exact(x if type(x) is int else x.data)
 
 
 def _as(kind: type, x: Any) -> Any:
-    """An operand as numbers of this kind, int or float."""
+    """An operand's data converted to int or float."""
     if getattr(x, "scalar", None) is None:
         return kind(x)
     return x.data if x.scalar is kind else x.data.astype(kind)
@@ -151,7 +151,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {name: _binary(name, f) for name,
 
 
 def _unary(function: Callable[..., Any], ufunc: Any) -> Callable[[Any], Any]:
-    """A ufunc that answers as Python's function does, but for the smallest int."""
+    """A unary operator by its ufunc; lane by lane for complex numbers and the smallest int64, where the two differ."""
 
     def call(a: Any) -> Any:
         a = narrowed(a)
@@ -172,7 +172,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
 
 
 def lane_len(value: Any) -> Any:
-    """`len(x)` of each example: an int where all agree, else an int per lane.
+    """`len(x)` of each example: an int if the first dimension is static, else an int per lane.
 
     >>> from autobatch.batches.padded_batch import MaskedBatch
     >>> lane_len(MaskedBatch.from_examples([[1, 2], [3]]))
@@ -192,7 +192,7 @@ def lane_len(value: Any) -> Any:
 
 
 def _is_plain_scalar(x: Any) -> bool:
-    """Whether the lanes are scalars with data that NumPy may read."""
+    """True if x is a batch of scalars with plain real data, not on a tape or trace."""
     if not isinstance(x, Batch) or getattr(x, "sizes", None) != ():
         return False
     data: Any = getattr(x, "data", None)
@@ -200,7 +200,7 @@ def _is_plain_scalar(x: Any) -> bool:
 
 
 def lane_int(x: Any = 0, *base: Any) -> Any:
-    """`int(x)` per lane; NaN, infinities and values beyond int64 as Python has them."""
+    """`int(x)` per lane; NaN, infinities and values beyond int64 behave as in Python."""
     x = narrowed(x)
     if not base and _is_plain_scalar(x):
         kind = x.data.dtype.kind
@@ -231,7 +231,7 @@ def lane_pow(base: Any, exponent: Any, *modulus: Any) -> Any:
 
 
 def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], *args: Any, **kwargs: Any) -> Any:
-    """`min(...)` or `max(...)` per lane: of several values, or of one iterable."""
+    """`min(...)` or `max(...)` per lane, of several values or of one iterable."""
     args = tuple(narrowed(arg) for arg in args)
     if len(args) == 1 and not kwargs and isinstance(args[0], list | tuple) and args[0]:
         args = tuple(narrowed(arg) for arg in args[0])
@@ -239,7 +239,7 @@ def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], *a
             return args[0]
     if len(args) > 1 and not kwargs and _same_kind(args):
         best = args[0]
-        for arg in args[1:]:  # Python keeps the first of equals, and a NaN only if it comes first
+        for arg in args[1:]:  # as in Python, the first of equal values wins, and a NaN wins only if it comes first
             wins = better(arg, best)
             best = _choose(wins, arg, best)
         return best
@@ -251,7 +251,7 @@ lane_max = functools.partial(_extreme, max, operator.gt)
 
 
 def _same_kind(args: tuple[Any, ...]) -> bool:
-    """Whether all are scalars of one type, so that whichever wins the result has that type."""
+    """True if all are scalars of one type, so that the result has that type whichever wins."""
     kinds = {_scalar_kind(arg) for arg in args}
     return len(kinds) == 1 and None not in kinds
 
@@ -279,7 +279,7 @@ def _choose(wins: Any, a: Any, b: Any) -> Any:
 
 
 def lane_sum(x: Any, start: Any = 0) -> Any:
-    """`sum(x, start)` per lane. Over a ragged array it is one reduction, unless some example is empty."""
+    """`sum(x, start)` per lane; over an array it is one reduction, unless some example is empty."""
     if not isinstance(x, Batch):
         return sum(x, start)
     x = narrowed(x)
@@ -293,7 +293,7 @@ def lane_sum(x: Any, start: Any = 0) -> Any:
 
 
 def _number(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of numbers per lane, which carries a gradient on."""
+    """A function of numbers per lane that gradients flow through."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         args = tuple(narrowed(arg) for arg in args)
@@ -317,7 +317,7 @@ LANE_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     int: lane_int,
     float: lane_float,
     bool: lane_bool,
-    abs: abs,  # a batch has the method that it calls
+    abs: abs,  # batches have `__abs__`
     divmod: divmod,
     pow: lane_pow,
     min: lane_min,
