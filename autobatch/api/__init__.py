@@ -1,1 +1,1 @@
-"""What users touch: the decorator object."""
+"""The public entry points (`ab.batch`, `ab.map`, `ab.grad`) and the choice of a way for each call."""

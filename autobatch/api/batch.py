@@ -1,9 +1,9 @@
-"""`ab.batch`, the decorator.
+"""`ab.batch`, the decorator, and `BatchFunction`, the object that it makes.
 
-For a type checker a decorated function has the parameters and the result of the function that a person wrote. A batch
-shows an example's array, so `MaskedBatch` and `PackedBatch` are arrays to it (`np.ndarray`): what takes an array takes
-a batch, and a function that returns an array returns a `MaskedBatch`, which is one. What takes a Python number takes no
-batch, unless it is annotated as `ArrayLike`.
+To a type checker, a decorated function keeps the parameters and the result type of the user's function. `MaskedBatch`
+and `PackedBatch` are subclasses of `np.ndarray` to it: a parameter that takes an array takes a batch, and a function
+that returns an array returns a `MaskedBatch`. A parameter annotated as a Python number takes no batch; annotate it as
+`ArrayLike` for that.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ _owners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def made_of(decorated: Any) -> tuple[Any, ...]:
-    """The value of `__reduce__` of a decorated function."""
+    """The value of `__reduce__` of a decorated function: by name where that finds it, else with its source lines."""
     function = decorated.__wrapped__
     module, name = decorated.__module__, getattr(function, "__qualname__", "")
     found = _looked_up(module, name)
@@ -46,7 +46,7 @@ def made_of(decorated: Any) -> tuple[Any, ...]:
 
 
 def by_name(module: str, name: str) -> Any:
-    """The object that a module holds under this name."""
+    """The object of this (dotted) name in a module, which is imported if necessary."""
     out: Any = sys.modules.get(module) or __import__(module, fromlist=["_"])
     for part in name.split("."):
         out = getattr(out, part)
@@ -61,7 +61,7 @@ def _looked_up(module: str, name: str) -> Any:
 
 
 def itself(decorated: Any) -> Any:
-    """The undecorated function, which knows the name it is found by; the same object each time."""
+    """A copy (always the same) of the undecorated function, named so that pickle finds it via the decorated one."""
     kept = decorated.__dict__.get("_ab_kept")
     if kept is not None:
         return kept
@@ -76,7 +76,7 @@ def itself(decorated: Any) -> Any:
 
 
 def revived(kind: type, function: Any, strict: bool, sources: dict[str, list[str]]) -> Any:
-    """The decorated function: the one of this name here, or one made anew."""
+    """The decorated function when unpickling: the existing one of this name, or a new one."""
     owner = _owners.get(function)
     if owner is not None and owner() is not None:
         return owner()
@@ -87,10 +87,10 @@ def revived(kind: type, function: Any, strict: bool, sources: dict[str, list[str
 
 
 def _sources(function: Any) -> dict[str, list[str]]:
-    """The source lines of a function, and of those that it names, that are in no file."""
+    """Source lines by file name, of a function and those it refers to, where the file is not on disk (notebooks)."""
     out: dict[str, list[str]] = {}
     functions, seen = [function], {id(function)}
-    for each in functions:  # which grows on the way
+    for each in functions:  # the list grows during the loop
         filename = each.__code__.co_filename
         if filename not in out and not os.path.exists(filename) and (lines := linecache.getlines(filename)):
             out[filename] = lines
@@ -106,13 +106,13 @@ def _sources(function: Any) -> dict[str, list[str]]:
 def _content(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # of a name that has no value yet
+    except ValueError:  # the variable has no value yet
         return None
 
 
 @functools.cache
 def engines() -> types.SimpleNamespace:
-    """What runs batches, maps and gradients: half of what an import takes, so it comes with the first of them."""
+    """The functions that run batches, maps and gradients; imported at first use, as they take half the import time."""
     from autobatch.api.call_ways import run_batch, run_gradient, run_map  # noqa: PLC0415
     from autobatch.lockstep.calls.call_by_callee import call  # noqa: PLC0415
     from autobatch.rewrite.taped_forms import taped_form  # noqa: PLC0415
@@ -130,7 +130,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class _Nothing:
-    """A type that no function returns: to a type checker only a result of type `Any` is one."""
+    """A type that no function returns: for a type checker, only a result of type `Any` matches the overload with it."""
 
 
 class BatchFunction(Generic[P, R_co]):
@@ -138,7 +138,7 @@ class BatchFunction(Generic[P, R_co]):
 
     Attributes:
         __wrapped__: the function itself, which runs when no argument is a batch.
-        strict: whether what cannot run in lock-step is an error instead of running example by example.
+        strict: True to raise an error for code that cannot run in lock-step, instead of running it example by example.
 
     >>> BatchFunction(np.mean)
     <batch function mean>
@@ -191,7 +191,7 @@ class BatchFunction(Generic[P, R_co]):
         self: "BatchFunction[Concatenate[Any, Bound], R_co]", instance: object, owner: Any = None
     ) -> "BatchFunction[Bound, R_co]": ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """Bind as a function does; over a staticmethod or classmethod, bind what that gives."""
+        """Bind to an instance as a function does; a wrapped staticmethod or classmethod binds first."""
         bind = getattr(self.__wrapped__, "__get__", None)
         if isinstance(self.__wrapped__, staticmethod | classmethod):
             return BatchFunction(self.__wrapped__.__get__(instance, owner), self.strict)
@@ -212,12 +212,12 @@ _REFRESH = (
     lambda old, new: isinstance(old, BatchFunction) and isinstance(new, BatchFunction),
     lambda old, new: old.__dict__.update(new.__dict__),
 )
-"""A rule of IPython's %autoreload: when and how a function imported before its file changed becomes the new one.
-Functions and classes it knows by itself."""
+"""An update rule for IPython's %autoreload (condition, action): an old `BatchFunction` takes over the new one's state.
+%autoreload has such rules for functions and classes only."""
 
 
 def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None:
-    """Add a note to a failed call's error if a list of arrays, or of records, was taken for one example."""
+    """Add a note to a failed call's error if an argument was a list of arrays or records, which is one example."""
     if any(_ONE_EXAMPLE in note for note in getattr(error, "__notes__", ())):
         return
     kinds: tuple[tuple[str, Any, str], ...] = (
@@ -241,12 +241,12 @@ _ONE_EXAMPLE = "is one example to a function decorated with ab.batch"
 
 
 def _outside(args: Any, kwargs: Any) -> bool:
-    """Whether a batch among the arguments belongs to no lock-step run."""
+    """True if a batch among the arguments was made outside lock-step."""
     return any(isinstance(arg, Batch) and arg.region is None for arg in (*args, *kwargs.values()))
 
 
 class _Decorator(Protocol):
-    """`ab.batch(strict=...)`, to a type checker."""
+    """The type of `ab.batch(strict=...)`, for type checkers."""
 
     @overload
     def __call__(self, f: "staticmethod[P, R]") -> "staticmethod[P, R]": ...  # type: ignore[overload-overlap]
@@ -268,14 +268,14 @@ def batch(f: Any = None, *, strict: bool = False) -> Any:
     """Let a function of one example take batches.
 
     Args:
-        f: the function, in plain NumPy, of one example.
+        f: the function of one example, in plain NumPy.
         strict: raise `UnsupportedError` where the examples cannot run together, instead of looping over them.
 
     Returns:
         The function, as a `BatchFunction`; without `f` a decorator that has these options.
 
     Called with a `MaskedBatch` or `PackedBatch` among its arguments, or anywhere inside them, the function runs once
-    for all examples, each batch standing for one example's value and everything else shared. `ab.examples(result)`
+    for all examples: each batch stands for one example's value, and everything else is shared. `ab.examples(result)`
     lists the results. Called with plain values it is the function itself. Nothing is rewritten before the first
     batched call.
 
@@ -296,7 +296,7 @@ def batch(f: Any = None, *, strict: bool = False) -> Any:
     """
     if f is None:
         return functools.partial(BatchFunction, strict=strict)
-    if not (callable(f) or hasattr(f, "__get__")):  # a classmethod is not callable, but what it is bound to is
+    if not (callable(f) or hasattr(f, "__get__")):  # a classmethod is not callable, but its bound form is
         raise UnsupportedError(
             f"ab.batch takes a function; got {type(f).__name__}: write ab.batch(f)(x), not ab.batch(f(x))"
         )

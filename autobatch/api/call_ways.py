@@ -1,10 +1,10 @@
-"""Carrying out the way that `api.chooser` picks for the examples of a call, and the next way where one refuses.
+"""Runs a call by the way that `api.chooser` picks, and by the next way if that one refuses.
 
-A call of a `@ab.batch` function with batches (`run_batch`) and an `ab.map` (`run_map`) come here. With `way` pinned,
-under `strict`, and inside of other runs of the library, they run as the option says, or as they name it. Else what is
-known of the function on inputs of this kind decides: by the law the ways are equal, examples come one after the other
-in each of them, and a way that is stopped or refuses leaves nothing behind. So the examples of one call may be shared
-out between ways, in their order, and no example's effects are seen twice.
+A call of a `@ab.batch` function with batches (`run_batch`) and an `ab.map` (`run_map`) come here. If `way` is pinned,
+under `strict`, and inside other runs of the library, they run by the option, or by the way that the call names: a
+batched call names lock-step, a map on the fly. Otherwise the costs of the function on inputs of this kind decide. By
+the law all ways give equal results, and a way that is stopped or refuses leaves no effects behind. So the examples of
+one call may be divided between ways, in their order, and no example's effects happen twice.
 """
 
 import contextlib
@@ -57,15 +57,15 @@ from autobatch.rewrite.lockstep_forms import convert
 from autobatch.rewrite.recorders.generated_recorders import recorders_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
-_NOTHING = Stats()  # was launched on the fly
-NOT_NEEDED = "lock-step has a form for it"  # as why a batch does not run on the fly
+_NOTHING = Stats()  # of calls that launched nothing on the fly
+NOT_NEEDED = "lock-step has a form for it"  # the reason that on the fly is refused for a batched call
 
 
 # Calls on batches.
 
 
 def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of a function of one example on batches."""
+    """Call a function of one example on batches; returns its batched result."""
     options = current()
     way: str = options.way
     if way == LOCKSTEP or options.strict or current_region() is not None or active_trace() is not None:
@@ -93,7 +93,7 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         else:
             note(way, f"way={way!r}", function, call.stats)
             return call.result([piece], [size])
-        return _named(function, args, kwargs, reason)  # behind the handler: an example's error has no part in this one
+        return _named(function, args, kwargs, reason)  # outside `except`: an example's error gets no `__context__`
     if kind is None:
         return _named(function, args, kwargs)
     if looked_at:
@@ -109,10 +109,10 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 def _once_compiled(call: "_BatchCall | _MapCall", way: str, count: int) -> Any:
-    """The results by a way that is pinned; what is being compiled is waited for.
+    """The results by a pinned way; waits for code that is being compiled.
 
     Raises:
-        NotCompiled: it cannot be, and nothing has happened.
+        NotCompiled: there is no compiled form; no example has run.
     """
     try:
         return call.run(Portion(way, count), 0)
@@ -124,9 +124,9 @@ def _once_compiled(call: "_BatchCall | _MapCall", way: str, count: int) -> Any:
 
 
 def _as_the_loop(kind: History, count: int, loop: Callable[[], Any]) -> Any:
-    """The result of a settled call."""
+    """The result of a settled call, which runs as the loop; its time is recorded unless `kind.untimed` says not to."""
     tape = active_tape()
-    if kind.untimed > 0 and tape is None:  # threads may share it
+    if kind.untimed > 0 and tape is None:
         out = loop()
         kind.passed(count)
         return out
@@ -139,14 +139,14 @@ def _as_the_loop(kind: History, count: int, loop: Callable[[], Any]) -> Any:
 
 
 def _time_the_walk_back(tape: Tape, first: int, kind: History, way: str, count: int) -> None:
-    """Have the tape say what the walk back over a run takes, whose nodes begin at `first`: it is part of its cost."""
+    """Have the tape time the walk back over this run's nodes, from `first` on: that time is part of the run's cost."""
     if len(tape.nodes) > first:
         report = functools.partial(kind.later, way, kind.costs[way].runs, count)
         tape.timed.append((first, len(tape.nodes), report))
 
 
 def _settle_next_way(kind: History) -> None:
-    """Examples of a batch run on the fly only where lock-step has no form for what they do."""
+    """Refuse on the fly for batched calls while lock-step is not refused."""
     fly = kind.costs[FLY]
     if not kind.costs[LOCKSTEP].refused:
         fly.refused = NOT_NEEDED
@@ -157,7 +157,7 @@ def _settle_next_way(kind: History) -> None:
 def why_not_compiled(
     function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any = None, seconds: float = 120.0
 ) -> str:
-    """Why examples cannot be run compiled; "" if they can, once that is waited for. Arguments as `compiled_map`'s."""
+    """Wait for the compiled form; why there is none, or "" if it is ready. Arguments as for `compiled_map`."""
     gradient = gradient_of(function)
     try:
         if gradient is not None:
@@ -171,7 +171,7 @@ def why_not_compiled(
             wait_until_compiled(function, columns, shared, arguments_of, seconds)
     except NotCompiled as error:
         return error.reason
-    except Exception as error:  # of the compiler, since nothing of the user's has run
+    except Exception as error:  # the compiler's: none of the user's code has run
         return f"{type(error).__name__}: {error}"
     return ""
 
@@ -179,7 +179,7 @@ def why_not_compiled(
 def _compiled(
     function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any, start: int, stacked: bool = False
 ) -> Any:
-    """`compiled_map`, of which an error that no example has raised says that there is no compiled form."""
+    """`compiled_map`, plain, on a tape or of a gradient; `NotCompiled` also for errors that no example has raised."""
     gradient = gradient_of(function)
     try:
         if gradient is not None:
@@ -197,7 +197,7 @@ def _compiled(
 
 
 def _named(function: Any, args: Any, kwargs: Any, why: str = "the call names it") -> Any:
-    """The call in lock-step, and by the next way where that has no form for it."""
+    """Run the call in lock-step; on the fly or by the loop where lock-step has no form for it."""
     ran: list[Any] = []
 
     def map_columns(*given: Any) -> tuple[list[Any], bool]:
@@ -215,7 +215,7 @@ def _named(function: Any, args: Any, kwargs: Any, why: str = "the call names it"
 def _looped(
     function: Any, args: Any, kwargs: Any, batches: list[Any], size: int, own: ExampleColumns | None = None
 ) -> list[Any]:
-    """The results of all examples, one after the other: small calls end here, so by the shortest path there is."""
+    """The results of all examples, one after the other; a short code path, since small calls end here."""
     columns = columns_of_views(args, batches, size)
     if columns is not None:
         return run_loop(per_example_form(function), columns, kwargs)
@@ -227,7 +227,7 @@ def _looped(
 
 
 def _loop_over(function: Any, own: ExampleColumns, columns: list[list[Any]], start: int) -> list[Any]:
-    """The results of some of the examples, the first of which is at `start`, from the values of the batches."""
+    """The results of the examples from `start` on, one after the other; `columns` holds their values by batch."""
     f, in_order = per_example_form(function), own.in_order(columns)
     if in_order is None:
         return run_loop(f, columns, own.shared, own.arguments_of, start)
@@ -235,10 +235,10 @@ def _loop_over(function: Any, own: ExampleColumns, columns: list[list[Any]], sta
 
 
 class _BatchCall:
-    """One call on batches, whose examples may be shared out between ways.
+    """One call on batches, whose examples may be divided between ways.
 
     Attributes:
-        function: of one example; stats: what was launched on the fly.
+        function: the function of one example; stats: launches of the last run on the fly.
     """
 
     __slots__ = ("_args", "_batches", "_columns", "_kwargs", "_size", "function", "stats")
@@ -250,7 +250,7 @@ class _BatchCall:
         self.stats = _NOTHING
 
     def run(self, step: Portion, start: int) -> Any:
-        """The results of some of the examples: a list by the loop and on the fly, a batched tree in lock-step."""
+        """The results of `step.count` examples from `start` on: a list, or a `_Tree` where they are batched already."""
         stop = start + step.count
         if step.way == LOCKSTEP:
             return self._in_lock_step(start, stop, step.limit)
@@ -274,7 +274,7 @@ class _BatchCall:
         return results
 
     def packed(self, start: int, stop: int) -> tuple[Any, ...]:
-        """What the compiled way takes: the batches themselves, what is shared, and where each belongs."""
+        """Arguments of the compiled way: batches, shared values, and the function that places both in a call."""
         own = self._columns = self._columns or ExampleColumns(self.function, self._args, self._kwargs)
         whole = start == 0 and stop == self._size
         batches = own.batches if whole else [lanes_between(batch, start, stop) for batch in own.batches]
@@ -291,7 +291,7 @@ class _BatchCall:
             return _Tree(in_lock_step(self.function, args, kwargs, stop - start, _convert, is_local, start))
 
     def result(self, pieces: list[Any], counts: list[int]) -> Any:
-        """The result of the call, from those of its parts."""
+        """The result of the call, from the results of its portions and the number of examples in each."""
         if len(pieces) == 1:
             piece = pieces[0]
             return piece.tree if type(piece) is _Tree else in_form(stack_results(piece), self._size, self._batches)
@@ -303,7 +303,7 @@ class _BatchCall:
 
 
 class _Tree:
-    """A batched result."""
+    """Marks a result that is batched already, as opposed to a list of one result per example."""
 
     __slots__ = ("tree",)
 
@@ -321,13 +321,12 @@ def run_map(
     fixed: dict[int, Any] | None = None,
     joining: Joining | None = None,
 ) -> tuple[list[Any], Stats]:
-    """The results of a function of one example on each, and what was launched.
+    """Map a function of one example; returns the results and the statistics of launches.
 
     Args:
-        function: it; sequences: of examples; shared: by keyword, the same for all.
-        fixed: what is the same for all by position, among the arguments that the sequences give.
-        joining: gives more examples while these run on the fly, as for `map_with_stats`; theirs are the last
-            results.
+        function: of one example; sequences: of its arguments, one each; shared: keyword arguments for all examples.
+        fixed: by position, arguments that are the same for all examples; `sequences` fill the other positions.
+        joining: gives more examples while these run on the fly, as for `map_with_stats`; their results come last.
     """
     options = current()
     way: str = options.way
@@ -372,7 +371,7 @@ def run_map(
 def _loop_in_order(
     function: Any, columns: Sequence[Any], fixed: dict[int, Any], shared: dict[str, Any], start: int
 ) -> list[Any]:
-    """The results of these examples, the first of which is at `start`, one after the other."""
+    """The results of these examples, one after the other; the first is example `start` of the call."""
     if fixed:
         columns, count = [*columns], len(columns[0])
         for at in sorted(fixed):
@@ -381,10 +380,10 @@ def _loop_in_order(
 
 
 class _MapCall:
-    """One map, whose examples may be shared out between ways.
+    """One map, whose examples may be divided between ways.
 
     Attributes:
-        function: of one example; stats: what was launched on the fly.
+        function: the function of one example; stats: launches of the last run on the fly.
     """
 
     __slots__ = ("_arguments_of", "_columns", "_fixed", "_given", "_joining", "_shared", "function", "stats")
@@ -395,18 +394,18 @@ class _MapCall:
         self.function, self._columns, self._shared, self._fixed = function, columns, shared, fixed
         self._joining = joining
         self.stats = _NOTHING
-        self._given = shared | {f"{at}": value for at, value in fixed.items()} if fixed else shared  # no names
+        self._given = shared | {f"{at}": value for at, value in fixed.items()} if fixed else shared  # by "0", "1", ...
         self._arguments_of = self._placed if fixed else None
 
     def _placed(self, values: Sequence[Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of an example, from its values and what all share, in whatever form that is given."""
+        """An example's positional and keyword arguments, from its own values and the shared ones (as in `_given`)."""
         own = iter(values)
         count = len(values) + len(self._fixed)
         positional = [given[f"{at}"] if at in self._fixed else next(own) for at in range(count)]
         return positional, {name: given[name] for name in self._shared}
 
     def packed(self, start: int, stop: int) -> tuple[Any, ...]:
-        """What the compiled way takes."""
+        """Arguments of the compiled way: columns, shared values, and the function that places both in a call."""
         columns: list[Any] = self._columns
         if start or stop < len(columns[0]):
             columns = [column[start:stop] for column in columns]
@@ -421,7 +420,7 @@ class _MapCall:
         return results
 
     def run(self, portion: Portion, start: int) -> list[Any]:
-        """The results of some of the examples."""
+        """The results of `portion.count` examples from `start` on."""
         columns, given, arguments_of = self.packed(start, start + portion.count)
         if portion.way == COMPILED:
             return _compiled(self.function, columns, given, arguments_of, start)
@@ -430,16 +429,16 @@ class _MapCall:
         if portion.way == LOCKSTEP:
             return self._in_lock_step(columns, portion, start)
         whole = portion.count == len(self._columns[0])
-        joining = self._joining if whole else None  # it knows examples by their numbers
+        joining = self._joining if whole else None  # it numbers examples within the whole call
         results, self.stats = _on_the_fly(self.function, columns, given, arguments_of, start, portion.limit, joining)
         return results
 
     def _in_lock_step(self, columns: list[Any], portion: Portion, start: int) -> list[Any]:
-        """The results of these examples as one batch, of a function that does nothing but compute.
+        """The results of these examples, run as one batch; only for functions without side effects.
 
         Raises:
-            NoLockStep: it does more, the examples make no batch, or they give back what they were given: nobody may
-                write into that and find it in a copy.
+            NoLockStep: the function has side effects, the examples cannot be stacked, or a result shares memory with
+                an argument: in the loop a later write into it would reach the caller's array, here only the stack.
         """
         function, code = self.function, code_of(self.function)
         where = (code.co_filename, code.co_firstlineno) if isinstance(code, CodeType) else ("<unknown>", 0)
@@ -488,10 +487,11 @@ def _share_memory(a: Any, b: Any) -> bool:
 
 
 def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a function that `ab.grad` made gives, compiled where that has cost least.
+    """Call a function that `ab.grad` made, compiled if that has cost least.
 
     Args:
-        gradient: it, on a tape in Python; compiled code knows from its `_ab_differentiated` what it is.
+        gradient: the gradient function, which runs on a tape in Python; its attribute `_ab_differentiated` says for
+            compiled code what is differentiated.
     """
     what = gradient_of(gradient)
     options = current()
@@ -512,7 +512,7 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
         try:
             return _compiled(gradient, columns, kwargs, None, 0)[0]
         except Exception as error:
-            forget_example(error)  # there is but one
+            forget_example(error)  # a call has one example: its index would mean nothing to the user
             raise
 
     if options.way == COMPILED:
@@ -533,7 +533,7 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
 
 
 def _runs_inside() -> bool:
-    """Whether a call is one of an example's, or is itself differentiated."""
+    """True if this call is made by an example of another run, or is recorded on a tape or trace."""
     if in_example() or current_region() is not None:
         return True
     return active_tape() is not None or active_trace() is not None
@@ -545,10 +545,10 @@ def _runs_inside() -> bool:
 def _carry_out(
     kind: History, count: int, run: Callable[[Portion, int], Any], named: str
 ) -> tuple[list[Any], list[int]]:
-    """The results of the parts of a call, by the ways that the rule picks, and how many examples each has.
+    """Run a call in portions, by the ways that the rule picks; returns the portions' results and their sizes.
 
     Args:
-        named: the way that the call names, of which it is said if it has none.
+        named: the way that the call names; if it refuses, that is reported as a fallback.
     """
     cold = are_kernels_pending()
     if not cold:
@@ -579,7 +579,7 @@ def _carry_out(
                 turn.refused(step.way, took, refused.reason)
             continue
         took = clock() - begun
-        if type(piece) is list and len(piece) > step.count:  # of examples that joined
+        if type(piece) is list and len(piece) > step.count:  # other examples joined: leave out their share of the time
             took *= step.count / len(piece)
         turn.ran(step.way, step.count, took, cold)
         if tape is not None:
@@ -597,12 +597,12 @@ def _carry_out(
 def _looked_at(
     kind: History, named: str, by: Callable[[str], Any], run_named: Callable[[], Any], call: Any, function: Any
 ) -> Any:
-    """The result of a call that someone looks at (`ran_ways`), of which the time says nothing."""
+    """The result of a call that is observed (`ran_ways`); it is not timed, since observing takes time."""
     way = kind.best() if kind.calls else named
     if way != named:
         try:
             out = by(way)
-        except (NotCompiled, NoLockStep):  # what was compiled has been let go of meanwhile, or these differ
+        except (NotCompiled, NoLockStep):  # the compiled code was evicted meanwhile, or these examples differ
             pass
         else:
             looped = call.stats.looped if way == FLY else None
@@ -633,11 +633,11 @@ def _on_the_fly(
 
 
 def _recorders(function: Any, arguments_of: Arguments | None, shared: dict[str, Any]) -> Recorders | None:
-    """The generated recorders of a function, where blocks are asked for and nobody looks at its lines."""
+    """The generated recorders of a function; None if blocks are off or a report observes the user's lines."""
     return recorders_of(function, shared, arguments_of) if config.blocks and not by_line.get() else None
 
 
 def _forget() -> None:
-    """Let go of the functions that a map has met, which hold the user's closures."""
+    """Drop the rewritten forms that a map has made, since they keep the user's closures alive."""
     forget_forms()
     taped_form.forget()

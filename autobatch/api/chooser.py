@@ -1,30 +1,30 @@
-"""The rule that picks a way for the examples of a call: from what each has cost, and never losing much to the loop.
+"""The rule that picks a way for the examples of a call, from measured costs, with a bound on the time lost to the loop.
 
-Nothing here runs or times anything. `History` is what is known of one function on inputs of one kind; `History.turn`
-begins a call, whose `Turn` says which way takes how many examples (`Portion`), and is told what that cost. So a test
-can drive it with a clock of its own.
+Nothing here runs or times anything. A `History` holds the costs of one function on inputs of one kind. `History.turn`
+begins a call; its `Turn` says which way takes how many examples next (`Portion`), and is told how long that took. So a
+test can drive the rule with its own clock.
 
 The rule
-- Costs are seconds per example: the median of the last few. Of the ways that have run, the cheapest one runs.
-- The loop runs the first examples of the first call, so that its own cost is known before anything else is.
-- One account per kind of input: the loop's seconds for all examples so far, and what was lost on other ways (`lost`;
-  what they saved is taken from it). A try is affordable where it would leave the account within the promise even if it
-  is stopped, all of its time lost; it is stopped (`Portion.limit`) when what is left of that is spent.
-- A guess is tried for what the calls so far have earned, `_EARLY` of the loop's time; what is expected to gain, for
-  what `_HORIZON` calls will have earned: most of what there is to find is found in the first calls. From the tenth
-  call on a try may take `_LATE` of the time since then, after thirty calls again what all of them have earned.
-- Setting a way up (rewriting, tracing, compiling) is part of the first try.
-- What is expected to cost many times as much as the way in use is not tried.
-- A way gets three tries, since what it sets up in the first ones the later ones have; then its cost counts, and it is
-  tried again each time that the work of all calls has doubled, if that is affordable. What it cost while code for it
-  was still compiled behind the work is forgotten when that is there.
+- The cost of a way is the median of its last few runs, in seconds per example. The cheapest way that has run is used.
+- The loop runs the first examples of the first call, so that its cost is known first.
+- Each kind of input has one account: `work`, the loop's seconds for all examples so far, and `lost`, the seconds that
+  other ways took beyond the loop's, less the seconds that they saved. A try is affordable if the promise below holds
+  even when all of its time is lost. It is stopped (`Portion.limit`) when the affordable seconds are spent.
+- If its gain is a guess, a try may lose `_EARLY` of the loop's time so far. If a gain is expected, it may already lose
+  what `_HORIZON` calls will allow, since most gains are found in the first calls. From the tenth call on, a try may
+  lose `_LATE` of the time since then; after thirty calls, `_PART` of the time of all calls.
+- The first try includes setting the way up (rewriting, tracing, compiling).
+- A way that is expected to cost many times as much as the way in use is not tried.
+- A way gets three tries, since later ones reuse what the first ones set up. Then its cost counts, and it is tried again
+  each time that the work of all calls has doubled, if affordable. Costs that were measured while code for the way was
+  still compiling in the background are forgotten when that code is ready.
 
-What is promised (`tests/api/test_chooser.py`): whatever the costs are, as long as a try ends at its limit and a way
-that is used costs what it did before, thirty calls or more take at most 1.2 times the loop's time, and those from the
-tenth to the thirtieth at most 1.04 times.
+The promise (`tests/api/test_chooser.py`): whatever the costs are, if each try ends at its limit and a way in use costs
+what it did before, then thirty or more calls take at most 1.2 times the loop's time, and the tenth to the thirtieth
+call at most 1.04 times.
 
-Source: Karlin, Manasse, Rudolph and Sleator, Competitive snoopy caching (1988): what may be paid when nobody knows how
-long one goes on is a part of what has been spent so far.
+Source: Karlin, Manasse, Rudolph and Sleator, Competitive snoopy caching (1988): when the number of future calls is
+unknown, spend at most a fixed share of the time spent so far.
 """
 
 import collections
@@ -35,35 +35,35 @@ from typing import Final
 
 LOOP: Final = "loop"
 
-_KEPT = 5  # costs, of which the median counts
-_FEW_CALLS, _HORIZON = 9, 30  # the calls in which to find out, and those that pay for it
-_PART = 0.18  # of the loop's time of so many calls, and of all calls after them, that may be lost
-_EARLY, _LATE = 0.6, 0.03  # the same of the first few calls alone, which is as much, and of those after them
-_FIRST = 1.5  # calls' time that may be lost in the first call, twice as much in the first two
-_TRIES = 3  # of a way, since what it sets up in the first ones the later ones have
-_BETTER = 0.95  # of the cost of the way in use, what another one has to be below
-_GUARD, _TRUST = 8.0, 0.5  # times what the loop takes, after which a way that was the cheapest is stopped: the first
-# at most, and so much of it for each time that it ran
-_HOPELESS = 10.0  # times the cost of the way in use: a way of which so much is expected is not tried
-_LEAST = 5e-4  # seconds: a try that may take no longer is not worth its beginning
-_SOONEST = 3e-3  # seconds of the loop, before which nothing can be worth being set up
-_PAUSE = 5e-3  # the same, between one thought of other ways and the next: to think takes time too
-_ASKING = 50.0  # times what it takes to ask whether a way is ready: so much work lies between two questions
-_SHORT, _MOST_UNTIMED = 1e-3, 15  # seconds of a call that need not be timed, and how many follow each other
-_TOGETHER = 4  # examples of the first call of all that the loop runs at once; of more it runs one
-_SHARE = 16  # examples of a call that a way is tried on first whose cost grows with their number
+_KEPT = 5  # runs per way whose costs are kept; their median counts
+_FEW_CALLS, _HORIZON = 9, 30  # most tries fall in the first calls; the loss is spread over the second number of calls
+_PART = 0.18  # the share of the loop's time of `_HORIZON` calls, and of all calls from then on, that may be lost
+_EARLY, _LATE = 0.6, 0.03  # the share of the first `_FEW_CALLS` (as many seconds as `_PART`), and of the calls after
+_FIRST = 1.5  # calls' worth of the loop's time that sure tries may lose in the first call; 3 calls' in the first two
+_TRIES = 3  # tries of a way before its cost counts, since later tries reuse what the first ones set up
+_BETTER = 0.95  # another way replaces the way in use if it costs less than this share of it
+_GUARD, _TRUST = 8.0, 0.5  # the way in use is stopped after (1 + `_TRUST` per run so far), at most `_GUARD`, times the
+# loop's time
+_HOPELESS = 10.0  # do not try a way that is expected to cost this many times the way in use
+_LEAST = 5e-4  # seconds; a try that may take no longer is not begun
+_SOONEST = 3e-3  # seconds of the loop's work before any way is set up
+_PAUSE = 5e-3  # seconds of the loop's work between two searches for a better way, since a search takes time too
+_ASKING = 50.0  # between two questions whether a way is ready lies this many times the time of a question
+_SHORT, _MOST_UNTIMED = 1e-3, 15  # calls below so many seconds need not all be timed; the most untimed ones in a row
+_TOGETHER = 4  # the loop runs the examples of the very first call at once if they are so few; else one first
+_SHARE = 16  # the fewest examples to try a way on whose cost grows with their number; a divisor of the loop's sample
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a way is expected to cost before it has run.
+    """The cost that is expected of a way before it has run.
 
     Attributes:
-        price: seconds, once, for setting it up; loading: once more, to take over what was made behind the work.
-        call: seconds of a call, whatever it does; steps: the cost of a call in the loop's seconds of one example.
-        example: seconds of an example; share: the same in the loop's seconds of one example.
-        sure: this is more than a guess, so that it may be paid for before that is earned.
-        divides: a try may take some of the examples only, and says what all of them cost.
+        price: seconds to set it up, once; loading: seconds to load, once, what was compiled in the background.
+        call: fixed seconds per call; steps: further cost per call, as a multiple of the loop's seconds per example.
+        example: seconds per example; share: further cost per example, as a multiple of the loop's.
+        sure: True if a gain is expected, not guessed: a try may then lose more than the calls so far allow.
+        divides: True if a try may take only some of the examples, since the cost grows with their number.
     """
 
     price: float = 0.0
@@ -76,21 +76,21 @@ class Expectation:
     divides: bool = False
 
     def seconds(self, count: int, loop: float) -> float:
-        """What a call of so many examples takes once it is set up, the loop taking `loop` for each."""
+        """Seconds of a call of `count` examples once the way is set up; `loop`: the loop's seconds per example."""
         return self.call + self.steps * loop + count * (self.example + self.share * loop)
 
 
 @dataclasses.dataclass(slots=True)
 class Cost:
-    """What one way has cost.
+    """The measured cost of one way.
 
     Attributes:
-        recent: seconds per example, of the last runs.
-        runs: how many came to their end; stops: how many did not, since one did last.
-        refused: why it cannot run this function, or "".
-        stopped: the seconds after which it was stopped last, having not come to its end.
-        pending: what it needs is being made, behind the work; cold: it ran without something that was.
-        waits: the loop's seconds of all calls up to which it is not tried again.
+        recent: seconds per example of the last runs.
+        runs: the number of completed runs; stops: the number of stopped runs since the last completed one.
+        refused: why this way cannot run the function; "" if it can.
+        stopped: seconds after which the last run was stopped; 0.0 if it completed.
+        pending: code for it is being compiled in the background; cold: it ran while kernels were still being compiled.
+        waits: the way is not tried again until `History.work` reaches this.
     """
 
     recent: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=_KEPT))
@@ -104,7 +104,7 @@ class Cost:
 
     @property
     def seconds(self) -> float | None:
-        """Per example; None if it has not run."""
+        """The median (the lower one) of the recent seconds per example; None if it has not run."""
         recent = sorted(self.recent)
         return recent[(len(recent) - 1) // 2] if recent else None
 
@@ -116,7 +116,7 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Portion:
-    """Which way takes how many of the examples next, and after how many seconds it is to be stopped."""
+    """The way that runs next, the number of examples it takes, and the seconds after which to stop it (None: never)."""
 
     way: str
     count: int
@@ -124,20 +124,20 @@ class Portion:
 
 
 class History:
-    """What is known of one function on inputs of one kind.
+    """The costs of one function on inputs of one kind.
 
     Args:
-        expected: by way, what it is expected to cost, given the loop's seconds per example; asked when first needed.
+        ways: the ways to choose from, beside the loop.
+        expected: gives a way's expected cost; called when that is needed.
 
     Attributes:
-        calls: how many there were.
-        costs: by way.
-        work: seconds that the loop would have taken for all of them; lost: more than that, which other ways took, less
-            what they have saved since.
-        looks: the number of the call in which other ways are thought of again; sleeps: the work up to which none of
-            them can be affordable.
-        last: the way of the last call's last examples.
-        untimed: how many of the calls that are the loop anyway need not be timed, one after the other.
+        calls: the number of calls so far.
+        costs: the `Cost` of each way.
+        work: the loop's seconds for all calls so far; lost: the seconds that other ways took beyond that, less what
+            they saved since, and not below 0.
+        looks: no other way is considered before call `looks`; sleeps: nor before `work` reaches `sleeps`.
+        last: the way that ran the last examples of the last call.
+        untimed: how many of the next settled calls need not be timed.
     """
 
     __slots__ = (
@@ -149,18 +149,18 @@ class History:
         self.calls = self.looks = 0
         self.costs = {way: Cost() for way in (LOOP, *ways)}
         self.work = self.lost = self.sleeps = self._later_work = self._later_lost = 0.0
-        self._typical = 0.0  # seconds that the loop takes for an example
+        self._typical = 0.0  # the loop's seconds per example
         self._gap = self.untimed = 0
         self.last = LOOP
         self._expected = expected
 
     def turn(self, count: int) -> "Turn":
-        """Begin a call of so many examples."""
+        """Begin a call of `count` examples."""
         self.calls += 1
         return Turn(self, count)
 
     def is_settled(self, count: int) -> bool:
-        """Whether a call of so many examples is to run as the loop, with nothing thought of; else `turn` decides."""
+        """True if a call of `count` examples runs as the loop, without a `Turn`; else `turn` decides."""
         if self.last != LOOP:
             return False
         calls, work = self.calls, self.work
@@ -168,16 +168,16 @@ class History:
             return True
         if not calls:
             return count <= _TOGETHER
-        return work * (calls + 1) < _SOONEST * calls  # with a call like those there were
+        return work * (calls + 1) < _SOONEST * calls  # the work after one more average call
 
     def sleep(self, needs: float) -> None:
-        """Nothing is to be tried that may lose less than so much; half of it, since inputs of one kind differ."""
+        """Consider no other way until the work allows half of `needs` seconds; half, as inputs of one kind differ."""
         part = _FIRST if self.calls < 4 else _EARLY if self.calls < _FEW_CALLS else _PART
         until = 0.0 if needs == math.inf else (0.5 * max(needs, _LEAST) + self.lost) / part
         self.sleeps = max(until, self.work + _PAUSE)
 
     def took(self, count: int, seconds: float) -> None:
-        """A settled call ran. As long as short calls take what they did, fewer and fewer are timed."""
+        """Account for a timed settled call. While short calls take as long as before, fewer and fewer are timed."""
         self.calls += 1
         cost, each = self.costs[LOOP], seconds / count
         cost.recent.append(each)
@@ -188,16 +188,16 @@ class History:
         self.did(seconds)
 
     def passed(self, count: int) -> None:
-        """A settled call ran that nobody has timed."""
+        """Account for an untimed settled call, by the typical cost."""
         self.untimed -= 1
         self.calls += 1
         self.did(count * self._typical)
 
     def later(self, way: str, run: int, count: int, seconds: float) -> None:
-        """What a run set going took so much longer: the walk back of a gradient.
+        """Add `seconds` to the cost of an earlier run: the tape walked back over the run's nodes for a gradient.
 
         Args:
-            run: how many runs of the way there were, with that one.
+            run: the number of runs of the way up to and with that one.
         """
         cost = self.costs[way]
         place = cost.runs - run
@@ -212,7 +212,7 @@ class History:
         return self._expected(way)
 
     def best(self, without: Collection[str] = ()) -> str:
-        """The cheapest of the ways that have come to their end; the one in use, where another is hardly better."""
+        """The cheapest way that has completed a run; one that is not in use must be cheaper by `_BETTER`."""
         best, least = LOOP, self.costs[LOOP].seconds or 0.0
         for way, cost in self.costs.items():
             seconds = cost.seconds
@@ -223,17 +223,17 @@ class History:
         return best
 
     def reason(self, best: str) -> str:
-        """Why the best way is that, in words."""
+        """Why `best` was chosen, in words for a report."""
         return "it has cost least" if self.costs[best].runs else "nothing else was worth a try"
 
     def lose(self, seconds: float) -> None:
-        """Another way took so much more than the loop; so much less, where that is negative."""
+        """Account for a way that took this many seconds more than the loop; fewer, if negative."""
         if self.calls > _FEW_CALLS:
             self._later_lost = max(0.0, self._later_lost + seconds)
         self.lost = max(0.0, self.lost + seconds)
 
     def warmed(self) -> None:
-        """What was made behind the work is there: a way that ran without it, and is not in use, is tried anew."""
+        """Background compilation has ended: a way that ran without its kernels, and is not in use, is tried anew."""
         for way, cost in self.costs.items():
             if cost.cold and way != self.last:
                 least = min(cost.recent, default=None)
@@ -243,16 +243,16 @@ class History:
             cost.cold = False
 
     def did(self, seconds: float) -> None:
-        """Examples have run that the loop takes so many seconds for."""
+        """Account for examples for which the loop takes this many seconds."""
         self.work += seconds
         if self.calls > _FEW_CALLS:
             self._later_work += seconds
 
     def allowance(self, now: float, sure: bool) -> float:
-        """Seconds that may be lost, with examples at hand that the loop takes `now` seconds for.
+        """Seconds that a try may lose.
 
         Args:
-            sure: on what is expected to gain.
+            now: the loop's seconds for the examples at hand; sure: a gain is expected (`Expectation.sure`).
         """
         work, calls = self.work + now, self.calls
         if calls > _HORIZON:
@@ -265,10 +265,10 @@ class History:
 
 
 class Turn:
-    """One call: `next` says what runs, `ran`, `stopped` and `refused` what came of it.
+    """One call: `next` says what runs; the caller then reports by `ran`, `stopped`, `refused` or `waits`.
 
     Attributes:
-        left: how many examples have not run.
+        left: the number of examples that have not run.
     """
 
     __slots__ = ("_failed", "_kind", "_least", "_loop", "_surprised", "_tried", "_trying", "left")
@@ -278,18 +278,18 @@ class Turn:
         self._trying = False
         self._tried: set[str] = set()
         self._failed: set[str] = set()
-        self._surprised = False  # the cheapest way has not come to its end: what is known is of another time
-        self._least = math.inf  # seconds that the cheapest of the tries needs that were not affordable
+        self._surprised = False  # the way in use was stopped or failed: its known costs no longer hold
+        self._least = math.inf  # seconds that the cheapest unaffordable try needs
         self._loop = kind.costs[LOOP].seconds
         self.left = count
 
     def next(self) -> Portion:
-        """What runs next; asked only where examples are left."""
+        """The next portion; call it only while examples are left."""
         kind, left = self._kind, self.left
         self._trying = False
         if self._loop is None:
             return Portion(LOOP, left if left <= _TOGETHER else 1)
-        if kind.costs[LOOP].runs == 1 and left > 2:  # the first example pays for what is loaded and cached
+        if kind.costs[LOOP].runs == 1 and left > 2:  # the first example also paid for imports and cold caches
             return Portion(LOOP, min(left, max(_TOGETHER, left // _SHARE)))
         found = self._trial(self._loop)
         if found is not None:
@@ -304,10 +304,10 @@ class Turn:
         return Portion(best, left, max(guard * self._loop * left, _LEAST))
 
     def ran(self, way: str, count: int, seconds: float, cold: bool = False) -> None:
-        """So many examples ran to their end; `cold`: while what they might have used was made behind the work."""
+        """A portion of `count` examples completed; `cold`: kernels were still being compiled in the background."""
         kind = self._kind
         cost = kind.costs[way]
-        if way == LOOP and cost.runs <= 2:  # what is cold costs more than what there will be
+        if way == LOOP and cost.runs <= 2:  # cold runs cost more than later ones will
             cost.recent.clear()
         cost.add(count, seconds)
         if way == LOOP:
@@ -323,7 +323,7 @@ class Turn:
         self.left -= count
 
     def stopped(self, way: str, seconds: float, reason: str = "") -> None:
-        """A way was stopped at its limit, or failed, and nothing it did is left."""
+        """A way was stopped at its limit, or failed; its effects are undone."""
         cost = self._kind.costs[way]
         self._failed.add(way)
         self._kind.lose(seconds)
@@ -337,15 +337,15 @@ class Turn:
             cost.runs = _TRIES
 
     def refused(self, way: str, seconds: float, reason: str) -> None:
-        """A way cannot run this function, and nothing it did is left."""
+        """A way cannot run this function; its effects are undone."""
         self._failed.add(way)
         self._kind.lose(seconds)
         self._kind.costs[way].refused = reason
 
     def waits(self, way: str, seconds: float) -> None:
-        """A way is not ready yet: what it needs is made behind the work. To ask for it is to cost little of that.
+        """A way is not ready: its code is being compiled. Ask again after enough work that asking costs little.
 
-        What it took to ask first says nothing of that: then the code was read.
+        The first question took longer than later ones will, since it read the code.
         """
         self._failed.add(way)
         self._kind.lose(seconds)
@@ -354,7 +354,7 @@ class Turn:
         cost.pending = True
 
     def _trial(self, loop: float) -> Portion | None:
-        """A way that has not shown what it costs, where its loss is affordable."""
+        """The most promising affordable try; None, and `sleep`, if there is none."""
         kind = self._kind
         now = loop * self.left
         if kind.work + now < _SOONEST:
@@ -372,7 +372,7 @@ class Turn:
         return None
 
     def _in_use(self, loop: float, count: int) -> float:
-        """Seconds per example of the cheapest way; of one that has hardly run, what is expected of it once set up."""
+        """Seconds per example of the cheapest way; with fewer than `_TRIES` runs, at most its expected cost."""
         way = self._kind.best()
         cost = self._kind.costs[way]
         seconds = cost.seconds or loop
@@ -384,14 +384,14 @@ class Turn:
         return not (way == LOOP or cost.refused or way in self._tried or self._kind.work < cost.waits)
 
     def _try(self, way: str, cost: Cost, loop: float) -> tuple[float, Portion] | None:
-        """A try of a way, and its rank: what it is expected to take of the loop's time, more for each try so far.
+        """A try of a way, with its rank: expected cost relative to the loop, times (1 + tries so far); lower is better.
 
-        None if it is not affordable.
+        None if the way needs no try or is not affordable.
         """
         kind, left, seconds = self._kind, self.left, cost.seconds
         now = loop * left
         if seconds is not None and seconds <= loop and not cost.stopped:
-            return None  # or it is used anyway
+            return None  # it already beats the loop, so `best` considers it
         expected = kind.expected(way)
         allowed = kind.allowance(now, expected.sure)
         count = min(left, max(_SHARE, left // 8)) if expected.divides and cost.runs < _TRIES else left
@@ -402,9 +402,9 @@ class Turn:
             needs = 2.0 * cost.stopped
         elif seconds is not None and cost.runs >= _TRIES:
             needs = warm = seconds * left
-        else:  # what it has cost was for setting up, for all that is known
+        else:  # its cost so far may have been set-up
             needs = min(warm, now)
-            if seconds is None and not cost.stops:  # and once more, to see what it costs then
+            if seconds is None and not cost.stops:  # include setting up, and a second run to measure the warm cost
                 needs += warm + (expected.loading if cost.pending else expected.price)
         if needs > allowed or allowed <= _LEAST:
             self._least = min(self._least, needs)

@@ -1,9 +1,9 @@
-"""The way to add an op: the same names that the library's own ops are declared with.
+"""Names for declaring your own ops: the same that the library's own ops are declared with.
 
-An elementwise op needs its NumPy implementation and the vjp of each argument; the kind supplies the batching rule.
-Declared without a vjp it counts as piecewise constant, with a gradient of zero; `ab.testing.check_grads` tells. An
-op of another kind gives its own rule (`Op(name, impl, rule=..., vjp=...)`), written on arrays with a leading batch
-axis. `implements` makes a NumPy function run an op.
+An elementwise op needs its NumPy implementation and the vjp of each argument; the batching rule comes with the kind.
+Without a vjp an op counts as piecewise constant, with a gradient of zero; `ab.testing.check_grads` finds out if that
+is wrong. An op of another kind gives its own rule (`Op(name, impl, rule=..., vjp=...)`), written for arrays with a
+leading batch axis. `implements` makes a NumPy function run an op.
 
 >>> softsign_p = elementwise(lambda x: x / (1 + abs(x)), lambda ct, out, x: ct / (1 + abs(x)) ** 2, name="softsign")
 >>> softsign_p(np.array([1.0, -3.0]))

@@ -1,7 +1,7 @@
-"""What the calls of each function have cost: by its code, and by the kind of its inputs.
+"""The measured costs of each function's calls, kept by the function's code and the kind of its inputs.
 
-A kind is a key: types, ranks and dtypes of the arguments, sizes by powers of two, and whether a gradient is taken. For
-each there is a `History` of `api.chooser`; `_expected` is what a way is expected to cost before it has run.
+A kind is a hashable key: types, ranks and dtypes of the arguments, sizes rounded to powers of two, and whether a
+gradient is taken. Each kind has a `History` of `api.chooser`; `_expected` gives a way's cost before it has run.
 """
 
 import dis
@@ -26,37 +26,37 @@ from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
 
 
 class FunctionCosts:
-    """What is known of one function: its kinds of inputs, the latest last, and what holds for all of them."""
+    """One function's costs: a `History` per kind of input, the newest kind last, and facts about its code."""
 
     __slots__ = ("array_code", "code", "has_compiled_gradient", "kinds", "pauses")
 
     def __init__(self, code: Any) -> None:
-        self.code = code  # so that its id stays its own
+        self.code = code  # keeps the code object alive, so that no other one gets its id, the key in `functions`
         self.pauses = pauses(code)
         self.kinds: dict[Any, History] = {}
         self.array_code: bool | None = None
-        self.has_compiled_gradient = True  # for all that is known
+        self.has_compiled_gradient = True  # until two kinds of input were refused
 
 
 WAYS = (LOCKSTEP, FLY, COMPILED)  # of maps and of calls on batches, beside the loop
 _MOST_KINDS = 64
-_FEW = 63  # numbers: inputs of so many and of fewer are of one kind
+_FEW = 63  # inputs of at most so many elements are of one kind
 functions: Bounded[int, FunctionCosts] = Bounded(MOST_FUNCTIONS)
-_PRICES = {  # seconds of setting a way up for a function: the first one of a process, and further ones
+_PRICES = {  # seconds to set a way up: for the first function of a process, and for each further one
     LOCKSTEP: (0.012, 0.008),
     FLY: (0.03, 0.015),
     COMPILED: (0.005, 0.004),
 }
-set_up: set[str] = set()  # ways that have run any function
+set_up: set[str] = set()  # ways that have run at least one function
 
 
 def forget_costs() -> None:
-    """Start anew: nothing is known of any function."""
+    """Forget the costs of all functions."""
     functions.clear()
 
 
 def code_of(function: Any) -> Any:
-    """What stands for a function, however often it is made anew: its code."""
+    """A function's code object, which is the same however often a `def` or lambda runs; else the callable itself."""
     while True:
         if isinstance(function, FunctionType):
             return function.__code__
@@ -73,12 +73,12 @@ def code_of(function: Any) -> Any:
 
 
 def pauses(code: Any) -> bool:
-    """Whether a function stops for a debugger: then it runs in frames of the user's, and nothing is tried."""
+    """True if a function names `breakpoint` or a like call: it then runs in the user's own frames, with no tries."""
     return isinstance(code, CodeType) and not PAUSES.isdisjoint(code.co_names)
 
 
 def costs_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History | None:
-    """What is known of a function on inputs of one kind; None if it stops for a debugger."""
+    """The `History` of a function on inputs of one kind, made if there is none; None if it stops for a debugger."""
     plain = type(function) is FunctionType and not function.__dict__
     gradient = None if plain else gradient_of(function)
     if gradient is not None:
@@ -99,16 +99,16 @@ def costs_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Hist
 
 
 def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
-    """What a way is expected to cost: guesses from timing many functions on one machine, with the loop as the unit."""
+    """A way's expected cost: estimates from timing many functions on one machine, relative to the loop's cost."""
     ready = any(kind.costs[way].runs for kind in list(known.kinds.values()) if way in kind.costs)
     price = 0.005 if ready else _PRICES[way][way in set_up]
     if known.array_code is None:
         known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
-    if way == COMPILED:  # reading the code; it is compiled, or loaded from the disk, behind the work
+    if way == COMPILED:  # the price of reading the code; compiling it, or loading it from disk, is in the background
         share = 0.3 if known.array_code else 0.02
         return Expectation(price, 0.002, call=1e-4, example=2e-6, share=share, sure=True)
-    if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
-        if taped:  # where the loop records each operation of each example
+    if way == LOCKSTEP:  # an op on a batch costs a multiple of the op on one example, nearly independent of batch size
+        if taped:  # the loop would record each operation of each example
             steps = 2.0 if known.array_code else 20.0
             return Expectation(price, call=5e-4, steps=steps, share=0.05, sure=True)
         if known.array_code:
@@ -120,7 +120,7 @@ def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
 
 
 def _is_array_code(code: CodeType) -> bool:
-    """Whether what a function does most often is calls, products and slices, not arithmetic on single numbers."""
+    """True if a function mostly does calls, products and slices, not arithmetic on numbers; loops count eightfold."""
     found = list(dis.get_instructions(code))
     back = [(each.argval, each.offset) for each in found if "JUMP_BACKWARD" in each.opname]
     calls = numbers = 0.0
@@ -137,12 +137,12 @@ def _is_array_code(code: CodeType) -> bool:
 
 
 def gradient_of(function: Any) -> Gradient | None:
-    """What is differentiated, of a function that `ab.grad` made."""
+    """The `Gradient` that describes a function made by `ab.grad`: what it differentiates; None for other functions."""
     return getattr(function, "_ab_differentiated", None)
 
 
 def read_call(args: tuple[Any, ...], kwargs: dict[str, Any], key: list[Any]) -> list[Any]:
-    """The batches of a call; to `key` goes its kind: types, ranks, dtypes, and sizes by powers of two."""
+    """Collect the batches of a call; append its kind (types, ranks, dtypes, sizes by powers of two) to `key`."""
     batches: list[Any] = []
     for arg in (*args, *kwargs.values()) if kwargs else args:
         kind = type(arg)
@@ -187,7 +187,7 @@ def _kind_of_batch(batch: Any) -> tuple[Any, ...]:
 
 
 def map_key(columns: Sequence[list[Any]], count: int, shared: Iterable[Any]) -> tuple[Any, ...]:
-    """The kind of a map: of four of its examples the types and sizes, by powers of two."""
+    """The kind of a map: types and sizes (by powers of two) of up to four of its examples, and of shared arguments."""
     key: list[Any] = [FLY, active_tape() is not None, count.bit_length()]
     places = (0,) if count == 1 else (0, count // 3, 2 * count // 3, count - 1)
     for column in columns:

@@ -1,4 +1,4 @@
-"""How calls ran: the names of the ways, and `ran_ways`, which collects which of them the calls of a block took."""
+"""How calls ran: the names of the ways, and `ran_ways`, which records the way of each call inside a `with` block."""
 
 import contextlib
 import contextvars
@@ -23,10 +23,10 @@ class Ran:
     """How a call ran.
 
     Attributes:
-        way: the way of the last of its examples; why: what decided that.
-        function: what was called.
-        stats: what was launched on the fly.
-        costs: what each way has cost so far on inputs of this kind, by way.
+        way: the way that ran its last examples; why: the reason, in words.
+        function: the function that was called.
+        stats: launches on the fly.
+        costs: each way's `Cost` so far on inputs of this kind.
     """
 
     way: str
@@ -36,21 +36,21 @@ class Ran:
     costs: dict[str, Cost]
 
 
-# What those who look have collected so far; None while nobody does.
+# The list of the innermost `ran_ways`; None outside.
 watched: contextvars.ContextVar[list[Ran] | None] = contextvars.ContextVar("autobatch_ran", default=None)
-# Whether the user's own lines are to run, in which others see what each costs: not recorders made of them.
+# True if the user's own lines must run, so that a profiler can time each, rather than recorders generated from them.
 by_line: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_by_line", default=False)
 
 
 @contextlib.contextmanager
 def ran_ways(lines: bool = False) -> Iterator[list[Ran]]:
-    """Collect how the calls in this block ran.
+    """Record how the calls in this `with` block ran.
 
-    A call runs whole by the way that calls of its kind take now, and by the one that it names before there was any. To
-    look at it takes time, so what it costs here is not added to what is known.
+    All examples of a call run by the way that is now the best for calls of its kind; if there was no such call yet, by
+    the way that the call names. Observing takes time, so these calls do not change the known costs.
 
     Args:
-        lines: whether each of the user's lines is to run as it stands.
+        lines: True to run the user's own lines instead of recorders generated from them.
     """
     found: list[Ran] = []
     tokens = watched.set(found), by_line.set(lines)
@@ -62,7 +62,7 @@ def ran_ways(lines: bool = False) -> Iterator[list[Ran]]:
 
 
 def note(way: str, why: str, function: Any, stats: Stats | None = None, costs: dict[str, Cost] | None = None) -> None:
-    """Let those who look know how a call ran."""
+    """Add a call to the record of the innermost `ran_ways`, if there is one."""
     collected = watched.get()
     if collected is not None:
         collected.append(Ran(way, why, function, stats or Stats(), costs or {}))

@@ -1,4 +1,4 @@
-"""`ab.map`, `ab.lazy`, `ab.grad` and its like: what runs a function of one example in another way than Python does."""
+"""`ab.map`, `ab.lazy`, `ab.grad`, `ab.value_and_grad` and `ab.jvp`: transforms of a function of one example."""
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
@@ -57,20 +57,20 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     """`[f(x, **shared) for x in examples]`, with equal operations of different examples launched together.
 
     The examples may differ in every way: shapes, control flow, recursion over Python objects. NumPy operations on float
-    arrays of an example and on shared arrays are recorded; where a value is needed (`if`, `int()`, printing), that
-    example waits and the others run on.
+    arrays of an example and on shared arrays are recorded; where an example needs a value (`if`, `int()`, printing), it
+    waits and the others run on.
 
     Args:
-        f: a function of one example; a function decorated with `ab.batch` serves as the function it decorates.
-        example_sequences: one or more sequences (or iterables) of equal length; `f` gets one element of each. What
-            `ab.shared(x)` gives may stand among them: every example gets `x`. An array beside lists warns.
+        f: a function of one example; of a function decorated with `ab.batch`, the undecorated one is used.
+        example_sequences: one or more sequences (or iterables) of equal length; `f` gets one element of each. In the
+            place of `ab.shared(x)`, every example gets `x`. An array beside lists gives a warning.
         shared: keyword arguments that are the same for all examples: parameters, tables.
 
     Returns:
         A list of the results, one per example, with plain arrays (under `ab.grad`: values that carry the gradient).
 
     Raises:
-        ShapeError: the sequences differ in length. UnsupportedError: no sequence, or one that is none, as a dict.
+        ShapeError: the sequences differ in length. UnsupportedError: no sequence is given, or a dict as one.
         Exception: whatever `f` raises for the first example that fails, with a note that names its index.
 
     >>> import numpy as np
@@ -88,12 +88,12 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> "tuple[list[Any], Stats]":
-    """`map`, and statistics of what was launched."""
+    """Like `map`; returns the results and the statistics of its launches."""
     return _mapped(f, example_sequences, without_marks(shared))
 
 
 def _mapped(f: Any, example_sequences: Sequence[Any], shared: dict[str, Any]) -> "tuple[list[Any], Stats]":
-    # the arguments that do not differ by example, by their place
+    # the arguments that are the same for all examples, by position
     fixed = {at: each.value for at, each in enumerate(example_sequences) if type(each) is Shared}
     columns = [each for at, each in enumerate(example_sequences) if at not in fixed] if fixed else example_sequences
     if len(columns) > 1:
@@ -108,7 +108,7 @@ class Shared:
     """The result of `shared`: a value that is the same in every example.
 
     Attributes:
-        value: it.
+        value: that value.
     """
 
     __slots__ = ("value",)
@@ -121,13 +121,13 @@ class Shared:
 
 
 def shared(x: Any) -> Any:
-    """A value among the positional arguments of `ab.map` that is the same for all examples.
+    """Mark a positional argument of `ab.map` as the same for all examples.
 
     Args:
         x: anything: an array of weights, a table, a dict of parameters.
 
     Returns:
-        What `ab.map` takes in place of a sequence, and gives to every example as `x`.
+        A `Shared` object to pass to `ab.map` in place of a sequence; every example gets `x`.
 
     >>> import numpy as np
     >>> map(lambda x, w: x @ w, [np.ones(2), np.zeros(2)], shared(np.array([1.0, 2.0])))
@@ -137,14 +137,14 @@ def shared(x: Any) -> Any:
 
 
 def without_marks(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments, of which those that `shared` has marked, and which are shared anyway, as they were."""
+    """Keyword arguments with the marks of `shared` removed: keyword arguments are shared anyway."""
     if not arguments or not any(type(each) is Shared for each in arguments.values()):
         return arguments
     return {name: each.value if type(each) is Shared else each for name, each in arguments.items()}
 
 
 def _warn_of_arrays(sequences: Sequence[Any]) -> None:
-    """Warn of an array beside lists of examples: it is zipped with them, which may not be meant."""
+    """Warn about an array beside lists of examples: its rows are zipped with them, which may not be intended."""
     if not any(isinstance(each, list | tuple) for each in sequences):
         return
     for at, each in enumerate(sequences):
@@ -158,7 +158,7 @@ def _warn_of_arrays(sequences: Sequence[Any]) -> None:
 
 
 def undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that `ab.batch` decorated; any other function as it is."""
+    """The function that `ab.batch` decorated; any other function unchanged."""
     return f.__wrapped__ if hasattr(type(f), "_ab_batch") else f  # type: ignore[attr-defined]
 
 
@@ -166,7 +166,7 @@ def lazy() -> "Lazy":
     """A recorder for a `with` block.
 
     Returns:
-        A `Lazy`, a context manager: called with an array it gives one whose operations are recorded.
+        A `Lazy`, a context manager: call it with an array to get one whose operations are recorded.
 
     >>> import numpy as np
     >>> with lazy() as recorder:
@@ -190,19 +190,19 @@ def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = 
 
     Returns:
         A function of the same arguments. The gradient has the structure of the argument: an array of the leaf's shape
-        and dtype for a float leaf, `SparseRows` for an `EmbeddingTable`, None for a leaf that is neither an array
-        nor a number, for a table for look-ups only, and for a whole number in a dataclass, which is a setting. A leaf
-        that does not influence the result gets zeros.
+        and dtype for a float leaf, `SparseRows` for an `EmbeddingTable`. It is None for a leaf that is neither an array
+        nor a number, for a table that is only for look-ups, and for a whole number in a dataclass (taken as a setting).
+        A leaf that does not influence the result gets zeros.
 
     Raises:
         DTypeError: another integer or complex number or array among the leaves; the message names it.
         ShapeError: the result is not a scalar.
-        UnsupportedError: the result is a batch, an operation has no gradient, or an object that is no dataclass holds
-            arrays, which would get none.
+        UnsupportedError: the result is a batch, an operation has no gradient, or an object that is not a dataclass
+            holds arrays, which would get no gradient.
 
-    Arrays that `f` makes and writes into (`h = np.zeros(n)`, `h[0] = x`), and lists that it gives to NumPy functions
-    (`np.mean([x, y])`), carry the gradient on: `f` and the functions of the user's that it calls run in a form in which
-    these calls are ours. That needs their source; without it they are errors, as is writing into any other array.
+    Gradients flow through arrays that `f` makes and writes into (`h = np.zeros(n)`, `h[0] = x`), and through lists that
+    it gives to NumPy functions (`np.mean([x, y])`): such calls in `f`, and in your functions that it calls, are
+    rewritten to the library's. That needs their source; without it they are errors, as is writing into other arrays.
 
     >>> import numpy as np
     >>> grad(lambda p: (p["w"] * p["w"]).sum())({"w": np.array([1.0, 2.0])})
@@ -246,21 +246,21 @@ def value_and_grad(
 
 
 def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, Any]:
-    """The value of a function and its derivative along a direction, the Jacobian times a vector.
+    """The value of a function and its derivative along a direction: the Jacobian-vector product.
 
     Args:
         f: any function that `grad` takes, with arrays or trees of them as results; called twice.
-        primals: its arguments, a tuple.
-        tangents: as many directions, each of its argument's structure and shapes; None where an argument stays as it
-            is. That of a table is an array of its shape.
+        primals: the arguments, a tuple.
+        tangents: a tuple with one direction per argument, of the argument's structure and shapes; None for an argument
+            that is held fixed. The tangent of a table is an array of its shape.
 
     Returns:
-        (value, tangent): the tangent has the value's structure, shapes and dtypes, and None for a leaf that is no
+        (value, tangent): the tangent has the value's structure, shapes and dtypes, and None for a leaf that is not a
         float.
 
     Raises:
-        UnsupportedError: no tuples of one length, a result that is a batch, or what `grad` raises.
-        StructureError, ShapeError, DTypeError: a tangent that is not like its argument.
+        UnsupportedError: the tuples differ in length, the result is a batch, or as for `grad`.
+        StructureError, ShapeError, DTypeError: a tangent differs from its argument in structure, shape or dtype.
 
     Source: JAX's `jax.jvp`, here by differentiating the gradient.
 
@@ -277,7 +277,7 @@ def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) ->
 
 
 def taped(f: Any) -> Any:
-    """The form of `f` for gradients; `f` itself where it cannot be called."""
+    """`f` rewritten so that gradients flow through its array writes; `f` itself if it is not callable."""
     if not callable(f):
         return f
 
@@ -290,7 +290,7 @@ def taped(f: Any) -> Any:
 
 
 def _chosen(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool) -> Callable[..., Any]:
-    """A gradient function that is known as one, so that it, and a map of it, can be compiled."""
+    """A gradient function marked with what it differentiates, so that it, and a map of it, can be compiled."""
     gradient._ab_differentiated = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
 
     @functools.wraps(gradient)
@@ -305,7 +305,7 @@ def _chosen(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, w
 
 
 def _forgetting(gradient: Callable[..., Any]) -> Callable[..., Any]:
-    """Let go of what the outermost call has found, which holds the user's closures."""
+    """Wrap a gradient function: after its outermost call, drop the rewritten forms, which keep closures alive."""
 
     @functools.wraps(gradient)
     def call(*args: Any, **kwargs: Any) -> Any:

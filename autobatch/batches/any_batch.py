@@ -1,7 +1,7 @@
-"""`Batch`: what all batch classes have in common; which arguments hold one; and how the classes make one another.
+"""`Batch`, the abstract base of all batch classes, with functions on batches in trees and the registry of the classes.
 
-A padded batch whose lanes come to differ in rank becomes a batch of objects, a batch of objects whose lanes agree
-becomes padded: each class makes the others, so none can import them all. They meet in `FORMS`, filled at import.
+The classes construct one another: a padded batch whose lanes come to differ in rank becomes a batch of objects, and a
+batch of objects whose lanes agree becomes padded. To avoid import cycles they look each other up in `FORMS`.
 """
 
 import importlib
@@ -23,7 +23,7 @@ Form = TypeVar("Form")
 
 
 class _Forms(dict[str, Any]):
-    """Filled as modules are imported; all of them are before one is said not to be there."""
+    """The batch classes by name, filled at import; before a name counts as missing, the whole package is imported."""
 
     def __missing__(self, name: str) -> Any:
         importlib.import_module("autobatch.public")
@@ -38,7 +38,7 @@ _NUMBERS = (bool, int, float, complex)
 
 
 def differ(args: Any) -> str:
-    """Why no op takes the objects among these arguments together, and what to write where a number is the reason."""
+    """The reason why no op takes these objects together, with advice if Python numbers are mixed with arrays."""
     for each in leaves(args):
         values = each.values if isinstance(each, FORMS["objects"]) else ()
         number = next((value for value in values if type(value) in _NUMBERS), None)
@@ -55,24 +55,24 @@ BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     **{each.name: each.function for each in operators.BINARY},
     "divmod": divmod,
 }
-"""Python's binary operators, by the name in their method: `__add__` and `__radd__` are "add"."""
+"""Python's binary operators by the name within their methods: "add" for `__add__` and `__radd__`."""
 UNARY_OPERATORS: dict[str, Callable[..., Any]] = {**{each.name: each.function for each in operators.UNARY}, "abs": abs}
 
 
-_SHOWN_EXAMPLES = 8  # in a notebook
+_SHOWN_EXAMPLES = 8  # rows in the HTML for notebooks
 
 
 class Batch:
-    """A value per example. Abstract: `MaskedBatch`, `PackedBatch` and `ObjectBatch` are its forms.
+    """One value per example. Abstract; the classes are `MaskedBatch`, `PackedBatch` and `ObjectBatch`.
 
     Attributes:
-        region: the region of the lock-step run that it was made in, None outside; its lanes are that region's.
+        region: the lock-step region that the batch was made in, whose lanes it has; None outside lock-step.
         batch_size: the number of lanes.
     """
 
     __slots__ = ()
     _ab_rank: ClassVar[int] = BATCH_RANK
-    _varies: ClassVar[str] = "a dimension whose length differs by example"  # why it has no len() and no iteration
+    _varies: ClassVar[str] = "a dimension whose length differs by example"  # the reason in errors of len() and iter()
 
     region: Any
 
@@ -81,21 +81,21 @@ class Batch:
         raise TypeError(f"{type(self).__name__} does not say its batch size")
 
     def examples(self) -> list[Any]:
-        """One plain value per example.
+        """The plain value of each example.
 
         Returns:
-            A list of as many values as there are examples, in the order of the batch.
+            A list with one value per example, in the order of the batch.
         """
         return [self._lane(i) for i in range(self.batch_size)]
 
     def example(self, index: int) -> Any:
-        """One example without its padding; `batch[index]` is another thing, that element of each example.
+        """One example without its padding; `batch[index]`, in contrast, is element `index` of each example.
 
         Args:
-            index: its number in the batch; negative ones count from the end.
+            index: the example's position in the batch; negative positions count from the end.
 
         Returns:
-            Its value; an array is a view.
+            The example's value; an array is a view.
 
         Raises:
             IndexError: there is no such example.
@@ -119,13 +119,13 @@ class Batch:
         return html_table(f"{type(self).__name__}: {examples}", ("example", "what it is", "value"), rows, more)
 
     def to_arrow(self) -> Any:
-        """The examples as a pyarrow array: of numbers, fixed-size lists or large lists; numbers are not copied.
+        """The examples as a pyarrow array of numbers, fixed-size lists or large lists; numbers are not copied.
 
         Returns:
-            A `pyarrow.Array` of as many elements as there are examples.
+            A `pyarrow.Array` with one element per example.
 
         Raises:
-            UnsupportedError: a batch that carries a gradient, or of which more dimensions than the first vary.
+            UnsupportedError: the batch carries a gradient, or a dimension other than the first varies.
         """
         return exports.to_arrow(self)
 
@@ -133,7 +133,7 @@ class Batch:
         """The examples as an awkward array; packed values and offsets are not copied.
 
         Returns:
-            An `awkward.Array` of as many elements as there are examples.
+            An `awkward.Array` with one element per example.
 
         Raises:
             UnsupportedError: as `to_arrow`.
@@ -141,13 +141,13 @@ class Batch:
         return exports.to_awkward(self)
 
     def to_torch(self) -> Any:
-        """The examples as a torch tensor, jagged where the first dimension varies; values are not copied.
+        """The examples as a torch tensor, jagged if the first dimension varies; values are not copied.
 
         Returns:
-            A `torch.Tensor` whose first dimension counts the examples.
+            A `torch.Tensor` whose first dimension is the batch.
 
         Raises:
-            UnsupportedError: nested lists, objects, or a batch that carries a gradient.
+            UnsupportedError: the examples are nested lists or objects, or the batch carries a gradient.
         """
         return exports.to_torch(self)
 
@@ -155,7 +155,7 @@ class Batch:
         """The examples as a polars series, through Arrow.
 
         Returns:
-            A `polars.Series` of as many elements as there are examples.
+            A `polars.Series` with one element per example.
 
         Raises:
             UnsupportedError: as `to_arrow`.
@@ -163,10 +163,10 @@ class Batch:
         return exports.to_polars(self)
 
     def to_pandas(self) -> Any:
-        """The examples as a pandas series: of numbers, or of the objects that `examples()` lists.
+        """The examples as a pandas series of numbers, or else of the objects that `examples()` lists.
 
         Returns:
-            A `pandas.Series` of as many elements as there are examples.
+            A `pandas.Series` with one element per example.
         """
         return exports.to_pandas(self)
 
@@ -181,7 +181,7 @@ class Batch:
         raise TypeError(f"{type(self).__name__} does not say what a lane is")
 
     def _take(self, index: Any, memo: dict[Any, Any]) -> Any:
-        """The lanes named by `index`, in that order, as a batch of the current region."""
+        """The lanes `index` (integers), in that order, as a batch of the current region; `memo` as in `take_lanes`."""
         raise TypeError(f"{type(self).__name__} does not say how lanes are taken")
 
     def _prefix(self, count: int, memo: dict[Any, Any]) -> Any:
@@ -189,7 +189,7 @@ class Batch:
         raise TypeError(f"{type(self).__name__} does not say how lanes are taken")
 
     def _between(self, start: int, stop: int) -> Any:
-        """The lanes from `start` up to `stop`, which do not keep the others alive."""
+        """The lanes from `start` up to `stop`, copied, so that the result does not keep the other lanes alive."""
         return self._take(np.arange(start, stop), {})
 
     def __bool__(self) -> bool:
@@ -208,7 +208,7 @@ class Batch:
         return self._unanimous(operator.index)
 
     def _unanimous(self, function: Callable[[Any], Any]) -> Any:
-        """One Python value for all lanes, where they agree."""
+        """The Python value that `function` gives for every lane; an error if the lanes differ or there are none."""
         values = []
         for i, value in enumerate(narrowed(self).examples()):
             try:
@@ -246,7 +246,7 @@ class Batch:
 
 
 def form(name: str) -> Callable[[Form], Form]:
-    """Register a class, or function, as the form of this name."""
+    """Decorator that registers a class, or function, in `FORMS` under this name."""
 
     def register(cls: Form) -> Form:
         FORMS[name] = cls
@@ -256,12 +256,12 @@ def form(name: str) -> Callable[[Form], Form]:
 
 
 def is_batched(leaf: Any) -> bool:
-    """Whether a leaf is per example (a batch of any form) rather than shared by all examples."""
+    """True if a leaf is a batch (of any class), False if all examples share it."""
     return isinstance(leaf, Batch)
 
 
 def narrowed(leaf: Any) -> Any:
-    """A batch restricted to the lanes of the current region; anything else as it is."""
+    """A batch restricted to the lanes of the current region; any other value unchanged."""
     if isinstance(leaf, Batch):
         region = current_region()
         if region is not None and leaf.region is not region:
@@ -287,9 +287,9 @@ def agreed_size(batches: Any) -> int:
 
 
 def refuse(message: str, inside: str | None = None) -> UnsupportedError:
-    """The error where one Python value cannot speak for all lanes: in lock-step it asks for the loop.
+    """The error to raise where one Python value would have to stand for all lanes; in lock-step it asks for the loop.
 
-    `inside` is what it says in lock-step, where `message` has advice for code outside of `@ab.batch`.
+    `inside` is the text in lock-step; without it that is `message`, which may advise on code outside `@ab.batch`.
     """
     return UnsupportedError(message) if current_region() is None else NeedsLoop(inside or message)
 
@@ -305,7 +305,7 @@ def batch_size_of(tree: Any) -> int | None:
 
 
 def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether any argument, or leaf of one, is per example."""
+    """True if any argument, or any leaf of one, is a batch."""
     for arg in args:
         if isinstance(arg, Batch) or (is_node(arg) and any(isinstance(leaf, Batch) for leaf in leaves(arg))):
             return True
@@ -313,7 +313,7 @@ def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def batches_in(tree: Any) -> Iterator[Batch]:
-    """The batches of any form in a tree, left to right."""
+    """The batches of any class in a tree (slices included), left to right."""
     if isinstance(tree, Batch):
         yield tree
     elif is_node(tree):
@@ -325,7 +325,7 @@ def batches_in(tree: Any) -> Iterator[Batch]:
 
 
 def lane(tree: Any, index: int) -> Any:
-    """One example's view of a tree: each batch is that example's value, every other leaf itself."""
+    """The tree as one example sees it: each batch replaced by that example's value, other leaves unchanged."""
     if isinstance(tree, Batch):
         return tree._lane(index)
     kind = type(tree)
@@ -348,9 +348,9 @@ def narrow_tree(tree: Any) -> Any:
 
 
 def per_lane(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Call a function once per lane of the current region: the plain results; `map_lanes` stacks them.
+    """Call a function once per lane of the current region; returns the list of plain results (`map_lanes` stacks them).
 
-    What one lane raises is raised with a note that names its example.
+    A lane's error is raised with a note that names its example.
     """
     args, kwargs = narrow_tree(list(args)), narrow_tree(kwargs)
     return per_narrowed_lane(function, args, kwargs, batch_size_of((args, kwargs)) or 0)
@@ -359,7 +359,7 @@ def per_lane(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str
 def per_narrowed_lane(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], batch_size: int
 ) -> list[Any]:
-    """`per_lane` for batches that are of the current region already and have this many lanes."""
+    """`per_lane` for arguments that are narrowed to the current region already, which has `batch_size` lanes."""
     out = []
     for i in range(batch_size):
         try:
@@ -373,7 +373,7 @@ def per_narrowed_lane(
 
 
 def name_lane(error: BaseException, index: int) -> None:
-    """Note which example failed. Inside a run its region knows the example of a lane; without one, lane is example."""
+    """Add a note that names the failing example; a region knows the example of a lane, outside one it is `index`."""
     region = current_region()
     if region is None:
         note_example(error, index)

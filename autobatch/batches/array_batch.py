@@ -1,4 +1,4 @@
-"""`ArrayBatch`: what padded and packed batches of arrays share; where one Python value cannot speak for all lanes."""
+"""`ArrayBatch`: the common base of padded and packed batches of arrays, which dispatches ops on them."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.aliasing import NON_C_ORDER, set_order
 from autobatch.ops.rules.dispatch import no_rule
 
-if TYPE_CHECKING:  # a type checker sees what a batch shows: the face of an array, whose operators give batches
+if TYPE_CHECKING:  # to a type checker a batch is an array whose operators give batches
 
     class _Face(np.ndarray[Any, np.dtype[Any]]):
         def _unary(self) -> Self: ...
@@ -33,12 +33,12 @@ else:
 
 
 def as_masked(value: Any) -> Any:
-    """A packed batch padded; anything else as it is."""
+    """A packed batch converted to a padded one; any other value unchanged."""
     return value.to_masked() if isinstance(value, Packed) else value  # type: ignore[attr-defined]
 
 
 def collated(examples: Any) -> Any:
-    """A batch of arrays from what is no list: columns of other libraries, a stack of arrays, an iterator."""
+    """A batch of arrays from data other than a list: other libraries' columns, an array of examples, an iterator."""
     out = FORMS["collate"](examples)
     if not isinstance(out, ArrayBatch) or getattr(out, "scalar", None) is not None:
         raise UnsupportedError(
@@ -48,10 +48,10 @@ def collated(examples: Any) -> Any:
 
 
 class ArrayBatch(Batch, _Face):
-    """A batch whose examples are arrays or Python numbers: an array's face, with the loop behind what has no rule.
+    """A batch of arrays or Python numbers with the interface of an array; functions without a rule loop over examples.
 
-    A batch is always outermost: its data may be on a tape, but no tape or trace holds a batch, so where the two meet
-    in an op it is the batch that acts.
+    Batches are the outermost level: a batch's data may be on a tape or trace, but no tape or trace holds a batch. So
+    the batch handles an op that has both as operands.
     """
 
     __slots__ = ()
@@ -62,10 +62,10 @@ class ArrayBatch(Batch, _Face):
         return getattr(getattr(self, "_view", None), "non_c_order", False)
 
     def _ab_set_order(self, non_c_order: bool) -> None:
-        self._view = NON_C_ORDER if non_c_order else None  # a slot of each form
+        self._view = NON_C_ORDER if non_c_order else None  # each subclass has this slot
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Run an op on batches of any form, of this region or an enclosing one, together with shared operands."""
+        """Run an op on batches of any class, made in this region or an enclosing one, and on shared operands."""
         check_operands(args)
         args = [narrowed(arg) for arg in args]
         agreed_size(arg for arg in args if isinstance(arg, Batch))
@@ -106,11 +106,11 @@ class ArrayBatch(Batch, _Face):
 
     @property
     def size(self) -> Any:
-        """The example's number of elements: an int where all examples agree, else an int per example."""
+        """The number of elements of an example: an int if the shape is static, else an int per example."""
         return math.prod(self.shape)
 
     def item(self, *index: Any) -> Any:
-        """The one element of each example, or the one at `index`, as a Python scalar per lane."""
+        """`x.item(*index)` of each example, as a Python scalar per lane."""
         return map_lanes(lambda x, *at: x if type(x) in SCALAR_DTYPES else x.item(*at), self, *index)
 
     def tolist(self) -> Any:

@@ -1,11 +1,11 @@
-"""One number of all examples of a batch, padding not counted: `ab.sum`, `ab.mean`, `ab.max`, `ab.min`, `ab.count`.
+"""Reductions over all examples of a batch without padding: `ab.sum`, `ab.mean`, `ab.max`, `ab.min`, `ab.count`.
 
-They are NumPy's own reductions of the elements of all examples, one after the other, so that dtype, rounding, warnings
-and errors are those of `np.concatenate([x.ravel() for x in examples])`. The elements are taken by ops, which carry
-gradients.
+They are NumPy's own reductions over the concatenated elements of all examples, so that dtype, rounding, warnings and
+errors are those of `np.concatenate([x.ravel() for x in examples])`. The elements are gathered by ops, so gradients flow
+through.
 
-`x.data.mean()` over a ragged batch is right for no model, and nothing in its value says so. What `.data` is outside of
-the library says it: a padded array whose reductions warn. The library itself reads the plain array, at no cost
+`x.data.mean()` over a ragged batch counts padding, which is never intended, and its value does not show it. So outside
+the library `.data` is a padded array whose reductions warn. The library itself reads the plain array, at no cost
 (`MaskedBatch.guard_data`).
 """
 
@@ -29,15 +29,15 @@ def sum(x: Any, by: str = "element") -> Any:  # called as ab.sum
     """The sum of all elements of all examples, as a number; padding is not counted.
 
     Args:
-        x: a batch of any form; or a list of one array or number per example, as `ab.map` gives it. A plain array or
+        x: a batch of any class; or a list of one array or number per example, as `ab.map` returns. A plain array or
             number is one example, so that code for one example may call this too.
-        by: "element", or "example": each example is summed first, then the sums are.
+        by: "element", or "example": sum each example first, then sum the sums.
 
     Returns:
-        A NumPy scalar of the dtype that `np.sum` gives; on a tape, what carries the gradient.
+        A NumPy scalar of the dtype that `np.sum` gives; on a tape, a recorded scalar that carries the gradient.
 
     Raises:
-        UnsupportedError: a dict, dataclass or other thing that is neither a batch nor an array; or an unknown `by`.
+        UnsupportedError: x is a dict, a dataclass or otherwise neither a batch nor an array; or an unknown `by`.
 
     >>> from autobatch import MaskedBatch
     >>> sum(MaskedBatch([[1, 2, 9], [3, 9, 9]], lengths=[2, 1]))
@@ -47,14 +47,14 @@ def sum(x: Any, by: str = "element") -> Any:  # called as ab.sum
 
 
 def mean(x: Any, by: str = "element") -> Any:
-    """The mean of all elements of all examples, or of the examples' means: what a loss over a batch is.
+    """The mean of all elements of all examples, or of the examples' means; the usual loss over a batch.
 
     Args:
         x: as for `sum`.
-        by: "element": every element counts alike. "example": every example does, and each one's mean is taken first.
+        by: "element": every element has equal weight. "example": every example has, by the mean of the examples' means.
 
     Returns:
-        A NumPy scalar of the dtype that `np.mean` gives; on a tape, what carries the gradient.
+        A NumPy scalar of the dtype that `np.mean` gives; on a tape, a recorded scalar that carries the gradient.
 
     Raises:
         UnsupportedError: as for `sum`.
@@ -72,7 +72,7 @@ def max(x: Any, by: str = "element") -> Any:
 
     Args:
         x: as for `sum`.
-        by: "element"; or "example", of the largest of each example, so an empty one is an error as in NumPy.
+        by: "element"; or "example", the largest of the examples' maxima: an empty example is an error, as in NumPy.
 
     Returns:
         A NumPy scalar of the batch's dtype; on a tape, what carries the gradient.
@@ -151,7 +151,7 @@ def _check_by(by: Any) -> None:
 
 
 def _is_one(x: Any) -> bool:
-    """Whether this is one example: a plain array or number, or inside of `@ab.batch` a batch, whose face is that."""
+    """True for one example's value: a plain array or number, or in lock-step a batch, which stands for that."""
     if isinstance(x, Batch):
         return current_region() is not None
     return isinstance(x, np.ndarray | np.generic | int | float | complex) or is_boxed(x)
@@ -173,14 +173,14 @@ def _examples(x: Any) -> list[Any]:
 
 
 def _flat(x: Any) -> Any:
-    """A nested batch as a batch of what its examples hold."""
+    """A nested batch with its inner levels merged: each example is the concatenation of its lists."""
     while isinstance(x, Packed) and isinstance(x.values, Packed):
         x = FORMS["packed"].of(x.values.values, x.values.offsets[x.offsets])
     return x
 
 
 def _elements(x: Any) -> Any:
-    """All elements of all examples in one dimension."""
+    """All elements of all examples, without padding, as a 1-d array."""
     if _is_one(x):
         return np.reshape(x, (-1,))
     x = _flat(x)
@@ -199,7 +199,7 @@ def _elements(x: Any) -> Any:
 
 
 def shown_data(data: Any, sizes: Sequence[Size]) -> Any:
-    """The data of a batch as its user gets it."""
+    """The data of a batch as users see it: where there is padding, an array whose reductions warn."""
     inside = padding_mask(sizes, shape_of(data)[1:])
     if inside is None or inside.all():
         return data
@@ -212,14 +212,14 @@ def shown_data(data: Any, sizes: Sequence[Size]) -> Any:
 
 
 def plain_data(data: Any) -> Any:
-    """The array itself of what `.data` gave."""
+    """The plain array inside a value of `.data`; any other value unchanged."""
     if type(data) is PaddedRecorded:
         return data.recorded
     return data.view(np.ndarray) if type(data) is PaddedArray else data
 
 
 def _warn_if_padding_counts(ragged: Sequence[bool], axis: Any, name: str) -> None:
-    """Say so, unless only dimensions that all examples have alike are reduced."""
+    """Warn that padding is counted, unless only static dimensions are reduced."""
     axes = range(len(ragged)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     if not any(ragged[a] for a in axes if -len(ragged) <= a < len(ragged)):
         return
@@ -234,13 +234,13 @@ _NAMES = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "mi
 
 
 class PaddedArray(np.ndarray):
-    """A view of padded data. Whatever is computed from it is a plain array."""
+    """A view of padded data whose reductions warn. Results computed from it are plain arrays."""
 
     _ab_plain = True
     _ragged: tuple[bool, ...] | None
 
     def __array_finalize__(self, other: Any) -> None:
-        self._ragged = None  # of what was made of it, other dimensions may be the padded ones
+        self._ragged = None  # derived arrays may have their padding along other dimensions
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         first = inputs[0]
@@ -252,7 +252,7 @@ class PaddedArray(np.ndarray):
         return getattr(ufunc, method)(*map(plain_data, inputs), **kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if func is np.mean or func is np.std or func is np.var:  # their sums would be warned of as sums
+        if func is np.mean or func is np.std or func is np.var:  # else the sums within them would warn as "sum"
             return getattr(args[0] if args else kwargs.pop("a"), func.__name__)(*args[1:], **kwargs)
         return super().__array_function__(func, types, args, kwargs)
 
@@ -278,7 +278,7 @@ class PaddedArray(np.ndarray):
 
 
 class PaddedRecorded(StandIn):
-    """The same for data that carries gradients, or is recorded: any op on it is an op on the data."""
+    """Like `PaddedArray`, for data on a tape or trace: any op on it is an op on that data."""
 
     __slots__ = ("_ragged", "recorded")
 

@@ -27,8 +27,8 @@ from autobatch.core.pytree import leaves
 class ObjectBatch(Batch):
     """One Python object per example.
 
-    Operators, attributes, calls and NumPy functions run lane by lane; where the results of all lanes agree in
-    structure, rank and dtype they are one padded batch again.
+    Operators, attributes, calls and NumPy functions run lane by lane; if the results of all lanes agree in structure,
+    rank and dtype, they are stacked to a padded batch again.
 
     >>> ObjectBatch(["a", [1, 2]]).examples()
     ['a', [1, 2]]

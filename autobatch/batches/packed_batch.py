@@ -1,4 +1,4 @@
-"""`PackedBatch`: the examples' values one after the other, and the offsets where each begins; no padding."""
+"""`PackedBatch`: the concatenated values of the examples and the offsets where each begins; no padding."""
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,16 +60,16 @@ class PackedBatch(Packed, ArrayBatch):
     """A batch of examples whose first dimension varies, without padding.
 
     Args:
-        values: (N, ...) array, the examples' values one after the other; or a `PackedBatch` of N, and each example is
-            a list of its examples.
+        values: (N, ...) array, the concatenated values of the examples; or a `PackedBatch` of N, for nested examples:
+            each is a list of examples of that batch.
         offsets: (B + 1,) integers from 0 to N, non-decreasing; example i is `values[offsets[i]:offsets[i + 1]]`.
 
     Raises:
         ShapeError: offsets that do not describe the values. DTypeError: offsets that are no integers.
 
-    Element-wise operations, products with a shared matrix, look-ups and bags of ids run on the values as they are;
-    whatever needs more goes through `to_masked()`. The face is the example's, as that of a `MaskedBatch`: `x[0]` is
-    element 0 of each example, `x.example(0)` the first example.
+    Element-wise operations, products with a shared matrix, look-ups and bags of ids run on the packed values; other
+    operations go through `to_masked()`. Operators and attributes are those of one example, as for a `MaskedBatch`:
+    `x[0]` is element 0 of each example, `x.example(0)` the first example.
 
     >>> x = PackedBatch([1, 2, 3, 4], offsets=[0, 3, 4])
     >>> (x * 10).examples()
@@ -107,18 +107,18 @@ class PackedBatch(Packed, ArrayBatch):
 
     @classmethod
     def of(cls, values: Any, offsets: np.ndarray, size: Lengths | None = None) -> "PackedBatch":
-        """A batch from offsets that are known to be right, in the current region."""
+        """A batch in the current region, without checks of the offsets."""
         self = object.__new__(cls)
         self._set(values, offsets, size)
         return self
 
     @classmethod
     def pending(cls, rows: Any, offsets: np.ndarray, size: Lengths | None = None) -> "PackedBatch":
-        """A batch whose values are first made when they are needed.
+        """A batch whose values are computed when they are first needed.
 
         Args:
-            rows: has their `shape`, `ndim`, `dtype`; `force()` makes them, `reduced(op, params, offsets)` reduces each
-                example's without them, or gives None.
+            rows: has the values' `shape`, `ndim`, `dtype`. `force()` computes them; `reduced(op, params, offsets)`
+                reduces each example without computing them, or returns None.
         """
         self = cls.of(None, offsets, size)
         self._pending = rows
@@ -164,10 +164,10 @@ class PackedBatch(Packed, ArrayBatch):
 
     @classmethod
     def from_lengths(cls, values: ArrayLike, lengths: ArrayLike) -> "PackedBatch":
-        """From the values and the number of them in each example.
+        """From the concatenated values and the length of each example.
 
         Args:
-            values: (N, ...), the examples' values one after the other; or a batch of N.
+            values: (N, ...), the concatenated values of the examples; or a batch of N.
             lengths: (B,) integers that add up to N.
 
         Returns:
@@ -209,12 +209,12 @@ class PackedBatch(Packed, ArrayBatch):
 
     @classmethod
     def from_padded(cls, padded: ArrayLike, *, filler: Any = None, lengths: ArrayLike | None = None) -> "PackedBatch":
-        """From padded data and its lengths, or the value that fills its padding.
+        """From padded data, and either the lengths or the value that fills the padding.
 
         Args:
             padded: (B, T, ...) array.
-            filler: the number that its padding consists of, behind the values of each example.
-            lengths: instead, (B,) integers, of each example.
+            filler: the number that fills the padding after the values of each example.
+            lengths: in place of `filler`: (B,) integers, the length of each example.
 
         Returns:
             A batch of B examples.
@@ -236,7 +236,7 @@ class PackedBatch(Packed, ArrayBatch):
 
     @classmethod
     def from_masked(cls, masked: MaskedBatch) -> "PackedBatch":
-        """From a padded batch of which at most the first dimension varies.
+        """From a padded batch whose examples vary in no dimension but the first.
 
         Args:
             masked: a batch of B examples.
@@ -245,7 +245,7 @@ class PackedBatch(Packed, ArrayBatch):
             The same examples without padding.
 
         Raises:
-            ShapeError: examples without dimensions, or another dimension that varies.
+            ShapeError: the examples have no dimensions, or another dimension varies.
         """
         if not masked.sizes or any(masked.dims[1:]):
             raise ShapeError(f"a batch with dims={masked.dims}; only the first dimension of a PackedBatch varies")
@@ -286,7 +286,7 @@ class PackedBatch(Packed, ArrayBatch):
             A `MaskedBatch` whose first dimension varies.
 
         Raises:
-            UnsupportedError: a nested batch, whose examples no padded array holds.
+            UnsupportedError: the batch is nested.
         """
         if isinstance(self.values, PackedBatch):
             raise UnsupportedError(
@@ -371,7 +371,7 @@ class PackedBatch(Packed, ArrayBatch):
 
     @property
     def ndim(self) -> int:
-        """The number of dimensions of an example; of nested ones, a list's counts as one."""
+        """The number of dimensions of an example; each level of nested lists counts as one."""
         return self._kind.ndim + (1 if isinstance(self._kind, PackedBatch) else 0)
 
     @property
@@ -381,14 +381,14 @@ class PackedBatch(Packed, ArrayBatch):
 
     @property  # type: ignore[misc]  # an array's can be written
     def shape(self) -> tuple[Any, ...]:
-        """The example's shape; its first entry is an int per example."""
+        """The example's shape; the first entry is a batch of one int per example."""
         if isinstance(self._kind, PackedBatch):
             raise UnsupportedError("an example of a nested PackedBatch is a list of arrays and has no shape")
         first = MaskedBatch.in_region(Batched(self.lengths, (), int), self.region)
         return (first, *self._kind.shape[1:])
 
     def _on_values(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """An op on the values of all examples as if they were one example; None where it needs the examples apart."""
+        """Run an op on the concatenated values as if they were one example; None if the op needs them separate."""
         rows = self._pending if len(args) == 1 else None
         if rows is not None and (out := rows.reduced(op, params, self.offsets)) is not None:
             return MaskedBatch.of(Batched(out, out.shape[1:]))
@@ -400,10 +400,10 @@ class PackedBatch(Packed, ArrayBatch):
         except IndexError:
             if op.kind != "lookup":
                 raise
-            return None  # an id that is not in the table: the padded form names its example and its place there
+            return None  # an id not in the table: the padded batch's error names the example and the position in it
 
     def _ab_rebind(self, new: Any) -> None:
-        """Take over the value of `new`, packed or padded: what a write into this batch gives."""
+        """Replace this batch's value by `new`, a packed or padded batch or an array: the effect of a write in place."""
         if not isinstance(new, Batch):
             new = MaskedBatch.of(Batched(np.broadcast_to(new, (self.batch_size, *new.shape)), new.shape))
         if new.region is not self.region:
@@ -465,7 +465,7 @@ def _rows(values: Any, index: np.ndarray) -> Any:
 
 
 def _operands_on_values(op: Op, args: Sequence[Any], first: PackedBatch) -> list[Any] | None:
-    """The operands of `_on_values`; None if it cannot act so."""
+    """The op's operands for `_on_values`; None if the op cannot run on concatenated values."""
     if op.kind == "elementwise":
         rank = max(arg.ndim for arg in args if isinstance(arg, PackedBatch))
         operands = [_against_values(arg, rank, first) for arg in args]
@@ -479,7 +479,7 @@ def _operands_on_values(op: Op, args: Sequence[Any], first: PackedBatch) -> list
 
 
 def _against_values(arg: Any, rank: int, first: PackedBatch) -> Any:
-    """An operand of an element-wise op, lined up with the values; None if lengths matter."""
+    """An operand of an element-wise op aligned with the values; None if it depends on the examples' lengths."""
     if isinstance(arg, PackedBatch):
         agrees = arg.offsets is first.offsets or np.array_equal(arg.offsets, first.offsets)
         return arg.values if agrees and arg.ndim == rank else None
@@ -494,20 +494,20 @@ def _against_values(arg: Any, rank: int, first: PackedBatch) -> Any:
 
 
 def own_offsets(offsets: Any, count: int) -> np.ndarray:
-    """(B + 1,) int64 offsets into `count` values, checked, which nobody else can write to."""
+    """(B + 1,) int64 offsets into `count` values, checked, as a read-only copy."""
     out = np.array(check_offsets(offsets, count))
     out.flags.writeable = False
     return out
 
 
 def rows_of(offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of the examples named by `index`, in that order, and their offsets."""
+    """Row numbers of the examples `index`, in that order, and the offsets of those examples among them."""
     starts = offsets[:-1][index]
     return ragged_rows(starts, offsets[1:][index] - starts)
 
 
 def ragged_rows(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of runs that begin and are as long as given, one run after the other, and the offsets of the runs.
+    """Row numbers of consecutive runs, given their starts and lengths, and the offsets of the runs among them.
 
     >>> ragged_rows(np.array([5, 0]), np.array([2, 1]))
     (array([5, 6, 0]), array([0, 2, 3]))
@@ -517,7 +517,7 @@ def ragged_rows(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np
 
 
 def pack_rows(data: Any, lengths: Lengths) -> Any:
-    """The rows inside the examples of (B, T, ...) data, one example after the other."""
+    """The (N, ...) rows inside the examples of padded (B, T, ...) data, concatenated."""
     mask = lengths.mask(data.shape[1])
     if not is_boxed(data):
         return data[mask]
@@ -526,7 +526,7 @@ def pack_rows(data: Any, lengths: Lengths) -> Any:
 
 
 def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each column repeated as often as its entry says, and the row that it stands in."""
+    """Each column index repeated by its entry, a count, and the row of each; DTypeError for entries not counts."""
     counts = data.astype(np.int64)
     if (counts != data).any() or (counts < 0).any():
         raise DTypeError("entries that are no counts; weights=True returns them as a batch beside the ids")
@@ -535,7 +535,7 @@ def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[
 
 
 def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, PackedBatch]:
-    """The keys and the values of examples that are maps, in the maps' order.
+    """The keys and the values of examples that are dicts, in the dicts' order.
 
     Args:
         examples: {id: score}, every value a number; or {feature: ids}, every value a list or array of one dimension.

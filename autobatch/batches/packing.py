@@ -1,4 +1,4 @@
-"""Python sequences of examples as arrays: checked for one rank and dtype, and packed at the speed of a C loop."""
+"""Converts a Python sequence of examples to arrays of one rank and dtype, with a fast path for lists of numbers."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from autobatch.core.abstract_eval import check_plain
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError
 
-KINDS = "biufcmM"  # of the dtypes that a padded array holds
+KINDS = "biufcmM"  # dtype kinds that a batch of arrays may have
 SCALAR_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 _FLOAT64 = np.dtype(np.float64)
 
@@ -18,15 +18,15 @@ _FLOAT64 = np.dtype(np.float64)
 def as_arrays(examples: Sequence[Any], path: str = "") -> list[Any]:
     """Each example as an array, all of one rank and dtype.
 
-    What is empty and has no dtype of its own (an empty list, `np.array([])`) takes that of the other examples.
+    An empty example without a dtype of its own (an empty list, `np.array([])`) takes the dtype of the others.
 
     Args:
-        examples: what is to be arrays.
-        path: where they are in the data, for the messages.
+        examples: arrays, nested lists, numbers, or tensors of other libraries.
+        path: where in the data they are, for error messages.
 
     Raises:
-        ShapeError: no examples, an example that is no array, or ranks that differ.
-        DTypeError: a dtype that is no number, or dtypes that differ. Each names the first offending example.
+        ShapeError: no examples, an example that is not an array, or ranks that differ.
+        DTypeError: a dtype that is not numeric, or dtypes that differ. The messages name the first wrong example.
     """
     if not len(examples):
         raise ShapeError(
@@ -48,7 +48,7 @@ def as_arrays(examples: Sequence[Any], path: str = "") -> list[Any]:
 
 
 def _give_dtype(examples: Sequence[Any], arrays: list[Any]) -> None:
-    """Give empty arrays, and floats that NumPy only defaulted to, the dtype of the others, in place."""
+    """Give empty arrays whose dtype is only NumPy's default the dtype of the others, in place in `arrays`."""
     bare = [
         i
         for i, x in enumerate(arrays)
@@ -63,13 +63,13 @@ def _give_dtype(examples: Sequence[Any], arrays: list[Any]) -> None:
 
 
 def check_numbers(dtype: np.dtype, what: str) -> None:
-    """The elements of a batch of arrays are numbers or dates; DTypeError, which calls the array `what`, where not."""
+    """Raise DTypeError if this is no dtype of numbers or dates; `what` names the array in the message."""
     if dtype.kind not in KINDS:
         raise DTypeError(f"{what} is {dtype}; a batch of arrays holds numbers, ab.map takes any objects")
 
 
 def _refuse(arrays: Sequence[Any], path: str) -> None:
-    """Raise for the first array that the first one does not go together with."""
+    """Raise for the first array that is not numeric or differs from array 0 in rank or dtype."""
     first = arrays[0]
     for i, x in enumerate(arrays):
         check_numbers(x.dtype, at(i, path))
@@ -95,10 +95,10 @@ def at(index: int, path: str) -> str:
 
 
 def plain_array(x: Any, index: int, path: str = "") -> np.ndarray:
-    """One example as a plain array; tensors of other libraries by NumPy's protocols.
+    """One example as a plain array; tensors of other libraries are converted by NumPy's protocols.
 
     Raises:
-        ShapeError: nested lists of different lengths. DTypeError: what has no NumPy form, or would lose its gradient.
+        ShapeError: nested lists of different lengths. DTypeError: no NumPy equivalent, or a gradient would be lost.
     """
     check_plain(x, at(index, path))
     try:
@@ -108,14 +108,14 @@ def plain_array(x: Any, index: int, path: str = "") -> np.ndarray:
             f"{at(index, path)} is not one array ({error}); a batch holds one array per example: ab.map takes any "
             "objects, and PackedBatch.from_examples(examples, depth=2) packs lists of arrays"
         ) from None
-    except RuntimeError as error:  # torch's: a tensor that needs a gradient
+    except RuntimeError as error:  # torch raises this for a tensor that requires a gradient
         raise DTypeError(f"{at(index, path)} does not become an array: {error}") from None
 
 
 def flat_numbers(examples: Sequence[Any]) -> tuple[np.ndarray, np.ndarray] | None:
-    """The numbers of lists of numbers, one list after the other, and how many each has; None if they are not that.
+    """The concatenated numbers of lists of numbers, and the length of each list; None if they are not such lists.
 
-    Several times faster than an array for each list. All numbers are of one type, so the dtype is that of each list.
+    Several times faster than one array per list. All numbers must be of one type, which determines the dtype.
 
     >>> flat_numbers([[1, 2], [], [3]])
     (array([1, 2, 3]), array([2, 0, 1]))

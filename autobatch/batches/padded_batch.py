@@ -1,4 +1,4 @@
-"""`MaskedBatch`: examples padded to a common shape under one leading batch axis; how it is checked, stacked and run."""
+"""`MaskedBatch`: examples padded to a common shape, stacked along a leading batch axis."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ from autobatch.ops.rules.row_gather import rows_between
 
 _SHOWN = 4  # examples in a repr
 
-_set_data = Batched.__dict__["data"].__get__  # which asks no `__getattr__` where it is unset
+_set_data = Batched.__dict__["data"].__get__  # reads the slot without the fallback to `__getattr__` if it is unset
 
 
 @form("masked")
@@ -44,24 +44,24 @@ class MaskedBatch(Batched, ArrayBatch):
     """A batch of examples of one rank and dtype, padded to a common shape.
 
     Args:
-        data: (B, ...) array; what lies outside an example is padding, of any value.
+        data: (B, ...) array; positions outside an example are padding, of any value.
         lengths: (B,) integers, the length of the varying dimension in each example; (B, k) for k varying dimensions.
-        mask: instead, bool, of the data's shape with 1 along static dimensions; True on each example's leading corner.
-        dims: one bool per example dimension, True where it varies; by default the first one does if `lengths` are given
-            (the first k, for (B, k) lengths), and those that the mask covers.
+        mask: in place of lengths: bool, of the data's shape or 1 along static dimensions; True on a leading corner.
+        dims: one bool per example dimension, True where it varies. Default with `lengths`: the first dimension (the
+            first k for (B, k) lengths); with `mask`: the dimensions that the mask covers.
 
     Attributes:
-        data: the padded data; of a ragged batch a view whose reductions warn, as `ab.mean(x)` counts no padding.
+        data: the padded data; if ragged, a view whose reductions warn, as they count padding (unlike `ab.mean`).
         sizes: one int or `Lengths` per example dimension.
-        scalar: int, float, bool or complex where each example is a Python scalar, else None.
-        region: the lock-step region that it was made in.
+        scalar: int, float, bool or complex if each example is a Python scalar, else None.
+        region: the lock-step region that it was made in; None outside.
 
     Raises:
-        ShapeError: lengths, mask or dims that do not fit the data.
-        DTypeError: lengths that are no integers, a mask that is not bool.
+        ShapeError: lengths, mask or dims do not fit the data.
+        DTypeError: lengths are not integers, or the mask is not bool.
 
-    An example's face: `ndim`, `shape`, `dtype`, operators and NumPy functions are those of one example, and act on all.
-    So `x[0]` is element 0 of each example; `x.example(0)` is the first one, and `ab.Examples(x)` a sequence of them.
+    `ndim`, `shape`, `dtype`, operators and NumPy functions are those of one example, and act on all. So `x[0]` is
+    element 0 of each example; `x.example(0)` is the first example, and `ab.Examples(x)` a sequence of the examples.
 
     >>> x = MaskedBatch([[1, 2, 3], [4, 0, 0]], lengths=[3, 1])
     >>> (x + 1).examples()
@@ -72,8 +72,8 @@ class MaskedBatch(Batched, ArrayBatch):
     __slots__ = ("__weakref__", "_frozen", "_outside", "_view", "_views", "_written", "_zero_d", "region")
     _ab_rank = BATCH_RANK
     _frozen: Any
-    _written: bool  # in place; unset if not
-    _outside: Any  # the data of a ragged batch that is nobody's in lock-step; `data` is unset then
+    _written: bool  # True once written in place; else unset
+    _outside: Any  # the data of a ragged batch outside lock-step, for which the slot `data` is unset
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class MaskedBatch(Batched, ArrayBatch):
 
     @classmethod
     def of(cls, batched: Batched) -> "MaskedBatch":
-        """The batch of a rule's result, in the current region."""
+        """A `MaskedBatch` of a batching rule's result, in the current region."""
         return cls.in_region(batched, current_region())
 
     @classmethod
@@ -123,9 +123,9 @@ class MaskedBatch(Batched, ArrayBatch):
         return self
 
     def guard_data(self) -> None:
-        """Have reductions of `.data` by code outside of the library warn, if there may be padding.
+        """Make reductions of `.data` by code outside the library warn if there may be padding.
 
-        The slot is left unset, so that reading it asks `__getattr__`; in lock-step it is set, and read at no cost.
+        The slot is left unset, so that reading it calls `__getattr__`; in lock-step it is set, and read at no cost.
         """
         if self.region is None and Lengths in map(type, self.sizes):
             self._outside = self.data
@@ -137,14 +137,14 @@ class MaskedBatch(Batched, ArrayBatch):
 
         Args:
             examples: B arrays of one rank and dtype, or nested lists of numbers; or any other data that `ab.collate`
-                takes, a column of Arrow or of a frame, say.
+                takes, such as a column of Arrow or of a data frame.
             dims: one bool per example dimension; by default a dimension varies if its lengths differ.
 
         Returns:
             A batch of B examples, of their dtype.
 
         Raises:
-            ShapeError: no examples, ranks that differ, or lengths that differ where `dims` says static.
+            ShapeError: no examples, ranks that differ, or lengths that differ along a dimension static by `dims`.
             DTypeError: dtypes that differ.
 
         >>> MaskedBatch.from_examples([[1, 2], [3]]).data.tolist()
@@ -166,7 +166,7 @@ class MaskedBatch(Batched, ArrayBatch):
 
     @classmethod
     def stacked(cls, arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> "MaskedBatch":
-        """A batch of arrays of one rank and dtype: what `from_examples` gives once they are checked."""
+        """`from_examples` without its checks, for arrays of one rank and dtype."""
         return cls.of(Batched(*pad_stack(arrays, dims)))
 
     @property
@@ -193,7 +193,7 @@ class MaskedBatch(Batched, ArrayBatch):
         return len(self.unguarded())
 
     def unguarded(self) -> Any:
-        """The data, read by who knows what is padding: where it is set, else what stands for it outside."""
+        """The plain padded data, without the warnings of `.data`; for code that handles the padding."""
         try:
             return _set_data(self)
         except AttributeError:
@@ -203,7 +203,7 @@ class MaskedBatch(Batched, ArrayBatch):
         """The data of each example without its padding.
 
         Returns:
-            A list of B arrays, views of the data; or of Python scalars where the examples are that.
+            A list of B arrays, views of the data; or of Python scalars, if the examples are such.
         """
         if self.scalar is not None:
             return list(self.data) if is_boxed(self.data) else self.data.tolist()
@@ -228,7 +228,7 @@ class MaskedBatch(Batched, ArrayBatch):
         return self.data[(index, *corner)]
 
     def _between(self, start: int, stop: int) -> "MaskedBatch":
-        """The lanes from `start` up to `stop`, which do not keep the others alive."""
+        """The lanes from `start` up to `stop`, copied, so that the result does not keep the other lanes alive."""
         if self.is_ragged:
             return super()._between(start, stop)
         out = MaskedBatch.in_region(self, current_region())
@@ -279,13 +279,13 @@ class MaskedBatch(Batched, ArrayBatch):
 
     @property  # type: ignore[misc]  # an array's can be written
     def shape(self) -> tuple[Any, ...]:
-        """The example's shape: an int where all examples agree, else an int per example."""
+        """The example's shape: an int for each static dimension, an int per example for each varying one."""
         return tuple(
             MaskedBatch.of_data(n.values, (), self.region, int) if isinstance(n, Lengths) else n for n in self.sizes
         )
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """As every batch of arrays does; at once where all batches are padded, of this region and of one size."""
+        """Like `ArrayBatch._ab_apply`, with a fast path for padded batches of this region and of one size."""
         region = current_region()
         size = -1
         non_c_order = False
@@ -325,11 +325,11 @@ class MaskedBatch(Batched, ArrayBatch):
         return self
 
     def _ab_rebind(self, new: Any) -> None:
-        """Take over the value of `new` (a batch, or an array that all lanes share): what a write into this batch gives.
+        """Replace this batch's value by `new` (a batch, or an array for all lanes): the effect of a write in place.
 
         Raises:
-            NeedsLoop: `new` is of other lanes than this batch, as a write under a branch gives it, and its region does
-                not say how they merge.
+            NeedsLoop: `new` has other lanes than this batch, as after a write under a branch, and its region cannot
+                merge them.
         """
         new = broadcast(new, self.batch_size) if not isinstance(new, Batch) else new
         new = as_masked(new)
@@ -342,7 +342,7 @@ class MaskedBatch(Batched, ArrayBatch):
         self._written = True
 
     def __getattr__(self, name: str) -> Any:
-        """What a Python scalar has beside an array's attributes (`n.bit_length()`), per lane; guarded data."""
+        """The `data` of a ragged batch, or per lane an attribute that only Python scalars have (`n.bit_length()`)."""
         if name == "data":
             data = self._outside
             return data if is_library_file(sys._getframe(1).f_code.co_filename) else shown_data(data, self.sizes)
@@ -409,13 +409,13 @@ class MaskedBatch(Batched, ArrayBatch):
 
 
 def _without_padding(x: MaskedBatch, y: Any) -> None:
-    """Hold the rows that are multiplied by a shared matrix without their padding from now on, if that saves work."""
+    """Convert x's data to `Unpadded` before a product with a shared matrix, if that saves work."""
     if len(x.sizes) > 1 and not isinstance(y, Batch) and ndim_of(y) == 2 and x.scalar is None:
         x.data = unpadded(x.data, x.sizes)
 
 
 def _taken(array: Any, index: np.ndarray) -> Any:
-    """array[index]; `take` is the faster gather, but copies what is not contiguous first."""
+    """`array[index]`; `take` gathers faster, but would first copy an array that is not contiguous."""
     if type(array) is np.ndarray and array.flags.c_contiguous:
         return array.take(index, axis=0)
     return array[index]
@@ -435,7 +435,7 @@ def _restore(data: Any, sizes: Sequence[Any], scalar: type | None) -> MaskedBatc
 
 
 def _operator(name: str, weak: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """An array operator that is Python's own where the lanes are Python scalars and NumPy has no part in it."""
+    """An array operator with Python's semantics (`weak`) if the lanes and the other operand are Python scalars."""
     array = getattr(ArrayBatch, name)
 
     def method(self: MaskedBatch, other: Any) -> Any:
@@ -545,14 +545,14 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
 
 
 def sizes_static(shape: tuple[int, ...], dims: Any) -> tuple[Size, ...]:
-    """Every example fills its padded shape; the dimensions that `dims` names still count as varying."""
+    """Sizes of examples that fill the padded shape; dimensions that vary by `dims` get `Lengths` all the same."""
     batch_size, padded = shape[0], shape[1:]
     varies = read_dims(dims, len(padded)) if dims is not None else (False,) * len(padded)
     return tuple(Lengths(np.full(batch_size, n)) if v else n for n, v in zip(padded, varies, strict=True))
 
 
 def sizes_from_lengths(shape: tuple[int, ...], lengths: Any, dims: Any) -> tuple[Size, ...]:
-    """(B,) lengths of the varying dimensions (the first, if `dims` is None), or (B, k) of k varying dimensions.
+    """Sizes from (B,) lengths of the varying dimensions (the first, if `dims` is None), or (B, k) of k such dimensions.
 
     Raises:
         DTypeError: lengths that are no integers.
@@ -592,9 +592,9 @@ def sizes_from_lengths(shape: tuple[int, ...], lengths: Any, dims: Any) -> tuple
 
 
 def sizes_from_mask(shape: tuple[int, ...], mask: Any, dims: Any) -> tuple[Size, ...]:
-    """A bool mask, True inside the examples: (B, ...) with an axis of one where a dimension is static.
+    """Sizes from a bool mask, True inside the examples: (B, ...), with 1 along static dimensions.
 
-    A mask of fewer dimensions than the data covers its leading ones. In each example it must be True on a leading
+    A mask of fewer dimensions than the data covers the leading ones. In each example it must be True on a leading
     corner and False elsewhere.
 
     Raises:
@@ -639,7 +639,7 @@ def sizes_from_mask(shape: tuple[int, ...], mask: Any, dims: Any) -> tuple[Size,
 
 
 def _varying(mask: np.ndarray, padded: tuple[int, ...]) -> tuple[bool, ...]:
-    """The dimensions along which a mask can vary: its axes longer than one, or of one where that is all there is."""
+    """The dimensions along which a mask varies: its axes longer than 1, or else the first one of padded size 1."""
     varies = [n > 1 for n in mask.shape[1:]]
     if not any(varies) and not mask.all():
         varies = [n == 1 for n in padded]

@@ -1,12 +1,12 @@
-"""The form that the result of a call on batches has, whichever way it came about.
+"""Normalises the result of a call on batches, so that it has the same form whichever way ran the call.
 
-A run in lock-step knows how its result was computed, a loop over the examples sees one result of each. What the caller
-gets follows from the results alone, and from the batches that went in:
+Lock-step derives a result's form from the ops; the loop sees one result per example. So that callers cannot tell them
+apart, the form of the returned batches depends only on the results' values and on the batches passed in:
 
-- Each number and array is per example, also one that is the same for all.
-- A dimension as long in each example as one of the arguments varies in, varies, and is padded as that one is. Of the
-  others one varies if its lengths differ, and is padded to the longest.
-- As long as a packed argument, and of fixed trailing dimensions, it is packed; else padded.
+- Each number and array is per example, even if it is the same in all.
+- A dimension with the same lengths as a varying dimension of an argument counts as varying, padded like that one. Any
+  other dimension counts as varying if its lengths differ, and is padded to the longest.
+- A result with the first lengths of a packed argument, and static trailing dimensions, is packed; others are padded.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.ops.rules.padding import to_widths
 
-_Entry = tuple[Lengths, int, Any]  # the lengths of a dimension, how far it is padded, and offsets if it is packed
+_Entry = tuple[Lengths, int, Any]  # a dimension's lengths, its padded size, and its offsets if packed (else None)
 
 
 def in_form(tree: Any, size: int, batches: Sequence[Any]) -> Any:
-    """A batched result of a call, of no region, in the form described above.
+    """Bring the batched result of a call outside lock-step into the form described above.
 
     Args:
-        tree: the result; a leaf that is no batch is the same for all examples.
-        size: the number of examples; batches: those among the arguments of the call.
+        tree: the result; a leaf that is not a batch is the same for all examples.
+        size: the number of examples; batches: the batches among the call's arguments.
     """
     known: _Dimensions | None = None
     if type(tree) is MaskedBatch and not tree.sizes:
@@ -58,7 +58,7 @@ def in_form(tree: Any, size: int, batches: Sequence[Any]) -> Any:
 
 
 def _is_settled(value: Any, batches: Sequence[Any]) -> bool:
-    """Whether it is padded, and of no dimension that could vary: the case of most results."""
+    """True if a value needs no change: padded, and no dimension of it counts as varying; true for most results."""
     if type(value) is not MaskedBatch:
         return False
     return not value.sizes or not (value.is_ragged or any(map(_has_uniform, batches)))
@@ -71,13 +71,13 @@ def _has_uniform(batch: Any) -> bool:
 
 
 class _Dimensions:
-    """The dimensions in which the arguments vary."""
+    """The varying dimensions of the arguments."""
 
     __slots__ = ("_by_lengths", "_has_packed", "_uniform")
 
     def __init__(self, batches: Sequence[Any]) -> None:
         self._by_lengths: dict[bytes, _Entry] = {}
-        self._uniform: dict[int, _Entry] = {}  # by length, where that is the same in all examples
+        self._uniform: dict[int, _Entry] = {}  # varying dimensions whose lengths all happen to agree, by that length
         self._has_packed = False
         for batch in batches:
             if isinstance(batch, MaskedBatch):
@@ -96,7 +96,7 @@ class _Dimensions:
             self._uniform.setdefault(length, entry)
 
     def formed(self, batch: Any) -> Any:
-        """A batch of results in its form."""
+        """A batch of results in the form that callers get."""
         if isinstance(batch, PackedBatch):
             if isinstance(batch.values, PackedBatch):
                 return batch
@@ -131,7 +131,7 @@ class _Dimensions:
 
 
 def _uniform_length(size: Lengths) -> int | None:
-    """The length of all examples, if they have one."""
+    """The common length of all examples; None if they differ."""
     if "uniform" not in size.derived:
         values = size.values
         is_one = len(values) and values[0] == values[-1] and (len(values) == 1 or bool((values == values[0]).all()))

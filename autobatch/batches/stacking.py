@@ -1,4 +1,4 @@
-"""Batches of examples taken apart, and results of examples stacked to a batch again; trees of them included."""
+"""Splits batches (and trees of them) into examples, and stacks the results of examples to a batch again."""
 
 import itertools
 import operator
@@ -27,17 +27,17 @@ from autobatch.facts.call_effects import effect_of
 from autobatch.ops.rules.aliasing import set_order, unclear_view, zero_d
 
 Tree = TypeVar("Tree")
-_NUMBERS = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdFD")  # the scalars that say all of their dtype
+_NUMBERS = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdFD")  # scalar types that determine their dtype
 _SHAPE, _DTYPE = operator.attrgetter("shape"), operator.attrgetter("dtype")
-_LEAVES = _NUMBERS | {np.ndarray, *SCALAR_DTYPES}  # what most results are
+_LEAVES = _NUMBERS | {np.ndarray, *SCALAR_DTYPES}  # types of most results, for a fast path
 
 
 def examples(tree: Tree) -> list[Tree]:
-    """A batched result as a list of plain results, one per example.
+    """Split a batched result into a list of plain results, one per example.
 
     Args:
         tree: any nesting of dict, list, tuple, named tuple and dataclass. Each batch in it is split into its examples
-            (arrays without padding, Python scalars where an example is one); every other leaf is repeated.
+            (arrays without padding, or Python scalars); every other leaf is repeated.
 
     Returns:
         A list of one tree of the same structure for each example, in the order of the batch.
@@ -60,7 +60,7 @@ def examples(tree: Tree) -> list[Tree]:
 
 
 def lanes_of(tree: Any, batch_size: int) -> list[Any]:
-    """`examples` where the batch size is known, so that a tree without a batch is repeated."""
+    """Like `examples`, for a known batch size: a tree without a batch is repeated."""
     if isinstance(tree, Batch):
         return tree.examples()
     if not is_node(tree):
@@ -89,12 +89,12 @@ def prefix_lanes(batch: Any, count: int, memo: dict[Any, Any] | None = None) -> 
 
 
 def weak_lanes(data: np.ndarray, scalar: type) -> Any:
-    """Lanes that each are a Python scalar of this type, from (B,) data of its dtype."""
+    """A batch whose lanes are Python scalars of type `scalar`, from (B,) data of the matching dtype."""
     return FORMS["masked"].of(Batched(data, (), scalar))
 
 
 def broadcast(value: Any, batch_size: int) -> Any:
-    """A shared value repeated in each lane; what is a batch already stays as it is."""
+    """A shared value as a batch that holds it in every lane; a batch is returned unchanged."""
     if isinstance(value, Batch):
         return value
     if type(value) in SCALAR_DTYPES:
@@ -113,13 +113,13 @@ def broadcast(value: Any, batch_size: int) -> Any:
 
 
 def stack_results(results: Sequence[Any]) -> Any:
-    """One batched tree from one plain result per example; the inverse of `examples`.
+    """Stack one plain result per example to a batched tree; the inverse of `examples`.
 
     Structure that all results share is kept. A leaf becomes
     - a padded batch, if all examples have arrays of one rank and dtype there,
-    - lanes that are Python scalars, if all have Python scalars of one type,
-    - itself, if all have one and the same object, or equal strings: it is shared,
-    - an `ObjectBatch` otherwise, as do parts of different structure.
+    - a batch of Python scalars, if all have Python scalars of one type,
+    - a shared leaf, if all have one and the same object, or equal strings,
+    - an `ObjectBatch` otherwise; so do parts of different structure.
 
     >>> stack_results([(1, "a"), (2, "a")])
     (MaskedBatch(batch_size=2, example=int, examples=[1 2]), 'a')
@@ -172,7 +172,7 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
 
 
 def _alike(column: Sequence[Any]) -> bool:
-    """Whether all are arrays of the first one's rank and dtype, of a dtype that pads, and with no mask of their own."""
+    """True if all are arrays of one rank and one dtype that can be padded, and none is a NumPy masked array."""
     first = column[0]
     if type(first) is np.ndarray and len(set(map(type, column))) == 1:
         of_one_dtype = [x.dtype for x in column].count(first.dtype) == len(column)
@@ -193,7 +193,7 @@ def _alike(column: Sequence[Any]) -> bool:
 
 
 def map_lanes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function once per lane and stack the results; once, if no argument is a batch.
+    """Call a function once per lane and stack the results; a plain call if no argument is a batch.
 
     >>> from autobatch.batches.objects import ObjectBatch
     >>> map_lanes(str.upper, ObjectBatch(["a", "b"]))
@@ -212,8 +212,8 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     Warns once per source line, and raises under `strict`. An error of an example carries a note that names it.
 
     Raises:
-        NeedsLoop: in a lock-step call, where `function` writes into an argument: if all of the call runs again later,
-            it has to find its arguments as they were.
+        NeedsLoop: in lock-step, if `function` writes into an argument: the call may be run again from the start, and
+            must then find its arguments unchanged.
     """
     effect = effect_of(function)
     if current_region() is not None and effect is not None and effect.written(args, kwargs):
@@ -226,7 +226,7 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
 def following_views(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
-    """What to call for each example, and what then says of the stacked results which may be views of arguments."""
+    """A wrapper of `function` to call per example, and a function that marks stacked results that view arguments."""
     viewed: list[Any] = []
     bent: set[int] = set()
 
@@ -242,7 +242,7 @@ def following_views(
                 set_order(part, True)
             for base in viewed:
                 unclear_view(part, base)
-                if not hasattr(type(part), "_view"):  # objects, which no write into the argument would reach
+                if not hasattr(type(part), "_view"):  # objects do not follow writes into the argument: forbid those
                     region: Any = current_region()
                     if region is not None:
                         region.root.freeze(base)
@@ -252,7 +252,7 @@ def following_views(
 
 
 def _viewed(out: Any, args: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """The first argument whose example's array shares memory with a result, if there is one."""
+    """A list of the first argument whose example's array shares memory with a result; empty if there is none."""
     results = [x for x in leaves(out) if isinstance(x, np.ndarray)]
     for arg, value in zip(args, values, strict=True) if results else ():
         one, two = leaves(arg), leaves(value)

@@ -1,8 +1,8 @@
-"""`Unpadded`: padded data that is held without its padding.
+"""`Unpadded`: stands for padded data, but stores only the positions inside the examples.
 
-What acts on each position by itself (element-wise ops, products with a shared matrix, normalisation along the features)
-computes nothing for padding then, forward and backward, and need not keep it out of anything. Whatever mixes positions
-gets the padded array, made once.
+Ops that act on each position separately (element-wise ops, products with a shared matrix, normalisation along the
+features) then compute nothing for padding, forward and backward, and need no masking. Ops that mix positions get the
+padded array, which is made once.
 """
 
 import functools
@@ -24,16 +24,16 @@ from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
 _LEAST_ELEMENTS = 1 << 13
-_WIDE_ROWS = 64  # elements of a row, beyond which `reduceat` walks memory in strides
-_MOST_FILLED = 0.9  # of the padded positions; where more are filled, the copies cost more than they save
+_WIDE_ROWS = 64  # elements per row; on wider rows `reduceat` walks memory in strides, so each lane is reduced by itself
+_MOST_FILLED = 0.9  # share of positions inside examples; if more are, the copies cost more than they save
 
 
 class _Layout:
-    """Positions of the examples' elements in a (lanes, width) array, row by row.
+    """The positions inside the examples in a (lanes, width) array, row by row.
 
     Attributes:
         shape: (lanes, width); offsets: (lanes + 1,) int64, where each lane's positions begin among all of them.
-        count: how many positions there are.
+        count: the number of positions.
     """
 
     def __init__(self, lengths: Lengths, width: int) -> None:
@@ -50,26 +50,26 @@ class _Layout:
 
     @functools.cached_property
     def rows(self) -> np.ndarray:
-        """The number of each position."""
+        """(count,) int64, each position's index in the flattened (lanes, width) array."""
         return np.flatnonzero(self.mask)
 
     @functools.cached_property
     def lanes(self) -> np.ndarray:
-        """The lane that each position is in."""
+        """(count,) int64, the lane of each position."""
         return np.repeat(np.arange(self.shape[0]), self.lengths.values)
 
     def take(self, x: Any) -> Any:
-        """The rows of an array over (lanes, width)."""
+        """The (count, ...) rows inside the examples, of a (lanes, width, ...) array."""
         return _taken(np.reshape(x, (-1, *shape_of(x)[2:])), self.rows)
 
 
 class Unpadded(StandIn):
-    """Stands for (lanes, width, ...) data of examples whose first dimension alone varies.
+    """Stands for (lanes, width, ...) data of examples of which only the first dimension varies.
 
     Args:
-        values: (positions inside the examples, ...), plain or of an interpreter below a batch.
-        layout: where they belong.
-        pad: what is at the padding.
+        values: (positions inside the examples, ...), a plain array or one on a tape or trace.
+        layout: where the values belong in the padded array.
+        pad: the value of the padding.
     """
 
     __slots__ = ("_padded", "layout", "pad", "values")
@@ -129,12 +129,12 @@ class Unpadded(StandIn):
 
 
 def padded(x: Any) -> Any:
-    """The padded array of `Unpadded` data; anything else as it is."""
+    """The padded array of `Unpadded` data; any other value unchanged."""
     return x._ab_force() if type(x) is Unpadded else x
 
 
 def unpadded(data: Any, sizes: Sequence[Any]) -> Any:
-    """The data without its padding, where the first dimension alone varies and that saves something; else as it is."""
+    """The data as `Unpadded` if only the first dimension varies and this saves work; else unchanged."""
     if type(data) is Unpadded or not isinstance(sizes[0], Lengths) or Lengths in map(type, sizes[1:]):
         return data
     if not _pays(shape_of(data), sizes[0]):
@@ -144,7 +144,7 @@ def unpadded(data: Any, sizes: Sequence[Any]) -> Any:
 
 
 def stacked_rows(rows: Any, table: np.ndarray, lengths: Lengths) -> Any:
-    """The (lanes, width, ...) data whose position (i, j) is `rows[table[i, j]]`; len(rows) stands for padding."""
+    """(lanes, width, ...) data with `rows[table[i, j]]` at position (i, j); an entry of len(rows) is padding."""
     if _pays((*table.shape, *shape_of(rows)[1:]), lengths):
         layout = layout_of(lengths, table.shape[1])
         return Unpadded(rows[table[layout.mask]], layout)
@@ -183,7 +183,7 @@ def _elementwise(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Fo
 
 
 def _lined_up(x: Unpadded, arg: Any) -> Any:
-    """An operand of an element-wise op, aligned with the values; None if it cannot be."""
+    """An operand of an element-wise op aligned with the values of `x`; None if that is not possible."""
     layout = x.layout
     if type(arg) is Unpadded:
         return arg.values if arg.layout is layout and arg.ndim == x.ndim and arg.pad == 0 else None
@@ -210,7 +210,7 @@ def _product(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
 
 
 def _along(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
-    """An op along axes other than the batch's and the varying one."""
+    """An op along axes other than the batch axis and the varying axis."""
     axis = params.get("axis")
     axes = axis if isinstance(axis, tuple) else (axis,)
     if args[0] is not x or any(type(a) is not int or a < 2 for a in axes):
@@ -234,12 +234,12 @@ def _getitem(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
 
 
 def segment_sums(values: Any, layout: Any) -> Any:
-    """Each lane's sum of its values, (positions, ...) floats, over the first axis."""
+    """(lanes, ...) sums of each lane's values; `values`: (positions, ...) floats."""
     return _segments_p(values, ufunc=np.add, layout=layout, dtype=np.dtype(values.dtype), empty=0)
 
 
 def _segments(values: Any, *, ufunc: np.ufunc, layout: _Layout, dtype: np.dtype, empty: Any) -> np.ndarray:
-    """Each lane's values reduced over the first axis; `empty` where there are none."""
+    """Reduce each lane's values over the first axis; `empty` for lanes without values."""
     starts = layout.offsets[:-1]
     out = np.empty((layout.shape[0], *values.shape[1:]), dtype)
     if math.prod(values.shape[1:]) > _WIDE_ROWS:
@@ -256,13 +256,13 @@ def _segments(values: Any, *, ufunc: np.ufunc, layout: _Layout, dtype: np.dtype,
             out[full] = ufunc.reduceat(values, starts[full], axis=0, dtype=dtype)
     elif len(starts):
         ufunc.reduceat(values, starts, axis=0, dtype=dtype, out=out)
-    if ufunc is np.add and dtype.kind in "fc":  # where `reduceat` begins with -0.0, NumPy begins with zero
+    if ufunc is np.add and dtype.kind in "fc":  # `reduceat` of -0.0 gives -0.0; NumPy's sum starts at 0.0
         out += 0
     return out
 
 
 def _segments_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """The vjp: of a sum to all elements, of an extremum to the first one of each lane."""
+    """The vjp: a sum's cotangent goes to all elements, an extremum's to the lane's first element that attains it."""
     ufunc, layout, (values,) = params["ufunc"], params["layout"], args
     spread = rows_p(ct, layout.lanes)
     if ufunc is np.add:
@@ -293,7 +293,7 @@ def _reduced_dtype(ufunc: np.ufunc, dtype: np.dtype) -> np.dtype:
 
 
 def _over_lanes(x: Unpadded, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """A reduction along the varying axis; None where it is done on the padded array."""
+    """A reduction along the varying axis; None if it must run on the padded array."""
     axes = params.get("axis")
     op_and_ufunc = _OVER_LANES.get(op.name)
     if op_and_ufunc is None or len(args) > 1 or type(axes) is not tuple or 1 not in axes or 0 in axes:
@@ -312,7 +312,7 @@ def _over_lanes(x: Unpadded, op: Op, args: Sequence[Any], params: dict[str, Any]
 
 
 def _joined(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
-    """Arrays joined along an axis behind the one that varies."""
+    """Concatenation along an axis after the varying one."""
     axis = params["axis"]
     if axis < 2 or any(ndim_of(arg) != x.ndim for arg in args):
         return None
@@ -322,7 +322,7 @@ def _joined(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
     return operands, {"axis": axis - 1}
 
 
-_MOVES = frozenset((reshape_p.name, getitem_p.name))  # ops by which what is at the padding stays
+_MOVES = frozenset((reshape_p.name, getitem_p.name))  # ops that leave the padding's value unchanged
 
 _ON_VALUES: dict[str, Callable[[Unpadded, Sequence[Any], dict[str, Any]], Found]] = {
     "elementwise": _elementwise,

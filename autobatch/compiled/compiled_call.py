@@ -37,7 +37,7 @@ Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[
 
 
 class NotCompiled(Exception):  # noqa: N818  # a signal, raised before anything has happened
-    """There is no compiled form, or not yet.
+    """No compiled form (yet): `api.call_ways` takes the next way; `compiled_map` makes it of `Unreadable`, `Mismatch`.
 
     Attributes:
         reason: why, naming the user's line where there is one.

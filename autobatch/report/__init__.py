@@ -1,1 +1,1 @@
-"""What a batched run did, as a table for a person."""
+"""Reports of what a batched run did: text, pages, timelines and graphs."""

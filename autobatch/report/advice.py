@@ -1,4 +1,4 @@
-"""Why a line costs what it does, and what to write instead: from its figures, and from what is written there."""
+"""Explains why a line is slow and advises what to write instead, from its measured figures and its source."""
 
 import ast
 import dataclasses
@@ -32,7 +32,7 @@ class Facts:
 
     @property
     def lock_step(self) -> str:
-        """What to do for lock-step to run a line; "" where it has run, or cannot."""
+        """Advice on how to make lock-step run a line; "" if it has run, or cannot."""
         if self.gave_up:
             return f"mend {self.gave_up}, where lock-step has no form: it runs each step once for all examples"
         if self.batched or self.refusals.get("lock-step"):
@@ -107,7 +107,7 @@ def _of_waits(node: ast.stmt, waits: int, facts: Facts) -> Advice:
 
 
 def _in_lock_step(node: ast.stmt, loops: list[ast.For | ast.While], figures: Figures, facts: Facts) -> Advice:
-    """A dear line of lock-step: one that runs once for each step, or for few examples."""
+    """Advice for an expensive line in lock-step: one that runs once per step, or for few examples."""
     rows = figures.calls / figures.launches if figures.launches else facts.examples
     times = f"{figures.launches} launches" if figures.launches > 1 else f"{figures.runs} times"
     why = f"runs once for each step: {times}, {rows:.0f} rows each" if loops else ""
@@ -133,7 +133,7 @@ def _in_lock_step(node: ast.stmt, loops: list[ast.For | ast.While], figures: Fig
 
 
 def _from_the_step_before(loop: ast.For | ast.While) -> set[str]:
-    """The names that hold, in a step of a loop, what follows from the step before."""
+    """The names whose values in a loop step depend on the step before."""
     bound: set[str] = target_names(loop.target) if isinstance(loop, ast.For) else set()
     all_set = set().union(*[target_names(each) for each in loop.body])
     found: set[str] = set()

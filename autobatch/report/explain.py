@@ -1,4 +1,4 @@
-"""`ab.explain`: a call with some examples, watched, and what became of each line of the user's as a `Report`."""
+"""`ab.explain`: runs a call under observation and reports how each line of the user's code ran, as a `Report`."""
 
 import contextlib
 from collections import Counter
@@ -25,7 +25,7 @@ _FLY, _LOOP, _COMPILED, _LOCKSTEP = NAMES["fly"], NAMES["loop"], NAMES["compiled
 
 
 def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
-    """Run `ab.map(f, *args, **shared)` once and report what became of each line of `f`; `print` it to read it.
+    """Run `ab.map(f, *args, **shared)` once and report how each line of `f` ran; `print` the report to read it.
 
     With a `MaskedBatch` or `PackedBatch` among the arguments, or inside of one, `ab.batch(f)(*args, **shared)` runs
     instead. What `ab.grad` and `ab.value_and_grad` give is called as it is: the report is of the calls in it.
@@ -168,7 +168,7 @@ def _name(function: Any) -> str:
 
 
 def _code(function: Any) -> Any:
-    """The code of what the user wrote, or None."""
+    """The code object of the user's function, or None."""
     while True:
         inner = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
         inner = inner or getattr(function, "__func__", None)
@@ -268,7 +268,7 @@ def _by_statement(lines: dict[Place, Figures]) -> dict[Place, Figures]:
 
 
 def _how(figures: Figures, way: str, notes: Sequence[str]) -> str:
-    """The `how` of a line: two words on what became of it."""
+    """The `how` of a line: one or two words on how it ran."""
     if figures.compiled or way == _COMPILED:  # of which some examples run in Python too, to compare
         return "compiled"
     if way == _LOOP:

@@ -1,4 +1,4 @@
-"""The graph of a call: what was launched and what it reads; by line where nothing was recorded."""
+"""The graph of a call: launches and the results that they read, or lines if nothing was recorded."""
 
 import html
 import os

@@ -1,8 +1,8 @@
 """Where the time of a call goes: seconds, launches and bytes by the user's line, and a timeline of all of it.
 
-Rewritten code keeps the lines of the user's, in every way. So Python's own tracing sees which of his lines runs, and
-what the library launches for it is seen at the return of the few functions that launch (`_WATCHED`). The library does
-nothing for that while nobody looks. Time spent here is not counted; but the interpreter itself is slower while it is
+Rewritten code keeps the user's line numbers in every way. So Python's own tracing shows which line runs, and launches
+for it are seen at the return of the few functions that launch (`_WATCHED`). The library does no extra work when
+nobody watches. Time spent here is not counted; but the interpreter itself is slower while it is
 traced (two to four times, in what is Python), so lines can be compared with each other rather than with a clock.
 """
 
@@ -144,7 +144,7 @@ class LineProfile:
         return sum(each.nbytes for each in self.lines.values())
 
     def of(self, place: Place) -> Figures:
-        """The figures of a line, to add to."""
+        """The figures of a line, made if there are none, to be added to."""
         found = self.lines.get(place)
         if found is None:
             found = self.lines[place] = Figures()
@@ -167,7 +167,7 @@ class LineProfile:
             spans.append(Span(name or _NAMES.get(place, ""), kind, start, seconds, place))
 
     def _resume(self) -> None:
-        """Leave the time spent in here out of the call."""
+        """Exclude the time spent in this profiler from the call."""
         now = time.perf_counter()
         self._start += now - self._last
         self._last = now
@@ -279,7 +279,7 @@ def _segment(profile: LineProfile, frame: FrameType) -> Any:
 
 
 def _step(profile: LineProfile, frame: FrameType) -> Any:
-    """Observe that an example goes on where it waited."""
+    """Observe that a waiting example continues."""
     waiting = getattr(frame.f_locals["fiber"], "gr_frame", None)
     return profile._until_return(lambda *_: None, profile._line_around(waiting), quiet=0)
 
@@ -300,7 +300,7 @@ def _block(profile: LineProfile, frame: FrameType) -> Any:
 
 
 def _scan(profile: LineProfile, frame: FrameType) -> Any:
-    """The steps of a loop that are left, as one op."""
+    """Observe that the remaining steps of a loop ran as one op."""
 
     def then(results: Any, seconds: float, now: float) -> None:
         _gave(profile, profile.of(profile._place), results, 1)
@@ -310,7 +310,7 @@ def _scan(profile: LineProfile, frame: FrameType) -> Any:
 
 
 def _op(profile: LineProfile, frame: FrameType) -> Any:
-    """An op that computes: of arrays, for all lanes."""
+    """Observe an op that computes on arrays, for all lanes."""
     place, name = profile._place, frame.f_locals["self"].name
     if place[0] == "" or active_trace() is not None:  # what is recorded counts when it is launched
         return None
@@ -331,7 +331,7 @@ def _gave(profile: LineProfile, figures: Figures, results: Any, count: int) -> N
 
 
 def _compiled(profile: LineProfile, frame: FrameType) -> Any:
-    """The user's function compiled: of its lines nothing more is known."""
+    """Observe a compiled run of the user's function, whose lines cannot be told apart."""
     function = frame.f_locals.get("function")
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     place = LIBRARY if code is None else (code.co_filename, code.co_firstlineno)

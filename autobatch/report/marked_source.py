@@ -1,4 +1,4 @@
-"""`ab.source`: a function as the user wrote it, each line with what becomes of it; or the code that runs instead."""
+"""`ab.source`: a function as the user wrote it, each line marked with how it runs; or the code that runs instead."""
 
 import ast
 import functools
@@ -25,7 +25,7 @@ def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: boo
     no form for it, and the examples run on the fly, with the reason and what to write instead below.
 
     Args:
-        function: it, or what `ab.batch` made of it.
+        function: the function, decorated with `ab.batch` or not.
         rewritten: the code that runs in lock-step instead, to read: what it calls is named as in `autobatch.rewrite`
             and its runtime. A condition is an object that gives each of its two ways the lanes that take it, and what a
             way binds is joined at its end.

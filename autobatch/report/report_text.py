@@ -1,4 +1,4 @@
-"""What `ab.explain` gives: the user's source with what became of each line, as text, HTML, a timeline and a graph."""
+"""The `Report` of `ab.explain`: the user's source with how each line ran, as text, HTML, a timeline and a graph."""
 
 import dataclasses
 import json
@@ -200,7 +200,7 @@ class Report:
         return text + (f"; {shown_bytes(self.nbytes)}" if self.nbytes else "")
 
     def _ways(self) -> list[str]:
-        """Why it ran by this way, and what is known of the others."""
+        """Why the call ran by this way, and the costs or refusals of the others."""
         out = [f"{self.way}, since {self.why}"] if self.why else []
         for way, seconds in self.costs.items():
             out.append(f"  {way}: {seconds * 1e6:.1f} µs an example{' (taken)' if way == self.way else ''}")
@@ -215,7 +215,7 @@ class Report:
         return [part for line in out for part in _wrapped(line, "    ")]
 
     def _first(self) -> list[str]:
-        """The lines that took most, and what to write instead."""
+        """The most expensive lines, and what to write instead."""
         found = [line for line in self.dearest if line.share >= _LEAST_SHARE][:_DEAREST]
         if not found:
             return []

@@ -1,4 +1,4 @@
-"""The user's source as a report shows it: his functions, which statement a line is part of, what is written there."""
+"""The user's source as a report shows it: functions, the statement that a line is part of, and its syntax."""
 
 import ast
 import functools
@@ -64,7 +64,7 @@ class Source:
         return line if found is None else found.lineno
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around a node, from the inside outwards."""
+        """The enclosing syntax nodes of a node, innermost first."""
         while node in self._parents:
             node = self._parents[node]
             yield node

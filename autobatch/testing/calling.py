@@ -1,4 +1,4 @@
-"""How a user's own batched function is called: which arguments it gets of some examples, and where its results are.
+"""Calls a user's own batched function: makes its arguments from examples, and splits its result by example.
 
 `Convention` reads it off the function's parameters, once; `pack` makes the arguments of one call, `rows` takes one
 result per example out of what it returned.
@@ -163,12 +163,12 @@ class Convention:
 
     @property
     def pads(self) -> bool:
-        """Whether there is padding at all."""
+        """True if there is padding."""
         return self.layout == "padded" and self._collate is None and self._ragged()
 
     @property
     def takes_none(self) -> bool:
-        """Whether the arguments of no examples can be made."""
+        """True if arguments can be made for a batch of no examples."""
         return self._collate is None and self.layout != "batch"
 
     def is_size(self, column: Sequence[int]) -> bool:
@@ -255,7 +255,7 @@ class Convention:
         return out
 
     def cut(self, example: tuple[Any, ...], lengths: Sequence[int]) -> tuple[Any, ...]:
-        """The beginning of an example, of these lengths."""
+        """An example cut to these lengths."""
         values = leaves(example)
         for i, leaf in enumerate(self._leaves):
             if any(size is not None for size in leaf.sizes):
@@ -307,7 +307,7 @@ class Convention:
     def _packed(
         self, examples: Sequence[tuple[Any, ...]], data: list[Any], split: Any, padding: Padding | None = None
     ) -> PackedArguments:
-        """The arguments whose arrays are these, with what is said of the examples beside them."""
+        """The arguments made of these arrays, with lengths, masks and the like beside them."""
 
         def rebuild(floats: list[Any]) -> Any:
             new = dict(zip(self._floats, floats, strict=True))

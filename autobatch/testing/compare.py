@@ -24,7 +24,7 @@ class Difference:
 
     Attributes:
         path: where, as one would write it in Python: `result["h"][2]`.
-        what: "structure", "type", "dtype", "shape" or "value".
+        what: the kind, "structure", "type", "dtype", "shape" or "value".
         expected: what the reference has there, in words.
         actual: what was found.
     """

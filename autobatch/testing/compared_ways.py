@@ -28,7 +28,7 @@ from autobatch.rewrite.taped_forms import per_example_form
 
 
 class Unfit(Exception):  # noqa: N818 - not an error: this way cannot take these examples
-    """Why these examples cannot be run this way."""
+    """Raised if these examples cannot be run in this way; says why."""
 
 
 @dataclasses.dataclass
@@ -160,7 +160,7 @@ class Compiled(Way):
         self._in_vain = False  # whether waiting has not helped
 
     def begin(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> None:
-        """Have the function compiled beside what follows."""
+        """Start compiling the function in the background."""
         self._why_not(f, args, shared, 0.0)
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
@@ -300,7 +300,7 @@ def _python_number(column: list[Any]) -> type | None:
 
 
 def default_ways() -> list[Way]:
-    """Every way that any function has: those that it may have besides are `Compiled`."""
+    """The ways that every function has; `Compiled` comes in addition, for functions that compile."""
     return [
         LockStep(),
         LockStep(poison="high"),

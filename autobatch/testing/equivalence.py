@@ -39,7 +39,7 @@ class Reference:
     writes into a shared argument: such a function is run anew for each order, and gradients are not compared.
 
     Attributes:
-        function: it.
+        function: the undecorated function.
         shared_after: the shared arguments as the examples last asked for leave them.
     """
 
@@ -102,7 +102,7 @@ class Reference:
         return [cotangents(self.outcome(index, place).value, index) for place, index in enumerate(order)]
 
     def no_gradient(self) -> str | None:
-        """Why gradients cannot be compared; None where they can."""
+        """Why gradients cannot be compared; None if they can."""
         values = [outcome.value for outcome in self.outcomes(range(len(self)))]
         if self._writes:
             return "the function writes into its shared arguments"
@@ -135,7 +135,7 @@ class Reference:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Whether it says that there is no gradient; NumPy puts errors of its own in front of ours."""
+    """True if an error, or one in its chain, says that there is no gradient; NumPy may wrap the library's error."""
     while error is not None:
         if isinstance(error, ForcedValueError | UnsupportedError):
             return True
@@ -263,7 +263,7 @@ def check_equivalence(
 
 @dataclasses.dataclass
 class _Batches:
-    """Examples to make batches of: their reference, what the caller calls each of them, and what to compare."""
+    """Examples to make batches of, with their reference, their indices at the caller, and what to compare."""
 
     reference: Reference
     labels: Sequence[int]
@@ -290,7 +290,7 @@ def _signature(f: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def orders(count: int) -> Iterator[tuple[str, list[int]]]:
-    """Batches to try: what to call each, and which examples it has, in order."""
+    """The batches to try: a name for each, and its examples in order."""
     everything = list(range(count))
     yield "all examples", everything
     if count > 1:

@@ -1,7 +1,7 @@
-"""What a test can see of how a program runs, other than its result, and what it can force.
+"""Context managers for tests: they observe how a program runs, beyond its result, or force a way of running.
 
-Counts are the same on every machine, however busy: a test of them fails only where the program does something else.
-What is watched is collected in a list for as long as the context::
+Counts are the same on every machine, however busy, so a test of them fails only if the program does something else.
+Observations are collected in a list during the context::
 
     with inspect.op_calls() as calls:
         ab.map(f, examples)
@@ -190,7 +190,7 @@ def _op_call(op: Op, *args: Any, **params: Any) -> OpCall:
 
 
 def op_calls() -> contextlib.AbstractContextManager[list[OpCall]]:
-    """Every call of an op, those that batching rules make of others included."""
+    """Record every call of an op, including calls made by batching rules."""
     return watched(Op, "__call__", before=_op_call)
 
 
@@ -253,7 +253,7 @@ def scans() -> Iterator[list[int]]:
 
 
 def bags() -> contextlib.AbstractContextManager[list[str]]:
-    """The mode of each bag that a look-up and a reduction of its rows have become."""
+    """The mode of each look-up followed by a reduction of its rows that was fused to a bag."""
     return watched(lookup, "bags", before=lambda *args, mode, **more: mode)
 
 
@@ -295,13 +295,13 @@ def regions() -> Iterator[list[tuple[int, int]]]:
 
 @contextlib.contextmanager
 def compiled_at_once() -> Iterator[None]:
-    """Blocks have their compiled form from the first run on, and kernels, where there are any."""
+    """Blocks run compiled from the first run on, with kernels where there are any."""
     with replaced(launch, RUNS_BEFORE_A_FORM=0, RUNS_BEFORE_KERNELS=0):
         yield
 
 
 def no_compiler() -> contextlib.AbstractContextManager[None]:
-    """No process compiles kernels on the side."""
+    """Start no background process that compiles kernels."""
     return replaced(kernel_cache._compiler, ask=lambda kernel: False)
 
 
@@ -318,7 +318,7 @@ _SIZES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def however_small(what: str) -> contextlib.AbstractContextManager[None]:
-    """Do for any amount of data what is done only for enough data.
+    """Apply optimisations to any amount of data that otherwise need a minimum amount.
 
     Args:
         what: "row kernels" (softmax and layer_norm of rows), "rows without padding" (of ragged examples, however full)

@@ -22,8 +22,8 @@ class BatchDiffers(Exception):  # noqa: N818 - what was found, not what went wro
     """The batched function differs on one batch.
 
     Attributes:
-        examples: the batch; padding: what stood beside them.
-        place: the example that differs, None where it is what all share.
+        examples: the batch; padding: the padding that was used.
+        place: the example that differs; None if it is a shared value.
         lines: what differs, in words.
         kind: "value" (of the result), "gradient" or "error".
     """
@@ -44,7 +44,7 @@ class Pair:
     """The two functions.
 
     Args:
-        per_example, batched: they.
+        per_example, batched: the two functions.
         convention: how `batched` is called; its `source` is the library of the examples.
         own: the library whose arrays `per_example` takes.
         examples: all of them, as positional arguments.
@@ -91,14 +91,14 @@ class Pair:
         return kept[1]
 
     def _as(self, framework: Framework, tree: Any) -> Any:
-        """A tree of the examples' arrays as one of another library's."""
+        """A tree with the examples' arrays converted to another library's."""
         source = self.convention.source
         if framework is source:
             return tree
         return map_tree(lambda x: framework.array(source.numpy(x), x) if source.owns(x) else x, tree)
 
     def _keywords(self, framework: Framework, floats: Sequence[Any] | None = None) -> dict[str, Any]:
-        """The shared arguments as arrays of this library, with these in place of the float arrays."""
+        """The shared arguments as arrays of this library, their float arrays replaced by the given ones."""
         values = []
         new = iter(floats or ())
         for i, (plain, like) in enumerate(zip(self._shared, self._shared_like, strict=True)):
@@ -163,7 +163,7 @@ class Pair:
     # Gradients.
 
     def no_gradient(self) -> str:
-        """Why gradients cannot be compared; "" where they can."""
+        """Why gradients cannot be compared; "" if they can."""
         if not any(_is_floats(x) for x in leaves(self.reference(self.examples[0]))):
             return "no float outputs"
         if not self._shared_floats and not self.parameters and not self.convention.floats(self.examples[0]):
@@ -272,7 +272,7 @@ def _is_floats(x: Any) -> bool:
 
 
 def _on_one_footing(reference: Any, found: Any, framework: Framework) -> tuple[Any, Any]:
-    """Both results with arrays only, of the dtypes that the library of the batched one has.
+    """Both results converted to arrays of dtypes that the batched function's library has.
 
     A number of Python's has no counterpart in a batch; JAX without x64 has no float64.
     """
@@ -312,7 +312,7 @@ def _common_parameters(per_example: Any, batched: Any) -> list[Any]:
 
 
 def modules_of(f: Any) -> list[Any]:
-    """The torch modules that a function is or names."""
+    """The torch modules that a function is or refers to."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "nn"):
         return []

@@ -1,4 +1,4 @@
-"""`assert_same`: the proof that a user's own batched function gives what his function of one example gives."""
+"""`assert_same`: tests a user's own batched function against the user's function of one example."""
 
 import importlib.util
 from collections.abc import Callable, Sequence

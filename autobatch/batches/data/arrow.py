@@ -1,8 +1,8 @@
-"""Data of any library that speaks Arrow's C data interface: read from its own memory, without that library's help.
+"""Reads data of any library with Arrow's C data interface in place, without importing that library.
 
-`__arrow_c_stream__` and `__arrow_c_array__` give a capsule with a C struct of buffers: pyarrow, polars, DuckDB,
-narwhals, pandas with Arrow's dtypes and Parquet readers all do. Numbers and offsets stay where they are; bits, strings
-and what is left when something is dropped are made anew.
+`__arrow_c_stream__` and `__arrow_c_array__` give a capsule with a C struct of buffers; pyarrow, polars, DuckDB,
+narwhals, pandas with Arrow dtypes and Parquet readers have them. Numbers and offsets are not copied; bits, strings and
+columns from which elements are dropped are.
 
 Source: the Apache Arrow specification, "The Arrow C data interface" and "The Arrow PyCapsule interface".
 """
@@ -78,7 +78,7 @@ _INT32 = 4  # bytes
 
 
 class _Owner:
-    """A C struct that is ours now, given back when nothing reads its memory any more."""
+    """Owns a C struct, and releases it when nothing refers to its memory any more."""
 
     def __init__(self, struct: Any) -> None:
         self.struct = struct
@@ -149,7 +149,7 @@ def _size(chunk: Column) -> int:
 
 
 def _moved(kind: Any, address: int) -> _Owner:
-    """A struct out of its capsule, which then has nothing to release."""
+    """Move a struct out of its capsule, which then has nothing to release."""
     source = kind.from_address(address)
     struct = kind()
     ctypes.memmove(ctypes.byref(struct), ctypes.byref(source), ctypes.sizeof(kind))

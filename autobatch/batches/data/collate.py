@@ -1,4 +1,4 @@
-"""`ab.collate`: data of any kind as batches, the one door that all data comes in by."""
+"""`ab.collate`: converts data of any kind to batches; all data from outside comes in through it."""
 
 import dataclasses
 import itertools
@@ -48,7 +48,7 @@ def collate(data: Any, *, nulls: Any = "raise") -> Any:
         UnsupportedError: data of no kind that is known.
 
     An empty example without a dtype of its own (`[]`, `np.array([])`) takes that of the others. A list of lists whose
-    rows are equally long is a matrix. A library is never imported: who has its data has it.
+    rows are equally long is a matrix. No library is imported: if you have its data, it is loaded already.
 
     >>> collate([{"ids": [3, 1], "y": 0.5}, {"ids": [7], "y": 1.0}])["ids"].examples()
     [array([3, 1]), array([7])]

@@ -1,4 +1,4 @@
-"""Columns of data as batches: what numbers, lists, records and missing values become, whichever library they are from.
+"""Makes batches of columns of numbers, lists, records and missing values, from whichever library they come.
 
 A reader of some format (`arrow.py`, `awkward.py`, `collate.py` beside this file) walks its own from the
 leaves up and calls this for each level.
@@ -61,7 +61,7 @@ class Place(NamedTuple):
 
 
 class Columns:
-    """Makes columns, and knows what becomes of missing values.
+    """Makes columns, and applies a policy for missing values.
 
     Args:
         nulls: "raise"; "drop", the element of a list, or the example, that is missing; or the number that stands for a
@@ -164,7 +164,7 @@ class Columns:
         return Column({name: column.tree for name, column in fields.items()}, valid)
 
     def optional(self, present: Column, valid: np.ndarray, place: Place) -> Column:
-        """Elements of which the missing ones have no place among those that are there."""
+        """Optional elements: `present` holds those that are not missing, and `valid` says where they belong."""
         if self.missing(valid, place, "value") is None:
             return present
         column = Column(map_tree(lambda leaf: _spread(leaf, valid), present.tree), valid)

@@ -1,6 +1,6 @@
-"""Batches in the forms of other libraries: Arrow, awkward, torch, polars, pandas; without a copy where they share one.
+"""Converts batches to Arrow, awkward, torch, polars and pandas, without a copy where the memory layout is shared.
 
-Each library is imported where a user asks for its form.
+Each library is imported when a user asks for its form.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""`ab.minibatches`: the examples of a batch in batches of a size, in order or shuffled, of like length or not."""
+"""`ab.minibatches`: splits a batch into mini-batches, in order or shuffled, optionally grouped by length."""
 
 from collections.abc import Iterator
 from typing import Any
