@@ -71,7 +71,7 @@ def scatter_assign(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
 def scatter_add(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
     """`data` with rows[i] added to row ids[i], for each i in order; the rows of repeated ids are all added.
 
-    Arguments, result and errors are those of `scatter_assign`. The rows of repeated float16 ids are summed in float32.
+    Arguments, result and errors as for `scatter_assign`. The rows of repeated float16 ids are summed in float32.
 
     >>> scatter_add(np.array([1.0, 2.0, 3.0]), [2, 0, 2], [30.0, 10.0, 4.0])
     array([11.,  2., 37.])
