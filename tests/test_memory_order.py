@@ -128,3 +128,33 @@ def test_examples_of_a_batch_have_no_gaps():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ab.testing.assert_equivalent(whole_examples, examples, grad=False)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.take(x, [1, 0], axis=1),
+        lambda x: np.take(x, 1, axis=1),
+        lambda x: x.take([1, 0, 3], axis=-1),
+        lambda x: np.compress([True, False, True, True], x, axis=1),
+        lambda x: np.repeat(x, 2, axis=1),
+        lambda x: np.delete(x, 1, axis=1),
+        lambda x: np.roll(x, 1, axis=1),
+        lambda x: np.roll(x.T, 1, axis=0),
+        lambda x: np.pad(x, 1, mode="edge"),
+        lambda x: np.pad(x.T, 1, mode="wrap"),
+        lambda x: np.tile(x, (2, 2)),
+    ],
+)
+def test_what_functions_pick_along_an_axis_lies_as_numpy_has_it(f):
+    """A write into a flat view of the result reaches the result, on a tape too."""
+
+    def through_a_flat_view(x):
+        picked = f(x * 2.0)
+        picked.reshape(-1)[0] = 7.0
+        return (picked * picked).sum() + picked[..., 0].sum()
+
+    examples = [np.random.default_rng(n).normal(size=(3, 4)) for n in range(3)]
+    for x in examples:
+        assert ab.value_and_grad(through_a_flat_view)(x)[0] == pytest.approx(through_a_flat_view(x))
+    ab.testing.assert_equivalent(through_a_flat_view, examples)

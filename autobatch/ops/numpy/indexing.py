@@ -28,6 +28,7 @@ from autobatch.ops.rules.index_rule import (
     getitem_rule,
     is_basic,
     is_static,
+    on_axis,
     parse,
     scatter_rule,
 )
@@ -230,6 +231,20 @@ def getitem(x: Any, index: Any) -> Any:
     if any(entry[0] == "i" for entry in spec) and any(map(_is_zero_d, index if type(index) is tuple else (index,))):
         return out  # a 0-d index array: NumPy returns a copy
     return view(out, x, view_of, write_view, (spec, tuple(operands)), leads) if spec or is_boxed(out) else out
+
+
+def picked_along(x: Any, axis: int, places: Any, keeps_order: bool = False) -> Any:
+    """Positions along an axis as NumPy's functions return them: in C order, where an index gives another order.
+
+    Args:
+        keeps_order: the result of an array in Fortran order is in Fortran order.
+    """
+    plain = getattr(x, "_ab_plain", None)
+    if keeps_order and type(plain) is np.ndarray and plain.flags.fnc:
+        return np.transpose(picked_along(np.transpose(x), ndim_of(x) - 1 - axis, places))
+    out = getitem(x, on_axis(axis, places))
+    plain = getattr(out, "_ab_plain", None)
+    return out.copy() if type(plain) is np.ndarray and not plain.flags.c_contiguous else out
 
 
 @functools.lru_cache(maxsize=4096)

@@ -12,7 +12,7 @@ from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange, full
-from autobatch.ops.numpy.indexing import getitem
+from autobatch.ops.numpy.indexing import getitem, picked_along
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, check_cast, implements, needs
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import lanewise
@@ -236,7 +236,7 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     n = shape_of(arr)[axis]
     if is_boxed(n) or is_boxed(obj):
         return _without_one(arr, obj, axis, n)
-    return arr[on_axis(axis, np.delete(np.arange(n), obj))]
+    return picked_along(arr, axis, np.delete(np.arange(n), obj), keeps_order=True)
 
 
 def _without_some(arr: Any, places: Sequence[int], axis: int, n: Any) -> Any:
@@ -295,7 +295,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
         places = arange(n * repeats) // np.maximum(repeats, 1)
     else:
         places = _repeat_places_p(n, repeats)
-    return getitem(a, on_axis(axis, places))
+    return picked_along(a, axis, places)
 
 
 @implements(np.tile)
@@ -308,7 +308,7 @@ def tile(A: Any, reps: Any) -> Any:  # noqa: N803
     for axis, count in enumerate(counts):
         if is_boxed(count) or count != 1:
             n = shape_of(out)[axis]
-            out = getitem(out, on_axis(axis, arange(n * count) % np.maximum(n, 1)))
+            out = picked_along(out, axis, arange(n * count) % np.maximum(n, 1))
     return out
 
 
@@ -371,7 +371,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
         else:
             n = shape_of(out)[axis]
             places = arange(before + n + after) - before
-            out = getitem(out, on_axis(axis, _places(mode, n, places)))
+            out = picked_along(out, axis, _places(mode, n, places), keeps_order=True)
     return out if out is not array else np.copy(array)
 
 
@@ -403,5 +403,5 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
         axes = axes * len(shifts) if len(axes) == 1 else axes
     for place, by in zip(axes, shifts, strict=True):
         n = shape_of(a)[place]
-        a = getitem(a, on_axis(place, (arange(n) - by) % np.maximum(n, 1)))
+        a = picked_along(a, place, (arange(n) - by) % np.maximum(n, 1), keeps_order=True)
     return a

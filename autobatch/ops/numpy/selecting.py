@@ -10,7 +10,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import note_example
 from autobatch.ops.numpy.creation import arange
-from autobatch.ops.numpy.indexing import getitem, setitem
+from autobatch.ops.numpy.indexing import getitem, picked_along, setitem
 from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.rules.aliasing import into, is_scalar, view, zero_d
 from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, check_cast, implements
@@ -71,7 +71,7 @@ def take(a: Any, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
             raise Declined("np.take with another mode, or with a mode from no elements")
         size = shape_of(a)[axis]
         indices = np.clip(indices, 0, size - 1) if mode == "clip" else indices % size
-    return getitem(a, on_axis(axis, indices))
+    return picked_along(a, axis, indices)
 
 
 def _integers(indices: Any, casting: Any) -> Any:
