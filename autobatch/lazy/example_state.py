@@ -105,8 +105,10 @@ class ExampleState:
 
     def is_changing(self, index: int) -> bool:
         """True if state that others may see differs when example `index` parks or ends (it may undo that later)."""
-        if self._shared_copies is None or self.shared.changed(entries=True):
-            return self._shared_copies is not None
+        if self._shared_copies is None:
+            return False
+        if self.shared.changed(entries=True) or any(map(_is_changed, self._shared_copies)):
+            return True
         return bool(self._common) and self._states[index].changed(self._common, entries=True)
 
     def changed_in_common(self, waited: bool) -> bool:

@@ -275,3 +275,8 @@ def test_examples_are_not_kept_for_a_taped_function_that_changes_nothing(monkeyp
     assert True not in kept
     want = ab.grad(lambda p: (_loss_of_pair(pairs[0], 1.0, p) + _loss_of_pair(pairs[1], -1.0, p)) / 2)(p)
     np.testing.assert_allclose(found["w"], want["w"])
+
+
+def test_a_shared_dataclass_that_is_changed_and_changed_back_while_others_wait():
+    """Holding an array, it is copied for the map; what an example sets there another one sees."""
+    effect_chains.check(320199)
