@@ -88,8 +88,8 @@ LATE_IMPORTS = {
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 335
-MOST_LINES = 84_161
+MOST_FILES = 337
+MOST_LINES = 84_169
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 27
@@ -219,7 +219,7 @@ def test_files_are_of_a_size_to_read():
 
 
 def test_folders_are_of_a_size_to_read():
-    sizes = collections.Counter(path.parent.relative_to(ROOT) for path in MODULES if path.name != "__init__.py")
+    sizes = collections.Counter(path.parent.relative_to(ROOT) for path in MODULES)
     assert [f"{folder}: {size} files" for folder, size in sizes.items() if size > MOST_FILES_A_FOLDER] == []
 
 

@@ -22,8 +22,8 @@ import numpy as np
 from numba.typed import List as TypedList
 from numba import boolean, float32, float64, int8, int16, int32, int64, types, uint8, uint16, uint32, uint64
 
-from autobatch.kernels.checked_arithmetic import *
-from autobatch.kernels.checked_array_calls import *
+from autobatch.kernels.compiled_code.checked_arithmetic import *
+from autobatch.kernels.compiled_code.checked_array_calls import *
 from autobatch.kernels.jit import jit
 from autobatch.compiled.random_streams import *
 

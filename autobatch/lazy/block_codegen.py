@@ -21,7 +21,7 @@ from autobatch.core.diagnostics import handling
 from autobatch.core.op import Op
 from autobatch.facts.types import stored_in
 from autobatch.lazy.array import LazyArray, link_views
-from autobatch.lazy.signatures import BlockCall, Signature
+from autobatch.lazy.grouping.signatures import BlockCall, Signature
 from autobatch.lazy.trace import Trace
 
 Where = tuple[str, int, int]

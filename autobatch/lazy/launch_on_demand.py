@@ -25,8 +25,8 @@ from autobatch.errors import NeedsLoop
 from autobatch.kernels.jit import jit
 from autobatch.kernels.rows import first_bad_id
 from autobatch.lazy.buffers import row_p
+from autobatch.lazy.grouping.signatures import BlockCall, Signature
 from autobatch.lazy.launching import GraphSegment, KeptRows, Launches, Stats, packed_values, weak_numbers
-from autobatch.lazy.signatures import BlockCall, Signature
 from autobatch.tables.lookup import lookup_p
 
 _FIRST = 1024  # nodes

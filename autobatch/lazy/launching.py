@@ -42,8 +42,8 @@ from autobatch.lazy.grouping.addition_chains import Forest, Graph, forest_p
 from autobatch.lazy.grouping.any_length import SizesByLength
 from autobatch.lazy.grouping.plans import Plans
 from autobatch.lazy.grouping.ragged import Group, NotTogether, Sizes, refuse, run_ragged, run_steps
+from autobatch.lazy.grouping.signatures import Signature
 from autobatch.lazy.launch_order import Schedule
-from autobatch.lazy.signatures import Signature
 from autobatch.ops.numpy.joining import stack_p
 
 _LARGE = 8192  # bytes

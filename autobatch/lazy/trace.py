@@ -38,8 +38,8 @@ from autobatch.lazy.buffers import row_p
 from autobatch.lazy.example_state import Inputs
 from autobatch.lazy.grouping.any_length import AnyLength
 from autobatch.lazy.grouping.plans import Plans
+from autobatch.lazy.grouping.signatures import BlockCall, Signature
 from autobatch.lazy.launching import GraphSegment, LargeConstant, Stats, launch_segment
-from autobatch.lazy.signatures import BlockCall, Signature
 from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule
 from autobatch.tables.sparse import SparseRows

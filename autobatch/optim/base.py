@@ -18,7 +18,7 @@ from autobatch.core.op import is_boxed
 from autobatch.core.threads import holding, thread_count
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_number
-from autobatch.optim.row_threads import RowStep, Running, keyed_steps, make_step, run_steps, squares
+from autobatch.optim.row_steps import RowStep, Running, keyed_steps, make_step, run_steps, squares
 from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
 

@@ -23,7 +23,7 @@ import pytest
 from autobatch.compiled import compiled_map, random_streams
 from autobatch.compiled.module import HEAD
 from autobatch.compiled.taping import backward
-from autobatch.kernels import gradient_tape
+from autobatch.kernels.compiled_code import gradient_tape
 
 _IMPORTED = [
     importlib.import_module(str(node.module))

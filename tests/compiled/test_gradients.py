@@ -15,7 +15,7 @@ import pytest
 import autobatch as ab
 from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
-from autobatch.kernels.gradient_tape import sign_of
+from autobatch.kernels.compiled_code.gradient_tape import sign_of
 from autobatch.testing.inspect import ran_ways
 from tests.compiled.gradient_programs import GRADIENTS
 from tests.compiled.interpreted import interpreted

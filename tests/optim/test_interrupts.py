@@ -63,7 +63,7 @@ def test_an_exception_at_any_line(optimizer, threads):
     line, found, reached = 1, set(), True
     while reached:
         mine, mine_state = copy.deepcopy((params, state))
-        where = "" if threads == 1 else "row_threads"
+        where = "" if threads == 1 else "row_steps"
         reached = left_at(line, lambda p=mine, s=mine_state: optimizer.update(p, grads, s, threads=threads), where)
         after = seen(mine, mine_state)
         assert after in (old, new), f"between, at line event {line}"

@@ -6,7 +6,7 @@ import pytest
 import autobatch as ab
 from autobatch.core.threads import split_work
 from autobatch.optim import SGD, Adagrad, Indexer
-from autobatch.optim import row_threads as steps_module
+from autobatch.optim import row_steps as steps_module
 from autobatch.testing import inspect
 from tests import naive
 

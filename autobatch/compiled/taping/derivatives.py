@@ -68,8 +68,8 @@ PARTIALS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Partial derivatives by the name in compiled text; for operators, by the name of their syntax node."""
 
-# The integer dtypes, and of the functions that compiled text calls (in `kernels.checked_arithmetic`,
-# `kernels.checked_array_calls`, NumPy and Python) those that count, search and test.
+# The integer dtypes, and of the functions that compiled text calls (in `kernels.compiled_code.checked_arithmetic`,
+# `kernels.compiled_code.checked_array_calls`, NumPy and Python) those that count, search and test.
 CONSTANT = frozenset((
     *(name for name in DTYPES if "int" in name),
     "uint64", "boolean", "len", "range", "place_of_extreme", "place_in", "places_in",

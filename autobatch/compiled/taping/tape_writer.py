@@ -3,7 +3,7 @@
 The text that readers write consists of small steps whose meaning is known. The second pass keeps each step, so values,
 guards and errors are the same, and writes beside it what happens to the places. An item of an array has its place at
 the same index of an array of places; a list has a list of places, a tuple a tuple of them. Where numbers are computed
-with, a node with the partial derivatives is pushed (`kernels.gradient_tape`).
+with, a node with the partial derivatives is pushed (`kernels.compiled_code.gradient_tape`).
 
     t5 = v_x_0[t4]                 t5_p = v_x_0_p[t4]
     t6 = t5 * v_w_1                t6_p = push_2(tape, t5_p, v_w_1, v_w_1_p, t5)

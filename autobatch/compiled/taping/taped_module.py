@@ -110,7 +110,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     shadows.kernel.parameters += [name for name, _ in more]
     written = shadows.text(ends)
     all_parameters = [*FIRST_PARAMETERS, *kernel.parameters(program), *more]
-    text = HEAD + "from autobatch.kernels.gradient_tape import *\n\n" + program.makers() + written + "\n"
+    text = HEAD + "from autobatch.kernels.compiled_code.gradient_tape import *\n\n" + program.makers() + written + "\n"
     text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in all_parameters)})\n"
     text = without_comprehensions(text)
     return TapedModule(text, (*leaves[0], *leaves[1]), len(leaves[0]), seeded, tuple(kernel.keeper.dtypes))

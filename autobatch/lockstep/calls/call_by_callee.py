@@ -40,10 +40,10 @@ from autobatch.lockstep.regions.region import (
     require_own,
     require_whole,
 )
-from autobatch.lockstep.values.generators import default_rng
 from autobatch.lockstep.values.items import is_lanes, own, update
 from autobatch.lockstep.values.lane_operators import convertible
 from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.random_generators import default_rng
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box

@@ -19,7 +19,7 @@ from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block, Row
 from autobatch.lazy.deferred_lookups import rows_signature
 from autobatch.lazy.grouping.any_length import SAMPLES, AnyLength, of_any_length
-from autobatch.lazy.signatures import Signature
+from autobatch.lazy.grouping.signatures import Signature
 from autobatch.rewrite.recorders.guards import Changed, Constants
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.growing_arrays import memory_of_machine
 from autobatch.errors import OptionError
 from autobatch.kernels import hash_table as kernels
 from autobatch.ops.rules.ragged_checks import whole_option
+from autobatch.tables.keyed.growing_arrays import memory_of_machine
 from autobatch.tables.keyed.key_index import KeyIndex
 
 __all__ = ["bloom", "count"]

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from autobatch.core.growing_arrays import Reserved
 from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import hash_table as kernels
+from autobatch.tables.keyed.growing_arrays import Reserved
 from autobatch.tables.row_access import work_of
 
 _FULLEST = 0.7  # maximum load, at which a look-up reads fewer than two cache lines on average

@@ -18,9 +18,10 @@ from autobatch.ops.nn import init
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.keyed import admission as admissions
 from autobatch.tables.keyed.arrow_exchange import arrow_table, blocks_of_arrow
+from autobatch.tables.keyed.eviction import check_eviction, victims
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.keyed.partitioned import partitioned_from
-from autobatch.tables.keyed.row_store import Change, RowStore, blocks_of, check_eviction, victims
+from autobatch.tables.keyed.row_store import Change, RowStore, blocks_of
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows, first_seen
