@@ -225,16 +225,13 @@ def catches_warnings(before: Any) -> NeedsLoop | None:
 # (regex searched in a fallback reason, one sentence on what to write instead). Shown in warnings and by `ab.explain`.
 # The first match counts; a reason with no known better form matches nothing.
 _REMEDIES: list[tuple[str, str]] = [
-    (
-        r"an exception that is handled",
-        "test for it before, as in `x if ok else 0.0` or `if key in d`; else keep the `try` in a function of its own",
-    ),
+    (r"an exception that is handled", "test for it before, as in `x if ok else 0.0` or `if key in d`"),
     (r"a generator|used up by the first example|an iterator", "make a list of it, and loop over that"),
     (r"a match statement", "write the cases as if / elif"),
     (r"a class that is made", "define the class outside of the function"),
     (
         r"an assignment to a (global name|variable of another)|changes what the examples share"
-        r"|setting an attribute|append.* did not make|from outside the call is changed|kept outside the call",
+        r"|setting an attribute|from outside the call is changed|kept outside the call",
         "return the value, and put the results together after the call",
     ),
     (r"a coroutine|asynchronous", "call it from code that is not asynchronous"),
