@@ -60,6 +60,7 @@ TESTS = {
 ALWAYS = ["test_programs.py"]
 _AT_ONCE = 6  # test files that one run of pytest collects
 _HANGS = 120  # seconds after which a test does not come to an end
+_LONGEST = 600  # seconds for the tests of one file, on a busy machine
 
 OPERATORS = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*", "%": "+", "@": "*", "**": "*", "&": "|", "|": "&",
              "<<": ">>", ">>": "<<", "^": "&"}  # fmt: skip
@@ -357,7 +358,7 @@ def try_all(drawn: list[Mutant], asked: argparse.Namespace, tell: Callable[[Muta
         if numbers:
             driver = Driver(
                 numbers, lambda number: tests_of(drawn[number]), lambda number, *said: tell(drawn[number], *said),
-                jobs=asked.jobs, limit=_HANGS,
+                jobs=asked.jobs, limit=_LONGEST,
             )  # fmt: skip
             copy.collected(driver)
             numbers -= driver.of_imports
