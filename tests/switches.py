@@ -27,6 +27,8 @@ import builtins as _builtins
 _builtins.__dict__.setdefault("_mutant", _builtins.__dict__.setdefault("_mutants_of_imports", set()).add)
 """
 
+_CRASH = "the end of the process"
+
 
 def switched(source: bytes, mutants: dict[int, tuple[int, bytes]]) -> tuple[str, set[int]]:
     """A file with all its mutants, and the numbers of those that have a switch.
@@ -192,7 +194,7 @@ def _end(pid: int, pipe: int, verdict: str | None = None) -> str:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    return "" if said == "all pass" else said or "the process itself"
+    return "" if said == "all pass" else said or _CRASH
 
 
 def _within(limit: float, run: Callable[[Callable[[str], Any]], None]) -> str | None:
@@ -232,7 +234,8 @@ def _try_file(items: list[pytest.Item], numbers: list[int], limit: float, say: C
         mine = [tests[test] for _, test in shortest]
         if mine:
             failed = _within(limit / 3, functools.partial(_try, number, mine))
-            sound = failed in tests and _within(limit, functools.partial(_try, None, [tests[failed]])) == ""
+            again = [tests[failed]] if failed in tests else mine if failed == _CRASH else []
+            sound = bool(again) and _within(limit, functools.partial(_try, None, again)) == ""
             say(f"{number} {failed if sound else ''}\n")
 
 
