@@ -50,8 +50,8 @@ from autobatch.lazy.example_map import Arguments, common_length, examples_in, ma
 from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import Joining, active_trace
 from autobatch.lazy.launching import Stats
-from autobatch.lockstep.example_columns import ExampleColumns, columns_of_views, joined, lanes_between, map_batches
-from autobatch.lockstep.lockstep_call import NoLockStep, in_lock_step, of_different_sizes, run
+from autobatch.lockstep.example_columns import ExampleColumns, join, lanes_between, map_batches, view_columns
+from autobatch.lockstep.lockstep_call import NoLockStep, batch_size_error, in_lock_step, run
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.lockstep_forms import convert
 from autobatch.rewrite.recorders.generated_recorders import recorders_of
@@ -74,7 +74,7 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     batches = read_call(args, kwargs, key)
     size = batches[0].batch_size
     if len(batches) > 1 and any(each.batch_size != size for each in batches):
-        raise of_different_sizes(function, args, kwargs)
+        raise batch_size_error(function, args, kwargs)
     if not size:
         return _named(function, args, kwargs)
     kind = costs_of(function, tuple(key), WAYS) if way == "auto" else None
@@ -216,7 +216,7 @@ def _looped(
     function: Any, args: Any, kwargs: Any, batches: list[Any], size: int, own: ExampleColumns | None = None
 ) -> list[Any]:
     """The results of all examples, one after the other; a short code path, since small calls end here."""
-    columns = columns_of_views(args, batches, size)
+    columns = view_columns(args, batches, size)
     if columns is not None:
         return run_loop(per_example_form(function), columns, kwargs)
     own = own or ExampleColumns(function, args, kwargs)
@@ -296,7 +296,7 @@ class _BatchCall:
             piece = pieces[0]
             return piece.tree if type(piece) is _Tree else in_form(stack_results(piece), self._size, self._batches)
         if any(type(piece) is _Tree for piece in pieces):
-            tree = joined([piece.tree if type(piece) is _Tree else stack_results(piece) for piece in pieces], counts)
+            tree = join([piece.tree if type(piece) is _Tree else stack_results(piece) for piece in pieces], counts)
         else:
             tree = stack_results([result for piece in pieces for result in piece])
         return in_form(tree, self._size, self._batches)

@@ -51,7 +51,7 @@ def c_extension(x):
 
 
 def test_only_a_foreign_call_runs_as_a_loop():
-    with noted_fallbacks() as found, inspect.watched(lockstep_call, "instead") as whole_calls:
+    with noted_fallbacks() as found, inspect.watched(lockstep_call, "fallback") as whole_calls:
         got = examples(batch(c_extension)(batch_of(XS)))
     assert not whole_calls
     assert len(found) == 1

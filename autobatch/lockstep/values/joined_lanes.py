@@ -57,17 +57,17 @@ def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any])
         values, structures = zip(*map(flatten, pieces), strict=True)
         if all(structure == structures[0] for structure in structures):
             return unflatten(structures[0], [joined(column, counts, regions) for column in zip(*values, strict=True)])
-        return _objects(pieces, counts)
+        return _join_objects(pieces, counts)
     if type(first) in (str, bytes) and all(type(piece) is type(first) and piece == first for piece in pieces):
         return first
     batches = [
-        batch_of(piece, count) if _is_array_like(piece) else None for piece, count in zip(pieces, counts, strict=True)
+        as_padded(piece, count) if _is_array_like(piece) else None for piece, count in zip(pieces, counts, strict=True)
     ]
     if stackable(batches):
-        return concatenated(batches)  # type: ignore[arg-type]
+        return concatenate_lanes(batches)  # type: ignore[arg-type]
     if any(_is_object(piece) for piece in pieces):
         raise NeedsLoop("objects that differ by example")
-    return _objects(pieces, counts)
+    return _join_objects(pieces, counts)
 
 
 def _is_object(value: Any) -> bool:
@@ -79,7 +79,7 @@ def _is_array_like(value: Any) -> bool:
     return isinstance(value, bool | int | float | complex | np.ndarray | np.generic) or is_boxed(value)
 
 
-def batch_of(value: Any, count: int) -> Any:
+def as_padded(value: Any, count: int) -> Any:
     """A value of `count` lanes as a padded batch; a shared value is broadcast."""
     if isinstance(value, PackedBatch):
         return value.to_masked()
@@ -103,7 +103,7 @@ def stackable(batches: Sequence[Any]) -> bool:
     )
 
 
-def _objects(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
+def _join_objects(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
     values: list[Any] = []
     for piece, count in zip(pieces, counts, strict=True):
         for leaf in leaves(piece):
@@ -113,6 +113,6 @@ def _objects(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
     return ObjectBatch(values)
 
 
-def concatenated(batches: Sequence[MaskedBatch]) -> MaskedBatch:
+def concatenate_lanes(batches: Sequence[MaskedBatch]) -> MaskedBatch:
     """Concatenate `stackable` batches along the lanes."""
     return set_order(joined_lanes(batches), any(map(is_non_c_order, batches)))
