@@ -19,7 +19,7 @@ from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.facts.operators import ARITHMETIC, UNARY
-from autobatch.ops.array_protocols import ArrayFace
+from autobatch.ops.array_protocols import ArrayMixin
 from autobatch.ops.rules.aliasing import stand_in
 from autobatch.ops.rules.dispatch import CONSTANT, name_of
 
@@ -191,7 +191,7 @@ def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
                 _contribute(pending, parent, part)
 
 
-class TapeArray(RecordedArray, ArrayFace):
+class TapeArray(RecordedArray, ArrayMixin):
     """An array on a tape. Behaves as the array it holds; every op on it is recorded."""
 
     __slots__ = ("_ab_rank", "index", "tape", "value")

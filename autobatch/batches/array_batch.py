@@ -15,7 +15,7 @@ from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import Op
 from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.aliasing import NON_C_ORDER, set_order
-from autobatch.ops.rules.dispatch import no_rule
+from autobatch.ops.rules.dispatch import no_rule_message
 
 if TYPE_CHECKING:  # to a type checker a batch is an array whose operators give batches
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # to a type checker a batch is an array whose operators give 
         __lt__ = __le__ = __gt__ = __ge__ = _binary
 
 else:
-    from autobatch.ops.array_protocols import ArrayFace as _Face
+    from autobatch.ops.array_protocols import ArrayMixin as _Face
 
 
 def as_masked(value: Any) -> Any:
@@ -88,7 +88,7 @@ class ArrayBatch(Batch, _Face):
         )
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        return loop_over_examples(function, args, kwargs, no_rule(function, reason))
+        return loop_over_examples(function, args, kwargs, no_rule_message(function, reason))
 
     @hiding_frames
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:

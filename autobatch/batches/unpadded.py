@@ -19,7 +19,7 @@ from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.numpy.shaping import reshape_p
 from autobatch.ops.rules.index_rule import FULL
-from autobatch.ops.rules.op_kinds import values_of
+from autobatch.ops.rules.op_kinds import detach
 from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
@@ -267,7 +267,7 @@ def _segments_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params:
     spread = rows_p(ct, layout.lanes)
     if ufunc is np.add:
         return spread
-    plain, best = values_of(values), values_of(out)
+    plain, best = detach(values), detach(out)
     hit = (plain == best[layout.lanes]) | (plain != plain)
     places = np.arange(layout.count).reshape(-1, *(1,) * (plain.ndim - 1))
     found = np.where(hit, places, layout.count)

@@ -41,7 +41,7 @@ from autobatch.lazy.grouping.plans import Plans
 from autobatch.lazy.grouping.signatures import BlockCall, Signature
 from autobatch.lazy.launching import GraphSegment, LargeConstant, Stats, launch_segment
 from autobatch.ops.rules.aliasing import unclear_view, write
-from autobatch.ops.rules.dispatch import no_rule
+from autobatch.ops.rules.dispatch import no_rule_message
 from autobatch.tables.sparse import SparseRows
 
 _SMALL = 8192  # bytes; constants of this size and more are known by identity, smaller ones by content
@@ -412,7 +412,7 @@ class Trace:
 
         A function that writes only into plain arrays needs values now, like `array[i] = value`: not a fallback.
         """
-        why = no_rule(function, reason)
+        why = no_rule_message(function, reason)
         effect = effect_of(function)
         written = leaves([] if effect is None else effect.written(args, kwargs))
         is_store = bool(written) and all(isinstance(x, np.ndarray) for x in written)

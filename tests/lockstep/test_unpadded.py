@@ -16,7 +16,7 @@ import autobatch as ab
 from autobatch import batch
 from autobatch.batches import padded_batch, unpadded
 from autobatch.batches.unpadded import Unpadded
-from autobatch.ops.rules.padding import kept
+from autobatch.ops.rules.padding import where_or_zero
 from autobatch.testing import inspect
 from tests.law import batch_of, equals_loop, ragged
 
@@ -226,7 +226,7 @@ def test_kept_is_where_bit_for_bit(dtype):
         (mask[0], x),
     ]:
         want = np.where(m, a, np.zeros((), dtype))
-        got = kept(m, a)
+        got = where_or_zero(m, a)
         assert got.dtype == want.dtype
         assert got.tobytes() == want.tobytes()
 
