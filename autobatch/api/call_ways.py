@@ -40,12 +40,12 @@ from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wai
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
 from autobatch.core.config import config, current
-from autobatch.core.current_region import clock, current_region, in_example, within
-from autobatch.core.diagnostics import fell_back
+from autobatch.core.current_region import clock, current_region, in_example, with_deadline
+from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime, forget_example, is_noted
-from autobatch.facts.purity import is_local, only_computes
+from autobatch.facts.purity import is_pure, only_computes
 from autobatch.lazy.example_map import Arguments, common_length, examples_in, map_with_stats, run_loop
 from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import Joining, active_trace
@@ -206,7 +206,7 @@ def _named(function: Any, args: Any, kwargs: Any, why: str = "the call names it"
         ran.append((FLY if together else LOOP, stats))
         return results, together
 
-    out = run(function, args, kwargs, _convert, is_local, map_columns)
+    out = run(function, args, kwargs, _convert, is_pure, map_columns)
     way, stats = ran[-1] if ran else (LOCKSTEP, Stats())
     note(way, why if way == LOCKSTEP else "lock-step has no form for it", function, stats)
     return out
@@ -287,8 +287,8 @@ class _BatchCall:
             kwargs = {
                 name: map_batches(lambda batch: lanes_between(batch, start, stop), arg) for name, arg in kwargs.items()
             }
-        with within(limit):
-            return _Tree(in_lock_step(self.function, args, kwargs, stop - start, _convert, is_local, start))
+        with with_deadline(limit):
+            return _Tree(in_lock_step(self.function, args, kwargs, stop - start, _convert, is_pure, start))
 
     def result(self, pieces: list[Any], counts: list[int]) -> Any:
         """The result of the call, from the results of its portions and the number of examples in each."""
@@ -450,8 +450,8 @@ class _MapCall:
         if not all(type(each) is MaskedBatch for each in stacked):
             raise NoLockStep("a map of what makes no batch", where, False)
         args, kwargs = self._placed(stacked, self._given) if self._fixed else (stacked, self._shared)
-        with within(portion.limit):
-            out = in_lock_step(function, tuple(args), kwargs, portion.count, _convert, is_local, start)
+        with with_deadline(portion.limit):
+            out = in_lock_step(function, tuple(args), kwargs, portion.count, _convert, is_pure, start)
         arrays = [leaf.data if type(leaf) is MaskedBatch else leaf for leaf in leaves(out)]
         if any(_share_memory(each, batch.unguarded()) for each in arrays for batch in stacked):
             raise NoLockStep("an example gives back what it was given", where, False)
@@ -590,7 +590,7 @@ def _carry_out(
         counts.append(step.count)
         start += step.count
     for each in refusals:
-        fell_back(each.reason, each.where)
+        warn_fallback(each.reason, each.where)
     return pieces, counts
 
 
@@ -628,7 +628,7 @@ def _on_the_fly(
     plain = per_example_form(function)
     form = block_form(function) if config.blocks else plain
     recorders = functools.partial(_recorders, function, arguments_of)
-    with within(limit):
+    with with_deadline(limit):
         return map_with_stats(plain, form, columns, shared, arguments_of, _forget, first, joining, recorders)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from autobatch.core.abstract_eval import check_operands, is_non_c_order
 from autobatch.core.cotangent import Contributions, SparseCotangent
 from autobatch.core.current_region import clock
-from autobatch.core.memory import KeptArrays, library_code
+from autobatch.core.memory import SavedArrays, library_code
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.recorded_array import RecordedArray
@@ -78,7 +78,7 @@ class Tape:
     __slots__ = ("asked_later", "closed", "is_inner", "kept", "level", "nodes", "timed")
 
     def __init__(self) -> None:
-        self.kept = KeptArrays()
+        self.kept = SavedArrays()
         self.level = next_level()
         self.nodes: list[_Node | None] = []
         self.timed: list[tuple[int, int, Callable[[float], None]]] = []

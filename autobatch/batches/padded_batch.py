@@ -18,8 +18,8 @@ from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import (
     check_operands,
     check_plain,
-    is_derived,
     is_non_c_order,
+    is_subclass,
     may_leave_c_order,
     ndim_of,
 )
@@ -307,7 +307,7 @@ class MaskedBatch(Batched, ArrayBatch):
             if isinstance(arg, Batch):
                 return super()._ab_apply(op, args, params)
             non_c_order = non_c_order or is_non_c_order(arg)
-            if is_derived(arg):
+            if is_subclass(arg):
                 check_operands(args)
         if op.rule is None:
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")

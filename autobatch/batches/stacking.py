@@ -16,10 +16,10 @@ from autobatch.batches.any_batch import (
     per_narrowed_lane,
 )
 from autobatch.batches.packing import KINDS, SCALAR_DTYPES
-from autobatch.core.abstract_eval import is_derived, is_non_c_order
+from autobatch.core.abstract_eval import is_non_c_order, is_subclass
 from autobatch.core.batched import Batched
 from autobatch.core.current_region import current_region
-from autobatch.core.diagnostics import fell_back
+from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, UnsupportedError
@@ -102,7 +102,7 @@ def broadcast(value: Any, batch_size: int) -> Any:
             return weak_lanes(np.full(batch_size, value, SCALAR_DTYPES[type(value)]), type(value))
         except OverflowError:
             return FORMS["objects"]([value] * batch_size)
-    if is_derived(value):
+    if is_subclass(value):
         return FORMS["objects"]([value] * batch_size)
     if isinstance(value, np.ndarray | np.generic) or is_boxed(value):
         out = FORMS["masked"].of(Batched(np.broadcast_to(value, (batch_size, *value.shape)), value.shape))
@@ -177,7 +177,7 @@ def _alike(column: Sequence[Any]) -> bool:
     if type(first) is np.ndarray and len(set(map(type, column))) == 1:
         of_one_dtype = [x.dtype for x in column].count(first.dtype) == len(column)
         return of_one_dtype and first.dtype.kind in KINDS and len({x.ndim for x in column}) == 1
-    if any(map(is_derived, column)):
+    if any(map(is_subclass, column)):
         if current_region() is not None:
             raise NeedsLoop(f"an array of each example that is a {type(first).__name__}")
         return False
@@ -218,7 +218,7 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     effect = effect_of(function)
     if current_region() is not None and effect is not None and effect.written(args, kwargs):
         raise NeedsLoop(reason)
-    fell_back(reason)
+    warn_fallback(reason)
     call, linked = following_views(function, args, kwargs)
     return linked(stack_results(per_lane(call, args, kwargs)))
 

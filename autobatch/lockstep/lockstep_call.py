@@ -20,7 +20,7 @@ from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.current_region import example, region
-from autobatch.core.diagnostics import fell_back
+from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.memory import keep_freed_memory, write_all
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves, map_tree
@@ -60,13 +60,13 @@ def run(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     convert: Any,
-    is_local: Any,
+    is_pure: Any,
     map_columns: MapColumns,
 ) -> Any:
     """Call a per-example function on batches in lock-step; fall back to running it on the fly.
 
     Args:
-        function, args, kwargs, convert, is_local: as for `in_lock_step`.
+        function, args, kwargs, convert, is_pure: as for `in_lock_step`.
         map_columns: runs examples on the fly from columns of arguments; returns (results, True if run together).
 
     Raises:
@@ -75,7 +75,7 @@ def run(
     """
     size = batch_size_of_call(function, args, kwargs)
     try:
-        return in_lock_step(function, args, kwargs, size, convert, is_local)
+        return in_lock_step(function, args, kwargs, size, convert, is_pure)
     except NoLockStep as error:
         refused = NoLockStep(error.reason, error.where, error.failed)  # no traceback that keeps arrays alive
     return fallback(function, args, kwargs, size, refused, map_columns) if size else ObjectBatch([])
@@ -87,7 +87,7 @@ def in_lock_step(
     kwargs: dict[str, Any],
     size: int,
     convert: Any,
-    is_local: Any,
+    is_pure: Any,
     first: int = 0,
 ) -> Any:
     """Call a per-example function on batches of `size` examples in lock-step.
@@ -96,7 +96,7 @@ def in_lock_step(
         function: the user's own function.
         convert: returns the lock-step form of a user's Python function, or None for a library function. Raises
             NeedsLoop if a user's function has no lock-step form.
-        is_local: True if a function changes nothing but its own variables.
+        is_pure: True if a function changes nothing but its own variables.
         first: index of the first example in the user's batch.
 
     Raises:
@@ -107,7 +107,7 @@ def in_lock_step(
     keep_freed_memory()
 
     try:
-        out, steps = _in_new_context(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_local), first)
+        out, steps = _in_new_context(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_pure), first)
     except NeedsLoop as error:
         raise NoLockStep(str(error), _line_of(error, function), False) from None
     except FallbackWarning:  # under `-W error` the user asked for this exception
@@ -125,7 +125,7 @@ def fallback(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockSt
     """Run a call that lock-step refused example by example on the fly, and report the fallback once."""
     reason, where = refused.reason, refused.where
     if config.strict and not refused.failed:
-        fell_back(reason, where, _NEXT_WAY)  # raises under `strict`
+        warn_fallback(reason, where, _NEXT_WAY)  # raises under `strict`
     way = _NEXT_WAY
     columns = ExampleColumns(function, args, kwargs)
     try:
@@ -134,11 +134,11 @@ def fallback(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockSt
         way = _NEXT_WAY if together else _LAST_WAY
     except Exception:
         if not refused.failed:
-            fell_back(reason, where, way)
+            warn_fallback(reason, where, way)
         raise
     finally:
         columns.give_back()
-    fell_back(reason, where, way)
+    warn_fallback(reason, where, way)
     return in_form(stack_results(results), size, columns.batches)
 
 

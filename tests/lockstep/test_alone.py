@@ -8,7 +8,7 @@ import pytest
 
 from autobatch import batch, examples, nn
 from autobatch.errors import FallbackWarning, UnsupportedError
-from autobatch.facts.purity import is_local
+from autobatch.facts.purity import is_pure
 from autobatch.lockstep import lockstep_call
 from autobatch.testing import inspect
 from autobatch.testing.inspect import forget_warnings, noted_fallbacks
@@ -185,4 +185,4 @@ def calls_its_argument(f):
     ],
 )  # fmt: skip
 def test_what_is_known_to_change_nothing(code, local):
-    assert is_local(code) == local
+    assert is_pure(code) == local

@@ -19,7 +19,7 @@ from autobatch.core.abstract_eval import type_of
 from autobatch.core.batched import Packed
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
-from autobatch.core.diagnostics import fell_back
+from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.types import IMMUTABLE, keeps_fields
@@ -202,7 +202,7 @@ def _over_items(function: Callable[..., Any]) -> Callable[..., Any]:
         if current_region() is not None and any(map(is_changeable, leaves(args))):
             raise NeedsLoop(f"{function.__name__}() of objects of the call")
         if function is sorted and config.strict and is_batched_tree(args):
-            fell_back("sorted() of numbers that differ by example, which Python sorts for each example")
+            warn_fallback("sorted() of numbers that differ by example, which Python sorts for each example")
         out = lanes(*args, **kwargs) if is_batched_tree(args) else function(*args, **kwargs)
         return LaneList(out) if type(out) is list and current_region() is not None else out
 

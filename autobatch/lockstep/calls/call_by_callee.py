@@ -20,7 +20,7 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import following_views, stack_results
 from autobatch.core.current_region import check_time, current_region
-from autobatch.core.diagnostics import fell_back
+from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
@@ -316,7 +316,7 @@ def call_plain(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not is_batched_tree((args, kwargs)):
         return f(*args, **kwargs)
     require_local(f, getattr(f, "__wrapped__", None), f.pyfunc if isinstance(f, np.vectorize) else None)  # e.g. a cache
-    fell_back(f"{name} has no form for values that differ by example")
+    warn_fallback(f"{name} has no form for values that differ by example")
     call, linked = following_views(f, args, kwargs)
     out = linked(stack_results(per_lane(call, args, kwargs)))
     if isinstance(out, ObjectBatch) and isinstance(f, type) and any(map(_is_array, leaves((args, kwargs)))):
@@ -333,7 +333,7 @@ def require_local(f: Any, *functions: Any) -> None:
     """Raise NeedsLoop if a function that `f` calls may change something: `f` may call it out of order, or twice."""
     root = current_root()
     for each in functions if root is not None else ():
-        if isinstance(each, FunctionType | MethodType) and not root.is_local(each):  # type: ignore[union-attr]
+        if isinstance(each, FunctionType | MethodType) and not root.is_pure(each):  # type: ignore[union-attr]
             raise NeedsLoop(f"{getattr(f, '__name__', type(f).__name__)} calls a function that may change something")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import take_lanes
-from autobatch.core.current_region import let_go, set_region
+from autobatch.core.current_region import freeze_dicts, set_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import Subset, freeze_all, lanes_within
@@ -96,7 +96,7 @@ class _Join:
             if out[-1] is None:
                 return None
         for container in column:
-            let_go(container)
+            freeze_dicts(container)
         return unflatten(structures[0], out)
 
     def _arrays(self, column: Sequence[Any]) -> MaskedBatch | None:
@@ -215,7 +215,7 @@ def _narrowed(value: Any, region: Any, owned: bool = False) -> Any:
     values, structure = flatten(value)
     if not owned and not any(isinstance(leaf, Batch) for leaf in values):
         return value
-    let_go(value)
+    freeze_dicts(value)
     return unflatten(structure, [_narrow_fully(leaf, region) if isinstance(leaf, Batch) else leaf for leaf in values])
 
 

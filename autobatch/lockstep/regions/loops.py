@@ -10,7 +10,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import take_lanes
 from autobatch.core.batched import Batched
-from autobatch.core.current_region import check_time, current_region, has_deadline, let_go, set_region
+from autobatch.core.current_region import check_time, current_region, freeze_dicts, has_deadline, set_region
 from autobatch.core.pytree import is_node, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.branches import truth
@@ -178,7 +178,7 @@ class RaggedLoop:
             return value
         known = memo.get(id(value))
         if known is None:
-            let_go(value)
+            freeze_dicts(value)
             known = map_tree(lambda leaf: region.narrow(leaf) if isinstance(leaf, Batch) else leaf, value)
             memo[id(value)] = known
         return known

@@ -83,7 +83,7 @@ class Root:
         batch_size: the number of lanes.
         call: executes a call made by converted code (`calls.call_by_callee.call`).
         convert: returns the lock-step form of a user's function, or None if it has none.
-        is_local: True if a function, or source text, changes nothing but its own variables.
+        is_pure: True if a function, or source text, changes nothing but its own variables.
         made: {id: (object, region)} for each object made in this call; only these may be mutated.
         blocks: {site: its `BlockRun`} for the blocks executed in this call.
         effects: prints and outside changes to make when the call ends (`Effects`).
@@ -91,15 +91,15 @@ class Root:
     """
 
     __slots__ = (
-        "batch_size", "blocks", "call", "convert", "count", "effects", "is_local", "items", "made", "parent",
+        "batch_size", "blocks", "call", "convert", "count", "effects", "is_pure", "items", "made", "parent",
         "root",
     )  # fmt: skip
 
-    def __init__(self, batch_size: int, call: Any, convert: Any, is_local: Any) -> None:
+    def __init__(self, batch_size: int, call: Any, convert: Any, is_pure: Any) -> None:
         self.batch_size = self.count = batch_size
         self.call = call
         self.convert = convert
-        self.is_local = is_local
+        self.is_pure = is_pure
         self.made: dict[int, tuple[Any, Any]] = {}
         self.blocks: dict[Any, Any] = {}
         self.items: dict[int, Any] = {}

@@ -11,7 +11,7 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import broadcast, lanes_of
 from autobatch.core.abstract_eval import is_non_c_order
-from autobatch.core.current_region import let_go
+from autobatch.core.current_region import freeze_dicts
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten
 from autobatch.errors import NeedsLoop
@@ -53,7 +53,7 @@ def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any])
         raise NeedsLoop("containers of different types for different examples")
     if is_node(first):
         for piece in pieces:
-            let_go(piece)
+            freeze_dicts(piece)
         values, structures = zip(*map(flatten, pieces), strict=True)
         if all(structure == structures[0] for structure in structures):
             return unflatten(structures[0], [joined(column, counts, regions) for column in zip(*values, strict=True)])

@@ -14,7 +14,7 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import broadcast, lanes_of, stack_results, weak_lanes
 from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.current_region import current_region, let_go, set_region
+from autobatch.core.current_region import current_region, freeze_dicts, set_region
 from autobatch.core.current_region import region as lanes_of_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
@@ -84,7 +84,7 @@ class LaneList:
         assert self.owners is not None
         places = self._counts[lanes]
         self.owners.append((lanes, places, region))
-        let_go(value)
+        freeze_dicts(value)
         self.items.append(map_tree(_narrowed_copy, value))
         self._counts[lanes] = places + 1
         self._stacked = None
@@ -120,7 +120,7 @@ class LaneList:
     def _spread(self) -> None:
         everyone = np.arange(self.region.count)
         self.owners = [(everyone, np.full(len(everyone), place), self.region) for place in range(len(self.items))]
-        let_go(self.items)
+        freeze_dicts(self.items)
         self.items = [_narrow_to(self.region, item) for item in self.items]
         self._counts = np.full(len(everyone), len(self.items))
 
