@@ -32,7 +32,7 @@ from autobatch.api.measured_costs import (
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note, watched
 from autobatch.autodiff.tape import Tape, active_tape
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.result_form import in_form
+from autobatch.batches.result_form import normalised
 from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.blocks.kernel_cache import are_kernels_pending
 from autobatch.compiled.compiled_call import NotCompiled
@@ -81,7 +81,7 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     looked_at = watched.get() is not None
     if kind is not None and not looked_at and kind.is_settled(size):
         results = _as_the_loop(kind, size, lambda: _looped(function, args, kwargs, batches, size))
-        return in_form(stack_results(results), size, batches)
+        return normalised(stack_results(results), size, batches)
     call = _BatchCall(function, args, kwargs, batches, size)
     if way != "auto":
         if way == FLY and pauses(code_of(function)):
@@ -258,7 +258,7 @@ class _BatchCall:
             batches, shared, arguments_of = self.packed(start, stop)
             whole = step.count == self._size
             out = _compiled(self.function, batches, shared, arguments_of, start, whole)
-            return out if isinstance(out, list) else _Tree(in_form(out, self._size, self._batches))
+            return out if isinstance(out, list) else _Tree(normalised(out, self._size, self._batches))
         if step.way == LOOP and step.count == self._size:
             return _looped(self.function, self._args, self._kwargs, self._batches, self._size, self._columns)
         if self._columns is None:
@@ -294,12 +294,12 @@ class _BatchCall:
         """The result of the call, from the results of its portions and the number of examples in each."""
         if len(pieces) == 1:
             piece = pieces[0]
-            return piece.tree if type(piece) is _Tree else in_form(stack_results(piece), self._size, self._batches)
+            return piece.tree if type(piece) is _Tree else normalised(stack_results(piece), self._size, self._batches)
         if any(type(piece) is _Tree for piece in pieces):
             tree = join([piece.tree if type(piece) is _Tree else stack_results(piece) for piece in pieces], counts)
         else:
             tree = stack_results([result for piece in pieces for result in piece])
-        return in_form(tree, self._size, self._batches)
+        return normalised(tree, self._size, self._batches)
 
 
 class _Tree:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import BINARY_OPERATORS, FORMS, Batch, agreed_size, narrowed
+from autobatch.batches.any_batch import BINARY_OPERATORS, FORMS, Batch, common_size, narrowed
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import map_lanes, weak_lanes
 from autobatch.core.batched import Batched, Lengths
@@ -70,7 +70,7 @@ def _is_exact(x: Any) -> bool:
     return bool((np.abs(x) <= _EXACT).all()) if isinstance(x, np.ndarray) else -_EXACT <= x <= _EXACT
 
 
-def _whole(ufunc: Any) -> Callable[..., Any]:
+def _int_division(ufunc: Any) -> Callable[..., Any]:
     """Ufuncs that divide ints as Python does, but by zero, and the smallest one."""
     return lambda x, y: None if _has_zero(y) or np.any(np.equal(x, _INT64.min)) else ufunc(x, y)
 
@@ -79,7 +79,7 @@ def _float_div(x: Any, y: Any) -> Any:
     return None if _has_zero(y) else np.true_divide(x, y)
 
 
-def _finite(ufunc: Any) -> Callable[..., Any]:
+def _finite_only(ufunc: Any) -> Callable[..., Any]:
     """Ufuncs that agree with Python's operators on finite operands only."""
 
     def divide(x: Any, y: Any) -> Any:
@@ -96,8 +96,8 @@ _FAST: dict[str, tuple[Any, Any]] = {
     "sub": (_sub, np.subtract),
     "mul": (_mul, np.multiply),
     "truediv": (_truediv, _float_div),
-    "floordiv": (_whole(np.floor_divide), _finite(np.floor_divide)),
-    "mod": (_whole(np.remainder), _finite(np.remainder)),
+    "floordiv": (_int_division(np.floor_divide), _finite_only(np.floor_divide)),
+    "mod": (_int_division(np.remainder), _finite_only(np.remainder)),
     "and": (np.bitwise_and, None),
     "or": (np.bitwise_or, None),
     "xor": (np.bitwise_xor, None),
@@ -117,7 +117,7 @@ def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any
         a, b = narrowed(a), narrowed(b)
         kind_a, kind_b = getattr(a, "scalar", None) or type(a), getattr(b, "scalar", None) or type(b)
         if isinstance(a, Batch) and isinstance(b, Batch):
-            agreed_size((a, b))
+            common_size((a, b))
         out: Any = None
         if kind_a in (int, bool) and kind_b in (int, bool):
             if on_ints is not None and (type(a) is not int or _fits(a)) and (type(b) is not int or _fits(b)):
@@ -165,7 +165,7 @@ def reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 BINARY: dict[str, Callable[[Any, Any], Any]] = {name: _binary(name, f) for name, f in BINARY_OPERATORS.items()}
 
 
-def _of_least(ufunc: Any) -> Callable[[Any], Any]:
+def _except_min(ufunc: Any) -> Callable[[Any], Any]:
     """Ufuncs of one operand that answer as Python does, but for the smallest int."""
 
     def call(x: Any) -> Any:
@@ -195,9 +195,9 @@ def _invert(x: Any) -> Any:
 
 
 UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": _unary(operator.neg, _of_least(np.negative)),
+    "neg": _unary(operator.neg, _except_min(np.negative)),
     "pos": _unary(operator.pos, _pos),
-    "abs": _unary(abs, _of_least(np.abs)),
+    "abs": _unary(abs, _except_min(np.abs)),
     "invert": _unary(operator.invert, _invert),
 }
 
@@ -245,7 +245,7 @@ def lane_float(x: Any = 0.0) -> Any:
     x = narrowed(x)
     if _is_plain_scalar(x):
         return weak_lanes(x.data.astype(np.float64), float)
-    return _number(float)(x)
+    return _differentiable(float)(x)
 
 
 def lane_bool(x: Any = False) -> Any:
@@ -308,7 +308,7 @@ def _extreme_of_both(better: Callable[[Any, Any], Any], args: Any) -> Any:
     for kind, data in zip(kinds[1:], datas[1:], strict=True):
         wins: Any = better(data, best)
         best, python = np.where(wins, data, best), np.where(wins, kind, python)
-    size = agreed_size(arg for arg in args if isinstance(arg, Batch))
+    size = common_size(arg for arg in args if isinstance(arg, Batch))
     best, python = np.broadcast_to(best, size).copy(), np.broadcast_to(python, size)
     if python.all():
         return weak_lanes(best, float)
@@ -361,7 +361,7 @@ def lane_sum(x: Any, start: Any = 0) -> Any:
     return map_lanes(sum, x, start)
 
 
-def _number(function: Callable[..., Any]) -> Callable[..., Any]:
+def _differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of numbers per lane, which carries a gradient on."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -375,13 +375,13 @@ def _number(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_LANE_BY_LANE: list[Callable[..., Any]] = [complex, str, repr, chr, ord, bin, hex, oct, hash, format, ascii]
-_LANE_BY_LANE += [function for name, function in vars(math).items() if callable(function) and not name.startswith("_")]
-_NUMBERS = [function for function in _LANE_BY_LANE if function in OF_NUMBERS]
+_PER_LANE: list[Callable[..., Any]] = [complex, str, repr, chr, ord, bin, hex, oct, hash, format, ascii]
+_PER_LANE += [function for name, function in vars(math).items() if callable(function) and not name.startswith("_")]
+_NUMBERS = [function for function in _PER_LANE if function in OF_NUMBERS]
 
 LANE_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    **{function: functools.partial(map_lanes, function) for function in _LANE_BY_LANE},
-    **{function: _number(function) for function in _NUMBERS},
+    **{function: functools.partial(map_lanes, function) for function in _PER_LANE},
+    **{function: _differentiable(function) for function in _NUMBERS},
     len: lane_len,
     int: lane_int,
     float: lane_float,

@@ -163,7 +163,7 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
     if kind in SCALAR_DTYPES:
         return FORMS["objects"](column)
     if isinstance(first, np.ndarray | np.generic) or (is_boxed(first) and not isinstance(first, Batch)):
-        if _alike(column):
+        if _can_stack(column):
             out = FORMS["masked"].stacked(column)
             return zero_d(out) if all(isinstance(x, np.ndarray) for x in column) else out
     elif all(x is first or (kind in (str, bytes) and type(x) is kind and x == first) for x in column):
@@ -171,7 +171,7 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
     return FORMS["objects"](column)
 
 
-def _alike(column: Sequence[Any]) -> bool:
+def _can_stack(column: Sequence[Any]) -> bool:
     """True if all are arrays of one rank and one dtype that can be padded, and none is a NumPy masked array."""
     first = column[0]
     if type(first) is np.ndarray and len(set(map(type, column))) == 1:
@@ -219,11 +219,11 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     if current_region() is not None and effect is not None and effect.written(args, kwargs):
         raise NeedsLoop(reason)
     warn_fallback(reason)
-    call, linked = following_views(function, args, kwargs)
+    call, linked = tracking_views(function, args, kwargs)
     return linked(stack_results(per_lane(call, args, kwargs)))
 
 
-def following_views(
+def tracking_views(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
     """A wrapper of `function` to call per example, and a function that marks stacked results that view arguments."""
@@ -232,7 +232,7 @@ def following_views(
 
     def call(*values: Any, **named: Any) -> Any:
         out = function(*values, **named)
-        viewed[:] = viewed or _viewed(out, (*args, *kwargs.values()), (*values, *named.values()))
+        viewed[:] = viewed or _viewed_arrays(out, (*args, *kwargs.values()), (*values, *named.values()))
         bent.update(place for place, part in enumerate(leaves(out)) if is_non_c_order(part))
         return out
 
@@ -251,7 +251,7 @@ def following_views(
     return call, linked
 
 
-def _viewed(out: Any, args: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+def _viewed_arrays(out: Any, args: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     """A list of the first argument whose example's array shares memory with a result; empty if there is none."""
     results = [x for x in leaves(out) if isinstance(x, np.ndarray)]
     for arg, value in zip(args, values, strict=True) if results else ():

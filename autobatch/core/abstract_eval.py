@@ -254,7 +254,7 @@ _PLAIN = frozenset((np.ndarray, np.memmap))
 def is_subclass(value: Any) -> bool:
     """True for an ndarray subclass such as a masked array, a matrix or one with units; a `memmap` counts as plain.
 
-    >>> is_derived(np.ma.masked_array([1])), is_derived(np.zeros(2)), is_derived(1.0)
+    >>> is_subclass(np.ma.masked_array([1])), is_subclass(np.zeros(2)), is_subclass(1.0)
     (True, False, False)
     """
     kind = type(value)  # not isinstance: the library's arrays pretend to be ndarrays; padded batch data counts as plain

@@ -56,7 +56,7 @@ def noted_fallbacks() -> Iterator[list[Fallback]]:
     """Collect fallbacks inside this block instead of warning.
 
     >>> with noted_fallbacks() as found:
-    ...     fell_back("np.median has no rule", where=("model.py", 3))
+    ...     warn_fallback("np.median has no rule", where=("model.py", 3))
     >>> found
     ['model.py:3: np.median has no rule']
     """

@@ -14,7 +14,7 @@ from autobatch.batches.any_batch import Batch, batches_in
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.result_form import in_form
+from autobatch.batches.result_form import normalised
 from autobatch.batches.stacking import stack_results
 from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
@@ -139,7 +139,7 @@ def fallback(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockSt
     finally:
         columns.give_back()
     warn_fallback(reason, where, way)
-    return in_form(stack_results(results), size, columns.batches)
+    return normalised(stack_results(results), size, columns.batches)
 
 
 def _in_new_context(call: Callable[..., Any], *args: Any) -> Any:
@@ -205,7 +205,7 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
                 raise NeedsLoop("what is written to an argument, and what is changed outside, may be one thing")
             out = copy_if_aliased(writes, out)
         write_all(iter(writes))
-    return in_form(out, size, given), steps
+    return normalised(out, size, given), steps
 
 
 def _enter_root_region(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]]) -> Any:

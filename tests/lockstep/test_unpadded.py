@@ -3,7 +3,7 @@
 Mutations that must turn this file red; each was made by hand and seen red:
     - rows of other positions: in `unpadded._Layout`, `np.flatnonzero(self.mask.T)`;
     - padding that is not zero: in `Unpadded._ab_force`, `np.ones` for `np.zeros`;
-    - an axis too many: in `unpadded._along`, `a < 1`.
+    - an axis too many: in `unpadded._other_axes`, `a < 1`.
 """
 
 import math

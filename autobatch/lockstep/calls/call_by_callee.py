@@ -18,7 +18,7 @@ from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.stacking import following_views, stack_results
+from autobatch.batches.stacking import stack_results, tracking_views
 from autobatch.core.current_region import check_time, current_region
 from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.op import Op, is_boxed
@@ -317,7 +317,7 @@ def call_plain(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return f(*args, **kwargs)
     require_local(f, getattr(f, "__wrapped__", None), f.pyfunc if isinstance(f, np.vectorize) else None)  # e.g. a cache
     warn_fallback(f"{name} has no form for values that differ by example")
-    call, linked = following_views(f, args, kwargs)
+    call, linked = tracking_views(f, args, kwargs)
     out = linked(stack_results(per_lane(call, args, kwargs)))
     if isinstance(out, ObjectBatch) and isinstance(f, type) and any(map(_is_array, leaves((args, kwargs)))):
         raise NeedsLoop(f"a {name} that holds arrays which differ by example")  # copies would miss writes to them
