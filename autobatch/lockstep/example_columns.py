@@ -184,7 +184,7 @@ def lanes_between(batch: Any, start: int, stop: int | None) -> Any:
 
 
 def join(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
-    """Join results of calls on consecutive parts of batches (`counts` examples each), before `in_form` is applied."""
+    """Join results of calls on consecutive parts of batches (`counts` examples each), before `normalised` is called."""
     flat = [flatten(piece) for piece in pieces]
     if all(structure == flat[0][1] for _, structure in flat[1:]):
         columns = list(zip(*(values for values, _ in flat), strict=True))

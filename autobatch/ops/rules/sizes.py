@@ -53,7 +53,7 @@ def _clip_bound(value: Any, n: np.ndarray, low: Any, high: Any) -> np.ndarray:
 
 
 def sizes_agree(a: Sequence[Size], b: Sequence[Size]) -> bool:
-    """Whether two shapes are equal in every example."""
+    """True if two shapes are equal in every example."""
     return len(a) == len(b) and all(same_size(x, y) for x, y in zip(a, b, strict=True))
 
 
