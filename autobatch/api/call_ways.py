@@ -32,7 +32,7 @@ from autobatch.api.measured_costs import (
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note, watched
 from autobatch.autodiff.tape import Tape, active_tape
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.result_form import in_form
+from autobatch.batches.result_form import normalised
 from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.blocks.kernel_cache import are_kernels_pending
 from autobatch.compiled.compiled_call import NotCompiled
@@ -40,18 +40,18 @@ from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wai
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
 from autobatch.core.config import config, current
-from autobatch.core.current_region import clock, current_region, in_example, within
-from autobatch.core.diagnostics import fell_back
+from autobatch.core.current_region import clock, current_region, in_example, with_deadline
+from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime, forget_example, is_noted
-from autobatch.facts.purity import is_local, only_computes
+from autobatch.facts.purity import is_pure, only_computes
 from autobatch.lazy.example_map import Arguments, common_length, examples_in, map_with_stats, run_loop
 from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import Joining, active_trace
 from autobatch.lazy.launching import Stats
-from autobatch.lockstep.example_columns import ExampleColumns, columns_of_views, joined, lanes_between, map_batches
-from autobatch.lockstep.lockstep_call import NoLockStep, in_lock_step, of_different_sizes, run
+from autobatch.lockstep.example_columns import ExampleColumns, join, lanes_between, map_batches, view_columns
+from autobatch.lockstep.lockstep_call import NoLockStep, batch_size_error, in_lock_step, run
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.lockstep_forms import convert
 from autobatch.rewrite.recorders.generated_recorders import recorders_of
@@ -74,14 +74,14 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     batches = read_call(args, kwargs, key)
     size = batches[0].batch_size
     if len(batches) > 1 and any(each.batch_size != size for each in batches):
-        raise of_different_sizes(function, args, kwargs)
+        raise batch_size_error(function, args, kwargs)
     if not size:
         return _named(function, args, kwargs)
     kind = costs_of(function, tuple(key), WAYS) if way == "auto" else None
     looked_at = watched.get() is not None
     if kind is not None and not looked_at and kind.is_settled(size):
         results = _as_the_loop(kind, size, lambda: _looped(function, args, kwargs, batches, size))
-        return in_form(stack_results(results), size, batches)
+        return normalised(stack_results(results), size, batches)
     call = _BatchCall(function, args, kwargs, batches, size)
     if way != "auto":
         if way == FLY and pauses(code_of(function)):
@@ -206,7 +206,7 @@ def _named(function: Any, args: Any, kwargs: Any, why: str = "the call names it"
         ran.append((FLY if together else LOOP, stats))
         return results, together
 
-    out = run(function, args, kwargs, _convert, is_local, map_columns)
+    out = run(function, args, kwargs, _convert, is_pure, map_columns)
     way, stats = ran[-1] if ran else (LOCKSTEP, Stats())
     note(way, why if way == LOCKSTEP else "lock-step has no form for it", function, stats)
     return out
@@ -216,7 +216,7 @@ def _looped(
     function: Any, args: Any, kwargs: Any, batches: list[Any], size: int, own: ExampleColumns | None = None
 ) -> list[Any]:
     """The results of all examples, one after the other; a short code path, since small calls end here."""
-    columns = columns_of_views(args, batches, size)
+    columns = view_columns(args, batches, size)
     if columns is not None:
         return run_loop(per_example_form(function), columns, kwargs)
     own = own or ExampleColumns(function, args, kwargs)
@@ -258,7 +258,7 @@ class _BatchCall:
             batches, shared, arguments_of = self.packed(start, stop)
             whole = step.count == self._size
             out = _compiled(self.function, batches, shared, arguments_of, start, whole)
-            return out if isinstance(out, list) else _Tree(in_form(out, self._size, self._batches))
+            return out if isinstance(out, list) else _Tree(normalised(out, self._size, self._batches))
         if step.way == LOOP and step.count == self._size:
             return _looped(self.function, self._args, self._kwargs, self._batches, self._size, self._columns)
         if self._columns is None:
@@ -287,19 +287,19 @@ class _BatchCall:
             kwargs = {
                 name: map_batches(lambda batch: lanes_between(batch, start, stop), arg) for name, arg in kwargs.items()
             }
-        with within(limit):
-            return _Tree(in_lock_step(self.function, args, kwargs, stop - start, _convert, is_local, start))
+        with with_deadline(limit):
+            return _Tree(in_lock_step(self.function, args, kwargs, stop - start, _convert, is_pure, start))
 
     def result(self, pieces: list[Any], counts: list[int]) -> Any:
         """The result of the call, from the results of its portions and the number of examples in each."""
         if len(pieces) == 1:
             piece = pieces[0]
-            return piece.tree if type(piece) is _Tree else in_form(stack_results(piece), self._size, self._batches)
+            return piece.tree if type(piece) is _Tree else normalised(stack_results(piece), self._size, self._batches)
         if any(type(piece) is _Tree for piece in pieces):
-            tree = joined([piece.tree if type(piece) is _Tree else stack_results(piece) for piece in pieces], counts)
+            tree = join([piece.tree if type(piece) is _Tree else stack_results(piece) for piece in pieces], counts)
         else:
             tree = stack_results([result for piece in pieces for result in piece])
-        return in_form(tree, self._size, self._batches)
+        return normalised(tree, self._size, self._batches)
 
 
 class _Tree:
@@ -450,8 +450,8 @@ class _MapCall:
         if not all(type(each) is MaskedBatch for each in stacked):
             raise NoLockStep("a map of what makes no batch", where, False)
         args, kwargs = self._placed(stacked, self._given) if self._fixed else (stacked, self._shared)
-        with within(portion.limit):
-            out = in_lock_step(function, tuple(args), kwargs, portion.count, _convert, is_local, start)
+        with with_deadline(portion.limit):
+            out = in_lock_step(function, tuple(args), kwargs, portion.count, _convert, is_pure, start)
         arrays = [leaf.data if type(leaf) is MaskedBatch else leaf for leaf in leaves(out)]
         if any(_share_memory(each, batch.unguarded()) for each in arrays for batch in stacked):
             raise NoLockStep("an example gives back what it was given", where, False)
@@ -590,7 +590,7 @@ def _carry_out(
         counts.append(step.count)
         start += step.count
     for each in refusals:
-        fell_back(each.reason, each.where)
+        warn_fallback(each.reason, each.where)
     return pieces, counts
 
 
@@ -628,7 +628,7 @@ def _on_the_fly(
     plain = per_example_form(function)
     form = block_form(function) if config.blocks else plain
     recorders = functools.partial(_recorders, function, arguments_of)
-    with within(limit):
+    with with_deadline(limit):
         return map_with_stats(plain, form, columns, shared, arguments_of, _forget, first, joining, recorders)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from autobatch.api.batch import engines
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import tape as tapes
-from autobatch.core.diagnostics import fell_back, hide_frames, warn_user
+from autobatch.core.diagnostics import hide_frames, warn_fallback, warn_user
 from autobatch.core.foreign_arrays import note_foreign
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.tables.protocol import Table
@@ -100,7 +100,7 @@ def _mapped(f: Any, example_sequences: Sequence[Any], shared: dict[str, Any]) ->
         _warn_of_arrays(columns)
     results, stats = engines().run_map(undecorated(f), columns, shared, fixed)
     if fixed and stats.looped is not None:
-        fell_back(f"ab.map could not run these examples together ({stats.looped})")
+        warn_fallback(f"ab.map could not run these examples together ({stats.looped})")
     return results, stats
 
 

@@ -107,14 +107,14 @@ def value_and_grad(
                 boxed[position] = pytree.unflatten(structure, [slot.boxed for slot in slots])
             result = _call(f, boxed, kwargs)
             result, aux = _split_aux(result) if has_aux else (result, None)
-            result = settled(result, tape)
+            result = forced(result, tape)
             _check_result(result)
             found = iter(_backward(tape, result, [slot for slot in inputs if slot.leaf is not None]))
             taken: set[int] = set()
             gradients = iter([None if slot.leaf is None else slot.finish(next(found), taken) for slot in inputs])
             trees = [pytree.unflatten(structure, gradients) for structure in structures]
             value = unboxed(result, tape)
-            out = (value, pytree.map_tree(lambda leaf: unboxed(settled(leaf, tape), tape), aux)) if has_aux else value
+            out = (value, pytree.map_tree(lambda leaf: unboxed(forced(leaf, tape), tape), aux)) if has_aux else value
             return out, trees[0] if single else tuple(trees)
 
     return wrapper
@@ -180,14 +180,14 @@ class DifferentiatedInput:
             unexpanded = ct._ab_unexpanded(taken) if hasattr(ct, "_ab_unexpanded") else None
             return value._ab_gradient(ct, taken) if unexpanded is None else unexpanded
         if rank_of(value) == BATCH_RANK:
-            out = _owned(ct, batch_data(value), taken)
+            out = _as_owned(ct, batch_data(value), taken)
             if isinstance(value, Batched) and (mask := padding_mask(value.sizes, value.data.shape[1:])) is not None:
                 out = np.where(mask, out, np.zeros((), dtype_of(out)))
             return with_data(value, out)
-        return _owned(ct, value, taken)
+        return _as_owned(ct, value, taken)
 
 
-def _owned(ct: Any, value: Any, taken: set[int]) -> Any:
+def _as_owned(ct: Any, value: Any, taken: set[int]) -> Any:
     """A cotangent converted to the kind of `value` (float, NumPy scalar, array), sharing no memory with others."""
     if ct is None:
         ct = np.zeros(getattr(value, "shape", ()), dtype_of(value))
@@ -273,7 +273,7 @@ def _split_aux(result: Any) -> tuple[Any, Any]:
     return result
 
 
-def settled(leaf: Any, tape: Tape) -> Any:
+def forced(leaf: Any, tape: Tape) -> Any:
     """The leaf of a result; if it is recorded by an interpreter opened inside the function, it is computed first."""
     force = getattr(leaf, "_ab_force", None)
     return leaf if force is None or rank_of(leaf) < tape.level else force()
@@ -326,10 +326,10 @@ def unboxed(leaf: Any, tape: Tape) -> Any:
 
 
 # Takes one cotangent per leaf of the result (None for a leaf without one); returns one gradient per input.
-Back = Callable[[Sequence[Any]], list[Any]]
+Pullback = Callable[[Sequence[Any]], list[Any]]
 
 
-def vjp(f: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> tuple[Any, Back]:
+def vjp(f: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> tuple[Any, Pullback]:
     """The value of a function of a list of float arrays and batches, and the function from cotangents to gradients.
 
     Args:
@@ -355,7 +355,7 @@ def vjp(f: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> tuple[Any, Back
         stack.callback(tapes.set_active, tapes.active_tape())
         tapes.set_active(tape)
         found, structure = pytree.flatten(f([slot.boxed for slot in slots]))
-        found = [settled(leaf, tape) for leaf in found]
+        found = [forced(leaf, tape) for leaf in found]
     recorded = [_recorded(leaf, tape) for leaf in found]
 
     def back(cotangents: Sequence[Any]) -> list[Any]:
@@ -403,12 +403,12 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
         total: Any = 0.0
         for i, gradient in zip(moved, grad(weighted, argnums=moved)(*primals), strict=True):
             for g, v in zip(_leaves_like(primals[i], gradient), directions[i], strict=True):
-                total = total if g is None or v is None else total + _inner(g, v)
+                total = total if g is None or v is None else total + _inner_product(g, v)
         return total
 
     zeros = [np.zeros(shape_of(outputs[i]), dtype_of(outputs[i])) for i in wanted]
     for i, tangent in zip(wanted, grad(along)(zeros) if moved and wanted else zeros, strict=True):
-        results[i] = _as(outputs[i], tangent)
+        results[i] = _as_type_of(outputs[i], tangent)
     return value, pytree.unflatten(structure, results)
 
 
@@ -438,7 +438,7 @@ def _leaves_like(given: Any, gradient: Any) -> list[Any]:
     return list(parameter_trees.like_leaves(structure, gradient, "gradient"))
 
 
-def _inner(gradient: Any, direction: Any) -> Any:
+def _inner_product(gradient: Any, direction: Any) -> Any:
     """The inner product of a gradient and a direction; for a table's sparse gradient, over the rows that were read."""
     if isinstance(gradient, SparseCotangent) or hasattr(gradient, "rows"):
         return (gradient.rows * np.asarray(direction)[gradient.ids]).sum()
@@ -449,7 +449,7 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, float) or (parameter_trees.is_array_like(value) and dtype_of(value).kind == "f")
 
 
-def _as(output: Any, tangent: Any) -> Any:
+def _as_type_of(output: Any, tangent: Any) -> Any:
     """The tangent of an output, converted to a Python float or NumPy scalar if the output is one."""
     if type(output) is float:
         return float(tangent)
@@ -478,10 +478,10 @@ def stop_gradient(x: Any) -> Any:
     >>> grad(lambda x: x * stop_gradient(x))(3.0)
     3.0
     """
-    return map_tree(_stopped, x)
+    return map_tree(_stop_leaf, x)
 
 
-def _stopped(leaf: Any) -> Any:
+def _stop_leaf(leaf: Any) -> Any:
     while type(leaf) is TapeArray:
         leaf = leaf.value
     is_table = hasattr(leaf, "_ab_gradient")  # rows read from it are new arrays

@@ -13,13 +13,13 @@ import numpy as np
 from autobatch.core.abstract_eval import check_operands, is_non_c_order
 from autobatch.core.cotangent import Contributions, SparseCotangent
 from autobatch.core.current_region import clock
-from autobatch.core.memory import KeptArrays, library_code
+from autobatch.core.memory import SavedArrays, library_code
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.facts.operators import ARITHMETIC, UNARY
-from autobatch.ops.array_protocols import ArrayFace
+from autobatch.ops.array_protocols import ArrayMixin
 from autobatch.ops.rules.aliasing import stand_in
 from autobatch.ops.rules.dispatch import CONSTANT, name_of
 
@@ -78,7 +78,7 @@ class Tape:
     __slots__ = ("asked_later", "closed", "is_inner", "kept", "level", "nodes", "timed")
 
     def __init__(self) -> None:
-        self.kept = KeptArrays()
+        self.kept = SavedArrays()
         self.level = next_level()
         self.nodes: list[_Node | None] = []
         self.timed: list[tuple[int, int, Callable[[float], None]]] = []
@@ -191,7 +191,7 @@ def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
                 _contribute(pending, parent, part)
 
 
-class TapeArray(RecordedArray, ArrayFace):
+class TapeArray(RecordedArray, ArrayMixin):
     """An array on a tape. Behaves as the array it holds; every op on it is recorded."""
 
     __slots__ = ("_ab_rank", "index", "tape", "value")

@@ -37,7 +37,7 @@ _DIFFER = "the examples differ in structure, rank or dtype, so no op takes them 
 _NUMBERS = (bool, int, float, complex)
 
 
-def differ(args: Any) -> str:
+def mixed_reason(args: Any) -> str:
     """The reason why no op takes these objects together, with advice if Python numbers are mixed with arrays."""
     for each in leaves(args):
         values = each.values if isinstance(each, FORMS["objects"]) else ()
@@ -214,10 +214,10 @@ class Batch:
             try:
                 values.append(function(value))
             except Exception as error:
-                name_lane(error, i)
+                note_lane(error, i)
                 raise
         if not values or any(value != values[0] for value in values[1:]):
-            raise refuse(
+            raise refusal(
                 f"{function.__name__}() of a batch whose examples differ; "
                 "in converted code (@ab.batch) it is one value per example",
                 f"{function.__name__}() of a value that differs by example",
@@ -225,27 +225,27 @@ class Batch:
         return values[0]
 
     def __hash__(self) -> int:
-        raise refuse("a batch is not hashable: its examples may differ")
+        raise refusal("a batch is not hashable: its examples may differ")
 
     def __format__(self, spec: str) -> str:
         if current_region() is not None:
-            raise refuse("formatting a value that differs by example")
+            raise refusal("formatting a value that differs by example")
         return format(repr(self), spec)
 
     def _no_len(self) -> UnsupportedError:
-        return refuse(
+        return refusal(
             "len() of a batch: write .batch_size for the number of examples",
             f"len() of {self._varies}",
         )
 
     def _no_iteration(self) -> UnsupportedError:
-        return refuse(
+        return refusal(
             f"iteration over {self._varies}, outside converted code (@ab.batch); .examples() lists the examples",
             f"iteration over {self._varies}",
         )
 
 
-def form(name: str) -> Callable[[Form], Form]:
+def register_form(name: str) -> Callable[[Form], Form]:
     """Decorator that registers a class, or function, in `FORMS` under this name."""
 
     def register(cls: Form) -> Form:
@@ -269,7 +269,7 @@ def narrowed(leaf: Any) -> Any:
     return leaf
 
 
-def agreed_size(batches: Any) -> int:
+def common_size(batches: Any) -> int:
     """The common batch size of these batches.
 
     Raises:
@@ -286,7 +286,7 @@ def agreed_size(batches: Any) -> int:
     return size
 
 
-def refuse(message: str, inside: str | None = None) -> UnsupportedError:
+def refusal(message: str, inside: str | None = None) -> UnsupportedError:
     """The error to raise where one Python value would have to stand for all lanes; in lock-step it asks for the loop.
 
     `inside` is the text in lock-step; without it that is `message`, which may advise on code outside `@ab.batch`.
@@ -300,7 +300,7 @@ def batch_size_of(tree: Any) -> int | None:
     Raises:
         ShapeError: the batches differ in size.
     """
-    size = agreed_size(batches_in(tree))
+    size = common_size(batches_in(tree))
     return None if size < 0 else size
 
 
@@ -365,14 +365,14 @@ def per_narrowed_lane(
         try:
             out.append(function(*lane(args, i), **(lane(kwargs, i) if kwargs else {})))
         except Exception as error:
-            name_lane(error, i)
+            note_lane(error, i)
             raise
     if out and any(isinstance(each, Batch) for each in leaves(out[0])):
         raise NeedsLoop("what is called for each example holds the values of all")
     return out
 
 
-def name_lane(error: BaseException, index: int) -> None:
+def note_lane(error: BaseException, index: int) -> None:
     """Add a note that names the failing example; a region knows the example of a lane, outside one it is `index`."""
     region = current_region()
     if region is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from autobatch.batches.any_batch import FORMS, Batch, agreed_size, differ, narrowed, refuse
+from autobatch.batches.any_batch import FORMS, Batch, common_size, mixed_reason, narrowed, refusal
 from autobatch.batches.packing import SCALAR_DTYPES
 from autobatch.batches.stacking import loop_over_examples, map_lanes
 from autobatch.core.abstract_eval import check_operands, is_non_c_order, may_leave_c_order, ndim_of
@@ -15,11 +15,11 @@ from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import Op
 from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.aliasing import NON_C_ORDER, set_order
-from autobatch.ops.rules.dispatch import no_rule
+from autobatch.ops.rules.dispatch import no_rule_message
 
 if TYPE_CHECKING:  # to a type checker a batch is an array whose operators give batches
 
-    class _Face(np.ndarray[Any, np.dtype[Any]]):
+    class _Mixin(np.ndarray[Any, np.dtype[Any]]):
         def _unary(self) -> Self: ...
         def _binary(self, other: Any) -> Self: ...
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # to a type checker a batch is an array whose operators give 
         __lt__ = __le__ = __gt__ = __ge__ = _binary
 
 else:
-    from autobatch.ops.array_protocols import ArrayFace as _Face
+    from autobatch.ops.array_protocols import ArrayMixin as _Mixin
 
 
 def as_masked(value: Any) -> Any:
@@ -47,7 +47,7 @@ def collated(examples: Any) -> Any:
     return out
 
 
-class ArrayBatch(Batch, _Face):
+class ArrayBatch(Batch, _Mixin):
     """A batch of arrays or Python numbers with the interface of an array; functions without a rule loop over examples.
 
     Batches are the outermost level: a batch's data may be on a tape or trace, but no tape or trace holds a batch. So
@@ -68,9 +68,9 @@ class ArrayBatch(Batch, _Face):
         """Run an op on batches of any class, made in this region or an enclosing one, and on shared operands."""
         check_operands(args)
         args = [narrowed(arg) for arg in args]
-        agreed_size(arg for arg in args if isinstance(arg, Batch))
+        common_size(arg for arg in args if isinstance(arg, Batch))
         if FORMS["objects"] in map(type, args):
-            return loop_over_examples(op, args, params, differ(args))
+            return loop_over_examples(op, args, params, mixed_reason(args))
         first = next((arg for arg in args if isinstance(arg, Packed)), None)
         out: Any = None if first is None else first._on_values(op, args, params)  # type: ignore[attr-defined]
         if out is None:
@@ -88,16 +88,16 @@ class ArrayBatch(Batch, _Face):
         )
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        return loop_over_examples(function, args, kwargs, no_rule(function, reason))
+        return loop_over_examples(function, args, kwargs, no_rule_message(function, reason))
 
     @hiding_frames
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if FORMS["objects"] in types:
-            return loop_over_examples(func, args, kwargs, differ(args))
+            return loop_over_examples(func, args, kwargs, mixed_reason(args))
         return super().__array_function__(func, types, args, kwargs)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:  # type: ignore[override]
-        raise refuse(
+        raise refusal(
             "a batch is not one array; .examples() gives one array per example, .data (.values of a PackedBatch) the "
             "array that holds them all, and NumPy functions take the batch as it is",
             "a plain array is needed of a value that differs by example (write np.stack([...]) where a NumPy function "

@@ -126,20 +126,20 @@ def count(x: Any, by: str = "element") -> Any:
     (3, 2)
     """
     _check_by(by)
-    if _is_one(x):
-        return 1 if by == "example" else _size(x)
+    if _is_single(x):
+        return 1 if by == "example" else _element_count(x)
     if isinstance(x, Batched | Packed) and by == "example":
         return x.batch_size
-    return len(_examples(x)) if by == "example" else _size(_elements(x))
+    return len(_examples(x)) if by == "example" else _element_count(_elements(x))
 
 
 def _reduced(function: Callable[[Any], Any], x: Any, by: str) -> Any:
     _check_by(by)
-    if _is_one(x):  # in lock-step: one of each example
+    if _is_single(x):  # in lock-step: one of each example
         return function(x)
     if by == "element":
         return function(_elements(x))
-    x = _flat(x)
+    x = _merge_levels(x)
     if isinstance(x, Batched | Packed):
         return function(function(x).data)
     return function(np.stack([function(_elements(each)) for each in _examples(x)]))
@@ -150,14 +150,14 @@ def _check_by(by: Any) -> None:
         raise UnsupportedError(f"by={by!r}; expected 'element' or 'example'")
 
 
-def _is_one(x: Any) -> bool:
+def _is_single(x: Any) -> bool:
     """True for one example's value: a plain array or number, or in lock-step a batch, which stands for that."""
     if isinstance(x, Batch):
         return current_region() is not None
     return isinstance(x, np.ndarray | np.generic | int | float | complex) or is_boxed(x)
 
 
-def _size(x: Any) -> Any:
+def _element_count(x: Any) -> Any:
     return x.size if hasattr(x, "size") else 1
 
 
@@ -172,7 +172,7 @@ def _examples(x: Any) -> list[Any]:
     return list(x)
 
 
-def _flat(x: Any) -> Any:
+def _merge_levels(x: Any) -> Any:
     """A nested batch with its inner levels merged: each example is the concatenation of its lists."""
     while isinstance(x, Packed) and isinstance(x.values, Packed):
         x = FORMS["packed"].of(x.values.values, x.values.offsets[x.offsets])
@@ -181,9 +181,9 @@ def _flat(x: Any) -> Any:
 
 def _elements(x: Any) -> Any:
     """All elements of all examples, without padding, as a 1-d array."""
-    if _is_one(x):
+    if _is_single(x):
         return np.reshape(x, (-1,))
-    x = _flat(x)
+    x = _merge_levels(x)
     if isinstance(x, Packed):
         return np.reshape(x.values, (-1,))
     if isinstance(x, Batched):

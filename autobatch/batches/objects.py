@@ -11,11 +11,11 @@ from autobatch.batches.any_batch import (
     COMPARISONS,
     UNARY_OPERATORS,
     Batch,
-    differ,
-    form,
+    mixed_reason,
     narrow_tree,
     narrowed,
-    refuse,
+    refusal,
+    register_form,
 )
 from autobatch.batches.stacking import loop_over_examples, map_lanes
 from autobatch.core.current_region import current_region
@@ -23,7 +23,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import leaves
 
 
-@form("objects")
+@register_form("objects")
 class ObjectBatch(Batch):
     """One Python object per example.
 
@@ -74,24 +74,24 @@ class ObjectBatch(Batch):
             return function(*args, **kwargs)
         first = self.values[0] if self.values else None
         if isinstance(first, np.ndarray) or is_boxed(first):
-            return loop_over_examples(function, args, kwargs, differ(args))
+            return loop_over_examples(function, args, kwargs, mixed_reason(args))
         return map_lanes(function, *args, **kwargs)
 
     def _looped(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         args, kwargs = narrow_tree(tuple(args)), narrow_tree(kwargs)
         if not any(isinstance(leaf, ObjectBatch) for leaf in leaves((args, kwargs))):
             return function(*args, **kwargs)
-        return loop_over_examples(function, args, kwargs, differ(args))
+        return loop_over_examples(function, args, kwargs, mixed_reason(args))
 
     def _ab_apply(self, op: Op, args: Any, params: dict[str, Any]) -> Any:
         return self._looped(op, args, params)
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        return loop_over_examples(function, args, kwargs, reason or differ(args))
+        return loop_over_examples(function, args, kwargs, reason or mixed_reason(args))
 
     def _ab_rebind(self, new: Any) -> None:
         if new.region is not self.region:
-            raise refuse("a batch of objects that more examples have is written for some of them")
+            raise refusal("a batch of objects that more examples have is written for some of them")
         self.values = new.examples()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -101,7 +101,7 @@ class ObjectBatch(Batch):
         return self._looped(func, args, kwargs)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        raise refuse(
+        raise refusal(
             "a batch of objects is no array; .examples() gives the object of each example",
             "a plain array is needed of objects that differ by example",
         )

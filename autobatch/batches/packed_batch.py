@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from autobatch.batches.any_batch import Batch, form, narrowed, refuse
+from autobatch.batches.any_batch import Batch, narrowed, refusal, register_form
 from autobatch.batches.array_batch import ArrayBatch, collated
 from autobatch.batches.batch_reductions import plain_data
 from autobatch.batches.packing import as_arrays, check_numbers, flat_numbers
@@ -55,7 +55,7 @@ class CSR(NamedTuple):
         return out
 
 
-@form("packed")
+@register_form("packed")
 class PackedBatch(Packed, ArrayBatch):
     """A batch of examples whose first dimension varies, without padding.
 
@@ -407,7 +407,7 @@ class PackedBatch(Packed, ArrayBatch):
         if not isinstance(new, Batch):
             new = MaskedBatch.of(Batched(np.broadcast_to(new, (self.batch_size, *new.shape)), new.shape))
         if new.region is not self.region:
-            raise refuse("a packed batch that more examples have is written for some of them")
+            raise refusal("a packed batch that more examples have is written for some of them")
         packed = new if isinstance(new, PackedBatch) else PackedBatch.from_masked(new)
         self.values, self.offsets, self._size = packed.values, packed.offsets, packed._size
 

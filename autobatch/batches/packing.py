@@ -40,14 +40,14 @@ def as_arrays(examples: Sequence[Any], path: str = "") -> list[Any]:
             x if type(x) is np.ndarray or is_boxed(x) else plain_array(x, i, path) for i, x in enumerate(examples)
         ]
     if len({x.dtype for x in arrays}) > 1:
-        _give_dtype(examples, arrays)
+        _fix_empty_dtypes(examples, arrays)
     first = arrays[0]
     if len({x.dtype for x in arrays}) > 1 or len({x.ndim for x in arrays}) > 1 or first.dtype.kind not in KINDS:
-        _refuse(arrays, path)
+        _raise_mismatch(arrays, path)
     return arrays
 
 
-def _give_dtype(examples: Sequence[Any], arrays: list[Any]) -> None:
+def _fix_empty_dtypes(examples: Sequence[Any], arrays: list[Any]) -> None:
     """Give empty arrays whose dtype is only NumPy's default the dtype of the others, in place in `arrays`."""
     bare = [
         i
@@ -68,27 +68,27 @@ def check_numbers(dtype: np.dtype, what: str) -> None:
         raise DTypeError(f"{what} is {dtype}; a batch of arrays holds numbers, ab.map takes any objects")
 
 
-def _refuse(arrays: Sequence[Any], path: str) -> None:
+def _raise_mismatch(arrays: Sequence[Any], path: str) -> None:
     """Raise for the first array that is not numeric or differs from array 0 in rank or dtype."""
     first = arrays[0]
     for i, x in enumerate(arrays):
-        check_numbers(x.dtype, at(i, path))
+        check_numbers(x.dtype, label(i, path))
         if x.ndim != first.ndim:
             raise ShapeError(
-                f"{at(i, path)} has {x.ndim} dimensions (shape {x.shape}), example 0 has {first.ndim} "
+                f"{label(i, path)} has {x.ndim} dimensions (shape {x.shape}), example 0 has {first.ndim} "
                 f"(shape {first.shape}); all examples of a batch need the same number of dimensions"
             )
         if x.dtype != first.dtype:
             raise DTypeError(
-                f"{at(i, path)} is {x.dtype}, example 0 is {first.dtype}; convert them first, "
+                f"{label(i, path)} is {x.dtype}, example 0 is {first.dtype}; convert them first, "
                 f"for instance [x.astype({str(np.result_type(x.dtype, first.dtype))!r}) for x in examples]"
             )
 
 
-def at(index: int, path: str) -> str:
+def label(index: int, path: str) -> str:
     """The name of an example, or of a part of it, in messages.
 
-    >>> at(3, ""), at(3, "['ids']")
+    >>> label(3, ""), label(3, "['ids']")
     ('example 3', "example 3 at ['ids']")
     """
     return f"example {index} at {path}" if path else f"example {index}"
@@ -100,16 +100,16 @@ def plain_array(x: Any, index: int, path: str = "") -> np.ndarray:
     Raises:
         ShapeError: nested lists of different lengths. DTypeError: no NumPy equivalent, or a gradient would be lost.
     """
-    check_plain(x, at(index, path))
+    check_plain(x, label(index, path))
     try:
         return np.asarray(x)
     except ValueError as error:
         raise ShapeError(
-            f"{at(index, path)} is not one array ({error}); a batch holds one array per example: ab.map takes any "
+            f"{label(index, path)} is not one array ({error}); a batch holds one array per example: ab.map takes any "
             "objects, and PackedBatch.from_examples(examples, depth=2) packs lists of arrays"
         ) from None
     except RuntimeError as error:  # torch raises this for a tensor that requires a gradient
-        raise DTypeError(f"{at(index, path)} does not become an array: {error}") from None
+        raise DTypeError(f"{label(index, path)} does not become an array: {error}") from None
 
 
 def flat_numbers(examples: Sequence[Any]) -> tuple[np.ndarray, np.ndarray] | None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autobatch.batches import scalars
-from autobatch.batches.any_batch import Batch, form, narrowed, refuse
+from autobatch.batches.any_batch import Batch, narrowed, refusal, register_form
 from autobatch.batches.array_batch import ArrayBatch, as_masked, collated
 from autobatch.batches.batch_reductions import plain_data, shown_data
 from autobatch.batches.objects import ObjectBatch
@@ -18,8 +18,8 @@ from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import (
     check_operands,
     check_plain,
-    is_derived,
     is_non_c_order,
+    is_subclass,
     may_leave_c_order,
     ndim_of,
 )
@@ -39,7 +39,7 @@ _SHOWN = 4  # examples in a repr
 _set_data = Batched.__dict__["data"].__get__  # reads the slot without the fallback to `__getattr__` if it is unset
 
 
-@form("masked")
+@register_form("masked")
 class MaskedBatch(Batched, ArrayBatch):
     """A batch of examples of one rank and dtype, padded to a common shape.
 
@@ -237,7 +237,7 @@ class MaskedBatch(Batched, ArrayBatch):
         return out if self.sizes or is_scalar(self) else zero_d(out)
 
     def _take(self, index: Any, memo: dict[Any, Any]) -> "MaskedBatch":
-        return self._narrow(lambda array: _taken(array, index), memo)
+        return self._narrow(lambda array: _take_rows(array, index), memo)
 
     def _prefix(self, count: int, memo: dict[Any, Any]) -> "MaskedBatch":
         return self._narrow(lambda array: rows_between(array, 0, count), memo)
@@ -307,7 +307,7 @@ class MaskedBatch(Batched, ArrayBatch):
             if isinstance(arg, Batch):
                 return super()._ab_apply(op, args, params)
             non_c_order = non_c_order or is_non_c_order(arg)
-            if is_derived(arg):
+            if is_subclass(arg):
                 check_operands(args)
         if op.rule is None:
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
@@ -336,7 +336,7 @@ class MaskedBatch(Batched, ArrayBatch):
         if new.region is not self.region:
             merge = getattr(new.region, "merged", None)
             if merge is None:
-                raise refuse("an array that more examples have is written for some of them")
+                raise refusal("an array that more examples have is written for some of them")
             new = merge(self, new)
         self.data, self.sizes, self.scalar = new.data, new.sizes, new.scalar
         self._written = True
@@ -414,7 +414,7 @@ def _without_padding(x: MaskedBatch, y: Any) -> None:
         x.data = unpadded(x.data, x.sizes)
 
 
-def _taken(array: Any, index: np.ndarray) -> Any:
+def _take_rows(array: Any, index: np.ndarray) -> Any:
     """`array[index]`; `take` gathers faster, but would first copy an array that is not contiguous."""
     if type(array) is np.ndarray and array.flags.c_contiguous:
         return array.take(index, axis=0)
@@ -616,7 +616,7 @@ def sizes_from_mask(shape: tuple[int, ...], mask: Any, dims: Any) -> tuple[Size,
             "with 1 along dimensions that do not vary"
         )
     mask = np.broadcast_to(mask, (shape[0], *mask.shape[1:]))
-    varies = read_dims(dims, len(padded)) if dims is not None else _varying(mask, padded)
+    varies = read_dims(dims, len(padded)) if dims is not None else _varying_axes(mask, padded)
     sizes: list[Size] = list(padded)
     rebuilt = np.ones((shape[0],) + (1,) * len(padded), np.bool_)
     for axis, (length, of_mask) in enumerate(zip(padded, mask.shape[1:], strict=True)):
@@ -638,7 +638,7 @@ def sizes_from_mask(shape: tuple[int, ...], mask: Any, dims: Any) -> tuple[Size,
     return tuple(sizes)
 
 
-def _varying(mask: np.ndarray, padded: tuple[int, ...]) -> tuple[bool, ...]:
+def _varying_axes(mask: np.ndarray, padded: tuple[int, ...]) -> tuple[bool, ...]:
     """The dimensions along which a mask varies: its axes longer than 1, or else the first one of padded size 1."""
     varies = [n > 1 for n in mask.shape[1:]]
     if not any(varies) and not mask.all():

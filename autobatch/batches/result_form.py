@@ -27,7 +27,7 @@ from autobatch.ops.rules.padding import to_widths
 _Entry = tuple[Lengths, int, Any]  # a dimension's lengths, its padded size, and its offsets if packed (else None)
 
 
-def in_form(tree: Any, size: int, batches: Sequence[Any]) -> Any:
+def normalised(tree: Any, size: int, batches: Sequence[Any]) -> Any:
     """Bring the batched result of a call outside lock-step into the form described above.
 
     Args:
@@ -38,13 +38,13 @@ def in_form(tree: Any, size: int, batches: Sequence[Any]) -> Any:
     if type(tree) is MaskedBatch and not tree.sizes:
         return tree
     if isinstance(tree, Batch):
-        return tree if _is_settled(tree, batches) else _Dimensions(batches).formed(tree)
-    if type(tree) is tuple and tree and all(_is_settled(each, batches) for each in tree):
+        return tree if _is_normalised(tree, batches) else _Dimensions(batches).formed(tree)
+    if type(tree) is tuple and tree and all(_is_normalised(each, batches) for each in tree):
         return tree
     values, structure = flatten(tree)
     for place, value in enumerate(values):
         if isinstance(value, Batch):
-            if _is_settled(value, batches):
+            if _is_normalised(value, batches):
                 continue
             known = known or _Dimensions(batches)
             values[place] = known.formed(value)
@@ -57,7 +57,7 @@ def in_form(tree: Any, size: int, batches: Sequence[Any]) -> Any:
     return unflatten(structure, values)
 
 
-def _is_settled(value: Any, batches: Sequence[Any]) -> bool:
+def _is_normalised(value: Any, batches: Sequence[Any]) -> bool:
     """True if a value needs no change: padded, and no dimension of it counts as varying; true for most results."""
     if type(value) is not MaskedBatch:
         return False

@@ -1,11 +1,11 @@
 """Python scalars per lane, with Python's own semantics: operators, builtins and `math`.
 
 `len(x)` or `x.shape[0]` of a ragged batch is an int per example. Such lanes behave as Python's ints, floats and bools,
-not as NumPy's: `/` of ints is a float, a zero divisor raises, and an int never wraps. What int64 arithmetic answers
-exactly is computed at once; everything else is Python's operator lane by lane, which is right by construction.
+not as NumPy's: `/` of ints is a float, a zero divisor raises, and an int never wraps. Where int64 or float64 arithmetic
+gives exactly Python's result, all lanes are computed at once; else Python's operator runs lane by lane.
 
-`LANE_FUNCTIONS` maps each builtin to what converted code calls in its place: it answers as the builtin does for every
-example, and is the builtin itself where no argument is a batch.
+`LANE_FUNCTIONS` maps each builtin to the function that converted code calls instead: the same result per example, and
+the builtin itself if no argument is a batch.
 """
 
 import functools
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import BINARY_OPERATORS, FORMS, Batch, agreed_size, narrowed
+from autobatch.batches.any_batch import BINARY_OPERATORS, FORMS, Batch, common_size, narrowed
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import map_lanes, weak_lanes
 from autobatch.core.batched import Batched, Lengths
@@ -29,7 +29,7 @@ _SAFE = float(1 << 62)  # a float64 estimate below this bounds an int64 away fro
 
 
 def is_python(value: Any) -> bool:
-    """Whether NumPy has no part in a value: no array, no NumPy scalar, no array of ours other than weak lanes."""
+    """True if a value is no array, NumPy scalar or array of this library, or is a batch of Python scalars."""
     if getattr(value, "scalar", None) is not None:
         return True
     return not (isinstance(value, np.ndarray | np.generic) or is_boxed(value))
@@ -66,12 +66,12 @@ def _has_zero(y: Any) -> bool:
 
 
 def _is_exact(x: Any) -> bool:
-    """Whether float64 holds these ints exactly; NumPy's abs of the smallest int64 is itself, which it does."""
+    """True if float64 holds these ints exactly (also the smallest int64, whose np.abs is itself)."""
     return bool((np.abs(x) <= _EXACT).all()) if isinstance(x, np.ndarray) else -_EXACT <= x <= _EXACT
 
 
-def _whole(ufunc: Any) -> Callable[..., Any]:
-    """Ufuncs that divide ints as Python does, but by zero, and the smallest one."""
+def _int_division(ufunc: Any) -> Callable[..., Any]:
+    """A ufunc that divides ints as Python does, except by zero and for the smallest int64; None for these."""
     return lambda x, y: None if _has_zero(y) or np.any(np.equal(x, _INT64.min)) else ufunc(x, y)
 
 
@@ -79,8 +79,8 @@ def _float_div(x: Any, y: Any) -> Any:
     return None if _has_zero(y) else np.true_divide(x, y)
 
 
-def _finite(ufunc: Any) -> Callable[..., Any]:
-    """Ufuncs that agree with Python's operators on finite operands only."""
+def _finite_only(ufunc: Any) -> Callable[..., Any]:
+    """A ufunc that agrees with Python's operator only for finite operands and a nonzero divisor; else None."""
 
     def divide(x: Any, y: Any) -> Any:
         finite = not _has_zero(y) and np.isfinite(x).all() and np.isfinite(y).all()
@@ -89,15 +89,15 @@ def _finite(ufunc: Any) -> Callable[..., Any]:
     return divide
 
 
-# For the operators of counters and scores: on ints (int64, bools included), and on floats. A function gives None where
-# the answer is not NumPy's; then, and for any other operator, the lanes run Python's one by one.
+# {operator: (fast path for ints and bools as int64, fast path for floats)}. A function returns None if NumPy's result
+# differs from Python's; then, and for all other operators, Python's operator runs lane by lane.
 _FAST: dict[str, tuple[Any, Any]] = {
     "add": (_add, np.add),
     "sub": (_sub, np.subtract),
     "mul": (_mul, np.multiply),
     "truediv": (_truediv, _float_div),
-    "floordiv": (_whole(np.floor_divide), _finite(np.floor_divide)),
-    "mod": (_whole(np.remainder), _finite(np.remainder)),
+    "floordiv": (_int_division(np.floor_divide), _finite_only(np.floor_divide)),
+    "mod": (_int_division(np.remainder), _finite_only(np.remainder)),
     "and": (np.bitwise_and, None),
     "or": (np.bitwise_or, None),
     "xor": (np.bitwise_xor, None),
@@ -117,7 +117,7 @@ def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any
         a, b = narrowed(a), narrowed(b)
         kind_a, kind_b = getattr(a, "scalar", None) or type(a), getattr(b, "scalar", None) or type(b)
         if isinstance(a, Batch) and isinstance(b, Batch):
-            agreed_size((a, b))
+            common_size((a, b))
         out: Any = None
         if kind_a in (int, bool) and kind_b in (int, bool):
             if on_ints is not None and (type(a) is not int or _fits(a)) and (type(b) is not int or _fits(b)):
@@ -139,7 +139,7 @@ def _fits(value: int) -> bool:
 
 
 def _exact(x: Any, kind: type) -> bool:
-    """Whether float64 holds a real operand exactly, so that NumPy's mixed arithmetic is Python's."""
+    """True if float64 holds a real operand exactly, so that NumPy's mixed arithmetic equals Python's."""
     if kind is not int:
         return kind is float or kind is bool
     return _is_exact(x if type(x) is int else x.data)
@@ -165,8 +165,8 @@ def reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 BINARY: dict[str, Callable[[Any, Any], Any]] = {name: _binary(name, f) for name, f in BINARY_OPERATORS.items()}
 
 
-def _of_least(ufunc: Any) -> Callable[[Any], Any]:
-    """Ufuncs of one operand that answer as Python does, but for the smallest int."""
+def _except_min(ufunc: Any) -> Callable[[Any], Any]:
+    """A unary ufunc that agrees with Python's operator except for the smallest int64; None for that."""
 
     def call(x: Any) -> Any:
         own = x.data if x.scalar is float else _ints(x)
@@ -195,9 +195,9 @@ def _invert(x: Any) -> Any:
 
 
 UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": _unary(operator.neg, _of_least(np.negative)),
+    "neg": _unary(operator.neg, _except_min(np.negative)),
     "pos": _unary(operator.pos, _pos),
-    "abs": _unary(abs, _of_least(np.abs)),
+    "abs": _unary(abs, _except_min(np.abs)),
     "invert": _unary(operator.invert, _invert),
 }
 
@@ -223,7 +223,7 @@ def lane_len(value: Any) -> Any:
 
 
 def _is_plain_scalar(x: Any) -> bool:
-    """Whether the lanes are scalars with data that NumPy may read."""
+    """True if the lanes are real scalars whose data is a plain NumPy array."""
     if not isinstance(x, Batch) or getattr(x, "sizes", None) != ():
         return False
     data: Any = getattr(x, "data", None)
@@ -245,7 +245,7 @@ def lane_float(x: Any = 0.0) -> Any:
     x = narrowed(x)
     if _is_plain_scalar(x):
         return weak_lanes(x.data.astype(np.float64), float)
-    return _number(float)(x)
+    return _differentiable(float)(x)
 
 
 def lane_bool(x: Any = False) -> Any:
@@ -299,7 +299,7 @@ def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], ar
 
 
 def _extreme_of_both(better: Callable[[Any, Any], Any], args: Any) -> Any:
-    """The extreme of Python's floats and NumPy's: each lane has the type of the one that wins."""
+    """min or max of Python floats mixed with np.float64: each lane has the type of its extreme value."""
     datas: list[Any] = [getattr(arg, "data", arg) if isinstance(arg, Batch) else float(arg) for arg in args]
     if any(map(is_boxed, datas)):
         return map_lanes(min if better is operator.lt else max, *args)
@@ -308,7 +308,7 @@ def _extreme_of_both(better: Callable[[Any, Any], Any], args: Any) -> Any:
     for kind, data in zip(kinds[1:], datas[1:], strict=True):
         wins: Any = better(data, best)
         best, python = np.where(wins, data, best), np.where(wins, kind, python)
-    size = agreed_size(arg for arg in args if isinstance(arg, Batch))
+    size = common_size(arg for arg in args if isinstance(arg, Batch))
     best, python = np.broadcast_to(best, size).copy(), np.broadcast_to(python, size)
     if python.all():
         return weak_lanes(best, float)
@@ -320,7 +320,7 @@ def _extreme_of_both(better: Callable[[Any, Any], Any], args: Any) -> Any:
 
 
 def _same_kind(args: tuple[Any, ...]) -> bool:
-    """Whether all are scalars of one type, so that whichever wins the result has that type."""
+    """True if all are scalars of one type, which is then the result's type in every lane."""
     kinds = {_scalar_kind(arg) for arg in args}
     return len(kinds) == 1 and None not in kinds
 
@@ -361,8 +361,8 @@ def lane_sum(x: Any, start: Any = 0) -> Any:
     return map_lanes(sum, x, start)
 
 
-def _number(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of numbers per lane, which carries a gradient on."""
+def _differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of numbers, called per lane, through which gradients flow."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         args = tuple(narrowed(arg) for arg in args)
@@ -375,13 +375,13 @@ def _number(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_LANE_BY_LANE: list[Callable[..., Any]] = [complex, str, repr, chr, ord, bin, hex, oct, hash, format, ascii]
-_LANE_BY_LANE += [function for name, function in vars(math).items() if callable(function) and not name.startswith("_")]
-_NUMBERS = [function for function in _LANE_BY_LANE if function in OF_NUMBERS]
+_PER_LANE: list[Callable[..., Any]] = [complex, str, repr, chr, ord, bin, hex, oct, hash, format, ascii]
+_PER_LANE += [function for name, function in vars(math).items() if callable(function) and not name.startswith("_")]
+_NUMBERS = [function for function in _PER_LANE if function in OF_NUMBERS]
 
 LANE_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    **{function: functools.partial(map_lanes, function) for function in _LANE_BY_LANE},
-    **{function: _number(function) for function in _NUMBERS},
+    **{function: functools.partial(map_lanes, function) for function in _PER_LANE},
+    **{function: _differentiable(function) for function in _NUMBERS},
     len: lane_len,
     int: lane_int,
     float: lane_float,

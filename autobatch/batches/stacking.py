@@ -16,10 +16,10 @@ from autobatch.batches.any_batch import (
     per_narrowed_lane,
 )
 from autobatch.batches.packing import KINDS, SCALAR_DTYPES
-from autobatch.core.abstract_eval import is_derived, is_non_c_order
+from autobatch.core.abstract_eval import is_non_c_order, is_subclass
 from autobatch.core.batched import Batched
 from autobatch.core.current_region import current_region
-from autobatch.core.diagnostics import fell_back
+from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, UnsupportedError
@@ -102,7 +102,7 @@ def broadcast(value: Any, batch_size: int) -> Any:
             return weak_lanes(np.full(batch_size, value, SCALAR_DTYPES[type(value)]), type(value))
         except OverflowError:
             return FORMS["objects"]([value] * batch_size)
-    if is_derived(value):
+    if is_subclass(value):
         return FORMS["objects"]([value] * batch_size)
     if isinstance(value, np.ndarray | np.generic) or is_boxed(value):
         out = FORMS["masked"].of(Batched(np.broadcast_to(value, (batch_size, *value.shape)), value.shape))
@@ -163,7 +163,7 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
     if kind in SCALAR_DTYPES:
         return FORMS["objects"](column)
     if isinstance(first, np.ndarray | np.generic) or (is_boxed(first) and not isinstance(first, Batch)):
-        if _alike(column):
+        if _can_stack(column):
             out = FORMS["masked"].stacked(column)
             return zero_d(out) if all(isinstance(x, np.ndarray) for x in column) else out
     elif all(x is first or (kind in (str, bytes) and type(x) is kind and x == first) for x in column):
@@ -171,13 +171,13 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
     return FORMS["objects"](column)
 
 
-def _alike(column: Sequence[Any]) -> bool:
+def _can_stack(column: Sequence[Any]) -> bool:
     """True if all are arrays of one rank and one dtype that can be padded, and none is a NumPy masked array."""
     first = column[0]
     if type(first) is np.ndarray and len(set(map(type, column))) == 1:
         of_one_dtype = [x.dtype for x in column].count(first.dtype) == len(column)
         return of_one_dtype and first.dtype.kind in KINDS and len({x.ndim for x in column}) == 1
-    if any(map(is_derived, column)):
+    if any(map(is_subclass, column)):
         if current_region() is not None:
             raise NeedsLoop(f"an array of each example that is a {type(first).__name__}")
         return False
@@ -218,12 +218,12 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     effect = effect_of(function)
     if current_region() is not None and effect is not None and effect.written(args, kwargs):
         raise NeedsLoop(reason)
-    fell_back(reason)
-    call, linked = following_views(function, args, kwargs)
+    warn_fallback(reason)
+    call, linked = tracking_views(function, args, kwargs)
     return linked(stack_results(per_lane(call, args, kwargs)))
 
 
-def following_views(
+def tracking_views(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
     """A wrapper of `function` to call per example, and a function that marks stacked results that view arguments."""
@@ -232,7 +232,7 @@ def following_views(
 
     def call(*values: Any, **named: Any) -> Any:
         out = function(*values, **named)
-        viewed[:] = viewed or _viewed(out, (*args, *kwargs.values()), (*values, *named.values()))
+        viewed[:] = viewed or _viewed_arrays(out, (*args, *kwargs.values()), (*values, *named.values()))
         bent.update(place for place, part in enumerate(leaves(out)) if is_non_c_order(part))
         return out
 
@@ -251,7 +251,7 @@ def following_views(
     return call, linked
 
 
-def _viewed(out: Any, args: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+def _viewed_arrays(out: Any, args: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     """A list of the first argument whose example's array shares memory with a result; empty if there is none."""
     results = [x for x in leaves(out) if isinstance(x, np.ndarray)]
     for arg, value in zip(args, values, strict=True) if results else ():

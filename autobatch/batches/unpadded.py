@@ -19,7 +19,7 @@ from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.numpy.shaping import reshape_p
 from autobatch.ops.rules.index_rule import FULL
-from autobatch.ops.rules.op_kinds import values_of
+from autobatch.ops.rules.op_kinds import detach
 from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
@@ -137,7 +137,7 @@ def unpadded(data: Any, sizes: Sequence[Any]) -> Any:
     """The data as `Unpadded` if only the first dimension varies and this saves work; else unchanged."""
     if type(data) is Unpadded or not isinstance(sizes[0], Lengths) or Lengths in map(type, sizes[1:]):
         return data
-    if not _pays(shape_of(data), sizes[0]):
+    if not _saves_work(shape_of(data), sizes[0]):
         return data
     layout = layout_of(sizes[0], shape_of(data)[1])
     return Unpadded(layout.take(data), layout)
@@ -145,14 +145,14 @@ def unpadded(data: Any, sizes: Sequence[Any]) -> Any:
 
 def stacked_rows(rows: Any, table: np.ndarray, lengths: Lengths) -> Any:
     """(lanes, width, ...) data with `rows[table[i, j]]` at position (i, j); an entry of len(rows) is padding."""
-    if _pays((*table.shape, *shape_of(rows)[1:]), lengths):
+    if _saves_work((*table.shape, *shape_of(rows)[1:]), lengths):
         layout = layout_of(lengths, table.shape[1])
         return Unpadded(rows[table[layout.mask]], layout)
     data = np.concatenate([rows, np.zeros((1, *rows.shape[1:]), rows.dtype)])
     return data[table]
 
 
-def _pays(shape: Sequence[int], lengths: Lengths) -> bool:
+def _saves_work(shape: Sequence[int], lengths: Lengths) -> bool:
     positions = shape[0] * shape[1]
     return math.prod(shape) >= _LEAST_ELEMENTS and int(lengths.values.sum()) <= _MOST_FILLED * positions
 
@@ -169,20 +169,20 @@ def _taken(x: Any, rows: np.ndarray) -> Any:
     return x.take(rows, axis=0) if type(x) is np.ndarray else rows_p(x, rows, unique=True)
 
 
-Found = tuple[list[Any], dict[str, Any]] | None
+Moved = tuple[list[Any], dict[str, Any]] | None
 
 
-def _elementwise(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
+def _elementwise(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Moved:
     operands = []
     for arg in args:
-        operand = _lined_up(x, arg)
+        operand = _align(x, arg)
         if operand is None:
             return None
         operands.append(operand)
     return operands, params
 
 
-def _lined_up(x: Unpadded, arg: Any) -> Any:
+def _align(x: Unpadded, arg: Any) -> Any:
     """An operand of an element-wise op aligned with the values of `x`; None if that is not possible."""
     layout = x.layout
     if type(arg) is Unpadded:
@@ -203,13 +203,13 @@ def _lined_up(x: Unpadded, arg: Any) -> Any:
     return arg[0] if lanes == width == 1 else None
 
 
-def _product(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
+def _product(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Moved:
     if args[0] is not x or type(args[1]) is Unpadded or ndim_of(args[1]) > 2 or x.ndim < 3:
         return None
     return [x.values, args[1]], params
 
 
-def _along(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
+def _other_axes(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Moved:
     """An op along axes other than the batch axis and the varying axis."""
     axis = params.get("axis")
     axes = axis if isinstance(axis, tuple) else (axis,)
@@ -221,14 +221,14 @@ def _along(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
     return [x.values, *args[1:]], {**params, "axis": down if isinstance(axis, tuple) else down[0]}
 
 
-def _reshape(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
+def _reshape(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Moved:
     shape = params["shape"]
     if len(args) > 1 or shape[:2] != x.layout.shape or any(type(n) is not int or n < 0 for n in shape):
         return None
     return [x.values], {"shape": (x.layout.count, *shape[2:])}
 
 
-def _getitem(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
+def _getitem(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Moved:
     spec = params["spec"]
     return ([x.values], {"spec": spec[1:]}) if len(args) == 1 and spec[:2] == (FULL, FULL) else None
 
@@ -267,7 +267,7 @@ def _segments_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params:
     spread = rows_p(ct, layout.lanes)
     if ufunc is np.add:
         return spread
-    plain, best = values_of(values), values_of(out)
+    plain, best = detach(values), detach(out)
     hit = (plain == best[layout.lanes]) | (plain != plain)
     places = np.arange(layout.count).reshape(-1, *(1,) * (plain.ndim - 1))
     found = np.where(hit, places, layout.count)
@@ -311,12 +311,12 @@ def _over_lanes(x: Unpadded, op: Op, args: Sequence[Any], params: dict[str, Any]
     return np.expand_dims(out, 1) if keepdims else out
 
 
-def _joined(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
+def _concatenate(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Moved:
     """Concatenation along an axis after the varying one."""
     axis = params["axis"]
     if axis < 2 or any(ndim_of(arg) != x.ndim for arg in args):
         return None
-    operands = [_lined_up(x, arg) for arg in args]
+    operands = [_align(x, arg) for arg in args]
     if any(operand is None or shape_of(operand)[:1] != (x.layout.count,) for operand in operands):
         return None
     return operands, {"axis": axis - 1}
@@ -324,12 +324,12 @@ def _joined(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
 
 _MOVES = frozenset((reshape_p.name, getitem_p.name))  # ops that leave the padding's value unchanged
 
-_ON_VALUES: dict[str, Callable[[Unpadded, Sequence[Any], dict[str, Any]], Found]] = {
+_ON_VALUES: dict[str, Callable[[Unpadded, Sequence[Any], dict[str, Any]], Moved]] = {
     "elementwise": _elementwise,
-    "join": _joined,
+    "join": _concatenate,
     "matmul": _product,
-    "reduction": _along,
-    "normalisation": _along,
+    "reduction": _other_axes,
+    "normalisation": _other_axes,
     reshape_p.name: _reshape,
     getitem_p.name: _getitem,
 }

@@ -22,8 +22,8 @@ from autobatch.core.current_region import Example, example
 from autobatch.core.diagnostics import silence
 from autobatch.core.op import Op, next_level
 from autobatch.core.recorded_array import AbstractArray
-from autobatch.ops.array_protocols import ArrayFace
-from autobatch.ops.rules.aliasing import is_unclear, record_of
+from autobatch.ops.array_protocols import ArrayMixin
+from autobatch.ops.rules.aliasing import is_unclear, view_record
 
 _LARGE = 1 << 16  # bytes; a larger constant should be an operand
 _MOST_STEPS = 512  # in one trace; a body that iterates over the rows of an array has steps for each row
@@ -138,7 +138,7 @@ def _is_of_integers(kind: Any) -> bool:
     return type(kind) is not Weak and kind.dtype.kind in "iu"
 
 
-class Traced(AbstractArray, ArrayFace):
+class Traced(AbstractArray, ArrayMixin):
     """An abstract array, of which only shape and dtype are known."""
 
     __slots__ = ("slot", "tracer")
@@ -243,7 +243,7 @@ def _views(outputs: Sequence[Any]) -> dict[int, tuple[Any, ...]]:
     out: dict[int, tuple[Any, ...]] = {}
     places = {id(each): at for at, each in enumerate(outputs)}
     for at, each in enumerate(outputs):
-        record = record_of(each)
+        record = view_record(each)
         base = None if record is None else places.get(id(record.base))
         if (
             record is None
@@ -281,7 +281,7 @@ def _apart(outputs: Sequence[Any], tracer: Tracer) -> bool:
 
 def _positions(out: Any) -> np.ndarray:
     """The positions of an array's elements in its root, in C order."""
-    record = record_of(out)
+    record = view_record(out)
     if record is None:
         return np.arange(out.size).reshape(out.shape)
     return np.asarray(record.derive(_positions(record.base), *record.args))
@@ -289,14 +289,14 @@ def _positions(out: Any) -> np.ndarray:
 
 def _is_read_only(out: Any) -> bool:
     """True for a read-only view such as NumPy's `broadcast_to`, a property that the values alone do not show."""
-    record = record_of(out)
+    record = view_record(out)
     return record is not None and (record.restore is None or _is_read_only(record.base))
 
 
 def _root(out: Any) -> Any:
     """The array at the root of a chain of views; the array itself if it is no view."""
-    record = record_of(out)
+    record = view_record(out)
     while record is not None:
         out = record.base
-        record = record_of(out)
+        record = view_record(out)
     return out

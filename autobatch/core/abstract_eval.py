@@ -251,10 +251,10 @@ def with_length(aval: Any, arg: Any) -> Any:
 _PLAIN = frozenset((np.ndarray, np.memmap))
 
 
-def is_derived(value: Any) -> bool:
+def is_subclass(value: Any) -> bool:
     """True for an ndarray subclass such as a masked array, a matrix or one with units; a `memmap` counts as plain.
 
-    >>> is_derived(np.ma.masked_array([1])), is_derived(np.zeros(2)), is_derived(1.0)
+    >>> is_subclass(np.ma.masked_array([1])), is_subclass(np.zeros(2)), is_subclass(1.0)
     (True, False, False)
     """
     kind = type(value)  # not isinstance: the library's arrays pretend to be ndarrays; padded batch data counts as plain
@@ -262,7 +262,7 @@ def is_derived(value: Any) -> bool:
 
 
 def check_plain(value: Any, what: str) -> None:
-    """Check that a value, or anything in its nested lists and tuples, is no ndarray subclass (see `is_derived`).
+    """Check that a value, or anything in its nested lists and tuples, is no ndarray subclass (see `is_subclass`).
 
     Raises:
         UnsupportedError: it is one; `what` is its name in the message.
@@ -272,7 +272,7 @@ def check_plain(value: Any, what: str) -> None:
         if any(issubclass(each, np.ndarray | list | tuple) for each in set(map(type, value)) - set(_PLAIN)):
             for item in value:
                 check_plain(item, what)
-    elif is_derived(value):
+    elif is_subclass(value):
         plain = "x.filled(value)" if isinstance(value, np.ma.MaskedArray) else "np.asarray(x)"
         raise UnsupportedError(
             f"{what}: a {kind.__module__}.{kind.__qualname__}, and only its numbers would be read; expected a plain "
@@ -305,7 +305,7 @@ def check_operands(values: Any) -> None:
         NeedsLoop: one is, in lock-step; the loop keeps its class. UnsupportedError: one is, outside of lock-step.
     """
     for value in values:
-        if is_derived(value):
+        if is_subclass(value):
             if current_region() is not None:
                 raise NeedsLoop(f"an operand that is a {type(value).__name__}")
             check_plain(value, "an operand")

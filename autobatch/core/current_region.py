@@ -54,11 +54,11 @@ class Example:
         if seed is not None:
             return seed
         if self._own_seed is None:
-            self._own_seed = next(_own_seeds)
+            self._own_seed = next(_fresh_seeds)
         return self._own_seed
 
 
-_own_seeds = itertools.count(1 << 63)  # far from the seeds that users choose
+_fresh_seeds = itertools.count(1 << 63)  # far from the seeds that users choose
 
 
 def random_key(seed: Any, index: Any, call: Any) -> np.ndarray:
@@ -85,7 +85,7 @@ set_example, reset_example = _example.set, _example.reset
 set_region = _region.set
 
 
-def let_go(tree: Any) -> None:
+def freeze_dicts(tree: Any) -> None:
     """In lock-step, forbid further in-place writes to the dicts in a tree that this run made, since it was copied."""
     here: Any = _region.get()
     if here is None:
@@ -96,7 +96,7 @@ def let_go(tree: Any) -> None:
     if isinstance(tree, list | tuple):
         for part in tree:
             if isinstance(part, dict | list | tuple):
-                let_go(part)
+                freeze_dicts(part)
 
 
 def current_example() -> Example:
@@ -147,7 +147,7 @@ _deadline: contextvars.ContextVar[Any] = contextvars.ContextVar("autobatch_deadl
 
 
 @contextlib.contextmanager
-def within(seconds: float | None) -> Iterator[None]:
+def with_deadline(seconds: float | None) -> Iterator[None]:
     """Set a deadline for the block: `check_time` raises once it has computed for so many seconds; None: no deadline."""
     token = _deadline.set(None if seconds is None else (time.perf_counter() + seconds, clock() + seconds))
     try:
@@ -167,7 +167,7 @@ def check_time() -> None:
     Raises:
         OverTime: the deadline has passed.
 
-    >>> with within(60.0):
+    >>> with with_deadline(60.0):
     ...     check_time()
     """
     deadline = _deadline.get()

@@ -56,7 +56,7 @@ def noted_fallbacks() -> Iterator[list[Fallback]]:
     """Collect fallbacks inside this block instead of warning.
 
     >>> with noted_fallbacks() as found:
-    ...     fell_back("np.median has no rule", where=("model.py", 3))
+    ...     warn_fallback("np.median has no rule", where=("model.py", 3))
     >>> found
     ['model.py:3: np.median has no rule']
     """
@@ -112,7 +112,7 @@ def raised_at(error: BaseException) -> tuple[str, int] | None:
     return found
 
 
-def fell_back(reason: str, where: tuple[str, int] | None = None, way: str = "as a loop over the examples") -> None:
+def warn_fallback(reason: str, where: tuple[str, int] | None = None, way: str = "as a loop over the examples") -> None:
     """Report that some code cannot run batched, with a `FallbackWarning` (or in `noted_fallbacks`, if active).
 
     Args:
@@ -137,7 +137,7 @@ def fell_back(reason: str, where: tuple[str, int] | None = None, way: str = "as 
         return
     better = remedy(reason)
     message = f"{reason}; it runs {way}{f'. Instead: {better}' if better else ''}"
-    filters, said = users_filters(), (filename, line, reason)
+    filters, said = user_filters(), (filename, line, reason)
     if said in _warned and (_warned[said] is filters or not _always(filters, message, filename, line)):
         return
     _warned[said] = filters
@@ -179,7 +179,7 @@ def silence() -> Iterator[None]:
         yield
 
 
-def users_filters() -> Any:
+def user_filters() -> Any:
     """`warnings.filters` as set by the user; waits while another thread is inside `silence`."""
     with _silent:
         return warnings.filters
@@ -216,7 +216,7 @@ def underflow_is_ignored() -> bool:
 
 def catches_warnings(before: Any) -> NeedsLoop | None:
     """An error for calls made after the user replaced the filters `before` (other than by "ignore"); else None."""
-    filters = users_filters()
+    filters = user_filters()
     if filters is before or (filters and filters[0][0] == "ignore"):
         return None
     return NeedsLoop("an example catches warnings, which a batched call gives elsewhere")
@@ -322,7 +322,7 @@ def hide_frames(error: BaseException) -> None:
         each = found.pop()
         if each is not None and id(each) not in seen:
             seen.add(id(each))
-            each.__traceback__ = _of_user(each.__traceback__)
+            each.__traceback__ = _user_frames(each.__traceback__)
             found += [each.__cause__, each.__context__]
 
 
@@ -344,7 +344,7 @@ def hiding_frames(function: F) -> F:
     return cast(F, call)
 
 
-def _of_user(trace: TracebackType | None) -> TracebackType | None:
+def _user_frames(trace: TracebackType | None) -> TracebackType | None:
     kept: list[TracebackType] = []
     hidden = False
     while trace is not None:

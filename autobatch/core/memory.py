@@ -4,8 +4,8 @@
 - Recording makes many objects and no garbage, which the cyclic collector would scan in vain (`collector_paused`).
 - Operands of ops are kept for the backward pass: by reference inside a launch or a lock-step run, where all code is the
   library's and never writes into what it has read (`library_code`); else as a copy, since the user's next statement may
-  write into them (`KeptArrays`).
-- A write into several arrays happens in all or none of them, even if an interrupt comes (`write_all`, `complete`).
+  write into them (`SavedArrays`).
+- A write into several arrays happens in all or none of them, even if an interrupt comes (`write_all`, `run_all`).
 """
 
 import collections
@@ -26,7 +26,7 @@ import numpy as np
 
 from autobatch.core.current_region import current_region
 
-_KEPT = 1 << 30  # bytes; a medium-sized training step frees hundreds of MiB at its end
+_RETAINED = 1 << 30  # bytes; a medium-sized training step frees hundreds of MiB at its end
 _TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD in glibc's malloc.h
 
 
@@ -44,7 +44,7 @@ def keep_freed_memory() -> None:
     if sys.platform == "linux" and not {"MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"} & os.environ.keys():
         library = ctypes.CDLL(None)
         if hasattr(library, "gnu_get_libc_version"):
-            library.mallopt(_TRIM_THRESHOLD, _KEPT)
+            library.mallopt(_TRIM_THRESHOLD, _RETAINED)
 
 
 @contextlib.contextmanager
@@ -65,17 +65,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 _LARGE = 8192  # bytes; copying a smaller array is as fast as looking for an existing copy
 _BITS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
-_ours: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_ours", default=False)
+_in_library: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_ours", default=False)
 
 
 def library_code(call: F) -> F:
-    """Decorator for code that never writes into arrays it has read, so that `KeptArrays` need not copy.
+    """Decorator for code that never writes into arrays it has read, so that `SavedArrays` need not copy.
 
     Each call runs in its own context, so that the mark cannot leak to later code after an interrupt.
     """
 
     def inside(*args: Any, **kwargs: Any) -> Any:
-        _ours.set(True)
+        _in_library.set(True)
         return call(*args, **kwargs)
 
     @functools.wraps(call)
@@ -85,13 +85,13 @@ def library_code(call: F) -> F:
     return run  # type: ignore[return-value]
 
 
-class KeptArrays:
+class SavedArrays:
     """Returns values that later writes into the arrays do not affect: copies, if a write is possible.
 
     A large array that is given again unchanged is copied only once.
 
     >>> buffer = np.zeros(2)
-    >>> now = KeptArrays()(buffer)
+    >>> now = SavedArrays()(buffer)
     >>> buffer[:] = 1.0
     >>> now
     array([0., 0.])
@@ -104,7 +104,7 @@ class KeptArrays:
 
     def __call__(self, value: Any) -> Any:
         """The current value of a plain array, or of a handle of another interpreter."""
-        if _ours.get() or current_region() is not None:
+        if _in_library.get() or current_region() is not None:
             return value
         if type(value) is not np.ndarray:
             return copy.copy(value) if hasattr(value, "_ab_rebind") else value
@@ -138,7 +138,7 @@ def write_all(writes: Iterator[tuple[Any, Any, Any]]) -> None:
     collections.deque(itertools.starmap(operator.setitem, writes), maxlen=0)
 
 
-def complete(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+def run_all(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run repeatable calls that write, and return their results; an interrupt is raised only after the last one."""
     results: list[Any] = []
     try:

@@ -19,8 +19,8 @@ from autobatch.core.foreign_arrays import advice, library_of
 from autobatch.core.pytree import PLAIN, TreeDef, children_of, is_container, is_node, leaf_def, node_def, paths
 from autobatch.errors import StructureError, UnsupportedError
 
-_NO_MODELS = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
-_CLOSED = frozenset(("deque", "set", "frozenset", "mappingproxy"))  # containers that are not rebuilt with new leaves
+_OPAQUE = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
+_NOT_REBUILT = frozenset(("deque", "set", "frozenset", "mappingproxy"))  # containers that cannot get new leaves
 
 
 def flatten(tree: Any, name: Callable[[], str] = lambda: "params") -> tuple[list[Any], TreeDef]:
@@ -74,7 +74,7 @@ class _ModelReader:
     def __init__(self, name: Callable[[], str]) -> None:
         self.name = name
         self.values: list[Any] = []
-        self.closed: list[tuple[int, Any]] = []  # (leaf number, container) of `_CLOSED` containers with float arrays
+        self.closed: list[tuple[int, Any]] = []  # (leaf number, `_NOT_REBUILT` container with float arrays)
         self.foreign: tuple[int, str] | None = None  # (leaf number, library) of the first array of another library
         self.above: list[Any] = []  # the enclosing objects, to detect cycles
 
@@ -90,11 +90,11 @@ class _ModelReader:
             keys, children = children_of(tree)
             within = in_object and is_container(kind)
             return node_def(tree, keys, tuple([self.read(child, within) for child in children]))
-        if isinstance(tree, _NO_MODELS):
+        if isinstance(tree, _OPAQUE):
             return self._leaf(tree, in_object)
         parts = parts_of(tree)
         own = {key: value for key, value in parts.items() if holds_floats(value)}
-        if kind.__name__ in _CLOSED and own:
+        if kind.__name__ in _NOT_REBUILT and own:
             self.closed.append((len(self.values), tree))
             return self._leaf(tree, False)
         return self._object(tree, parts, own) if own else self._leaf(tree, in_object)
@@ -212,11 +212,11 @@ def parts_of(tree: Any) -> dict[Any, Any]:
     {0: 3, 1: 4}
     """
     kind = type(tree)
-    if kind in PLAIN or isinstance(tree, _NO_MODELS):
+    if kind in PLAIN or isinstance(tree, _OPAQUE):
         return {}
     if isinstance(tree, dict | types.MappingProxyType):
         return dict(tree)
-    if is_container(kind) or kind.__name__ in _CLOSED:
+    if is_container(kind) or kind.__name__ in _NOT_REBUILT:
         return dict(enumerate(tree))
     slots = [name for each in kind.__mro__ for name in _slots(each)]
     return {name: getattr(tree, name) for name in slots if hasattr(tree, name)} | getattr(tree, "__dict__", {})

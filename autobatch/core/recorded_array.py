@@ -34,7 +34,7 @@ def _of_value(name: str) -> Callable[..., Any]:
 
 
 class RecordedArray:
-    """Mixin for a recorder's array, to be listed before `ops.array_protocols.ArrayFace` among the bases.
+    """Mixin for a recorder's array, to be listed before `ops.array_protocols.ArrayMixin` among the bases.
 
     A subclass provides `shape`, `dtype`, `__copy__` and `_ab_read(name)`, which returns the value for the method
     `name`. The slots are used by `ops.rules.aliasing`.

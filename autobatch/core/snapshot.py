@@ -20,15 +20,15 @@ import numpy as np
 from autobatch.core.parameter_trees import is_array_like
 from autobatch.core.recorded_array import is_recorded
 
-_MOST = 20_000  # entries kept by a `bounded` snapshot
+_MAX_ENTRIES = 20_000  # entries kept by a `bounded` snapshot
 _SMALL, _LARGE = 1 << 12, 1 << 20  # bytes of an array
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), ModuleType})
 _MISSING = object()
-_OF_THE_CLASS = {"__init__", "__new__", "__post_init__", "__call__"}  # not run implicitly by operations on an object
+_CONSTRUCTORS = {"__init__", "__new__", "__post_init__", "__call__"}  # not run implicitly by operations on an object
 _CODE = (FunctionType, MethodType)
 
 
-class Kept(NamedTuple):
+class SavedState(NamedTuple):
     """Part of the state of one object: functions to read and write it, and its value at the time of the snapshot."""
 
     read: Callable[[], Any]
@@ -41,11 +41,11 @@ class Kept(NamedTuple):
         return not _same(self.read(), self.was)
 
 
-def keep(value: Any) -> list[Kept]:
-    """The `Kept` state of one object, not of its parts; empty for an object whose state cannot be restored.
+def save_state(value: Any) -> list[SavedState]:
+    """The `SavedState` of one object, not of its parts; empty for an object whose state cannot be restored.
 
     >>> items = [1, 2]
-    >>> (kept,) = keep(items)
+    >>> (kept,) = save_state(items)
     >>> items.append(3)
     >>> kept.changed
     True
@@ -53,7 +53,7 @@ def keep(value: Any) -> list[Kept]:
     >>> items
     [1, 2]
     """
-    return [Kept(read, write, read()) for read, write in _accesses(value)]
+    return [SavedState(read, write, read()) for read, write in _accesses(value)]
 
 
 def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], None]]]:
@@ -76,7 +76,7 @@ def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], N
     elif kind is np.random.RandomState:
         yield lambda: _State(value.get_state()), lambda was: value.set_state(was.state)
     elif kind is CellType:
-        yield functools.partial(_contents, value), functools.partial(_set_contents, value)
+        yield functools.partial(_cell_value, value), functools.partial(_set_cell, value)
     elif kind is FunctionType:
         yield lambda: [value.__defaults__], lambda was: setattr(value, "__defaults__", was[0])
     elif kind is functools.partial:
@@ -147,14 +147,14 @@ class Snapshot:
         self._makes_like = False  # some code may construct objects by `type(self)(...)`
         self._inside = inside
         self._bounded = bounded
-        self._room = _MOST
+        self._room = _MAX_ENTRIES
         self._seen: dict[int, Any] = {}
-        self._kept: list[tuple[int, Kept]] = []
+        self._kept: list[tuple[int, SavedState]] = []
         self._waiting: list[tuple[Any, bool]] = [(root, raw) for root in self.roots[::-1]]
         self.complete = True
         self._visit_waiting()
         if self._makes_like:
-            self._visit_methods(self.classes, _OF_THE_CLASS)
+            self._visit_methods(self.classes, _CONSTRUCTORS)
             self._visit_waiting()
         self.complete = self.complete and not self._waiting
 
@@ -182,8 +182,8 @@ class Snapshot:
         """Replace each saved entry by `finished(entry)`."""
         for _, kept in self._kept:
             if type(kept.was) is list:
-                now = [_settled(each, finished) for each in kept.was]
-                if not all(map(_is, now, kept.was)):
+                now = [_replaced(each, finished) for each in kept.was]
+                if not all(map(_identical, now, kept.was)):
                     kept.write(now)
 
     def float_arrays(self) -> dict[int, Any]:
@@ -215,9 +215,9 @@ class Snapshot:
         if self._inside and (isinstance(value, type) or kind in _CODE or hasattr(kind, "_ab_batch")):
             return
         if isinstance(value, type):
-            if is_users(value):
+            if is_user_code(value):
                 self._visit_class(value)
-                self._visit_methods(value.__mro__, _OF_THE_CLASS)
+                self._visit_methods(value.__mro__, _CONSTRUCTORS)
         elif kind is np.ndarray:
             self._visit_array(value, held)
         elif kind is np.random.Generator or kind is np.random.RandomState or isinstance(value, random.Random):
@@ -249,7 +249,7 @@ class Snapshot:
         elif isinstance(value, BaseException):
             self._keep(value)
             self._wait((*value.args, *vars(value).values()), held)
-        elif is_users(kind):
+        elif is_user_code(kind):
             self._visit_class(kind)
             self._wait((getattr(kind, "__call__", None),), held)  # noqa: B004  (not whether: which)
             for kept in self._keep(value):
@@ -282,7 +282,7 @@ class Snapshot:
 
     def _visit_class(self, kind: type) -> None:
         """Visit a class and its bases, except the methods that construct and call its objects."""
-        if self._inside or kind in self.classes or not is_users(kind):
+        if self._inside or kind in self.classes or not is_user_code(kind):
             return
         self.places[id(kind)] = kind
         self.classes.append(kind)
@@ -290,20 +290,20 @@ class Snapshot:
         if kind.__module__.partition(".")[0] not in sys.stdlib_module_names:
             for base in kind.__bases__:
                 self._visit_class(base)
-            called = {name for name in vars(kind) if name.startswith("__")} - _OF_THE_CLASS
+            called = {name for name in vars(kind) if name.startswith("__")} - _CONSTRUCTORS
             self._visit_methods([kind], self.named | called)
 
     def _visit_methods(self, kinds: Iterable[type], names: set[str]) -> None:
         for kind in kinds:
             for name in names & vars(kind).keys():
                 for method in _functions_of(vars(kind)[name]):
-                    if id(method) not in self._seen and is_users(method):
+                    if id(method) not in self._seen and is_user_code(method):
                         self._seen[id(method)] = method
                         self.methods.append(method)
                         self._visit_surroundings(method)
 
     def _visit_function(self, function: FunctionType) -> None:
-        if is_users(function):
+        if is_user_code(function):
             self.functions.append(function)
             self._visit_surroundings(function)
         else:  # a library function may wrap a user's one, such as `ab.grad(f)`
@@ -314,7 +314,7 @@ class Snapshot:
         for kept in self._keep(function):
             self._wait(_values(kept.was), held=True)
         self._wait((function.__defaults__, function.__kwdefaults__), held=True)
-        names, used = function.__globals__, _names(function.__code__)
+        names, used = function.__globals__, _global_names(function.__code__)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             # skip library helpers that rewritten functions call, and `__annotate__`'s cell, which holds a whole class
             if not variable.startswith("_ab_") and variable != "__classdict__":
@@ -335,22 +335,22 @@ class Snapshot:
             if isinstance(value, ModuleType):
                 self._visit_module(value, used)
             else:
-                read = functools.partial(_global, names, name)
-                self._add(names, [Kept(read, functools.partial(_set_global, names, name), [value])])
+                read = functools.partial(_read_global, names, name)
+                self._add(names, [SavedState(read, functools.partial(_set_global, names, name), [value])])
                 self._wait(() if value is _MISSING else (value,), held=True)
 
     def _visit_module(self, module: Any, used: set[str]) -> None:
         """Visit the globals of a user's own module that a function may name, such as `helpers.counts`."""
-        if isinstance(module, ModuleType) and _is_users_module(module):
+        if isinstance(module, ModuleType) and _is_user_module(module):
             known = self._of_modules.setdefault(id(module), set())
             new = (used & vars(module).keys()) - known
             known |= new
             self._visit_globals(vars(module), new)
 
-    def _keep(self, value: Any, place: Any = None) -> list[Kept]:
-        return self._add(value if place is None else place, keep(value))
+    def _keep(self, value: Any, place: Any = None) -> list[SavedState]:
+        return self._add(value if place is None else place, save_state(value))
 
-    def _add(self, place: Any, found: list[Kept]) -> list[Kept]:
+    def _add(self, place: Any, found: list[SavedState]) -> list[SavedState]:
         self._room -= sum(1 + (len(kept.was) if isinstance(kept.was, list) else 0) for kept in found)
         if self._room > 0 or not self._bounded:
             self._kept += [(id(place), kept) for kept in found]
@@ -362,12 +362,12 @@ def _values(entries: Any) -> list[Any]:
     return [each[1] if type(each) is tuple and len(each) == 2 else each for each in entries]
 
 
-def _settled(value: Any, finished: Callable[[Any], Any]) -> Any:
+def _replaced(value: Any, finished: Callable[[Any], Any]) -> Any:
     """`finished(value)`; applied to the parts of a tuple or frozenset, which is then rebuilt if any part changed."""
     if not isinstance(value, tuple | frozenset):
         return finished(value)
     was = list(value)
-    now = [_settled(each, finished) for each in was]
+    now = [_replaced(each, finished) for each in was]
     if _all_are(now, was):
         return value
     kind: Any = type(value)
@@ -384,10 +384,10 @@ def _same(now: Any, was: Any) -> bool:
         return bool(now == was)
     if len(now) != len(was):
         return False
-    return all(map(_is, now, was))
+    return all(map(_identical, now, was))
 
 
-def _is(now: Any, was: Any) -> bool:
+def _identical(now: Any, was: Any) -> bool:
     """True for the same object, or tuples of the same objects (`dict.items()` makes new tuples each time)."""
     return now is was or (type(now) is tuple and type(was) is tuple and _all_are(now, was))
 
@@ -396,7 +396,7 @@ def _all_are(now: Any, was: Any) -> bool:
     return len(now) == len(was) and all(a is b for a, b in zip(now, was, strict=True))
 
 
-def is_users(made: Any) -> bool:
+def is_user_code(made: Any) -> bool:
     """True unless a class or function belongs to NumPy, Numba, builtins or this library (outside of `autobatch.nn`)."""
     module = (made.__globals__.get("__name__") if isinstance(made, FunctionType) else made.__module__) or ""
     if module.partition(".")[0] == "autobatch":  # a layer is treated like a user's class
@@ -404,7 +404,7 @@ def is_users(made: Any) -> bool:
     return module.partition(".")[0] not in ("numpy", "numba", "builtins")
 
 
-def _is_users_module(module: ModuleType) -> bool:
+def _is_user_module(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None) or ""
     package = module.__name__.partition(".")[0]
     return package not in sys.stdlib_module_names and package != "autobatch" and "site-packages" not in file
@@ -444,12 +444,12 @@ def _refill(container: Any, was: list[Any]) -> None:
         (kind.update if kind is set else kind.extend)(container, was)
 
 
-def _names(code: CodeType) -> set[str]:
+def _global_names(code: CodeType) -> set[str]:
     """The global names that a function and its inner functions may look up or bind."""
     found = set(code.co_names)
     for const in code.co_consts:
         if isinstance(const, CodeType):
-            found |= _names(const)
+            found |= _global_names(const)
     return found
 
 
@@ -460,14 +460,14 @@ def _functions_of(attribute: Any) -> list[FunctionType]:
     return [each for each in found if type(each) is FunctionType]
 
 
-def _contents(cell: CellType) -> list[Any]:
+def _cell_value(cell: CellType) -> list[Any]:
     try:
         return [cell.cell_contents]
     except ValueError:
         return [_MISSING]
 
 
-def _set_contents(cell: CellType, was: list[Any]) -> None:
+def _set_cell(cell: CellType, was: list[Any]) -> None:
     (value,) = was
     if value is _MISSING:
         del cell.cell_contents
@@ -475,7 +475,7 @@ def _set_contents(cell: CellType, was: list[Any]) -> None:
         cell.cell_contents = value
 
 
-def _global(names: dict[str, Any], name: str) -> list[Any]:
+def _read_global(names: dict[str, Any], name: str) -> list[Any]:
     return [names.get(name, _MISSING)]
 
 

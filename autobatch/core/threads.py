@@ -17,7 +17,7 @@ from autobatch.core.config import config
 
 _MINIMUM = 1 << 23  # bytes per thread; for less, waking another thread takes longer than the work
 
-_own = threading.local()
+_thread_state = threading.local()
 T = TypeVar("T")
 
 
@@ -39,7 +39,7 @@ class _Pool:
                     self.executor.shutdown(wait=False)
                 self.size = len(calls)
                 self.executor = ThreadPoolExecutor(self.size, thread_name_prefix="autobatch")
-            return [self.executor.submit(_inside, call) for call in calls]
+            return [self.executor.submit(_run_unsplit, call) for call in calls]
 
 
 _pool = _Pool()
@@ -47,19 +47,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.forget)
 
 
-def _inside(call: Callable[[], Any]) -> Any:
+def _run_unsplit(call: Callable[[], Any]) -> Any:
     """Run a call, marked so that its own work is not split further."""
-    before = getattr(_own, "busy", False)
+    before = getattr(_thread_state, "busy", False)
     try:
-        _own.busy = True  # inside the `try`, so that an interrupt here restores it too
+        _thread_state.busy = True  # inside the `try`, so that an interrupt here restores it too
         return call()
     finally:
-        _own.busy = before
+        _thread_state.busy = before
 
 
 def thread_count() -> int:
     """The number of threads to use: `config.threads`, by default the cores of this process; 1 in the pool."""
-    if getattr(_own, "busy", False):
+    if getattr(_thread_state, "busy", False):
         return 1
     return config.threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
@@ -80,12 +80,12 @@ def split_work(count: int, nbytes: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(bounds))
 
 
-def holding(locks: Sequence[Any], call: Callable[[], T]) -> T:
+def with_locks(locks: Sequence[Any], call: Callable[[], T]) -> T:
     """`call()` with all of the locks held; they are released whatever happens."""
     if not locks:
         return call()
     with locks[0]:
-        return holding(locks[1:], call)
+        return with_locks(locks[1:], call)
 
 
 def run_parts(work: Callable[[tuple[int, int]], Any], parts: Sequence[tuple[int, int]]) -> None:
@@ -98,15 +98,15 @@ def run_together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
     The same holds for an interrupt: when this function is left, either no call has begun or all have ended.
     """
-    if len(calls) < 2 or getattr(_own, "busy", False):
+    if len(calls) < 2 or getattr(_thread_state, "busy", False):
         return [call() for call in calls]
     gate, opened = threading.Lock(), list[bool]()
     gate.acquire()
 
     def when_open(call: Callable[[], Any]) -> Any:
         gate.acquire()
-        _open(gate)
-        return _inside(call) if opened else None
+        _open_gate(gate)
+        return _run_unsplit(call) if opened else None
 
     error: BaseException | None = None
     futures: list[Future[Any]] = []
@@ -114,11 +114,11 @@ def run_together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     try:
         futures = _pool.submit([lambda call=call: when_open(call) for call in calls[1:]])  # type: ignore[misc]
         opened.append(True)
-        _open(gate)
-        results[0] = _inside(calls[0])
+        _open_gate(gate)
+        results[0] = _run_unsplit(calls[0])
     except BaseException as caught:
         error = caught
-    _open(gate)  # waiting threads continue; they do nothing if `opened` was not set
+    _open_gate(gate)  # waiting threads continue; they do nothing if `opened` was not set
     if isinstance(error, RuntimeError) and not opened:  # the interpreter is shutting down, and takes no new threads
         return [call() for call in calls]
     for future in futures:
@@ -136,6 +136,6 @@ def run_together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     return results
 
 
-def _open(gate: threading.Lock) -> None:
+def _open_gate(gate: threading.Lock) -> None:
     with contextlib.suppress(RuntimeError):  # it is open already
         gate.release()

@@ -18,13 +18,13 @@ from functools import partial
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
-from autobatch.core.snapshot import is_users
+from autobatch.core.snapshot import is_user_code
 from autobatch.facts.call_effects import Effect, effect_of
 from autobatch.facts.syntax_effects import UNKNOWN, Reader, unpacks
 from autobatch.syntax.scopes import parameters, path_of, target_names
 from autobatch.syntax.source import NoSourceError, find, is_library
 
-_REFUSED = (
+_NOT_ANALYSED = (
     ast.ClassDef, ast.AsyncFunctionDef, ast.Await, ast.Import, ast.ImportFrom, ast.AsyncFor, ast.AsyncWith, ast.Yield,
     ast.YieldFrom, ast.With,
 )  # fmt: skip
@@ -49,12 +49,12 @@ class _Summary:
     means: tuple[tuple[str, Any], ...] = ()
 
 
-_GOES_THROUGH = ("enumerate", "zip", "reversed")
+_ITERATORS = ("enumerate", "zip", "reversed")
 _UNREADABLE = _Summary(True, True)
 _summaries: weakref.WeakKeyDictionary[FunctionType, dict[bool, _Summary]] = weakref.WeakKeyDictionary()
 
 
-def is_local(function: Any) -> bool:
+def is_pure(function: Any) -> bool:
     """True if calling a function, method or callable object only computes, by an analysis of its syntax."""
     if isinstance(function, MethodType):
         function = function.__func__
@@ -66,19 +66,19 @@ def is_local(function: Any) -> bool:
 
 
 def only_computes(function: Any, given: Mapping[str, Any]) -> bool:
-    """`is_local` for a function that may also call its arguments and what its names reach: a model and its layers.
+    """`is_pure` for a function that may also call its arguments and what its names reach: a model and its layers.
 
     Args:
         given: arguments by name; arguments left out must neither be nor contain callables.
     """
-    if is_local(function):
+    if is_pure(function):
         return True
-    called = _called_of(function)
-    classes, held = _called_parts([function, *given.values()])
+    called = _callee(function)
+    classes, held = _reachable_callables([function, *given.values()])
     return isinstance(called, FunctionType) and not _any_changes([called], classes, True, held, given)
 
 
-def _called_parts(roots: Iterable[Any]) -> tuple[list[type], dict[str, list[Any]]]:
+def _reachable_callables(roots: Iterable[Any]) -> tuple[list[type], dict[str, list[Any]]]:
     """(users' classes, callables by attribute name) of all objects reachable from the roots, for `may_change`."""
     classes: dict[type, None] = {}
     held: dict[str, list[Any]] = {ANY: []}
@@ -103,7 +103,7 @@ def _called_parts(roots: Iterable[Any]) -> tuple[list[type], dict[str, list[Any]
             if not is_library(value.__code__.co_filename):
                 code = value.__code__
                 waiting += [meaning_of(value, name) for name in (*code.co_freevars, *code.co_names)]
-        elif is_users(kind) and not isinstance(value, type):
+        elif is_user_code(kind) and not isinstance(value, type):
             classes[kind] = None
             for name in {*getattr(value, "__dict__", ()), *copyreg._slotnames(kind)}:  # type: ignore[attr-defined]
                 waiting.append(part := getattr(value, name, None))
@@ -153,21 +153,21 @@ def _any_changes(
             return True
         if summary.given and not (function in functions and summary.given <= given.keys()):
             return True
-        waiting += [(_called_of(given[name]), False) for name in summary.given]
+        waiting += [(_callee(given[name]), False) for name in summary.given]
         waiting += [(each, False) for each in summary.calls]
         for name in summary.methods:
             found = [method for kind in classes if (method := _method(kind, name)) is not None]
-            found += [_called_of(each) for each in held.get(name, ())]
+            found += [_callee(each) for each in held.get(name, ())]
             if not found:
                 return True
             waiting += [(each, False) for each in found]
     return False
 
 
-def _called_of(value: Any) -> Any:
+def _callee(value: Any) -> Any:
     """The Python function or class that runs when this is called; the value itself if there is none."""
     if isinstance(value, partial):
-        return _called_of(value.func)
+        return _callee(value.func)
     function = getattr(value, "__func__", value)
     function = function.__wrapped__ if _is_decorated(function) else function
     if isinstance(function, FunctionType | type):
@@ -216,7 +216,7 @@ def _read_function(function: FunctionType, of_new: bool) -> _Summary:
     if of_new and node.args.args:
         new = ast.Assign([ast.Name(node.args.args[0].arg, ast.Store())], ast.List([], ast.Load()))
         body = [new, *body]
-    return _read(body, given, lambda name: meaning_of(function, name))
+    return _summarise(body, given, lambda name: meaning_of(function, name))
 
 
 def meaning_of(function: FunctionType, name: str) -> Any:
@@ -229,13 +229,13 @@ def meaning_of(function: FunctionType, name: str) -> Any:
     return function.__globals__.get(name, vars(builtins).get(name, UNKNOWN))
 
 
-def _read(body: list[Any], given: Iterable[str], meaning: Callable[[str], Any]) -> _Summary:
+def _summarise(body: list[Any], given: Iterable[str], meaning: Callable[[str], Any]) -> _Summary:
     reader = Reader(body, given, meaning)
     parts = _parts_of_containers(reader) - set(given)
     stored = {node.id for node in reader.nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     inner = [parameters(node) for node in reader.nodes if isinstance(node, ast.FunctionDef | ast.Lambda)]
     own, called = set(given).difference(stored, *inner), set()
-    acts = any(isinstance(node, _REFUSED) for node in reader.nodes)
+    acts = any(isinstance(node, _NOT_ANALYSED) for node in reader.nodes)
     calls: list[Any] = []
     methods: set[str] = set()
     for node in reader.nodes:
@@ -245,7 +245,7 @@ def _read(body: list[Any], given: Iterable[str], meaning: Callable[[str], Any]) 
             continue
         effects = [effect for effect, _ in reader.effects(node)]
         function = reader.value_of(node.func)
-        acts = acts or (_is_ours(function) and not _computes(function))
+        acts = acts or (_is_library_function(function) and not _computes(function))
         if isinstance(node.func, ast.Name) and node.func.id in parts:
             methods.add(ANY)
         elif isinstance(node.func, ast.Name) and node.func.id in own:
@@ -254,7 +254,7 @@ def _read(body: list[Any], given: Iterable[str], meaning: Callable[[str], Any]) 
             return _Summary(True, True, means=tuple(reader.meanings.items()))
         acts = acts or not all(effect.changes_nothing_outside for effect in effects)
         for effect in effects:
-            if not all(_is_known_function(each, reader, calls) for each in _called(effect, node)):
+            if not all(_is_known_function(each, reader, calls) for each in _called_arguments(effect, node)):
                 return _Summary(True, True, means=tuple(reader.meanings.items()))
     means = tuple(reader.meanings.items())
     return _Summary(False, acts, tuple(calls), frozenset(methods), frozenset(called), means)
@@ -267,7 +267,7 @@ def _parts_of_containers(reader: Reader) -> set[str]:
     bound = [node for node in reader.nodes if isinstance(node, ast.For | ast.comprehension)]
     for node in bound:
         over = node.iter
-        if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id in _GOES_THROUGH:
+        if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id in _ITERATORS:
             paths = [path_of(arg) for arg in over.args]
         else:
             paths = [path_of(over)]
@@ -286,12 +286,12 @@ def _is_known(node: ast.Call, function: Any, reader: Reader, calls: list[Any], m
     if function is UNKNOWN and isinstance(node.func, ast.Attribute):
         methods.add(node.func.attr)
         return True
-    if _is_ours(function):
+    if _is_library_function(function):
         return not unpacks(node) and not any(keyword.arg == "out" for keyword in node.keywords)
     return _is_known_function(node.func, reader, calls)
 
 
-def _is_ours(function: Any) -> bool:
+def _is_library_function(function: Any) -> bool:
     """True for a function of this library: it may draw random numbers, and writes only `out`."""
     return (getattr(function, "__module__", None) or "").partition(".")[0] == "autobatch" and not _is_decorated(
         function
@@ -315,7 +315,7 @@ def _is_decorated(function: Any) -> bool:
     return hasattr(type(function), "_ab_batch")
 
 
-def _called(effect: Effect, node: ast.Call) -> list[ast.expr]:
+def _called_arguments(effect: Effect, node: ast.Call) -> list[ast.expr]:
     """The arguments that the callee calls."""
     if not effect.calls:
         return []

@@ -1,6 +1,6 @@
 """`LazyArray`: an array with known shape and dtype, whose values are computed later, batched with like calls.
 
-Its operators and NumPy's protocols are those of `ops.array_protocols.ArrayFace`.
+Its operators and NumPy's protocols are those of `ops.array_protocols.ArrayMixin`.
 """
 
 import functools
@@ -14,7 +14,7 @@ from autobatch.core.abstract_eval import Aval
 from autobatch.core.op import Op
 from autobatch.core.recorded_array import AbstractArray
 from autobatch.errors import NeedsLoop
-from autobatch.ops.array_protocols import ArrayFace
+from autobatch.ops.array_protocols import ArrayMixin
 from autobatch.ops.numpy.indexing import view_of, write_view
 from autobatch.ops.rules.aliasing import is_contiguous, stand_in
 from autobatch.ops.rules.index_rule import FULL, Spec, parse
@@ -63,7 +63,7 @@ def link_views(views: Sequence[tuple[int, int, tuple[Any, ...]]], outs: Sequence
         _link_view(outs[at], outs[base], how)
 
 
-class LazyArray(AbstractArray, ArrayFace):
+class LazyArray(AbstractArray, ArrayMixin):
     """A recorded array. Every op on it is recorded too; a use that needs its values waits until they are computed.
 
     Before the launch, `ref` is its node in `segment`. After it, `source` is the array that holds the value and `row`

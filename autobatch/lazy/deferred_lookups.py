@@ -13,7 +13,7 @@ import numpy as np
 from autobatch.core.abstract_eval import aval_of
 from autobatch.core.op import Op
 from autobatch.lazy.array import LazyArray
-from autobatch.ops.array_protocols import ArrayFace
+from autobatch.ops.array_protocols import ArrayMixin
 from autobatch.ops.numpy import elementwise
 from autobatch.ops.rules.aliasing import _View as View
 from autobatch.ops.rules.ragged_checks import id_bound, table_ids
@@ -85,8 +85,8 @@ def _put_off(trace: Any, table: LazyArray, ids: np.ndarray, weights: Any) -> Laz
 def _read_now(table: LazyArray, index: Any) -> Any:
     lookup = getattr(table.source, "_ab_lookup", None)
     if lookup is None:
-        return ArrayFace.__getitem__(table, index)
-    return lookup(table, index, lambda i: ArrayFace.__getitem__(table, i))
+        return ArrayMixin.__getitem__(table, index)
+    return lookup(table, index, lambda i: ArrayMixin.__getitem__(table, i))
 
 
 def now(handle: LazyArray) -> Any:

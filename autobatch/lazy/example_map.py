@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any
 
 from autobatch.core.current_region import Example, current_region, example, reset_example, set_example
-from autobatch.core.diagnostics import fell_back, raised_at
+from autobatch.core.diagnostics import raised_at, warn_fallback
 from autobatch.core.memory import collector_paused, write_all
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves
@@ -135,12 +135,12 @@ class _Map:
         says = self._arguments_of is None  # else the user did not call `ab.map`: the caller warns
         why = f"ab.map could not run these examples together ({reason})"
         if says and early:
-            fell_back(why)  # it may raise
+            warn_fallback(why)  # it may raise
         results = run_loop(self._function, self.columns, self._shared, self._arguments_of, self._first)
         self.trace.stats.fallbacks[reason] += 1
         self.trace.stats.looped = reason
         if says and not early:
-            fell_back(why, self._line or (None if self.cause is None else raised_at(self.cause)))
+            warn_fallback(why, self._line or (None if self.cause is None else raised_at(self.cause)))
         return results
 
     def restore(self) -> None:

@@ -8,7 +8,7 @@ import greenlet
 import numpy as np
 
 from autobatch.core.current_region import Example, check_time, set_example
-from autobatch.core.diagnostics import users_filters
+from autobatch.core.diagnostics import user_filters
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.types import SCALARS
@@ -201,7 +201,7 @@ class Fibers:
         """Run one fiber until it ends, parks or raises."""
         check_time()
         self._trace.example = index
-        filters = users_filters()
+        filters = user_filters()
         try:
             outcome = fiber.switch(index)
             while outcome is _URGENT:
@@ -219,7 +219,7 @@ class Fibers:
             return
         self.changed = self.changed or self._is_changing(index)
         if outcome is _PARK:
-            if users_filters() is not filters:  # parked inside `catch_warnings`: the others must not run under it
+            if user_filters() is not filters:  # parked inside `catch_warnings`: the others must not run under it
                 self._trace.failed = NeedsLoop("an example catches warnings where it needs a value")
         else:
             del self._fibers[index]

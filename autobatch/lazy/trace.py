@@ -27,7 +27,7 @@ from autobatch.core.abstract_eval import (
     without_length,
 )
 from autobatch.core.config import config
-from autobatch.core.diagnostics import catches_warnings, fell_back, handling, user_line, users_filters
+from autobatch.core.diagnostics import catches_warnings, handling, user_filters, user_line, warn_fallback
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
 from autobatch.core.recorded_array import is_recorded
@@ -41,7 +41,7 @@ from autobatch.lazy.grouping.plans import Plans
 from autobatch.lazy.grouping.signatures import BlockCall, Signature
 from autobatch.lazy.launching import GraphSegment, LargeConstant, Stats, launch_segment
 from autobatch.ops.rules.aliasing import unclear_view, write
-from autobatch.ops.rules.dispatch import no_rule
+from autobatch.ops.rules.dispatch import no_rule_message
 from autobatch.tables.sparse import SparseRows
 
 _SMALL = 8192  # bytes; constants of this size and more are known by identity, smaller ones by content
@@ -88,7 +88,7 @@ class Trace:
         self.inputs = Inputs()
         self.reached: dict[int, Any] = {}
         self._handling = handling()
-        self._filters = users_filters()
+        self._filters = user_filters()
         self.interned: dict[tuple[Any, ...], Signature | None] = {}
         self.table: list[Signature] = []
         self.of_blocks: dict[tuple[Any, ...], Signature] = {}
@@ -412,7 +412,7 @@ class Trace:
 
         A function that writes only into plain arrays needs values now, like `array[i] = value`: not a fallback.
         """
-        why = no_rule(function, reason)
+        why = no_rule_message(function, reason)
         effect = effect_of(function)
         written = leaves([] if effect is None else effect.written(args, kwargs))
         is_store = bool(written) and all(isinstance(x, np.ndarray) for x in written)
@@ -428,7 +428,7 @@ class Trace:
         values, keywords = map_tree(leaf, list(args)), map_tree(leaf, dict(kwargs))
         result = function(*values, **keywords)
         if not is_store:
-            fell_back(why)
+            warn_fallback(why)
         for handle, value in copies.values():
             write(handle, self.wrap(value))
             if result is value:

@@ -1,8 +1,8 @@
 """Block launches: a straight-line run of array expressions executes as one launch for all lanes of the region.
 
-Rewritten code calls a block's `Site` with the values that the block reads. If they are supported (arrays of one shape
-in all lanes, arrays and numbers that lanes share), the site returns the values that are live after the block; else
-None, and the statements run one by one.
+Rewritten code calls a block's `Site` with the values that the block reads. If they are supported (arrays of one
+shape in all lanes, arrays and numbers that lanes share), the site returns the values that are live after the block;
+else None, and the statements run one by one.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ def is_new(out: Any) -> bool:
     return is_contiguous(out) or (is_non_c_order(out) and getattr(out, "_view", None) is None)
 
 
-def kind_of(value: Any, static: bool) -> tuple[Any, Any] | None:
+def input_signature(value: Any, static: bool) -> tuple[Any, Any] | None:
     """(hashable key, aval for tracing or None for a constant) of a block input; None for unsupported values."""
     kind: Any = type(value)
     if kind is MaskedBatch:
@@ -58,7 +58,7 @@ def kind_of(value: Any, static: bool) -> tuple[Any, Any] | None:
     return (("c", kind, repr(value)), None) if static and isinstance(value, _INDEX) else None
 
 
-def batch_of(rows: Any, kind: tuple[Any, bool, bool], region: Any) -> Any:
+def as_batch(rows: Any, kind: tuple[Any, bool, bool], region: Any) -> Any:
     """Wrap an array that a block computed, one row per lane, as a batch.
 
     Args:
@@ -192,7 +192,7 @@ class BlockRun:
         if not all(guard.holds() for guard in self.site.guards):
             self.failures = _MOST_FAILURES
             return None
-        kinds = [kind_of(value, static) for value, static in zip(values, self.site.static, strict=True)]
+        kinds = [input_signature(value, static) for value, static in zip(values, self.site.static, strict=True)]
         if None in kinds or not any(kind[0][0] == "b" for kind in kinds):  # type: ignore[index]
             self.failures += 1
             return None
@@ -232,10 +232,10 @@ class BlockRun:
     def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...]:
         assert self.program is not None
         results = launch_rows(self.program, self.data(values, region), self.rows)
-        return tuple([batch_of(rows, kind, region) for rows, kind in zip(results, self.outputs, strict=True)])
+        return tuple([as_batch(rows, kind, region) for rows, kind in zip(results, self.outputs, strict=True)])
 
 
-def launch_in_silence(program: Program, data: Sequence[Any], rows: Sequence[bool]) -> list[Any] | None:
+def launch_without_warnings(program: Program, data: Sequence[Any], rows: Sequence[bool]) -> list[Any] | None:
     """Run a program without floating-point warnings; None if NumPy would have warned."""
     complaints: list[str] = []
     state: Any = {kind: "ignore" if how == "ignore" else "call" for kind, how in np.geterr().items()}

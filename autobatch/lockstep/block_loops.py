@@ -15,8 +15,8 @@ from autobatch.blocks.program import Hoisted, Program, hoisted
 from autobatch.blocks.scan import Scan, Stepped, Test
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
-from autobatch.lockstep.block_launch import BlockRun, Site, batch_of, launch_in_silence
-from autobatch.lockstep.regions.loops import Loop, UniformLoop
+from autobatch.lockstep.block_launch import BlockRun, Site, as_batch, launch_without_warnings
+from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
 from autobatch.lockstep.regions.region import Prefix
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import RowSequence, Zipped, rows_of
@@ -148,7 +148,7 @@ class ScanSite:
     def _for(
         self, loop: Any, region: Any, run: BlockRun, states: Sequence[Any], values: Sequence[Any], lists: Sequence[Any]
     ) -> tuple[Any, ...] | None:
-        if not isinstance(loop, Loop | UniformLoop) or not _is_of_rows(loop.sequence):
+        if not isinstance(loop, RaggedLoop | UniformLoop) or not _is_of_rows(loop.sequence):
             return None
         if any(type(each) is not LaneList for each in lists):
             return None
@@ -176,7 +176,7 @@ class ScanSite:
         regions = _regions(loop, region, steps.counts)
         for output, one in zip(self.listed, lists, strict=True):
             kind, made = run.outputs[output], outputs[output]
-            one.append_steps(batch_of(made, kind, None), _items(kind, made, steps, regions), regions)
+            one.append_steps(as_batch(made, kind, None), _items(kind, made, steps, regions), regions)
         out = self._batches(run, last, region)
         if lists:
             for each in out:
@@ -209,7 +209,7 @@ class ScanSite:
         parts = self.hoists[key]
         if parts is None:
             return Steps(program, data, run.rows, list(run.operands), items)
-        early = launch_in_silence(
+        early = launch_without_warnings(
             parts.early, [data[at] for at in parts.early_inputs], [at in items for at in parts.early_inputs]
         )
         if early is None:
@@ -228,14 +228,14 @@ class ScanSite:
         return [(output, operand.get(place)) for place, output in enumerate(self.states)]
 
     def _batches(self, run: BlockRun, data: Sequence[Any], region: Any) -> list[Any]:
-        return [batch_of(rows, run.outputs[output], region) for rows, output in zip(data, self.states, strict=True)]
+        return [as_batch(rows, run.outputs[output], region) for rows, output in zip(data, self.states, strict=True)]
 
 
 def _items(kind: tuple[Any, bool, bool], rows: Any, steps: Stepped, regions: Sequence[Any]) -> list[Any]:
     """One batch per step: the values that the step appends to a list."""
     out = []
     for step, region in enumerate(regions):
-        batch = batch_of(rows_between(rows, steps.offsets[step], steps.offsets[step + 1]), kind, region)
+        batch = as_batch(rows_between(rows, steps.offsets[step], steps.offsets[step + 1]), kind, region)
         region.root.freeze(batch)
         out.append(batch)
     return out

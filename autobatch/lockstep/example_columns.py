@@ -16,7 +16,7 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.memory import write_all
 from autobatch.core.pytree import TreeDef, attributes, flatten, is_node, leaves, unflatten
 from autobatch.facts.purity import may_change
-from autobatch.lockstep.values.joined_lanes import concatenated, stackable
+from autobatch.lockstep.values.joined_lanes import concatenate_lanes, stackable
 
 
 class ExampleColumns:
@@ -120,7 +120,7 @@ class _Slot:
         self.column = column
 
 
-def columns_of_views(args: Sequence[Any], batches: Sequence[Any], count: int) -> list[Any] | None:
+def view_columns(args: Sequence[Any], batches: Sequence[Any], count: int) -> list[Any] | None:
     """One iterable of per-example values for each positional argument, if examples are plain views of the batches.
 
     None if a batch is passed twice, by keyword or in a container, or if its examples are not contiguous in memory.
@@ -183,8 +183,8 @@ def lanes_between(batch: Any, start: int, stop: int | None) -> Any:
     return ObjectBatch(batch.examples()[start:stop])
 
 
-def joined(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
-    """Join results of calls on consecutive parts of batches (`counts` examples each), before `in_form` is applied."""
+def join(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
+    """Join results of calls on consecutive parts of batches (`counts` examples each), before `normalised` is called."""
     flat = [flatten(piece) for piece in pieces]
     if all(structure == flat[0][1] for _, structure in flat[1:]):
         columns = list(zip(*(values for values, _ in flat), strict=True))
@@ -202,4 +202,4 @@ def _is_alike(column: Sequence[Any]) -> bool:
 
 
 def _joined_leaf(column: Sequence[Any]) -> Any:
-    return concatenated(column) if isinstance(column[0], Batch) else column[0]
+    return concatenate_lanes(column) if isinstance(column[0], Batch) else column[0]

@@ -14,13 +14,13 @@ from autobatch.batches.any_batch import Batch, batches_in
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.result_form import in_form
+from autobatch.batches.result_form import normalised
 from autobatch.batches.stacking import stack_results
 from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.current_region import example, region
-from autobatch.core.diagnostics import fell_back
+from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.memory import keep_freed_memory, write_all
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves, map_tree
@@ -28,7 +28,7 @@ from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, Unsupported
 from autobatch.lockstep.calls.builtin_functions import captures_lanes
 from autobatch.lockstep.calls.call_by_callee import call
 from autobatch.lockstep.example_columns import ExampleColumns, map_batches
-from autobatch.lockstep.outside_effects import Effects, Step, make
+from autobatch.lockstep.outside_effects import Effects, Step, execute
 from autobatch.lockstep.regions.region import LaneExample, Root, is_changeable
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.sequences import LaneSequence
@@ -60,13 +60,13 @@ def run(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     convert: Any,
-    is_local: Any,
+    is_pure: Any,
     map_columns: MapColumns,
 ) -> Any:
     """Call a per-example function on batches in lock-step; fall back to running it on the fly.
 
     Args:
-        function, args, kwargs, convert, is_local: as for `in_lock_step`.
+        function, args, kwargs, convert, is_pure: as for `in_lock_step`.
         map_columns: runs examples on the fly from columns of arguments; returns (results, True if run together).
 
     Raises:
@@ -75,10 +75,10 @@ def run(
     """
     size = batch_size_of_call(function, args, kwargs)
     try:
-        return in_lock_step(function, args, kwargs, size, convert, is_local)
+        return in_lock_step(function, args, kwargs, size, convert, is_pure)
     except NoLockStep as error:
         refused = NoLockStep(error.reason, error.where, error.failed)  # no traceback that keeps arrays alive
-    return instead(function, args, kwargs, size, refused, map_columns) if size else ObjectBatch([])
+    return fallback(function, args, kwargs, size, refused, map_columns) if size else ObjectBatch([])
 
 
 def in_lock_step(
@@ -87,7 +87,7 @@ def in_lock_step(
     kwargs: dict[str, Any],
     size: int,
     convert: Any,
-    is_local: Any,
+    is_pure: Any,
     first: int = 0,
 ) -> Any:
     """Call a per-example function on batches of `size` examples in lock-step.
@@ -96,7 +96,7 @@ def in_lock_step(
         function: the user's own function.
         convert: returns the lock-step form of a user's Python function, or None for a library function. Raises
             NeedsLoop if a user's function has no lock-step form.
-        is_local: True if a function changes nothing but its own variables.
+        is_pure: True if a function changes nothing but its own variables.
         first: index of the first example in the user's batch.
 
     Raises:
@@ -107,7 +107,7 @@ def in_lock_step(
     keep_freed_memory()
 
     try:
-        out, steps = _apart(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_local), first)
+        out, steps = _in_new_context(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_pure), first)
     except NeedsLoop as error:
         raise NoLockStep(str(error), _line_of(error, function), False) from None
     except FallbackWarning:  # under `-W error` the user asked for this exception
@@ -117,15 +117,15 @@ def in_lock_step(
             raise
         reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
         raise NoLockStep(reason, _line_of(error, function), True) from None
-    make(steps, first)
+    execute(steps, first)
     return out
 
 
-def instead(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockStep, map_columns: MapColumns) -> Any:
+def fallback(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockStep, map_columns: MapColumns) -> Any:
     """Run a call that lock-step refused example by example on the fly, and report the fallback once."""
     reason, where = refused.reason, refused.where
     if config.strict and not refused.failed:
-        fell_back(reason, where, _NEXT_WAY)  # raises under `strict`
+        warn_fallback(reason, where, _NEXT_WAY)  # raises under `strict`
     way = _NEXT_WAY
     columns = ExampleColumns(function, args, kwargs)
     try:
@@ -134,15 +134,15 @@ def instead(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockSte
         way = _NEXT_WAY if together else _LAST_WAY
     except Exception:
         if not refused.failed:
-            fell_back(reason, where, way)
+            warn_fallback(reason, where, way)
         raise
     finally:
         columns.give_back()
-    fell_back(reason, where, way)
-    return in_form(stack_results(results), size, columns.batches)
+    warn_fallback(reason, where, way)
+    return normalised(stack_results(results), size, columns.batches)
 
 
-def _apart(call: Callable[..., Any], *args: Any) -> Any:
+def _in_new_context(call: Callable[..., Any], *args: Any) -> Any:
     """Run a call in a copied context, so that no region stays current after it, even after an interrupt.
 
     Context variables that user code sets in it (`np.seterr`, its own `ContextVar`) are set for the caller too.
@@ -167,11 +167,11 @@ def batch_size_of_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, A
     """
     sizes = {leaf.batch_size for arg in (*args, *kwargs.values()) for leaf in leaves(arg) if isinstance(leaf, Batch)}
     if len(sizes) > 1:
-        raise of_different_sizes(function, args, kwargs)
+        raise batch_size_error(function, args, kwargs)
     return next(iter(sizes))
 
 
-def of_different_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ShapeError:
+def batch_size_error(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ShapeError:
     """The ShapeError for batches of different sizes; its message uses the function's parameter names."""
     try:
         named = inspect.signature(function).bind(*args, **kwargs).arguments
@@ -192,23 +192,23 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
         ours = functools.partial(call, function)
     entered: dict[int, tuple[Any, Any]] = {}
     given = [batch for arg in (*args, *kwargs.values()) for batch in batches_in(arg)]
-    with region(root), example(LaneExample(size, _lanes_of_keys, first)):
+    with region(root), example(LaneExample(size, _batch_of_keys, first)):
         out = ours(
-            *[_entered(arg, root, entered) for arg in args],
-            **{key: _entered(arg, root, entered) for key, arg in kwargs.items()},
+            *[_enter_root_region(arg, root, entered) for arg in args],
+            **{key: _enter_root_region(arg, root, entered) for key, arg in kwargs.items()},
         )
-        out = _left(out, root)
+        out = _leave_root_region(out, root)
         writes = argument_writes(entered.values(), (args, kwargs))
         steps = root.effects.steps(size)
         if writes:
             if steps:
                 raise NeedsLoop("what is written to an argument, and what is changed outside, may be one thing")
-            out = apart_from(writes, out)
+            out = copy_if_aliased(writes, out)
         write_all(iter(writes))
-    return in_form(out, size, given), steps
+    return normalised(out, size, given), steps
 
 
-def _entered(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]]) -> Any:
+def _enter_root_region(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]]) -> Any:
     """An argument as the run sees it: each batch becomes a new object in the root region; padding is unchanged.
 
     Args:
@@ -230,7 +230,7 @@ def _entered(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]]) -> Any:
     return map_batches(enter, tree)
 
 
-def _left(tree: Any, root: Root) -> Any:
+def _leave_root_region(tree: Any, root: Root) -> Any:
     """Convert a result for the caller: plain containers, and batches of all lanes without a region."""
 
     def settle(value: Any) -> Any:
@@ -272,7 +272,7 @@ def _is_made_of_lanes(value: Any) -> bool:
     return callable(value) and not isinstance(value, type | Batch) and captures_lanes(value)
 
 
-def _lanes_of_keys(keys: np.ndarray) -> MaskedBatch:
+def _batch_of_keys(keys: np.ndarray) -> MaskedBatch:
     return MaskedBatch.of(Batched(keys, ()))
 
 
@@ -309,11 +309,11 @@ def argument_writes(entered: Iterable[tuple[Any, Any]], arguments: Any) -> list[
         if write is not None:
             found.append(write)
     if found:
-        _require_apart([target for target, _, _ in found], arguments)
+        _require_unaliased([target for target, _, _ in found], arguments)
     return found
 
 
-def apart_from(writes: list[tuple[Any, Any, Any]], result: Any) -> Any:
+def copy_if_aliased(writes: list[tuple[Any, Any, Any]], result: Any) -> Any:
     """The result, with copies in place of arrays that share memory with the targets of `writes`.
 
     Args:
@@ -357,10 +357,10 @@ def _write(given: Any, inside: Any) -> tuple[Any, Any, Any] | None:
     return old, ..., new
 
 
-def _require_apart(written: list[Any], arguments: Any) -> None:
+def _require_unaliased(written: list[Any], arguments: Any) -> None:
     """Raise NeedsLoop if a written array is read-only, or shares memory with another argument."""
     others = {id(leaf): leaf for leaf in leaves(arguments)}
-    arrays = [array for array in map(_memory, others.values()) if array is not None]
+    arrays = [array for array in map(_data_array, others.values()) if array is not None]
     for target in written:
         if not isinstance(target, np.ndarray):
             continue
@@ -370,7 +370,7 @@ def _require_apart(written: list[Any], arguments: Any) -> None:
             raise NeedsLoop("a write into an argument that shares memory with another")
 
 
-def _memory(leaf: Any) -> np.ndarray | None:
+def _data_array(leaf: Any) -> np.ndarray | None:
     """The array that holds an argument's values; None if there is none, or it is empty."""
     if isinstance(leaf, MaskedBatch | PackedBatch):
         leaf = leaf.data if isinstance(leaf, MaskedBatch) else leaf.values

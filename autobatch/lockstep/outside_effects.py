@@ -2,8 +2,8 @@
 
 The result is that of the loop as long as the call never reads what it changes: `log.append(x)`, `count[key] += x` and
 `stats.n += x` stay in lock-step if the function uses the name for nothing else (`syntax.scopes.only_changed`) and the
-object cannot be reached from anything else in the call (`_is_known`). An abandoned call has changed nothing; the next
-way makes the effects. Random draws are not handled here: `lockstep/calls/call_by_callee.py` asks for the next way.
+object cannot be reached from anything else in the call (`_is_reachable`). An abandoned call has changed nothing; the
+next way makes the effects. Random draws are not handled here: `lockstep/calls/call_by_callee.py` refuses them.
 """
 
 import collections
@@ -30,7 +30,7 @@ from autobatch.errors import NeedsLoop, note_example
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.facts.types import SCALARS
-from autobatch.lockstep.calls.builtin_functions import is_batched_tree, unwrapped
+from autobatch.lockstep.calls.builtin_functions import is_batched_tree, unwrap
 from autobatch.lockstep.regions.region import current_root, is_made
 from autobatch.syntax.bounded_caches import OfCodes
 from autobatch.syntax.scopes import only_changed
@@ -41,7 +41,7 @@ Step = tuple[int, Callable[..., Any], tuple[Any, ...]]  # (example, function, ar
 _UPDATES = {each.symbol: each.inplace for each in ARITHMETIC}
 _DICTS = (dict, collections.Counter, collections.defaultdict)
 _MOST_SEARCHED = 5000
-"""Give up the search for other references to a changed object (`_is_known`) after this many objects."""
+"""Give up the search for other references to a changed object (`_is_reachable`) after this many objects."""
 
 
 class Effects:
@@ -63,18 +63,18 @@ class Effects:
             kind: "append", "attribute" or "item"; symbol: the operator's, e.g. "+".
         """
         known = self._targets.get(id(target))
-        if known is None and (is_made(target) or not _suits(kind, target) or _is_known(target, self._given)):
+        if known is None and (is_made(target) or not _can_defer(kind, target) or _is_reachable(target, self._given)):
             raise NeedsLoop(f"a {type(target).__name__} from outside the call is changed, and may be read by it")
         if known is not None and known[0] != kind:  # a negative index would mean another item after an append
             raise NeedsLoop(f"a {type(target).__name__} from outside the call is changed in two ways")
         self._targets[id(target)] = kind, target
-        self._note(kind, target, symbol, _fixed, (key, value))
+        self._note(kind, target, symbol, _immutable_values, (key, value))
 
     def note_print(self, args: tuple[Any, ...], **named: Any) -> None:
         """Record a `print` by the current lanes."""
         if named.get("file") is not None or is_batched_tree(named):
             raise NeedsLoop("print to a file, or with an end that differs by example")
-        self._note("print", None, "", functools.partial(_printed, named), tuple(map(unwrapped, args)))
+        self._note("print", None, "", functools.partial(_printed_text, named), tuple(map(unwrap, args)))
 
     def _note(self, kind: str, target: Any, symbol: str, fix: Callable[..., Any], values: tuple[Any, ...]) -> None:
         region: Any = current_region()
@@ -99,12 +99,12 @@ class Effects:
         now: dict[Any, Any] = {}
         try:
             with np.errstate(all="raise"):
-                return [(index, *_step(*each, now)) for index, turn in enumerate(turns) for each in turn]
+                return [(index, *_as_call(*each, now)) for index, turn in enumerate(turns) for each in turn]
         except Exception as error:
             raise NeedsLoop(f"a change of what is outside the call ({type(error).__name__}: {error})") from None
 
 
-def make(steps: list[Step], first: int) -> None:
+def execute(steps: list[Step], first: int) -> None:
     """Execute the effects, as the last part of a call. `first`: index of the first example in the user's batch."""
     for index, function, args in steps:
         try:
@@ -114,7 +114,7 @@ def make(steps: list[Step], first: int) -> None:
             raise
 
 
-def change(kind: str, target: Any, symbol: str, key: Any, value: Any) -> None:
+def apply_or_defer(kind: str, target: Any, symbol: str, key: Any, value: Any) -> None:
     """`target.append(value)`, or an update of its attribute or item like `+=`; recorded if in lock-step."""
     root = current_root()
     if root is not None:
@@ -136,7 +136,7 @@ def lane_print(*args: Any, **named: Any) -> None:
         root.effects.note_print(args, **named)
 
 
-def _fixed(key: Any, value: Any) -> tuple[Any, Any]:
+def _immutable_values(key: Any, value: Any) -> tuple[Any, Any]:
     """One example's (key, value); raises NeedsLoop unless both are immutable scalars or tuples of them."""
     for part in (key, value):
         for leaf in part if type(part) is tuple else (part,):
@@ -149,7 +149,7 @@ def _is_number(value: Any) -> bool:
     return type(value) in SCALARS or isinstance(value, np.generic)
 
 
-def _printed(named: dict[str, Any], *values: Any) -> str:
+def _printed_text(named: dict[str, Any], *values: Any) -> str:
     for leaf in leaves(values):
         if not (_is_number(leaf) or type(leaf) is np.ndarray or is_boxed(leaf)):
             raise NeedsLoop(f"a {type(leaf).__name__} is printed")
@@ -158,7 +158,7 @@ def _printed(named: dict[str, Any], *values: Any) -> str:
     return text.getvalue()
 
 
-def _step(kind: str, target: Any, symbol: str, value: Any, now: dict[Any, Any]) -> tuple[Callable[..., Any], Any]:
+def _as_call(kind: str, target: Any, symbol: str, value: Any, now: dict[Any, Any]) -> tuple[Callable[..., Any], Any]:
     """One effect as (function, args), checked not to raise (except print). `now`: values changed so far, by place."""
     if kind == "print":
         return functools.partial(print, end=""), (value,)
@@ -166,7 +166,7 @@ def _step(kind: str, target: Any, symbol: str, value: Any, now: dict[Any, Any]) 
     if kind == "append":
         return target.append, (value,)
     if isinstance(target, list | np.ndarray):
-        key = _place(key, np.shape(target) if isinstance(target, np.ndarray) else (len(target),))
+        key = _normalised_index(key, np.shape(target) if isinstance(target, np.ndarray) else (len(target),))
     place = kind, id(target), key
     was = now[place] if place in now else _read(kind, target, key)
     if not (_is_number(was) or is_boxed(was)) or key != key or (is_boxed(value) and isinstance(target, np.ndarray)):
@@ -176,7 +176,7 @@ def _step(kind: str, target: Any, symbol: str, value: Any, now: dict[Any, Any]) 
     return setattr if kind == "attribute" else type(target).__setitem__, (target, key, now[place])
 
 
-def _place(key: Any, shape: tuple[int, ...]) -> Any:
+def _normalised_index(key: Any, shape: tuple[int, ...]) -> Any:
     """The index of a single item with negative numbers resolved; raises if it is no index of one item."""
     parts = key if type(key) is tuple else (key,)
     if len(parts) != len(shape) or not all(type(part) is int or isinstance(part, np.integer) for part in parts):
@@ -198,7 +198,7 @@ def _read(kind: str, target: Any, key: Any) -> Any:
     return target[key]
 
 
-def _suits(kind: str, target: Any) -> bool:
+def _can_defer(kind: str, target: Any) -> bool:
     """True if the change runs no user code and affects no other object (an array must own its memory)."""
     cls = type(target)
     if kind == "append":
@@ -212,7 +212,7 @@ def _suits(kind: str, target: Any) -> bool:
     )
 
 
-def _is_known(target: Any, given: tuple[Any, ...]) -> bool:
+def _is_reachable(target: Any, given: tuple[Any, ...]) -> bool:
     """True if the call might reach the object other than by a name that it uses only to change it.
 
     Searches everything reachable from the function and its arguments: attributes, items, closure variables, and the
@@ -223,7 +223,7 @@ def _is_known(target: Any, given: tuple[Any, ...]) -> bool:
     waiting: list[Any] = [given]
     while waiting:
         value = waiting.pop()
-        if id(value) in sought or len(seen) > _MOST_SEARCHED or isinstance(value, _CLOSED):
+        if id(value) in sought or len(seen) > _MOST_SEARCHED or isinstance(value, _UNSEARCHABLE):
             return True
         if id(value) in seen or _is_number(value):
             continue
@@ -237,7 +237,7 @@ def _is_known(target: Any, given: tuple[Any, ...]) -> bool:
             if not _is_of_library(value):
                 return True
         elif isinstance(value, FunctionType):
-            values = _named(value, sought)
+            values = _referenced_objects(value, sought)
             if values is None:
                 return True
             waiting += values
@@ -254,7 +254,7 @@ def _is_known(target: Any, given: tuple[Any, ...]) -> bool:
     return False
 
 
-_CLOSED: tuple[type, ...] = (weakref.ReferenceType, *weakref.ProxyTypes, threading.local, contextvars.ContextVar)
+_UNSEARCHABLE: tuple[type, ...] = (weakref.ReferenceType, *weakref.ProxyTypes, threading.local, contextvars.ContextVar)
 _FRAMES = FRAME_READERS | {"__globals__", "__closure__", "modules", "_getframe"}
 _changed_names: OfCodes[frozenset[str]] = OfCodes()
 
@@ -264,7 +264,7 @@ def _is_of_library(module: Any) -> bool:
     return name in sys.stdlib_module_names or is_library(getattr(module, "__file__", None) or "")
 
 
-def _named(function: FunctionType, sought: set[int]) -> list[Any] | None:
+def _referenced_objects(function: FunctionType, sought: set[int]) -> list[Any] | None:
     """The objects a function refers to, without names it uses only to change the sought one; None if unknowable."""
     code = function.__code__
     named: list[tuple[str | None, Any]] = [
@@ -278,10 +278,10 @@ def _named(function: FunctionType, sought: set[int]) -> list[Any] | None:
         if names & _FRAMES or any(dis.opmap["IMPORT_NAME"] in each.co_code[::2] for each in codes):
             return None
         named += [(name, function.__globals__[name]) for name in names if name in function.__globals__]
-    return [each for name, each in named if id(each) not in sought or name not in _only_changed(function)]
+    return [each for name, each in named if id(each) not in sought or name not in _write_only_names(function)]
 
 
-def _only_changed(function: FunctionType) -> frozenset[str]:
+def _write_only_names(function: FunctionType) -> frozenset[str]:
     known = _changed_names.get(id(function.__code__))
     if known is None:
         try:

@@ -14,11 +14,11 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
-from autobatch.lockstep.calls.builtin_functions import HANDLERS, is_batched_tree, shared, unwrapped
-from autobatch.lockstep.calls.call_by_callee import call, create
-from autobatch.lockstep.outside_effects import change, lane_print
+from autobatch.lockstep.calls.builtin_functions import HANDLERS, is_batched_tree, require_shared, unwrap
+from autobatch.lockstep.calls.call_by_callee import call, call_for_writing
+from autobatch.lockstep.outside_effects import apply_or_defer, lane_print
 from autobatch.lockstep.regions import branches, loops
-from autobatch.lockstep.regions.loops import each, loop
+from autobatch.lockstep.regions.loops import for_each, loop
 from autobatch.lockstep.regions.region import is_changeable
 from autobatch.lockstep.values import items
 from autobatch.lockstep.values.joined_lanes import UNBOUND
@@ -53,9 +53,9 @@ def _same_lanes(a: Any, b: Any) -> Any:
     return batch == other if isinstance(other, bool) and batch.scalar is bool else False
 
 
-def is_other(a: Any, b: Any) -> Any:
+def is_not_same(a: Any, b: Any) -> Any:
     """`a is not b`."""
-    return branches.negation(is_same(a, b))
+    return branches.logical_not(is_same(a, b))
 
 
 def is_in(a: Any, b: Any) -> Any:
@@ -64,7 +64,7 @@ def is_in(a: Any, b: Any) -> Any:
     if is_batched_tree(a) or is_batched_tree(b):
         if isinstance(b, dict) and not is_batched_tree(a):
             return a in b
-        a, b = unwrapped(a), unwrapped(b)
+        a, b = unwrap(a), unwrap(b)
         if any(is_changeable(leaf) for leaf in leaves((a, b)) if not isinstance(leaf, dict)):
             raise NeedsLoop("an object of the call is searched")
         return stack_results(per_lane(lambda x, y: x in y, (a, b), {}))
@@ -73,13 +73,13 @@ def is_in(a: Any, b: Any) -> Any:
 
 def not_in(a: Any, b: Any) -> Any:
     """`a not in b`."""
-    return branches.negation(is_in(a, b))
+    return branches.logical_not(is_in(a, b))
 
 
 def modulo(a: Any, b: Any) -> Any:
     """`a % b`; if `a` is a string, formatting with arguments that all lanes share."""
     if isinstance(a, str | bytes):
-        return a % shared(b)
+        return a % require_shared(b)
     return BINARY["%"](a, b)
 
 
@@ -89,8 +89,8 @@ def fstring(*parts: Any) -> Any:
         if isinstance(part, tuple):
             refuse_hooks(part[0], "__str__", "__repr__", "__format__")
     if is_batched_tree(parts):
-        return stack_results(per_lane(_fstring, unwrapped(parts), {}))
-    return _fstring(*unwrapped(parts))
+        return stack_results(per_lane(_fstring, unwrap(parts), {}))
+    return _fstring(*unwrap(parts))
 
 
 def _fstring(*parts: Any) -> str:
@@ -103,7 +103,7 @@ _CONVERT: dict[int, Any] = {-1: lambda value: value, ord("s"): str, ord("r"): re
 def comprehension(kind: str, fill: Any) -> Any:
     """Run a comprehension: `fill` adds the items to a new list, set or dict."""
     out: Any = [] if kind == "list" else set() if kind == "set" else {}
-    out = items.made(out)
+    out = items.wrap_new_container(out)
     fill(out)
     return out
 
@@ -112,7 +112,7 @@ HANDLERS[print] = lane_print
 _OPERATORS = {each.word: each.symbol for each in operators.BINARY if each.symbol != "%"}  # see `modulo`
 
 
-def manager(value: Any) -> Any:
+def context_manager(value: Any) -> Any:
     """The context manager of a `with`: in lock-step only `np.errstate`, which all lanes enter together."""
     if current_region() is not None and type(value) is not np.errstate:
         raise NeedsLoop("a context manager")
@@ -125,42 +125,42 @@ NAMES: dict[str, Any] = {
     "_ab_pos": UNARY["+"],
     "_ab_invert": UNARY["~"],
     "_ab_getattr": getattribute,
-    "_ab_and": branches.both,
+    "_ab_and": branches.logical_and,
     "_ab_call": call,
-    "_ab_chain": branches.chain,
-    "_ab_change": change,
-    "_ab_check": branches.check,
-    "_ab_choose": branches.choose,
+    "_ab_chain": branches.chained_comparison,
+    "_ab_change": apply_or_defer,
+    "_ab_check": branches.assert_condition,
+    "_ab_choose": branches.conditional,
     "_ab_comprehension": comprehension,
-    "_ab_create": create,
-    "_ab_dict": items.dict_of,
-    "_ab_each": each,
-    "_ab_for": loops.for_walk,
+    "_ab_create": call_for_writing,
+    "_ab_dict": items.dict_display,
+    "_ab_each": for_each,
+    "_ab_for": loops.breakable_for,
     "_ab_fstring": fstring,
     "_ab_function": branches.Returns,
     "_ab_getitem": items.getitem,
     "_ab_if": branches.branches,
     "_ab_in": is_in,
     "_ab_is": is_same,
-    "_ab_is_not": is_other,
+    "_ab_is_not": is_not_same,
     "_ab_locals": locals,
     "_ab_loop": loop,
-    "_ab_made": items.made,
-    "_ab_manager": manager,
+    "_ab_made": items.wrap_new_container,
+    "_ab_manager": context_manager,
     "_ab_mod": modulo,
-    "_ab_not": branches.negation,
+    "_ab_not": branches.logical_not,
     "_ab_not_in": not_in,
-    "_ab_or": branches.either,
-    "_ab_own": items.own,
-    "_ab_raised": branches.raised,
+    "_ab_or": branches.logical_or,
+    "_ab_own": items.as_lane_arrays,
+    "_ab_raised": branches.raised_exception,
     "_ab_refuse": refuse,
     "_ab_setattr": items.setattribute,
     "_ab_setitem": items.setitem,
-    "_ab_setitem_in": items.setitem_in,
-    "_ab_shared": shared,
+    "_ab_setitem_in": items.setitem_key_first,
+    "_ab_shared": require_shared,
     "_ab_slice": slice,
     "_ab_tuple": HANDLERS[tuple],
     "_ab_unbound": UNBOUND,
-    "_ab_update": items.update,
-    "_ab_while": loops.while_walk,
+    "_ab_update": items.inplace_update,
+    "_ab_while": loops.breakable_while,
 }

@@ -1,4 +1,4 @@
-"""`ArrayFace`: operators, array methods and NumPy's protocols for every class of this library that stands for an array.
+"""`ArrayMixin`: operators, array methods and NumPy's protocols for every class that stands for an array.
 
 Its methods only dispatch: to the op of an operator, or to the implementation registered in `ops.rules.dispatch`.
 """
@@ -19,7 +19,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY
 from autobatch.ops.numpy.cumulative_and_sorting import accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of
-from autobatch.ops.numpy.function_table import reason, twin
+from autobatch.ops.numpy.function_table import like_function, unsupported_reason
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
 from autobatch.ops.numpy.reductions import UFUNC_REDUCTIONS
 from autobatch.ops.numpy.shaping import FlatIterator
@@ -47,7 +47,7 @@ _REDUCE = {
 }
 _ACCUMULATE = {np.add: np.cumsum, np.multiply: np.cumprod}
 _METHODS: dict[str, dict[Any, Any]] = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
-_NO_OPTION = {"where": True, "casting": "same_kind", "order": "K", "subok": True, "out": None, "dtype": None}
+_UFUNC_DEFAULTS = {"where": True, "casting": "same_kind", "order": "K", "subok": True, "out": None, "dtype": None}
 
 
 def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -72,7 +72,7 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
         elif method != "reduce" or (function := UFUNC_REDUCTIONS.get(ufunc)) is None:
             raise Declined(f"{name_of(ufunc)}.{method} has no batching rule")
         options = {
-            key: value for key, value in options.items() if not is_default(key, value, _NO_OPTION.get(key, ufunc))
+            key: value for key, value in options.items() if not is_default(key, value, _UFUNC_DEFAULTS.get(key, ufunc))
         }
         if unknown := options.keys() - {"axis", "dtype", "keepdims", "initial"}:
             raise Declined(f"{name_of(ufunc)}.{method} with {min(unknown)}=")
@@ -85,14 +85,14 @@ def _call(ufunc: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise Declined(UNSUPPORTED.get(ufunc, f"{name_of(ufunc)} has no batching rule"))
     if not kwargs:
         return op(*inputs)
-    given = {key: value for key, value in kwargs.items() if not is_default(key, value, _NO_OPTION.get(key, ufunc))}
+    given = {key: value for key, value in kwargs.items() if not is_default(key, value, _UFUNC_DEFAULTS.get(key, ufunc))}
     dtype = given.pop("dtype", None)
     if given:
         raise Declined(f"{name_of(ufunc)}({', '.join(given)}=...) has no batching rule")
     return op(*inputs) if dtype is None else op(*inputs, dtype=np.dtype(dtype))
 
 
-def _of(function: Callable[..., Any]) -> Callable[..., Any]:
+def _impl(function: Callable[..., Any]) -> Callable[..., Any]:
     """The registered implementation of a NumPy function, which skips NumPy's dispatch; itself if there is none."""
     return FUNCTIONS.get(function, function)
 
@@ -112,14 +112,14 @@ def _ndarray_view(x: Any, *args: Any, **kwargs: Any) -> Any:
     return np.asarray(x).view(*args, **kwargs)
 
 
-def _op(ufunc: Any) -> Callable[..., Any]:
+def _op_of(ufunc: Any) -> Callable[..., Any]:
     def undeclared(*operands: Any) -> Any:
         return refuse(ufunc, operands, {}, "")
 
     return UFUNCS.get(ufunc, undeclared)
 
 
-def _repeated(count: Any, items: list[Any] | tuple[Any, ...]) -> Any:
+def _repeat_list(count: Any, items: list[Any] | tuple[Any, ...]) -> Any:
     """`items * count` for a NumPy scalar `count`: it repeats a list as a Python int does (an array would multiply)."""
     if dtype_of(count).kind not in "iu":
         return refuse(operator.mul, (items, count), {}, "")
@@ -128,14 +128,14 @@ def _repeated(count: Any, items: list[Any] | tuple[Any, ...]) -> Any:
 
 def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     """The methods of a ufunc's operator: (forward, reflected, in-place)."""
-    op = _op(ufunc)
+    op = _op_of(ufunc)
 
     def forward(self: Any, other: Any) -> Any:
         if getattr(other, "__array_ufunc__", self) is None:
             return NotImplemented
         try:
             if ufunc is np.multiply and isinstance(other, list | tuple) and is_scalar(self):
-                return _repeated(self, other)
+                return _repeat_list(self, other)
             return op(self, other)
         except Exception as error:
             hide_frames(error)
@@ -144,7 +144,7 @@ def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callabl
     def reflected(self: Any, other: Any) -> Any:
         try:
             if ufunc is np.multiply and isinstance(other, list | tuple) and is_scalar(self):
-                return _repeated(self, other)
+                return _repeat_list(self, other)
             return op(other, self)
         except Exception as error:
             hide_frames(error)
@@ -160,12 +160,12 @@ def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callabl
 
 
 def _unary(ufunc: Any) -> Callable[[Any], Any]:
-    op = _op(ufunc)
+    op = _op_of(ufunc)
     return lambda self: op(self)
 
 
 def _equality(ufunc: Any) -> Callable[[Any, Any], Any]:
-    op = _op(ufunc)
+    op = _op_of(ufunc)
 
     def compare(self: Any, other: Any) -> Any:
         if other is None or isinstance(other, str):
@@ -178,7 +178,7 @@ def _equality(ufunc: Any) -> Callable[[Any, Any], Any]:
     return compare
 
 
-class ArrayFace:
+class ArrayMixin:
     """Base class with the operators, methods and NumPy protocols of an array.
 
     A subclass defines `shape`, `ndim`, `dtype`, `size`, `_ab_rank`, `_ab_apply(op, args, params)`,
@@ -226,10 +226,10 @@ class ArrayFace:
         own = NUMPY_OWN.get(func)
         if own is not None:
             return own(*args, **kwargs)
-        creation = twin(func)
+        creation = like_function(func)
         if creation is not None:
             return creation(*args, **kwargs)
-        return refuse(func, args, kwargs, reason(func) or "")
+        return refuse(func, args, kwargs, unsupported_reason(func) or "")
 
     def __getitem__(self, index: Any) -> Any:
         try:
@@ -256,35 +256,35 @@ class ArrayFace:
     # methods and attributes of ndarray, by way of NumPy's functions
 
     def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
-        write(self, _of(np.sort)(self, axis=axis, kind=kind, order=order, stable=stable))
+        write(self, _impl(np.sort)(self, axis=axis, kind=kind, order=order, stable=stable))
 
     def partition(self, *args: Any, **kwargs: Any) -> None:
-        write(self, _of(np.partition)(self, *args, **kwargs))
+        write(self, _impl(np.partition)(self, *args, **kwargs))
 
     # shapes
 
     def reshape(self, *shape: Any, order: Any = "C", copy: Any = None) -> Any:
         shape = shape[0] if len(shape) == 1 else shape
-        return _of(np.reshape)(self, shape, order=order, copy=copy)
+        return _impl(np.reshape)(self, shape, order=order, copy=copy)
 
     def flatten(self, order: Any = "C") -> Any:
-        return _of(np.reshape)(self, (-1,), order=order, copy=True)
+        return _impl(np.reshape)(self, (-1,), order=order, copy=True)
 
     def transpose(self, *axes: Any) -> Any:
         order: Any = axes
         if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])):
             order = axes[0]
-        return _of(np.transpose)(self, order or None)
+        return _impl(np.transpose)(self, order or None)
 
     @property
     def T(self) -> Any:  # noqa: N802
-        return _of(np.transpose)(self)
+        return _impl(np.transpose)(self)
 
     @property
     def mT(self) -> Any:  # noqa: N802
         if ndim_of(self) < 2:
             raise ValueError("matrix transpose with ndim < 2 is undefined")
-        return _of(np.swapaxes)(self, -1, -2)
+        return _impl(np.swapaxes)(self, -1, -2)
 
     @property
     def flat(self) -> Any:
@@ -297,10 +297,10 @@ class ArrayFace:
     # selection
 
     def compress(self, condition: Any, axis: Any = None, out: Any = None) -> Any:
-        return _of(np.compress)(condition, self, axis=axis, out=out)
+        return _impl(np.compress)(condition, self, axis=axis, out=out)
 
     def put(self, indices: Any, values: Any, mode: Any = "raise") -> None:
-        _of(np.put)(self, indices, values, mode)
+        _impl(np.put)(self, indices, values, mode)
 
     def fill(self, value: Any) -> None:
         setitem(self, Ellipsis, value)
@@ -312,26 +312,26 @@ class ArrayFace:
     ) -> Any:
         dtype = np.dtype(dtype)
         if dtype == dtype_of(self) and not copy:
-            return self if order == "K" else _of(np.asarray)(self, order=order)
+            return self if order == "K" else _impl(np.asarray)(self, order=order)
         check_cast(dtype_of(self), dtype, casting)
-        out = _of(np.astype)(self, dtype)
+        out = _impl(np.astype)(self, dtype)
         return out if order == "K" else np.copy(out, order=order)
 
     def copy(self, order: Any = "C") -> Any:
-        return _of(np.copy)(self, order)
+        return _impl(np.copy)(self, order)
 
     def conj(self) -> Any:
-        return _of(np.conjugate)(self) if dtype_of(self).kind == "c" else self  # NumPy returns the same object, too
+        return _impl(np.conjugate)(self) if dtype_of(self).kind == "c" else self  # NumPy returns the same object, too
 
     conjugate = conj
 
     @property
     def real(self) -> Any:
-        return _of(np.real)(self)
+        return _impl(np.real)(self)
 
     @property
     def imag(self) -> Any:
-        return _of(np.imag)(self)
+        return _impl(np.imag)(self)
 
     @property
     def itemsize(self) -> int:
@@ -366,23 +366,23 @@ def _power(forward: Callable[..., Any]) -> Callable[..., Any]:
     return power
 
 
-_METHODS_OF_FUNCTIONS = (
+_FUNCTION_METHODS = (
     np.all, np.any, np.argmax, np.argmin, np.argpartition, np.argsort, np.choose, np.clip, np.cumprod, np.cumsum,
     np.diagonal, np.dot, np.max, np.mean, np.min, np.nonzero, np.prod, np.ravel, np.repeat, np.round, np.searchsorted,
     np.squeeze, np.std, np.sum, np.swapaxes, np.take, np.trace, np.var,
 )  # fmt: skip
-for _function in _METHODS_OF_FUNCTIONS:
-    setattr(ArrayFace, _function.__name__, _method(_function))
+for _function in _FUNCTION_METHODS:
+    setattr(ArrayMixin, _function.__name__, _method(_function))
 for _each in ARITHMETIC:
     _forward, _reflected, _inplace = _binary(_each.ufunc)
-    setattr(ArrayFace, _each.method, _power(_forward) if _each.name == "pow" else _forward)
-    setattr(ArrayFace, _each.reflected, _reflected)
-    setattr(ArrayFace, _each.inplace_method, _inplace)
+    setattr(ArrayMixin, _each.method, _power(_forward) if _each.name == "pow" else _forward)
+    setattr(ArrayMixin, _each.reflected, _reflected)
+    setattr(ArrayMixin, _each.inplace_method, _inplace)
 for _each in COMPARISONS:
     _compare = _equality(_each.ufunc) if _each.symbol in ("==", "!=") else _binary(_each.ufunc)[0]
-    setattr(ArrayFace, _each.method, _compare)
+    setattr(ArrayMixin, _each.method, _compare)
 for _one in UNARY:
-    setattr(ArrayFace, f"__{_one.name}__", _unary(_one.ufunc))
+    setattr(ArrayMixin, f"__{_one.name}__", _unary(_one.ufunc))
 
 
 def _ufunc_into(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any], out: tuple[Any, ...]) -> Any:
@@ -418,7 +418,7 @@ def _ufunc_at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
     add_at(target, index, values[0] if ufunc is np.add else -values[0])
 
 
-class StandIn(RecordedArray, ArrayFace):
+class StandIn(RecordedArray, ArrayMixin):
     """Data of a batch in a form other than an array; converted to an array only when an operation needs one.
 
     A subclass defines `shape`, `dtype`, `_ab_rebind`, `_ab_apply` with the ops that it runs without the array, and

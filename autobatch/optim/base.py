@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from autobatch.core import parameter_trees, pytree
 from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of, shape_of
 from autobatch.core.op import is_boxed
-from autobatch.core.threads import holding, thread_count
+from autobatch.core.threads import thread_count, with_locks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_number
 from autobatch.optim.row_steps import RowStep, Running, keyed_steps, make_step, run_steps, squares
@@ -368,7 +368,7 @@ class Optimizer(abc.ABC):
         before = whole_number(state["step"], "state['step']")
         tables = {id(leaf.value): leaf.value for leaf in leaves if leaf.grad is not None and is_keyed(leaf.value)}
         step = functools.partial(self._take_step, leaves, structure, memory, before, how, params, state)
-        return holding([lock for key in sorted(tables) for lock in tables[key].locks], step)
+        return with_locks([lock for key in sorted(tables) for lock in tables[key].locks], step)
 
     def _take_step(
         self,

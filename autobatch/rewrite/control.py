@@ -36,7 +36,7 @@ class Control(ast.NodeTransformer):
         if _ab_loop_1.changed:
             (x,) = _ab_loop_1.values                        # the values of the lanes at the loop's head
         if _ab_loop_1.stops(TEST, (x,)):
-            if _ab_loop_1.nobody:
+            if _ab_loop_1.is_empty:
                 break
             (x,) = _ab_loop_1.values                        # the values of the lanes that go on
         BODY
@@ -49,7 +49,7 @@ class Control(ast.NodeTransformer):
     ```
     `break` becomes `_ab_loop_1.leave(...)`, `continue` becomes `_ab_loop_1.next(...)` and `return X` becomes
     `_ab_returns.give(X)`, each followed by a native `continue`, which goes to the next arm or step. After a statement
-    that a jump may leave, `if _ab_if_1.nobody: continue` skips code that no lane reaches. A `for` without jumps is an
+    that a jump may leave, `if _ab_if_1.is_empty: continue` skips code that no lane reaches. A `for` without jumps is an
     `item_loop`. `raise` only signals that some example raises; the next way to run finds the exact exception.
     Runs first, on the user's own syntax, because it must see every binding.
     """
@@ -151,7 +151,7 @@ class Control(ast.NodeTransformer):
         (loop,) = [line for line in out if isinstance(line, ast.For)]
         loop.body = [line for line in loop.body if not isinstance(line, ast.Pass)]
         if left:
-            out += statements("if IF.nobody:\n    AWAY", at, IF=branch, AWAY=self._away(node))
+            out += statements("if IF.is_empty:\n    AWAY", at, IF=branch, AWAY=self._away(node))
         join = expression("IF.join()", at, IF=branch)
         joined = rebind(names, join, bound_end, at) if names else [ast.copy_location(ast.Expr(join), at)]
         return [*before, *out, *statements("if IF.split:\n    JOIN", at, IF=branch, JOIN=joined)]
@@ -183,7 +183,7 @@ class Control(ast.NodeTransformer):
             go_on = rebind(names, expression("LOOP.values", at, LOOP=loop), bound, at) if names else []
             before, test = self._value(node.test)
             start = before + statements(
-                "if LOOP.stops(TEST, V):\n    if LOOP.nobody:\n        break\n    GO_ON", at,
+                "if LOOP.stops(TEST, V):\n    if LOOP.is_empty:\n        break\n    GO_ON", at,
                 LOOP=loop, TEST=test, V=values(names, bound, at), GO_ON=go_on,
             )  # fmt: skip
         return self._walk(node, loop, walk, name(step, at, ast.Store()), names, bound, start, before)
@@ -222,7 +222,7 @@ class Control(ast.NodeTransformer):
         elif left or not names:
             out.append(ast.copy_location(ast.Expr(after), at))
         if left:
-            out += statements("if LOOP.nobody:\n    AWAY", at, LOOP=loop, AWAY=self._away(node))
+            out += statements("if LOOP.is_empty:\n    AWAY", at, LOOP=loop, AWAY=self._away(node))
         return [*out, *rebind(names, after, bound, at)] if names else out
 
     def _value(self, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
@@ -296,7 +296,7 @@ def item_loop(
     ```
     _ab_loop_1 = _ab_loop(ITERABLE)
     for _ab_item_1 in _ab_loop_1:
-        if _ab_loop_1.fewer:                                # some lanes have run out of items
+        if _ab_loop_1.has_shrunk:                                # some lanes have run out of items
             h, c = _ab_loop_1.narrow((h,), (c,))            # save their last values (h is read after the loop)
         x = _ab_item_1
         BODY
@@ -325,7 +325,7 @@ def item_loop(
         call = f"LOOP.narrow(KEPT, CARRIED{places([*kept, *carried], own)})"
         narrow = rebind([*kept, *carried], expression(call, at, LOOP=loop, **parts), bound, at)
         narrow = _let_go(views - live_head - target_names(at), at) + narrow
-        body = [*statements("if LOOP.fewer:\n    REBIND", at, LOOP=loop, REBIND=narrow), *body]
+        body = [*statements("if LOOP.has_shrunk:\n    REBIND", at, LOOP=loop, REBIND=narrow), *body]
     out = statements("LOOP = _ab_loop(ITER)", at, LOOP=loop, ITER=node.iter)
     out.append(ast.copy_location(ast.For(target, name(loop, at), body, []), node))
     merge = expression(f"LOOP.merge(KEPT{places(kept, own)})", at, LOOP=loop, KEPT=values(kept, bound, at))

@@ -20,19 +20,19 @@ from autobatch.kernels.bags import SUM
 from autobatch.kernels.segment_reductions import run_bounds, sum_runs
 from autobatch.kernels.simd_rows import computed_dtype
 from autobatch.ops.rules.dispatch import cast
-from autobatch.ops.rules.padding import select
+from autobatch.ops.rules.padding import mask_padding
 from autobatch.ops.rules.ragged_checks import (
     as_ids,
-    by_lane,
     check_ids,
     check_lane_ids,
+    concatenated_tables,
     flattened,
     flattened_lists,
     id_bound,
-    of_all_examples,
     offsets_from,
-    own_rows,
+    pad_by_lane,
     segments_in,
+    segments_of_all,
     table_ids,
 )
 from autobatch.tables.reduction_modes import (
@@ -338,7 +338,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     description, _ = flattened(described, lanes, form)
     if given.get("fused", False):
         ids, _ = flattened(rest[0], lanes, "ids")
-        values, found = own_rows(data, ids)
+        values, found = concatenated_tables(data, ids)
         rows, more = ids.offsets, [found]
         trailing = data.sizes[1:] if isinstance(data, Batched) else shape_of(values)[1:]
     else:
@@ -346,7 +346,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         rows, values, more = packed.offsets, packed.values, []
     lengths = np.diff(rows)
     more += [_one_each(x, lanes, lengths, "row") for x in rest[len(more) :]]
-    segments, counts, runs = of_all_examples(description, lengths, form, count, in_order)
+    segments, counts, runs = segments_of_all(description, lengths, form, count, in_order)
     given |= {"runs": True} if runs else {}
     out = op(values, segments, *more, count=int(counts.sum()), **given)
     return _placed(out, params["mode"], data, rows, counts, tuple(trailing), bool(given.get("fused")))
@@ -363,10 +363,10 @@ def _placed(
         out = np.where(out < 0, out, out - base)
     inner = shape_of(out)[1 : ndim_of(out) - len(trailing)] if mode != "count" else ()
     trailing = () if mode == "count" else trailing
-    placed = by_lane(out, of, data if isinstance(data, Batched) and not fused and how.rowwise else None)
+    placed = pad_by_lane(out, of, data if isinstance(data, Batched) and not fused and how.rowwise else None)
     sizes = (placed.sizes[0], *inner, *trailing)
     if is_boxed(placed.data) and any(isinstance(size, Lengths) for size in trailing):
-        return Batched(select(placed.data, sizes), sizes)
+        return Batched(mask_padding(placed.data, sizes), sizes)
     return Batched(placed.data, sizes)
 
 
@@ -388,8 +388,8 @@ def _ids_rule(op: Op, operands: Sequence[Any], params: dict[str, Any], lanes: in
         raise NeedsLoop("a bag over a table of each example")
     if form == "rows":
         ids, widths = flattened_lists(operands[1], lanes)
-        _, found = own_rows(table, ids)
-        placed = by_lane(bags(table, found, offsets_from(widths.values), mode=mode), widths.lengths)
+        _, found = concatenated_tables(table, ids)
+        placed = pad_by_lane(bags(table, found, offsets_from(widths.values), mode=mode), widths.lengths)
         return Batched(placed.data, (placed.sizes[0], shape_of(table)[1]))
     ids, _ = flattened(operands[1], lanes, "ids")
     values, offsets = ids.values, ids.offsets

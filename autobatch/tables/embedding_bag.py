@@ -21,19 +21,19 @@ from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import BadIdError, DTypeError, NeedsLoop, OptionError, ShapeError, UnsupportedError, note_example
-from autobatch.ops.rules.padding import fill, select
+from autobatch.ops.rules.padding import fill, mask_padding
 from autobatch.ops.rules.ragged_checks import (
-    by_lane,
     check_ids,
     check_lane_ids,
     check_offsets,
     flattened,
     flattened_lists,
     id_bound,
-    of_all_examples,
     offsets_from,
+    pad_by_lane,
     segments_in,
     segments_of,
+    segments_of_all,
     table_ids,
 )
 from autobatch.tables.bag_and_segment_op import bags, check_bag_table, empty_value
@@ -490,7 +490,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     lanes = next(x.batch_size for x in operands if isinstance(x, Batched | Packed))
     ids, described, form = _described(ids, offsets, lanes, options)
     values = _ids(ids.values, table, options)
-    bounds, counts, _ = of_all_examples(described, ids.lengths, form)
+    bounds, counts, _ = segments_of_all(described, ids.lengths, form)
     lane_of_id = segments_in(ids.offsets)
     if weights is not None:
         weights = _weights(weights, lanes, ids.lengths, options, bounds, lane_of_id)
@@ -505,10 +505,10 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
             lambda lane: bounds[first[lane] : first[lane + 1] + 1] - ids.offsets[lane],
         )
     out = _reduced(table, _FlatBags(values, bounds, weights, lane_of_id, shift), options, rows)
-    placed = by_lane(out, counts)
+    placed = pad_by_lane(out, counts)
     trailing = shape_of(out)[1:] if dims is None else (*shape_of(out)[1:-1], dims)
     sizes = (placed.sizes[0], *trailing)
-    return Batched(placed.data if dims is None else select(placed.data, sizes), sizes)
+    return Batched(placed.data if dims is None else mask_padding(placed.data, sizes), sizes)
 
 
 def _described(ids: Any, offsets: Any, lanes: int, options: _Options) -> tuple[Packed, Packed, str]:

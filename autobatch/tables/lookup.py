@@ -18,7 +18,7 @@ from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import with_options
 from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import hiding_frames
-from autobatch.core.memory import complete
+from autobatch.core.memory import run_all
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError, note_example
@@ -399,11 +399,11 @@ def maplookup(
         try:
             results = run_together(_shared_out(calls))
         except BaseException:
-            complete(calls)  # after an interrupt, also run those that have not started
+            run_all(calls)  # after an interrupt, also run those that have not started
             raise
         results = [result for part in results for result in part]
     else:
-        results = with_options(lambda: complete(calls), threads=1)
+        results = with_options(lambda: run_all(calls), threads=1)
     return results if out is None else out
 
 
@@ -455,7 +455,7 @@ def _shared_out(calls: Sequence[Any]) -> list[Any]:
     """Group the calls into contiguous parts, one for each thread."""
     parts = max(1, min(len(calls), thread_count()))
     bounds = [len(calls) * i // parts for i in range(parts + 1)]
-    return [lambda a=a, b=b: complete(calls[a:b]) for a, b in itertools.pairwise(bounds)]
+    return [lambda a=a, b=b: run_all(calls[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 def _side_by_side(tables: Sequence[Any], lists: Sequence[Any], free: int, out: Any, boxed: bool) -> Any:
@@ -487,5 +487,5 @@ def _side_by_side(tables: Sequence[Any], lists: Sequence[Any], free: int, out: A
         else:
             calls.append(functools.partial(operator.setitem, part, ..., lookup(table, ids)))
         at += part.shape[1]
-    complete(calls)
+    run_all(calls)
     return out

@@ -15,7 +15,6 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.ops.rules.ragged_checks import (
     as_ids,
-    by_lane,
     check_offsets,
     check_sorted,
     check_total,
@@ -23,9 +22,10 @@ from autobatch.ops.rules.ragged_checks import (
     count_segments,
     filler_lengths,
     flattened,
-    in_lane,
     lengths_of,
+    noting_lane,
     offsets_from,
+    pad_by_lane,
     pad_rows,
     read_csr,
 )
@@ -294,11 +294,11 @@ def _number(lengths: Any) -> np.ndarray:
 def _number_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     lengths, _ = flattened(operands[0], operands[0].batch_size, "lengths")
     for lane, (start, stop) in enumerate(itertools.pairwise(lengths.offsets.tolist())):
-        in_lane(lane, lambda own=lengths.values[start:stop]: lengths_of(own))  # type: ignore[misc]
+        noting_lane(lane, lambda own=lengths.values[start:stop]: lengths_of(own))  # type: ignore[misc]
     values = as_ids(lengths.values, "lengths")
     own = np.arange(len(values)) - np.repeat(lengths.offsets[:-1], lengths.lengths)
     totals = np.diff(offsets_from(values)[lengths.offsets])
-    return by_lane(np.repeat(own, values), totals)
+    return pad_by_lane(np.repeat(own, values), totals)
 
 
 # The op behind `lengths_to_segment_ids`.

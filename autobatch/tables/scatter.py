@@ -14,7 +14,7 @@ from autobatch.core.batched import Batched, Packed
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError, note_example
-from autobatch.ops.rules.ragged_checks import as_ids, by_lane, check_ids, flattened, own_rows
+from autobatch.ops.rules.ragged_checks import as_ids, check_ids, concatenated_tables, flattened, pad_by_lane
 from autobatch.tables.bag_and_segment_op import segment_p
 from autobatch.tables.lookup import lookup_p
 from autobatch.tables.table import EmbeddingTable
@@ -222,9 +222,9 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         _check_rows(own.values, packed.values, values.values)
     if shape_of(values.values)[1:] != shape_of(own.values)[1:]:
         raise ShapeError(f"rows of shape {shape_of(values.values)[1:]} into rows of shape {shape_of(own.values)[1:]}")
-    _, moved = own_rows(own, packed)
+    _, moved = concatenated_tables(own, packed)
     out = op(own.values, moved, values.values, **params)
-    found = by_lane(out, own.lengths, data if isinstance(data, Batched) else None)
+    found = pad_by_lane(out, own.lengths, data if isinstance(data, Batched) else None)
     return Batched(found.data, (found.sizes[0], *trailing))
 
 

@@ -238,7 +238,7 @@ def test_what_other_processes_take_stops_no_way(monkeypatch):
     passed, computed = [0.0], [0.0]
     monkeypatch.setattr(current_region, "time", types.SimpleNamespace(perf_counter=lambda: passed[0]))
     monkeypatch.setattr(current_region, "clock", lambda: computed[0])
-    with current_region.within(1.0):
+    with current_region.with_deadline(1.0):
         passed[0] = 100.0
         current_region.check_time()
         computed[0] = 1.1

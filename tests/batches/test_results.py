@@ -10,7 +10,7 @@ import pytest
 from autobatch import MaskedBatch, PackedBatch, batch, examples, grad, options
 from autobatch.batches.any_batch import batch_size_of, is_batched, lane
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.result_form import in_form
+from autobatch.batches.result_form import normalised
 from autobatch.batches.stacking import broadcast, lanes_of, prefix_lanes, stack_results, take_lanes
 from autobatch.core.pytree import map_tree
 from autobatch.errors import ShapeError, UnsupportedError
@@ -125,7 +125,7 @@ def test_a_result_of_any_dimensions_has_the_shape_that_the_loop_gives(lengths, f
                 return np.arange(np.prod(shape)).reshape(shape) + 7
 
             results = [made(*row) for row in zip(xs, ys, strict=True)]
-            formed = in_form(stack_results(results), len(xs), batches)
+            formed = normalised(stack_results(results), len(xs), batches)
             for a, b in zip(examples(formed), results, strict=True):
                 alike(a, b)
 

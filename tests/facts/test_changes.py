@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from autobatch.facts.purity import is_local, may_change
+from autobatch.facts.purity import is_pure, may_change
 
 NAMES = ["a", "b", "c"]
 VALUES = [
@@ -62,7 +62,7 @@ def test_what_is_local_changes_nothing(first):
     local = 0
     for seed in range(first, first + 500):
         f, text = made(seed)
-        if not is_local(f):
+        if not is_pure(f):
             continue
         local += 1
         assert not may_change([f], []), text

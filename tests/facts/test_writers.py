@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.facts.purity import is_local, may_change
+from autobatch.facts.purity import is_pure, may_change
 from tests.facts.writers import module_of, writing_statements
 
 INTS, FLOATS = np.array([3, 1, 2]), np.array([2.5, -1.0, np.nan])
@@ -152,6 +152,6 @@ def test_a_lockstep_call_that_falls_back_has_written_nothing(sample, step, tmp_p
 
 def test_what_writes_is_never_taken_for_local(tmp_path_factory):
     for n, text, names in programs(MAP, INTS, tmp_path_factory):
-        assert not is_local(names[f"write_{n}"]), text
+        assert not is_pure(names[f"write_{n}"]), text
         assert may_change([names[f"helper_{n}"]], []), text
         assert may_change([names[f"entry_{n}"]], []), text

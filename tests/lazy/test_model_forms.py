@@ -8,7 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.transforms import map_with_stats
-from autobatch.ops.array_protocols import ArrayFace
+from autobatch.ops.array_protocols import ArrayMixin
 from tests.law import assert_same
 
 D = 4
@@ -240,7 +240,7 @@ def test_what_is_one_node_is_not_called_for_each_example(monkeypatch):
     for _ in range(2):
         expected = ab.map(f, xs, p=p)
     calls = []
-    reshape = ArrayFace.reshape
-    monkeypatch.setattr(ArrayFace, "reshape", lambda *args, **named: calls.append(1) or reshape(*args, **named))
+    reshape = ArrayMixin.reshape
+    monkeypatch.setattr(ArrayMixin, "reshape", lambda *args, **named: calls.append(1) or reshape(*args, **named))
     assert_same(ab.map(f, xs, p=p), expected)
     assert len(calls) < len(xs)  # to find the signatures, once a map

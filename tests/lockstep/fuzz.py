@@ -4,8 +4,8 @@ A soak run compares as many as wanted with the plain interpreter, one example at
 lock-step, how many had lanes that part, and why the others fell back:
     python -m tests.lockstep.fuzz --seed 5000 --count 2000 [programs] [gradients]
 
-To see that the suite can fail, break one thing by hand at a time: let `meet` forget the order of its pieces, or drop
-the last of them; let `Loop.narrow` keep nothing; let `LaneList.append` take the places of other lanes.
+To see that the suite can fail, break one thing by hand at a time: let `join_pieces` forget the order of its pieces, or
+drop the last of them; let `RaggedLoop.narrow` keep nothing; let `LaneList.append` take the places of other lanes.
 """
 
 import collections

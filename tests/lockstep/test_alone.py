@@ -8,7 +8,7 @@ import pytest
 
 from autobatch import batch, examples, nn
 from autobatch.errors import FallbackWarning, UnsupportedError
-from autobatch.facts.purity import is_local
+from autobatch.facts.purity import is_pure
 from autobatch.lockstep import lockstep_call
 from autobatch.testing import inspect
 from autobatch.testing.inspect import forget_warnings, noted_fallbacks
@@ -51,7 +51,7 @@ def c_extension(x):
 
 
 def test_only_a_foreign_call_runs_as_a_loop():
-    with noted_fallbacks() as found, inspect.watched(lockstep_call, "instead") as whole_calls:
+    with noted_fallbacks() as found, inspect.watched(lockstep_call, "fallback") as whole_calls:
         got = examples(batch(c_extension)(batch_of(XS)))
     assert not whole_calls
     assert len(found) == 1
@@ -185,4 +185,4 @@ def calls_its_argument(f):
     ],
 )  # fmt: skip
 def test_what_is_known_to_change_nothing(code, local):
-    assert is_local(code) == local
+    assert is_pure(code) == local

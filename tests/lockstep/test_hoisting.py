@@ -3,7 +3,7 @@
 Mutations that must turn this file red; each was made by hand and seen red:
     - rows of the wrong step: in `RowSequence.packed`, `first - 1`;
     - a product of what the loop carries: in `blocks.program.hoisted`, `own = {*items, *range(count)}`;
-    - complaints that come too early: in `block_launch.launch_in_silence`, `return out`;
+    - complaints that come too early: in `block_launch.launch_without_warnings`, `return out`;
     - a shared value that changed: in `BlockRun.suits`, no comparison of `self.fixed`.
 """
 

@@ -49,7 +49,7 @@ def test_a_loop():
         h = _ab_call(np.zeros, 3)
         _ab_loop_1 = _ab_loop(xs)
         for x in _ab_loop_1:
-            if _ab_loop_1.fewer:
+            if _ab_loop_1.has_shrunk:
                 (h,) = _ab_loop_1.narrow((h,), ())
             _ab_out_1 = _ab_block_1(h, w, x)
             if _ab_out_1:
@@ -81,7 +81,7 @@ def test_only_what_is_read_later_is_merged():
         a = b = c = 0
         _ab_loop_1 = _ab_loop(xs)
         for x in _ab_loop_1:
-            if _ab_loop_1.fewer:
+            if _ab_loop_1.has_shrunk:
                 (c, a, b) = _ab_loop_1.narrow((c,), (a, b))
             _ab_out_1 = _ab_block_1(x, a, b)
             if _ab_out_1:
@@ -146,7 +146,7 @@ def test_a_loop_that_lanes_leave_by_return():
                     _ab_returns.give(x)
                     continue
                 _ab_if_2.end(())
-            if _ab_if_2.nobody:
+            if _ab_if_2.is_empty:
                 continue
             if _ab_if_2.split:
                 _ab_if_2.join()
@@ -156,7 +156,7 @@ def test_a_loop_that_lanes_leave_by_return():
             continue
             _ab_loop_1.leave(())
         _ab_loop_1.after()
-        if _ab_loop_1.nobody:
+        if _ab_loop_1.is_empty:
             return _ab_returns.result()
         _ab_returns.give(None)
         return _ab_returns.result()

@@ -1,12 +1,12 @@
 """The rules of divergent code: who evaluates, who raises, and what it costs in lanes computed and launches.
 
 Mutations that must turn this file, `test_branches.py` or `test_walks.py` red; each was made by hand and seen red:
-    - masks that do not nest: in `branches.parted`, `region.root.lanes()[: region.count]` for `region.lanes()`;
+    - masks that do not nest: in `branches.split_region`, `region.root.lanes()[: region.count]` for `region.lanes()`;
     - a condition evaluated twice: in `branches.branches`, a second `truth(test)`;
     - an arm that sees what the other one bound: in `Branches.__iter__`, no `self.values = ...` for the second arm;
-    - a forgotten per-lane counter: in `Walk._part`, `()` for the values of the lanes that go, or in `joins._one`, the
-      first piece's value wherever it is no batch;
-    - lanes kept in a loop that they have left: in `_LaneItems._keep`, `ranks < items.count + 1`.
+    - a forgotten per-lane counter: in `DivergentLoop._split`, `()` for the values of the lanes that go, or in
+      `joins._Join.value`, the first piece's value wherever it is no batch;
+    - lanes kept in a loop that they have left: in `_LaneItemsLoop._narrow_to_items`, `ranks < items.count + 1`.
 """
 
 import tracemalloc

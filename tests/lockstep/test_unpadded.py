@@ -3,7 +3,7 @@
 Mutations that must turn this file red; each was made by hand and seen red:
     - rows of other positions: in `unpadded._Layout`, `np.flatnonzero(self.mask.T)`;
     - padding that is not zero: in `Unpadded._ab_force`, `np.ones` for `np.zeros`;
-    - an axis too many: in `unpadded._along`, `a < 1`.
+    - an axis too many: in `unpadded._other_axes`, `a < 1`.
 """
 
 import math
@@ -16,7 +16,7 @@ import autobatch as ab
 from autobatch import batch
 from autobatch.batches import padded_batch, unpadded
 from autobatch.batches.unpadded import Unpadded
-from autobatch.ops.rules.padding import kept
+from autobatch.ops.rules.padding import where_or_zero
 from autobatch.testing import inspect
 from tests.law import batch_of, equals_loop, ragged
 
@@ -226,7 +226,7 @@ def test_kept_is_where_bit_for_bit(dtype):
         (mask[0], x),
     ]:
         want = np.where(m, a, np.zeros((), dtype))
-        got = kept(m, a)
+        got = where_or_zero(m, a)
         assert got.dtype == want.dtype
         assert got.tobytes() == want.tobytes()
 

@@ -74,7 +74,7 @@ def test_a_test_and_a_result_are_bound_before_the_statement():
             else:
                 _ab_value_1 = _ab_call(_ab_call(np.abs, h).max) > 1
             if _ab_loop_1.stops(_ab_value_1, (h,)):
-                if _ab_loop_1.nobody:
+                if _ab_loop_1.is_empty:
                     break
                 h, = _ab_loop_1.values
             _ab_out_2 = _ab_block_2(h, u)

@@ -77,7 +77,7 @@ _TEXT = {"u": np.int32, "z": np.int32, "U": np.int64, "Z": np.int64, "vu": None,
 _INT32 = 4  # bytes
 
 
-class _Owner:
+class _OwnedMemory:
     """Owns a C struct, and releases it when nothing refers to its memory any more."""
 
     def __init__(self, struct: Any) -> None:
@@ -116,7 +116,7 @@ def read_arrow(data: Any, columns: Columns) -> Column:
     stream = _Stream.from_address(_pointer(capsule, b"arrow_array_stream"))
     schema = _Schema()
     _check(stream, stream.get_schema(ctypes.byref(stream), ctypes.byref(schema)))
-    held = _Owner(schema)
+    held = _OwnedMemory(schema)
     found = []
     before = 0
     while True:
@@ -124,7 +124,7 @@ def read_arrow(data: Any, columns: Columns) -> Column:
         _check(stream, stream.get_next(ctypes.byref(stream), ctypes.byref(array)))
         if not array.release:
             break
-        owner = _Owner(array)
+        owner = _OwnedMemory(array)
         if array.length:
             place = Place("", lambda i, before=before: i + before)  # type: ignore[misc]
             found.append(_ArrowReader(columns, owner).read(held.struct, array, 0, array.length, place))
@@ -148,13 +148,13 @@ def _size(chunk: Column) -> int:
     )
 
 
-def _moved(kind: Any, address: int) -> _Owner:
+def _moved(kind: Any, address: int) -> _OwnedMemory:
     """Move a struct out of its capsule, which then has nothing to release."""
     source = kind.from_address(address)
     struct = kind()
     ctypes.memmove(ctypes.byref(struct), ctypes.byref(source), ctypes.sizeof(kind))
     source.release = type(source.release)()
-    return _Owner(struct)
+    return _OwnedMemory(struct)
 
 
 def _check(stream: _Stream, code: int) -> None:

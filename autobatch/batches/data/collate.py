@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import FORMS, Batch, form
+from autobatch.batches.any_batch import FORMS, Batch, register_form
 from autobatch.batches.data.arrow import read_arrow
 from autobatch.batches.data.awkward import read_awkward
 from autobatch.batches.data.columns import Column, Columns, Place
@@ -22,7 +22,7 @@ from autobatch.errors import DTypeError, ShapeError, StructureError, Unsupported
 from autobatch.ops.rules.ragged_checks import offsets_from, read_csr
 
 
-@form("collate")
+@register_form("collate")
 @hiding_frames
 def collate(data: Any, *, nulls: Any = "raise") -> Any:
     """Data of any kind as a batch; of records, as a tree of batches.
@@ -182,7 +182,7 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
     if isinstance(first, Batch):
         raise UnsupportedError(f"example 0{place} is a {kind.__name__}; ab.concat makes one batch of several")
     if dataclasses.is_dataclass(first):
-        _same_kind(examples, kind, place)
+        _check_same_type(examples, kind, place)
         return _fields(examples, attributes(first), getattr, columns, place)
     if isinstance(first, np.ndarray) or (hasattr(first, "dtype") and hasattr(first, "shape")):
         return _arrays(examples if kinds == {np.ndarray} else [_tensor(x) for x in examples], place)
@@ -194,21 +194,21 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
         )
     if any(issubclass(each, np.ndarray | list | dict | int | float) for each in kinds):
         i = next(i for i, x in enumerate(examples) if type(x) is not kind)
-        raise StructureError(_unlike(examples, i, place))
+        raise StructureError(_mismatch(examples, i, place))
     return columns.objects(examples, None, place)
 
 
-def _unlike(examples: Sequence[Any], i: int, place: Place) -> str:
+def _mismatch(examples: Sequence[Any], i: int, place: Place) -> str:
     return (
         f"example {place.example_of(i)} has {type(examples[i]).__name__}{place}, example {place.example_of(0)} "
         f"{type(examples[0]).__name__}; expected one kind: ab.map takes any objects"
     )
 
 
-def _same_kind(examples: Sequence[Any], kind: type, place: Place) -> None:
+def _check_same_type(examples: Sequence[Any], kind: type, place: Place) -> None:
     for i, x in enumerate(examples):
         if type(x) is not kind:
-            raise StructureError(_unlike(examples, i, place))
+            raise StructureError(_mismatch(examples, i, place))
 
 
 def _lists(examples: list[Any], columns: Columns, place: Place) -> Column:
@@ -218,7 +218,7 @@ def _lists(examples: list[Any], columns: Columns, place: Place) -> Column:
         return _packed(*numbers)
     for i, x in enumerate(examples):
         if not isinstance(x, list | tuple | np.ndarray):
-            raise StructureError(_unlike(examples, i, place))
+            raise StructureError(_mismatch(examples, i, place))
     items = list(itertools.chain.from_iterable(examples))
     kinds = set(map(type, items))
     rows = kinds <= {list, tuple} or not any(issubclass(each, Mapping | tuple | list | np.ndarray) for each in kinds)
@@ -238,7 +238,7 @@ def _dicts(examples: list[Any], columns: Columns, place: Place) -> Column:
     names = first.keys()
     for i, x in enumerate(examples):
         if not isinstance(x, Mapping):
-            raise StructureError(_unlike(examples, i, place))
+            raise StructureError(_mismatch(examples, i, place))
         if x.keys() != names:
             other = sorted(map(repr, set(names) ^ set(x)))
             raise StructureError(
@@ -255,7 +255,7 @@ def _tuples(examples: list[Any], columns: Columns, place: Place) -> Column:
         return _packed(*numbers)
     for i, x in enumerate(examples):
         if type(x) is not type(first):
-            raise StructureError(_unlike(examples, i, place))
+            raise StructureError(_mismatch(examples, i, place))
         if len(x) != len(first):
             raise StructureError(
                 f"example {place.example_of(i)}{place} is a tuple of {len(x)}, example {place.example_of(0)} of "

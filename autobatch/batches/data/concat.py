@@ -66,12 +66,12 @@ def _joined(column: Sequence[Any], path: str) -> Any:
     if not isinstance(first, Batch):
         for i, each in enumerate(column):
             if each is not first and not _equal(each, first):
-                raise StructureError(f"batch {i} has another shared value{_at(path)} than batch 0")
+                raise StructureError(f"batch {i} has another shared value{_name(path)} than batch 0")
         return first
     for i, each in enumerate(column):
         if not isinstance(each, Batch):
             raise StructureError(
-                f"batch {i} has a {type(each).__name__}{_at(path)}, which is no batch; batch 0 has one"
+                f"batch {i} has a {type(each).__name__}{_name(path)}, which is no batch; batch 0 has one"
             )
     if len(column) == 1:
         return first
@@ -87,7 +87,7 @@ def _joined(column: Sequence[Any], path: str) -> Any:
     return _packed([each if isinstance(each, PackedBatch) else PackedBatch.from_masked(each) for each in column], path)
 
 
-def _at(path: str) -> str:
+def _name(path: str) -> str:
     return f" at {path}" if path else ""
 
 
@@ -102,12 +102,12 @@ def _check(column: Sequence[Any], path: str) -> None:
     for i, each in enumerate(column):
         if each.ndim != first.ndim:
             raise ShapeError(
-                f"batch {i} has examples of {each.ndim} dimensions{_at(path)}, batch 0 of {first.ndim}; expected one "
+                f"batch {i} has examples of {each.ndim} dimensions{_name(path)}, batch 0 of {first.ndim}; expected one "
                 "number of dimensions"
             )
         if each.dtype != first.dtype or getattr(each, "scalar", None) is not getattr(first, "scalar", None):
             raise DTypeError(
-                f"batch {i} has examples of {_kind(each)}{_at(path)}, batch 0 of {_kind(first)}; convert them first"
+                f"batch {i} has examples of {_kind(each)}{_name(path)}, batch 0 of {_kind(first)}; convert them first"
             )
 
 
@@ -148,7 +148,7 @@ def _packed(column: Sequence[PackedBatch], path: str) -> PackedBatch:
         for i, each in enumerate(values):
             if each.shape[1:] != values[0].shape[1:]:
                 raise ShapeError(
-                    f"batch {i} has values of shape {each.shape[1:]}{_at(path)}, batch 0 of {values[0].shape[1:]}; "
+                    f"batch {i} has values of shape {each.shape[1:]}{_name(path)}, batch 0 of {values[0].shape[1:]}; "
                     "only the first dimension of a PackedBatch varies"
                 )
         inner = np.concatenate(values)

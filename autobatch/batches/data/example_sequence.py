@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import FORMS, batch_size_of, form, lane
+from autobatch.batches.any_batch import FORMS, batch_size_of, lane, register_form
 from autobatch.batches.data.columns import take_examples
 from autobatch.batches.stacking import lanes_of
 from autobatch.errors import ShapeError, UnsupportedError
 
 
-@form("examples")
+@register_form("examples")
 class Examples:
     """The examples of a batch as a sequence: one by one, or fewer of them as a smaller batch.
 

@@ -19,13 +19,13 @@ from autobatch.core.abstract_eval import type_of
 from autobatch.core.batched import Packed
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
-from autobatch.core.diagnostics import fell_back
+from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.types import IMMUTABLE, keeps_fields
 from autobatch.lockstep.regions.branches import truth_value
-from autobatch.lockstep.regions.loops import UniformLoop, each, loop, loop_over
-from autobatch.lockstep.regions.region import is_changeable, is_made, lanes_within, remember
+from autobatch.lockstep.regions.loops import UniformLoop, for_each, loop, loop_over
+from autobatch.lockstep.regions.region import is_changeable, is_made, lanes_within, register_made
 from autobatch.lockstep.values.lane_operators import (
     BINARY,
     class_of_lanes,
@@ -34,19 +34,19 @@ from autobatch.lockstep.values.lane_operators import (
     refuse_hooks,
     refuse_items,
 )
-from autobatch.lockstep.values.lists import LaneList, plain, plain_lists
+from autobatch.lockstep.values.lists import LaneList, plain_lists, to_lists
 from autobatch.lockstep.values.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.dispatch import top_box
 
 
-def unwrapped(value: Any) -> Any:
+def unwrap(value: Any) -> Any:
     """An argument for unconverted code: each `LaneList` becomes a Python list, or one list per lane if it is spread."""
     refuse_items(value)
     kind = type(value)
     if kind is tuple or kind is list:
-        return kind(unwrapped(item) for item in value)
-    return plain(value)
+        return kind(unwrap(item) for item in value)
+    return to_lists(value)
 
 
 def is_batched_tree(value: Any) -> bool:
@@ -60,20 +60,20 @@ def is_batched_tree(value: Any) -> bool:
     return any(is_batched_tree(leaf) for leaf in leaves(value) if isinstance(leaf, Batch | LaneSequence | LaneList))
 
 
-def shared(value: Any) -> Any:
+def require_shared(value: Any) -> Any:
     """The value as one Python object for all lanes; raises NeedsLoop if it differs between lanes."""
     if is_batched_tree(value):
         raise NeedsLoop("a value that differs by example is used where Python needs one object")
-    return unwrapped(value)
+    return unwrap(value)
 
 
 def as_list(iterable: Any = ()) -> Any:
     """`list(iterable)`: in lock-step a `LaneList`, since items may differ by lane and lanes may append."""
     sequence = lane_sequence(iterable)
-    if sequence is None and (current_region() is None or not is_readable(iterable)):
+    if sequence is None and (current_region() is None or not check_iterable(iterable)):
         return list(iterable)
     out = LaneList()
-    each(sequence if sequence is not None else iterable, out.append)
+    for_each(sequence if sequence is not None else iterable, out.append)
     return out
 
 
@@ -95,7 +95,7 @@ def captures_lanes(f: Any) -> bool:
     return False
 
 
-def is_readable(iterable: Any) -> bool:
+def check_iterable(iterable: Any) -> bool:
     """Always True; raises NeedsLoop for an iterator that was made outside the call."""
     if hasattr(iterable, "__next__") and not is_made(iterable):
         raise NeedsLoop("an iterator made outside the call is used up by the first example")
@@ -104,10 +104,10 @@ def is_readable(iterable: Any) -> bool:
 
 def _stack(arrays: Any, axis: int = 0, **kwargs: Any) -> Any:
     if kwargs or not is_spread(arrays):
-        return np.stack(unwrapped(arrays), axis=axis, **kwargs)
+        return np.stack(unwrap(arrays), axis=axis, **kwargs)
     if _some_empty(arrays):
         raise ValueError("need at least one array to stack")
-    out = _strong(arrays.stacked())
+    out = _narrowed_array(arrays.stacked())
     return out if axis == 0 else np.moveaxis(out, 0, axis)
 
 
@@ -117,7 +117,7 @@ def _some_empty(arrays: LaneList) -> bool:
     return bool((arrays.counts[... if here is None else here] == 0).any())
 
 
-def _strong(batch: Any) -> Any:
+def _narrowed_array(batch: Any) -> Any:
     if not isinstance(batch, Batch):
         raise NeedsLoop("an array of a list of structures")
     return narrowed(batch)
@@ -126,27 +126,27 @@ def _strong(batch: Any) -> Any:
 def _concatenate(arrays: Any, *args: Any, **kwargs: Any) -> Any:
     if is_spread(arrays):
         raise NeedsLoop("arrays of a list that differs by example are put together")
-    return np.concatenate(unwrapped(arrays), *args, **kwargs)
+    return np.concatenate(unwrap(arrays), *args, **kwargs)
 
 
 def _array(object: Any, *args: Any, **kwargs: Any) -> Any:
     if not is_spread(object):
-        return _create(np.array)(object, *args, **kwargs)
+        return _creation_form(np.array)(object, *args, **kwargs)
     if _some_empty(object):
         return map_lanes(np.array, plain_lists(object), *args, **kwargs)
-    out = _strong(object.stacked())
-    return _create(np.array)(out, *args, **kwargs) if args or kwargs else out
+    out = _narrowed_array(object.stacked())
+    return _creation_form(np.array)(out, *args, **kwargs) if args or kwargs else out
 
 
 def _asarray(object: Any, *args: Any, **kwargs: Any) -> Any:
-    return (_array if is_spread(object) else _create(np.asarray))(object, *args, **kwargs)
+    return (_array if is_spread(object) else _creation_form(np.asarray))(object, *args, **kwargs)
 
 
-def _create(function: Callable[..., Any]) -> Callable[..., Any]:
+def _creation_form(function: Callable[..., Any]) -> Callable[..., Any]:
     lanes = CREATION[function]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(unwrapped(arg) for arg in args)
+        args = tuple(unwrap(arg) for arg in args)
         if any(map(is_batched_tree, (*args, *kwargs.values()))) or top_box((args, kwargs)) is not None:
             return lanes(*args, **kwargs)
         return function(*args, **kwargs)
@@ -162,7 +162,7 @@ def is_spread(value: Any) -> bool:
 def _tuple(iterable: Any = ()) -> Any:
     sequence = lane_sequence(iterable)
     if sequence is None:
-        return tuple(iterable) if is_readable(iterable) else ()
+        return tuple(iterable) if check_iterable(iterable) else ()
     running = loop_over(sequence)
     if isinstance(running, UniformLoop):
         return tuple(running)
@@ -184,41 +184,41 @@ def _sum(iterable: Any, start: Any = 0) -> Any:
     running = loop(iterable)
     total = start
     for item in running:
-        if running.fewer:
+        if running.has_shrunk:
             (total,) = running.narrow((total,), ())
         total = BINARY["+"](total, item)
     (total,) = running.merge((total,))
     return total
 
 
-def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
+def _over_items(function: Callable[..., Any]) -> Callable[..., Any]:
     """The lock-step form of min, max, any, all or sorted, of several values or of an iterable."""
     lanes = LANE_FUNCTIONS.get(function) or functools.partial(map_lanes, function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("key") is not None and current_region() is not None:
             raise NeedsLoop(f"{function.__name__}() by a key")
-        args = tuple(map(unwrapped, args))
+        args = tuple(map(unwrap, args))
         if current_region() is not None and any(map(is_changeable, leaves(args))):
             raise NeedsLoop(f"{function.__name__}() of objects of the call")
         if function is sorted and config.strict and is_batched_tree(args):
-            fell_back("sorted() of numbers that differ by example, which Python sorts for each example")
+            warn_fallback("sorted() of numbers that differ by example, which Python sorts for each example")
         out = lanes(*args, **kwargs) if is_batched_tree(args) else function(*args, **kwargs)
         return LaneList(out) if type(out) is list and current_region() is not None else out
 
     return call
 
 
-def _lazily(make_lanes: Callable[..., Any], builtin: Callable[..., Any]) -> Callable[..., Any]:
+def _lazy_iterable(make_lanes: Callable[..., Any], builtin: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if any(isinstance(arg, Batch | LaneSequence) or (type(arg) is LaneList and arg.is_spread) for arg in args):
             return make_lanes(*args, **kwargs)
         if current_region() is None:
             return builtin(*args, **kwargs)
         for arg in args:
-            is_readable(arg)
+            check_iterable(arg)
         args = tuple(arg.items if isinstance(arg, LaneList) else arg for arg in args)
-        return remember(builtin(*args, **kwargs))
+        return register_made(builtin(*args, **kwargs))
 
     return call
 
@@ -270,7 +270,7 @@ def _of_value(function: Callable[..., Any]) -> Callable[..., Any]:
             refuse_hooks(args[0], special)
         if current_region() is not None and is_changeable(args[0]):
             raise NeedsLoop(f"{function.__name__}() of an object of the call")
-        return lanes(*map(unwrapped, args), **kwargs)
+        return lanes(*map(unwrap, args), **kwargs)
 
     return call
 
@@ -296,7 +296,7 @@ def _hasattr(x: Any, name: Any) -> Any:
 _MISSING = object()
 
 
-def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
+def _unsupported(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if current_region() is not None:
             raise NeedsLoop(f"a call of {function.__name__}")
@@ -309,7 +309,7 @@ def _dict(*args: Any, **kwargs: Any) -> Any:
     """`dict(...)`, recorded as made in the call, so that it may be mutated."""
     if not all(isinstance(arg, dict) for arg in args) and current_region() is not None:
         raise NeedsLoop("a dict of pairs")
-    return remember(dict(*args, **kwargs))
+    return register_made(dict(*args, **kwargs))
 
 
 def _replaced(old: Any, /, **changes: Any) -> Any:
@@ -319,12 +319,12 @@ def _replaced(old: Any, /, **changes: Any) -> Any:
     return dataclasses.replace(old, **changes)
 
 
-_REFUSED = (
+_UNSUPPORTED = (
     open, input, exec, eval, setattr, delattr, id, map, filter, iter, next, set, frozenset, copy.copy, copy.deepcopy,
 )  # fmt: skip
 HANDLERS: dict[Any, Callable[..., Any]] = {
     **{function: _of_value(function) for function in LANE_FUNCTIONS},
-    **{function: _create(function) for function in CREATION},
+    **{function: _creation_form(function) for function in CREATION},
     np.array: _array,
     np.asarray: _asarray,
     np.stack: _stack,
@@ -332,22 +332,22 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     len: _len,
     bool: lambda x=False: truth_value(x),
     sum: _sum,
-    min: _of_items(min),
-    max: _of_items(max),
-    sorted: _of_items(sorted),
-    any: _of_items(any),
-    all: _of_items(all),
+    min: _over_items(min),
+    max: _over_items(max),
+    sorted: _over_items(sorted),
+    any: _over_items(any),
+    all: _over_items(all),
     list: as_list,
     tuple: _tuple,
     dict: _dict,
     dataclasses.replace: _replaced,
     range: _range,
-    zip: _lazily(Zipped, zip),
-    enumerate: _lazily(Enumerated, enumerate),
-    reversed: _lazily(in_reverse, reversed),
+    zip: _lazy_iterable(Zipped, zip),
+    enumerate: _lazy_iterable(Enumerated, enumerate),
+    reversed: _lazy_iterable(in_reverse, reversed),
     isinstance: _isinstance,
     type: _type,
     getattr: _getattr,
     hasattr: _hasattr,
-    **{function: _refused(function) for function in _REFUSED},
+    **{function: _unsupported(function) for function in _UNSUPPORTED},
 }

@@ -18,9 +18,9 @@ from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.stacking import following_views, stack_results
+from autobatch.batches.stacking import stack_results, tracking_views
 from autobatch.core.current_region import check_time, current_region
-from autobatch.core.diagnostics import fell_back
+from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
@@ -33,14 +33,14 @@ from autobatch.facts.call_effects import (
 )
 from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import GENERATORS, IMMUTABLE, keeps_fields
-from autobatch.lockstep.calls.builtin_functions import HANDLERS, captures_lanes, is_batched_tree, unwrapped
+from autobatch.lockstep.calls.builtin_functions import HANDLERS, captures_lanes, is_batched_tree, unwrap
 from autobatch.lockstep.regions.region import (
     current_root,
-    remember,
-    require_own,
-    require_whole,
+    register_made,
+    require_made_here,
+    require_unaliased,
 )
-from autobatch.lockstep.values.items import is_lanes, own, update
+from autobatch.lockstep.values.items import as_lane_arrays, inplace_update, is_per_lane
 from autobatch.lockstep.values.lane_operators import convertible
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.random_generators import default_rng
@@ -52,7 +52,7 @@ from autobatch.syntax.source import is_library
 _DISPATCHER = type(np.sum)
 _CACHED: Any = type(functools.cache(len))
 _JOINING = functions_of("joins")
-_FRESH = functions_of("creates") | {np.array, np.copy}
+_NEW_ARRAY_FUNCTIONS = functions_of("creates") | {np.array, np.copy}
 _KNOWN = (*IMMUTABLE, np.ndarray, list, dict, set, tuple)
 _OF_ITEMS = (LaneList, LaneSequence, list, tuple)
 
@@ -62,11 +62,11 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     kind = type(f)
     if kind is np.ufunc:
         if kwargs or len(args) != f.nin or any(isinstance(arg, _OF_ITEMS) for arg in args):
-            return _numpy(f, args, kwargs)
+            return _call_numpy(f, args, kwargs)
         op = UFUNCS.get(f)
         return f(*args) if op is None else op(*args)
     if kind is MethodType:
-        return _method(f, args, kwargs)
+        return _call_method(f, args, kwargs)
     if kind is FunctionType or kind is _DISPATCHER or kind is BuiltinFunctionType or kind is type:
         handler = HANDLERS.get(f)
         root = current_root()
@@ -76,33 +76,33 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
             return f(*args, **kwargs)
         if kind is FunctionType:
             check_time()
-            return _converted(root.convert(f), f, args, kwargs)
+            return _call_converted(root.convert(f), f, args, kwargs)
         if kind is _DISPATCHER:
-            return _numpy(f, args, kwargs)
+            return _call_numpy(f, args, kwargs)
         if kind is BuiltinFunctionType:
-            return _builtin(f, args, kwargs)
-        return _instance(f, args, kwargs)
+            return _call_builtin(f, args, kwargs)
+        return _make_instance(f, args, kwargs)
     if current_region() is None:
         return f(*args, **kwargs)
     if isinstance(f, Batch):
         raise NeedsLoop("functions that differ by example")
-    return _object(f, args, kwargs)
+    return _call_object(f, args, kwargs)
 
 
-def create(f: Any, *args: Any, **kwargs: Any) -> Any:
+def call_for_writing(f: Any, *args: Any, **kwargs: Any) -> Any:
     """Like `call`, for a result that is written to later: a newly made shared array becomes one array per lane."""
     out = call(f, *args, **kwargs)
-    if isinstance(out, np.ndarray | PackedBatch) and (type(f) is np.ufunc or _is_fresh(f)):
+    if isinstance(out, np.ndarray | PackedBatch) and (type(f) is np.ufunc or _returns_new_array(f)):
         known = (getattr(f, "__self__", None), *args)
-        return own(out) if all(out is not value for value in known) else out
+        return as_lane_arrays(out) if all(out is not value for value in known) else out
     return out
 
 
-def _is_fresh(f: Any) -> bool:
+def _returns_new_array(f: Any) -> bool:
     holder = getattr(f, "__self__", None)
     if isinstance(holder, np.ndarray | PackedBatch):
         return f.__name__ in ("copy", "astype")
-    return f.__hash__ is not None and f in _FRESH
+    return f.__hash__ is not None and f in _NEW_ARRAY_FUNCTIONS
 
 
 def _check_written(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -111,12 +111,12 @@ def _check_written(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
     for given in () if effect is None else effect.written(args, kwargs):
         for target in given if isinstance(given, tuple) else (given,):
             if isinstance(target, Batch):
-                require_whole(target)
+                require_unaliased(target)
             elif isinstance(target, np.ndarray):
-                require_own(target, f"np.{f.__name__}" if effect.always_writes else "writing (out=)")  # type: ignore[union-attr]
+                require_made_here(target, f"np.{f.__name__}" if effect.always_writes else "writing (out=)")  # type: ignore[union-attr]
 
 
-def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call_method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     holder = f.__self__
     if type(holder) is LaneList:
         return _list_method(holder, f.__name__, args, kwargs)
@@ -125,12 +125,12 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if effect is not None and (kwargs or len(args) >= effect.reads_only):
             for target in effect.written((holder, *args), kwargs):
                 if isinstance(target, Batch):
-                    require_whole(target)
+                    require_unaliased(target)
         return f(*plain_arguments(args), **kwargs)
     function = f.__func__
     if isinstance(holder, tuple) and f.__name__ in ("_replace", "_asdict"):
         out = f(*args, **kwargs)
-        return remember(out) if type(out) is dict else out
+        return register_made(out) if type(out) is dict else out
     root = current_root()
     if root is None:
         return f(*args, **kwargs)
@@ -140,19 +140,19 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call(function, holder, *args, **kwargs)  # a decorator's object, which Python calls with the holder
     wrapped = getattr(function, "__wrapped__", None) if hasattr(type(function), "_ab_batch") else None
     ours = root.convert(wrapped if wrapped is not None else function)
-    return _converted(ours, f, (holder, *args), kwargs) if ours is not None else library(f, args, kwargs)
+    return _call_converted(ours, f, (holder, *args), kwargs) if ours is not None else call_plain(f, args, kwargs)
 
 
-def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call_converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the lock-step form `ours` of a function; call `f` as a library function if `ours` is None."""
     if ours is None:
-        return library(f, args, kwargs)
+        return call_plain(f, args, kwargs)
     return ours(*args, **kwargs)
 
 
 def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name == "extend":
-        update("+", holder, args[0])
+        inplace_update("+", holder, args[0])
         return None
     if name == "sort" and not args:
         holder.sort(HANDLERS[sorted](holder, **kwargs))
@@ -160,12 +160,12 @@ def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dic
     return getattr(holder, name)(*args, **kwargs)
 
 
-def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call_numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if any(isinstance(arg, FunctionType | MethodType) for arg in (*args, *kwargs.values())):
         require_local(f, *args, *kwargs.values())
     if kwargs or len(args) > reads_only(f):
         _check_written(f, args, kwargs)
-        kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
+        kwargs = {key: unwrap(value) for key, value in kwargs.items()}
     if f not in _JOINING and any(map(_is_list_of_lanes, args)):
         args = tuple(
             HANDLERS[np.array](arg) if _is_list_of_lanes(arg) and not (place and type(arg) is tuple) else arg
@@ -182,34 +182,34 @@ def _is_list_of_lanes(value: Any) -> bool:
     return is_batched_tree(value) or top_box(value.items if isinstance(value, LaneList) else value) is not None
 
 
-def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call_builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     holder = f.__self__
     if holder is None or isinstance(holder, ModuleType):
         module = f.__module__ or ""
         if module == "numpy" or module.startswith("numpy._core"):
-            return _numpy(f, args, kwargs)
+            return _call_numpy(f, args, kwargs)
         if module in ("math", "builtins") and not is_batched_tree((args, kwargs)):
             return f(*plain_arguments(args), **kwargs)
-        return library(f, args, kwargs)
+        return call_plain(f, args, kwargs)
     if isinstance(holder, GENERATORS):
         raise NeedsLoop("a random generator is drawn from")
     if isinstance(holder, np.ufunc):
-        return _numpy(f, args, kwargs)
+        return _call_numpy(f, args, kwargs)
     effect = method_effect(type(holder), f.__name__)  # type: ignore[arg-type]
     writes = effect is not None and (kwargs or len(args) >= effect.reads_only)
     for target in effect.written((holder, *args), kwargs) if writes else ():  # type: ignore[union-attr]
         if isinstance(target, Batch):
-            require_whole(target)
+            require_unaliased(target)
         else:
-            require_own(target, f".{f.__name__}()")
+            require_made_here(target, f".{f.__name__}()")
     if effect is not None and "self" in effect.writes:
         if isinstance(holder, np.ndarray | set) and is_batched_tree(args):
             raise NeedsLoop(f".{f.__name__}() of a value per example")
-        if isinstance(holder, dict) and args and (is_lanes(args[0]) or type(args[0]) is LaneList):
+        if isinstance(holder, dict) and args and (is_per_lane(args[0]) or type(args[0]) is LaneList):
             raise NeedsLoop("a key that differs by example")
         return f(*args, **kwargs)
     if not isinstance(holder, _KNOWN):  # a deque, an iterator …: any method may change it
-        require_own(holder, f".{f.__name__}()")
+        require_made_here(holder, f".{f.__name__}()")
         return f(*args, **kwargs)
     if not is_batched_tree((args, kwargs)):
         return f(*plain_arguments(args), **kwargs)
@@ -219,13 +219,13 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return call(function, holder, *args, **kwargs)
 
 
-def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _make_instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if cls.__module__ == "builtins":
-        return library(cls, args, kwargs) if is_batched_tree((args, kwargs)) else cls(*map(unwrapped, args), **kwargs)
+        return call_plain(cls, args, kwargs) if is_batched_tree((args, kwargs)) else cls(*map(unwrap, args), **kwargs)
     if issubclass(cls, np.generic):
         if args and isinstance(args[0], Batch) and not args[0].ndim:  # type: ignore[attr-defined]
             return _cast(args[0], cls)
-        return library(cls, args, kwargs)
+        return call_plain(cls, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return cls(*args, **kwargs)
     if dataclasses.is_dataclass(cls) and keeps_fields(cls):
@@ -236,7 +236,7 @@ def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if cls.__module__ == "collections":  # mutable, unlike those above
         raise NeedsLoop(f"a {cls.__name__} is made")
     if is_library(getattr(module, "__file__", None) or ""):
-        return library(cls, args, kwargs)
+        return call_plain(cls, args, kwargs)
     raise NeedsLoop(f"an object of {cls.__name__} is made")
 
 
@@ -246,11 +246,11 @@ def _cast(x: Any, cls: Any) -> Any:
     return x.astype(cls)
 
 
-def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call_object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     root = current_root()
     assert root is not None
     if hasattr(type(f), "_ab_batch"):
-        return _converted(root.convert(f.__wrapped__), f.__wrapped__, args, kwargs)
+        return _call_converted(root.convert(f.__wrapped__), f.__wrapped__, args, kwargs)
     if isinstance(f, _CACHED) and root.convert(f.__wrapped__) is f.__wrapped__:
         raise NeedsLoop("a function of the call keeps its results")
     if isinstance(f, operator.methodcaller | operator.itemgetter | operator.attrgetter):
@@ -258,7 +258,7 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(f, functools.partial):
         return call(f.func, *f.args, *args, **{**f.keywords, **kwargs})
     if isinstance(f, type):
-        return _instance(f, args, kwargs)
+        return _make_instance(f, args, kwargs)
     if isinstance(f, MethodDescriptorType) and args:
         return call(getattr(args[0], f.__name__), *args[1:], **kwargs)
     if isinstance(f, Op):
@@ -272,11 +272,11 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     effect = method_effect(type(holder), name)  # type: ignore[arg-type]
     unknown = isinstance(f, MethodWrapperType) and not isinstance(holder, (*_KNOWN, type, ModuleType))
     if unknown or (effect is not None and "self" in effect.writes):  # unknown: e.g. an iterator
-        require_own(holder, f".{name}()")
-    return library(f, args, kwargs)
+        require_made_here(holder, f".{name}()")
+    return call_plain(f, args, kwargs)
 
 
-_HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
+_DATA = (*IMMUTABLE, np.ndarray, Batch)
 _DRAWING = ("random", "secrets", "uuid", "numpy.random")
 _OF_LISTS = ("itertools", "heapq", "bisect", "operator")  # these change lists, or call functions on items later
 
@@ -288,16 +288,16 @@ def plain_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
         if kind is MaskedBatch or kind is np.ndarray:
             continue
         if kind is LaneList or kind is tuple or kind is list or isinstance(arg, LaneSequence):
-            return tuple(map(unwrapped, args))
+            return tuple(map(unwrap, args))
     return args
 
 
-def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_plain(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call unconverted code, once or once per lane; raises NeedsLoop if it might act outside the call."""
     module = getattr(f, "__module__", None) or ""
     name = getattr(f, "__qualname__", None) or type(f).__name__
     if module.split(".")[0] == "autobatch" and (isinstance(f, FunctionType) or not hasattr(f, "__wrapped__")):
-        return f(*plain_arguments(args), **{key: unwrapped(value) for key, value in kwargs.items()})
+        return f(*plain_arguments(args), **{key: unwrap(value) for key, value in kwargs.items()})
     if f is np.random.default_rng:
         return default_rng(*args, **kwargs)
     if module in _DRAWING or module.startswith("numpy.random"):
@@ -311,29 +311,29 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if captures_lanes(f):  # what it keeps or compares differs between lanes
         raise NeedsLoop(f"{name} has captured values that differ by example")
     for value in (*args, *kwargs.values()):
-        if not _is_harmless(value):
+        if not _is_data(value):
             raise NeedsLoop(f"{name}() of a {type(value).__name__}, which it may change or keep")
     if not is_batched_tree((args, kwargs)):
         return f(*args, **kwargs)
     require_local(f, getattr(f, "__wrapped__", None), f.pyfunc if isinstance(f, np.vectorize) else None)  # e.g. a cache
-    fell_back(f"{name} has no form for values that differ by example")
-    call, linked = following_views(f, args, kwargs)
+    warn_fallback(f"{name} has no form for values that differ by example")
+    call, linked = tracking_views(f, args, kwargs)
     out = linked(stack_results(per_lane(call, args, kwargs)))
     if isinstance(out, ObjectBatch) and isinstance(f, type) and any(map(_is_array, leaves((args, kwargs)))):
         raise NeedsLoop(f"a {name} that holds arrays which differ by example")  # copies would miss writes to them
     return out
 
 
-def _is_harmless(value: Any) -> bool:
+def _is_data(value: Any) -> bool:
     """True if a value is an array or immutable."""
-    return all(map(_is_harmless, value)) if type(value) is tuple else isinstance(value, _HARMLESS) or is_boxed(value)
+    return all(map(_is_data, value)) if type(value) is tuple else isinstance(value, _DATA) or is_boxed(value)
 
 
 def require_local(f: Any, *functions: Any) -> None:
     """Raise NeedsLoop if a function that `f` calls may change something: `f` may call it out of order, or twice."""
     root = current_root()
     for each in functions if root is not None else ():
-        if isinstance(each, FunctionType | MethodType) and not root.is_local(each):  # type: ignore[union-attr]
+        if isinstance(each, FunctionType | MethodType) and not root.is_pure(each):  # type: ignore[union-attr]
             raise NeedsLoop(f"{getattr(f, '__name__', type(f).__name__)} calls a function that may change something")
 
 

@@ -16,8 +16,8 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import weak_lanes
 from autobatch.core.current_region import current_region, set_region
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.joins import Piece, meet, narrowed_values
-from autobatch.lockstep.regions.region import Subset, part_of
+from autobatch.lockstep.regions.joins import Piece, join_pieces, narrowed_values
+from autobatch.lockstep.regions.region import Subset, subset_where
 from autobatch.lockstep.values.lane_operators import BINARY, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import LaneSequence
@@ -56,13 +56,13 @@ def truth_value(value: Any) -> Any:
     return decided if isinstance(decided, bool) else weak_lanes(decided, bool)
 
 
-def parted(values: np.ndarray) -> tuple[Subset, Subset]:
+def split_region(values: np.ndarray) -> tuple[Subset, Subset]:
     """Two subsets of the current region: the lanes where `values` is true, and the others."""
     region = current_region()
-    return part_of(region, values, region), part_of(region, ~values, region)
+    return subset_where(region, values, region), subset_where(region, ~values, region)
 
 
-class _Together:
+class _UniformBranch:
     """An `if` where all lanes take the same arm and none leaves it early."""
 
     __slots__ = ("arms",)
@@ -78,7 +78,7 @@ class _Together:
         pass
 
 
-_TOGETHER = (_Together(False), _Together(True))
+_UNIFORM_BRANCHES = (_UniformBranch(False), _UniformBranch(True))
 
 
 class Branches:
@@ -87,7 +87,7 @@ class Branches:
     Attributes:
         changed: True if the code must reload the variables from `values`.
         split: True if lanes took both arms; the values after the `if` then come from `join`.
-        nobody: True if no lane reached the end of the `if`.
+        is_empty: True if no lane reached the end of the `if`.
     """
 
     __slots__ = ("base", "changed", "has_else", "own", "pieces", "split", "truth", "values")
@@ -107,7 +107,7 @@ class Branches:
             return
         self.split = True
         before = self.values
-        yes, no = parted(self.truth)
+        yes, no = split_region(self.truth)
         if self.own:
             self.changed, self.values = True, self._at_start(before, yes)
         set_region(yes)
@@ -131,7 +131,7 @@ class Branches:
         self.pieces.append((current_region(), values))
 
     @property
-    def nobody(self) -> bool:
+    def is_empty(self) -> bool:
         return not self.pieces
 
     def join(self) -> tuple[Any, ...]:
@@ -139,14 +139,14 @@ class Branches:
         if not self.pieces:
             set_region(self.base)
             return self.values
-        return meet(self.pieces, self.base, self.own)[1]
+        return join_pieces(self.pieces, self.base, self.own)[1]
 
 
 def branches(test: Any, values: tuple[Any, ...], has_else: bool, leaves: bool, own: tuple[int, ...] = ()) -> Any:
     """The object that an `if` statement iterates over. `leaves`: an arm may be left by return, break or continue."""
     decided = truth(test)
     if isinstance(decided, bool) and not leaves:
-        return _TOGETHER[decided]
+        return _UNIFORM_BRANCHES[decided]
     return Branches(decided, values, has_else, own)
 
 
@@ -167,78 +167,78 @@ class Returns:
         """One return value for all lanes, once all have returned."""
         if self.base is None:
             return self.pieces[0][1][0]
-        (value,) = meet(self.pieces, self.base)[1]
+        (value,) = join_pieces(self.pieces, self.base)[1]
         set_region(self.base)
         return value
 
 
-def _each_way(values: np.ndarray, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+def _run_both_ways(values: np.ndarray, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
     base = current_region()
     pieces = []
-    for region, way in zip(parted(values), (yes, no), strict=True):
+    for region, way in zip(split_region(values), (yes, no), strict=True):
         set_region(region)
         pieces.append((region, (way(),)))
-    (out,) = meet(pieces, base)[1]
+    (out,) = join_pieces(pieces, base)[1]
     return out
 
 
-def choose(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+def conditional(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
     """`yes if test else no`."""
     decided = truth(test)
     if isinstance(decided, bool):
         return yes() if decided else no()
-    return _each_way(decided, yes, no)
+    return _run_both_ways(decided, yes, no)
 
 
-def both(value: Any, *rest: Callable[[], Any]) -> Any:
+def logical_and(value: Any, *rest: Callable[[], Any]) -> Any:
     """`value and ...`: for each lane, the first false operand or else the last."""
     for place, operand in enumerate(rest, 1):
         decided = truth(value)
         if not isinstance(decided, bool):
             seen = value
-            return _each_way(decided, lambda: both(operand(), *rest[place:]), lambda: seen)  # noqa: B023
+            return _run_both_ways(decided, lambda: logical_and(operand(), *rest[place:]), lambda: seen)  # noqa: B023
         if not decided:
             return value
         value = operand()
     return value
 
 
-def either(value: Any, *rest: Callable[[], Any]) -> Any:
+def logical_or(value: Any, *rest: Callable[[], Any]) -> Any:
     """`value or ...`: for each lane, the first true operand or else the last."""
     for place, operand in enumerate(rest, 1):
         decided = truth(value)
         if not isinstance(decided, bool):
             seen = value
-            return _each_way(decided, lambda: seen, lambda: either(operand(), *rest[place:]))  # noqa: B023
+            return _run_both_ways(decided, lambda: seen, lambda: logical_or(operand(), *rest[place:]))  # noqa: B023
         if decided:
             return value
         value = operand()
     return value
 
 
-def negation(value: Any) -> Any:
+def logical_not(value: Any) -> Any:
     """`not value`."""
     decided = truth(value)
     return not decided if isinstance(decided, bool) else weak_lanes(~decided, bool)
 
 
-def chain(left: Any, symbols: tuple[str, ...], *rest: Callable[[], Any]) -> Any:
+def chained_comparison(left: Any, symbols: tuple[str, ...], *rest: Callable[[], Any]) -> Any:
     """`left < b < c`: each operand is evaluated once, for the lanes where all earlier comparisons were true."""
     right = rest[0]()
     value = BINARY[symbols[0]](left, right)
-    return value if len(rest) == 1 else both(value, lambda: chain(right, symbols[1:], *rest[1:]))
+    return value if len(rest) == 1 else logical_and(value, lambda: chained_comparison(right, symbols[1:], *rest[1:]))
 
 
 class RaisedError(Exception):
     """Some example raises; the next way to run finds out which one, and what it raises."""
 
 
-def raised(error: Callable[[], Any]) -> Any:
+def raised_exception(error: Callable[[], Any]) -> Any:
     """The exception of a `raise`. In lock-step a placeholder, without evaluating the user's exception."""
     return error() if current_region() is None else RaisedError("an exception is raised")
 
 
-def check(test: Any) -> bool:
+def assert_condition(test: Any) -> bool:
     """The condition of an `assert`: True if it holds for every lane."""
     decided = truth(test)
     return decided if isinstance(decided, bool) else False

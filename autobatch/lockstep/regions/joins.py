@@ -9,11 +9,11 @@ import numpy as np
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import take_lanes
-from autobatch.core.current_region import let_go, set_region
+from autobatch.core.current_region import freeze_dicts, set_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import Subset, freeze_all, lanes_within
-from autobatch.lockstep.values.joined_lanes import UNBOUND, batch_of, joined
+from autobatch.lockstep.values.joined_lanes import UNBOUND, as_padded, joined
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.ops.rules.aliasing import has_views
 
@@ -21,7 +21,7 @@ Piece = tuple[Any, tuple[Any, ...]]
 """(region, values of the variables for its lanes)."""
 
 
-def meet(pieces: Sequence[Piece], base: Any, own: Sequence[int] = ()) -> Piece:
+def join_pieces(pieces: Sequence[Piece], base: Any, own: Sequence[int] = ()) -> Piece:
     """Join pieces whose regions are disjoint and inside `base`; their lanes become the current region.
 
     That region is `base` if all its lanes are there, the piece's own region if there is only one, else a `Subset`.
@@ -31,7 +31,7 @@ def meet(pieces: Sequence[Piece], base: Any, own: Sequence[int] = ()) -> Piece:
     if len(pieces) == 1 and (pieces[0][0] is base or pieces[0][0].count < base.count):
         set_region(pieces[0][0])
         return pieces[0]
-    meeting = _Meeting([region for region, _ in pieces], base)
+    meeting = _Join([region for region, _ in pieces], base)
     known: dict[tuple[int, ...], Any] = {}
     out = []
     for place, column in enumerate(zip(*(values for _, values in pieces), strict=True)):
@@ -43,7 +43,7 @@ def meet(pieces: Sequence[Piece], base: Any, own: Sequence[int] = ()) -> Piece:
     return meeting.target, tuple(out)
 
 
-class _Meeting:
+class _Join:
     """The lanes of several disjoint regions, joined in one region.
 
     Attributes:
@@ -76,7 +76,7 @@ class _Meeting:
     def value(self, column: Sequence[Any], owned: bool) -> Any:
         """Join one value per region into one value for all lanes. `owned`: no other reference to it exists."""
         first = column[0]
-        if all(value is first for value in column) and _is_known(first, self.target):
+        if all(value is first for value in column) and _is_valid(first, self.target):
             return first
         out = self._trees(column) if is_node(first) else self._arrays(column)
         if out is None:
@@ -96,7 +96,7 @@ class _Meeting:
             if out[-1] is None:
                 return None
         for container in column:
-            let_go(container)
+            freeze_dicts(container)
         return unflatten(structures[0], out)
 
     def _arrays(self, column: Sequence[Any]) -> MaskedBatch | None:
@@ -127,10 +127,10 @@ class _Meeting:
         if sum(region.count for region, _ in parts) < self.target.count:
             return joined_where_bound(parts, self.target)
         homes = [region for region, _ in parts]
-        value = _in(self.target, joined, [piece for _, piece in parts], [region.count for region in homes], homes)
-        return map_tree(self._arranged, value) if is_node(value) else self._arranged(value)
+        value = _run_in(self.target, joined, [piece for _, piece in parts], [region.count for region in homes], homes)
+        return map_tree(self._reordered, value) if is_node(value) else self._reordered(value)
 
-    def _arranged(self, leaf: Any) -> Any:
+    def _reordered(self, leaf: Any) -> Any:
         if not isinstance(leaf, Batch):
             return leaf
         if self.order is not None:
@@ -161,23 +161,23 @@ def joined_where_bound(parts: Sequence[tuple[Any, Any]], base: Any) -> Any:
     arrived = np.concatenate([region.lanes() for region in homes])
     order = np.argsort(arrived, kind="stable")
     target = Subset(base, arrived[order])
-    batches = [_in(region, batch_of, piece, region.count) for region, piece in parts]
-    out = take_lanes(_in(target, joined, batches, [region.count for region in homes], homes), order)
+    batches = [_run_in(region, as_padded, piece, region.count) for region, piece in parts]
+    out = take_lanes(_run_in(target, joined, batches, [region.count for region in homes], homes), order)
     out.region = target
     return out
 
 
-def _is_known(value: Any, target: Any) -> bool:
+def _is_valid(value: Any, target: Any) -> bool:
     """True if all batches in a value belong to this region, or to one with more lanes that contains it."""
     if not isinstance(value, Batch):
-        return not is_node(value) or all(_is_known(leaf, target) for leaf in leaves(value) if isinstance(leaf, Batch))
+        return not is_node(value) or all(_is_valid(leaf, target) for leaf in leaves(value) if isinstance(leaf, Batch))
     region = value.region
     if region is target:
         return True
     return region is not None and region.count > target.count and lanes_within(target, region) is not None
 
 
-def _in(region: Any, function: Any, *args: Any) -> Any:
+def _run_in(region: Any, function: Any, *args: Any) -> Any:
     set_region(region)
     return function(*args)
 
@@ -209,16 +209,16 @@ def _narrowed(value: Any, region: Any, owned: bool = False) -> Any:
         if index is None:
             has = np.isin(region.lanes(), value.region.lanes())
             return Subset(region, region.lanes()[has]).narrow(value) if has.any() else UNBOUND
-        return _in(region, region.take, value, index)
+        return _run_in(region, region.take, value, index)
     if not is_node(value) or (isinstance(value, tuple) and not value):
         return value
     values, structure = flatten(value)
     if not owned and not any(isinstance(leaf, Batch) for leaf in values):
         return value
-    let_go(value)
-    return unflatten(structure, [_whole(leaf, region) if isinstance(leaf, Batch) else leaf for leaf in values])
+    freeze_dicts(value)
+    return unflatten(structure, [_narrow_fully(leaf, region) if isinstance(leaf, Batch) else leaf for leaf in values])
 
 
-def _whole(leaf: Any, region: Any) -> Any:
+def _narrow_fully(leaf: Any, region: Any) -> Any:
     out = _narrowed(leaf, region)
     return out if out is not UNBOUND and out.region is region else region.narrow(leaf)

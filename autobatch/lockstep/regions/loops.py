@@ -10,11 +10,11 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import take_lanes
 from autobatch.core.batched import Batched
-from autobatch.core.current_region import check_time, current_region, has_deadline, let_go, set_region
+from autobatch.core.current_region import check_time, current_region, freeze_dicts, has_deadline, set_region
 from autobatch.core.pytree import is_node, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.branches import truth
-from autobatch.lockstep.regions.joins import Piece, joined_where_bound, meet, narrowed_values
+from autobatch.lockstep.regions.joins import Piece, join_pieces, joined_where_bound, narrowed_values
 from autobatch.lockstep.regions.region import (
     Order,
     Prefix,
@@ -22,8 +22,8 @@ from autobatch.lockstep.regions.region import (
     freeze_all,
     is_made,
     lanes_within,
-    part_of,
-    require_own,
+    require_made_here,
+    subset_where,
 )
 from autobatch.lockstep.values.joined_lanes import UNBOUND, joined
 from autobatch.lockstep.values.lane_operators import refuse_hooks
@@ -36,7 +36,7 @@ class SharedLoop:
     """A loop over one iterable that all lanes share."""
 
     __slots__ = ("iterable",)
-    fewer = False
+    has_shrunk = False
 
     def __init__(self, iterable: Any) -> None:
         self.iterable = iterable
@@ -59,7 +59,7 @@ class SharedLoop:
 class UniformLoop(SharedLoop):
     """A loop over per-lane items where every lane has the same number of items, so the region stays the same.
 
-    `step`, `counts`, `tries`: as in `Loop`.
+    `step`, `counts`, `tries`: as in `RaggedLoop`.
     """
 
     __slots__ = ("counts", "step", "tries")
@@ -82,25 +82,25 @@ class UniformLoop(SharedLoop):
         return self.iterable
 
 
-class Loop:
+class RaggedLoop:
     """A loop where the number of items differs by lane: lanes are sorted by length, and each step runs in a prefix.
 
     Attributes:
-        fewer: True if lanes have left since the last step, so that carried values must be narrowed.
+        has_shrunk: True if lanes have left since the last step, so that carried values must be narrowed.
         step: index of the current step; code that runs several steps at once sets it to the last of them.
         counts: number of lanes in each step.
         tries: number of attempts to run several steps at once (`lockstep.block_loops`).
     """
 
     __slots__ = (
-        "counts", "current", "fewer", "order", "parent", "pieces", "previous", "sequence", "step", "tries",
+        "counts", "current", "has_shrunk", "order", "parent", "pieces", "previous", "sequence", "step", "tries",
     )  # fmt: skip
 
     def __init__(self, sequence: LaneSequence, lengths: np.ndarray) -> None:
         self.parent: Any = current_region()
         self.sequence = sequence
         self.order = Order.by_length(self.parent, lengths)
-        self.fewer = False
+        self.has_shrunk = False
         self.pieces: list[tuple[tuple[Any, ...], int]] = []
         whole = Prefix(self.order, len(lengths))
         self.previous: Any = whole
@@ -114,18 +114,18 @@ class Loop:
         region = self.current
         if counts and counts[0] == total:
             set_region(region)
-            self.fewer = True
+            self.has_shrunk = True
         while self.step < len(counts):
             count = counts[self.step]
             if count != region.count:
                 self.previous = region
                 self.current = region = Prefix(self.order, count)
                 set_region(region)
-                self.fewer = True
+                self.has_shrunk = True
             check_time()
             item = sequence.at(self.step, region)
             yield item
-            self.fewer = False
+            self.has_shrunk = False
             self.step += 1
         sequence.done(self.parent)
 
@@ -134,7 +134,7 @@ class Loop:
 
         `own`: positions of values with no other reference: writes into these stay allowed after narrowing.
         """
-        self.fewer = False
+        self.has_shrunk = False
         current, previous = self.current, self.previous
         if current is not previous and _are_simple((*kept, *carried), previous):  # nearly every step
             count = current.count
@@ -178,7 +178,7 @@ class Loop:
             return value
         known = memo.get(id(value))
         if known is None:
-            let_go(value)
+            freeze_dicts(value)
             known = map_tree(lambda leaf: region.narrow(leaf) if isinstance(leaf, Batch) else leaf, value)
             memo[id(value)] = known
         return known
@@ -200,7 +200,7 @@ class Loop:
         missing = self.order.size - sum(counts)
         if missing:
             raise NeedsLoop("lanes left a loop before its variables were known")
-        homes = self._homes(counts)
+        homes = self._piece_regions(counts)
         out = tuple(self._merged(column, counts, homes) for column in columns)
         for place, (new, old) in enumerate(zip(out, kept, strict=True)):
             if new is not old:
@@ -219,7 +219,7 @@ class Loop:
         set_region(self.parent)
         return out
 
-    def _homes(self, counts: list[int]) -> list[Any]:
+    def _piece_regions(self, counts: list[int]) -> list[Any]:
         """The region of each piece: consecutive slices of the loop's lane order, of sizes `counts`."""
         lanes = Prefix(self.order, self.order.size).lanes()
         starts = np.cumsum([0, *counts])
@@ -256,11 +256,11 @@ def loop(iterable: Any) -> Any:
     kind = type(iterable)
     if kind is range or kind is list or kind is tuple:
         return SharedLoop(iterable)
-    sequence = items_of(iterable)
+    sequence = lane_items(iterable)
     return SharedLoop(iterable) if sequence is None else loop_over(sequence)
 
 
-def items_of(iterable: Any) -> LaneSequence | None:
+def lane_items(iterable: Any) -> LaneSequence | None:
     """The per-lane items of an iterable; None if all lanes of the region share the items.
 
     Raises:
@@ -271,20 +271,20 @@ def items_of(iterable: Any) -> LaneSequence | None:
         if hasattr(iterable, "__next__"):
             if not is_made(iterable):
                 raise NeedsLoop("an iterator made outside the call is used up by the first example")
-            require_own(iterable, "a loop over an iterator")
+            require_made_here(iterable, "a loop over an iterator")
         refuse_hooks(iterable, "__iter__", "__getitem__", "__next__")
     return sequence
 
 
 def loop_over(sequence: LaneSequence) -> Any:
-    """The loop over per-lane items: a `UniformLoop` if all lanes have equally many, else a `Loop`."""
+    """The loop over per-lane items: a `UniformLoop` if all lanes have equally many, else a `RaggedLoop`."""
     lengths = sequence.lengths()
     if isinstance(lengths, int) or not len(lengths) or (lengths == lengths[0]).all():
         return UniformLoop(sequence)
-    return Loop(sequence, lengths)
+    return RaggedLoop(sequence, lengths)
 
 
-def each(iterable: Any, step: Any) -> None:
+def for_each(iterable: Any, step: Any) -> None:
     """Call `step` with each item."""
     running = loop(iterable)
     for item in running:
@@ -297,16 +297,16 @@ def each(iterable: Any, step: Any) -> None:
 # values are set aside once, so the work stays linear in the total number of steps of all lanes.
 
 
-class Walk:
+class DivergentLoop:
     """Base of `while` and `for` loops that lanes leave one by one. A `while` calls `stops` at the head of each step.
 
     Attributes:
         changed: True if the code must reload the loop's variables from `values`.
-        nobody: True if no lane is in the loop any more; after the loop: if no lane came out of it.
+        is_empty: True if no lane is in the loop any more; after the loop: if no lane came out of it.
         tries: number of attempts to run several steps at once (`lockstep.block_loops`).
     """
 
-    __slots__ = ("at_head", "base", "broken", "changed", "ended", "nobody", "own", "region", "tries", "values")
+    __slots__ = ("at_head", "base", "broken", "changed", "ended", "is_empty", "own", "region", "tries", "values")
 
     def __init__(self, values: tuple[Any, ...], own: tuple[int, ...]) -> None:
         self.tries = 0
@@ -314,16 +314,16 @@ class Walk:
         self.region: Any = self.base
         self.values = values
         self.own = own
-        self.changed = self.nobody = False
+        self.changed = self.is_empty = False
         self.at_head: list[Piece] = [(self.base, values)]
         self.ended: list[Piece] = []
         self.broken: list[Piece] = []
 
     def __iter__(self) -> Iterator[Any]:
-        while self._gather():
+        while self._next_step():
             yield None
 
-    def _gather(self) -> bool:
+    def _next_step(self) -> bool:
         """Start the next step with the lanes at the head; False if there are none."""
         pieces, self.at_head = self.at_head, []
         if not pieces:
@@ -331,11 +331,11 @@ class Walk:
         if self.base is not None:
             check_time()
         self.changed = len(pieces) > 1 or pieces[0][0] is not self.region
-        self.region, self.values = meet(pieces, self.region, self.own) if self.changed else pieces[0]
+        self.region, self.values = join_pieces(pieces, self.region, self.own) if self.changed else pieces[0]
         set_region(self.region)
         return True
 
-    def _part(self, stay: Any, go: Any) -> None:
+    def _split(self, stay: Any, go: Any) -> None:
         self.ended.append((go, narrowed_values(self.values, go, self.own)))
         self._move(stay)
 
@@ -353,10 +353,10 @@ class Walk:
         self.values = values
         if decided is False:
             self.ended.append((self.region, values))
-            self.nobody = True
+            self.is_empty = True
             return True
         here = current_region()
-        self._part(part_of(here, decided, self.base), part_of(here, ~decided, self.base))
+        self._split(subset_where(here, decided, self.base), subset_where(here, ~decided, self.base))
         return True
 
     def next(self, values: tuple[Any, ...]) -> None:
@@ -371,20 +371,20 @@ class Walk:
         """Iterated by the loop's `else`: yields the values once if some lanes ended without `break`."""
         pieces, self.ended = self.ended, []
         if pieces:
-            _, values = meet(pieces, self.base, self.own)
+            _, values = join_pieces(pieces, self.base, self.own)
             yield values
 
     def after(self) -> tuple[Any, ...]:
         """The values after the loop; the lanes that came out of it become the current region."""
         pieces = [*self.ended, *self.broken]
-        self.nobody = not pieces
+        self.is_empty = not pieces
         if not pieces:
             set_region(self.base)
             return self.values
-        return meet(pieces, self.base, self.own)[1]
+        return join_pieces(pieces, self.base, self.own)[1]
 
 
-class _Items(Walk):
+class _SharedItemsLoop(DivergentLoop):
     """A `for` with exits, over items that all lanes share."""
 
     __slots__ = ("iterable", "temporary")
@@ -397,7 +397,7 @@ class _Items(Walk):
     def __iter__(self) -> Iterator[Any]:
         set_region(self.base)
         running = iter(self.iterable)
-        while self._gather():
+        while self._next_step():
             if self.region is not self.base and not self.temporary:
                 raise NeedsLoop("an iterator is used up by some of its examples")
             try:
@@ -408,7 +408,7 @@ class _Items(Walk):
             yield item
 
 
-class _LaneItems(Walk):
+class _LaneItemsLoop(DivergentLoop):
     """A `for` with exits, over per-lane items whose number may differ by lane."""
 
     __slots__ = ("counts", "order", "ranks", "sequence")
@@ -430,7 +430,7 @@ class _LaneItems(Walk):
         self.sequence.open(self.order)
         items = self.base if self.order is None else Prefix(self.order, self.base.count)
         step = 0
-        while self._gather():
+        while self._next_step():
             if step == len(self.counts):
                 self.ended.append((self.region, self.values))
                 self.sequence.done(self.region)
@@ -439,7 +439,7 @@ class _LaneItems(Walk):
             if self.order is not None:
                 if items.count != count:
                     items = Prefix(self.order, count)
-                if not self._keep(items):
+                if not self._narrow_to_items(items):
                     return
             set_region(items)
             item = self.sequence.at(step, items)
@@ -447,7 +447,7 @@ class _LaneItems(Walk):
             yield item
             step += 1
 
-    def _keep(self, items: Prefix) -> bool:
+    def _narrow_to_items(self, items: Prefix) -> bool:
         """Narrow to the lanes that have an item in this step; False if none has."""
         if self.region is items:
             return True
@@ -468,18 +468,18 @@ class _LaneItems(Walk):
         else:
             ended = Subset(self.base, lanes[~has])
             self.sequence.done(ended)
-            self._part(stay, ended)
+            self._split(stay, ended)
         return True
 
 
-def while_walk(values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
+def breakable_while(values: tuple[Any, ...], own: tuple[int, ...] = ()) -> DivergentLoop:
     """The object that a rewritten `while` iterates over."""
-    return Walk(values, own)
+    return DivergentLoop(values, own)
 
 
-def for_walk(iterable: Any, temporary: bool, values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
+def breakable_for(iterable: Any, temporary: bool, values: tuple[Any, ...], own: tuple[int, ...] = ()) -> DivergentLoop:
     """The object that a `for` with exits iterates over. `temporary`: no other reference to its iterable exists."""
-    sequence = items_of(iterable)
+    sequence = lane_items(iterable)
     if sequence is None:
-        return _Items(iterable, temporary, values, own)
-    return _LaneItems(sequence, values, own)
+        return _SharedItemsLoop(iterable, temporary, values, own)
+    return _LaneItemsLoop(sequence, values, own)

@@ -3,7 +3,7 @@
 The root region has every lane. A loop over data of different lengths sorts the lanes by length once; each step runs in
 a `Prefix` of that order. Restricting a value of the enclosing region gathers it once for the whole loop; going from
 one prefix to a shorter one is a view. A branch, or a loop that lanes leave one by one, runs in a `Subset`, which
-gathers a value on its first read. A write in a region to a value that more lanes hold is merged into it (`written`).
+gathers a value on its first read. A write in a region to a value of more lanes is merged into it (`merge_write`).
 
 Only objects made in the same lock-step call and the same region may be mutated: other mutations are visible outside,
 where the loop over examples makes them once per example and in another order.
@@ -24,7 +24,7 @@ from autobatch.core.current_region import Example, current_region, random_key
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.values.joined_lanes import concatenated, stackable
+from autobatch.lockstep.values.joined_lanes import concatenate_lanes, stackable
 from autobatch.ops.rules.aliasing import is_scalar
 from autobatch.ops.rules.row_gather import rows_between
 
@@ -38,7 +38,7 @@ class _Narrowing:
         self._known: dict[int, tuple[Any, Any, Any]] = {}
         self._lengths: dict[Any, Any] = {}
 
-    def _once(self, batch: Any, narrowed: Callable[[Any], Any]) -> Any:
+    def _cached(self, batch: Any, narrowed: Callable[[Any], Any]) -> Any:
         """`narrowed(batch)`, cached per batch and data, since a write keeps the batch but replaces its data."""
         known = self._known.get(id(batch))
         value = batch.data if isinstance(batch, Batched) else batch.values
@@ -49,7 +49,7 @@ class _Narrowing:
         return out
 
 
-class _Part(_Narrowing):
+class _PartialRegion(_Narrowing):
     """Base of `Prefix` and `Subset`: some of the root's lanes, in any order."""
 
     __slots__ = ("__weakref__", "_lanes", "count", "root", "within")
@@ -62,11 +62,11 @@ class _Part(_Narrowing):
         self._lanes: Any = lanes
 
     def merged(self, batch: Any, new: Any) -> Any:
-        return written(self, batch, new)
+        return merge_write(self, batch, new)
 
     def take(self, batch: Any, index: np.ndarray) -> Any:
         """The batch's lanes at `index`, which are this region's lanes. Not cached: that would keep the batch alive."""
-        return taken(batch, index, self, self._lengths)
+        return take_into_region(batch, index, self, self._lengths)
 
     def lanes(self) -> np.ndarray:
         """The root's indices of this region's lanes, (count,), in this region's order."""
@@ -83,7 +83,7 @@ class Root:
         batch_size: the number of lanes.
         call: executes a call made by converted code (`calls.call_by_callee.call`).
         convert: returns the lock-step form of a user's function, or None if it has none.
-        is_local: True if a function, or source text, changes nothing but its own variables.
+        is_pure: True if a function, or source text, changes nothing but its own variables.
         made: {id: (object, region)} for each object made in this call; only these may be mutated.
         blocks: {site: its `BlockRun`} for the blocks executed in this call.
         effects: prints and outside changes to make when the call ends (`Effects`).
@@ -91,15 +91,15 @@ class Root:
     """
 
     __slots__ = (
-        "batch_size", "blocks", "call", "convert", "count", "effects", "is_local", "items", "made", "parent",
+        "batch_size", "blocks", "call", "convert", "count", "effects", "is_pure", "items", "made", "parent",
         "root",
     )  # fmt: skip
 
-    def __init__(self, batch_size: int, call: Any, convert: Any, is_local: Any) -> None:
+    def __init__(self, batch_size: int, call: Any, convert: Any, is_pure: Any) -> None:
         self.batch_size = self.count = batch_size
         self.call = call
         self.convert = convert
-        self.is_local = is_local
+        self.is_pure = is_pure
         self.made: dict[int, tuple[Any, Any]] = {}
         self.blocks: dict[Any, Any] = {}
         self.items: dict[int, Any] = {}
@@ -113,17 +113,17 @@ class Root:
         if batch.region is None:
             raise NeedsLoop("a batch that is no argument of the call is used inside it")
         if batch.region.root is not self or batch.region.count < self.count:
-            raise unbound()
+            raise unbound_local_error()
         index = lanes_within(self, batch.region)  # all lanes, in the order of a loop
         assert index is not None
-        out = taken(batch, index, self, {})
+        out = take_into_region(batch, index, self, {})
         self.freeze(batch)
         self.freeze(out)
         return out
 
     def take(self, batch: Any, index: np.ndarray) -> Any:
         """The batch's lanes at `index`, which must be all lanes in the root's order."""
-        return taken(batch, index, self, {})
+        return take_into_region(batch, index, self, {})
 
     def freeze(self, batch: Any, part: Any = None) -> None:
         """Forbid in-place writes into this batch, because another batch stands for (part of) the same array.
@@ -186,16 +186,16 @@ class Order(_Narrowing):
         out.counts = (len(lengths) - np.searchsorted(falling[::-1], np.arange(falling[0]), side="right")).tolist()
         return out
 
-    def arranged(self, batch: Any) -> Any:
+    def permuted(self, batch: Any) -> Any:
         """A batch of the parent region (or an enclosing one), with its lanes permuted into this order."""
-        return self._once(batch, self._ordered)
+        return self._cached(batch, self._ordered)
 
     def _ordered(self, batch: Any) -> Any:
         out = batch if batch.region is self.parent else self.parent.narrow(batch)
         return out if self.index is None else take_lanes(out, self.index, self._lengths)
 
 
-class Prefix(_Part):
+class Prefix(_PartialRegion):
     """The first `count` lanes of an order: the lanes active in one step of a loop."""
 
     __slots__ = ("order", "parent")
@@ -213,16 +213,16 @@ class Prefix(_Part):
             if region.count < self.count:
                 raise NeedsLoop("a value of some examples is used for more of them")
             return self._of_prefix(batch)
-        return self._once(batch, self._gathered)
+        return self._cached(batch, self._gathered)
 
     def _gathered(self, batch: Any) -> Any:
         region = batch.region
         index = None if region is None or self._is_inside(region) else lanes_within(self, region)
         if index is not None and (type(region) is Prefix or lanes_within(self.parent, region) is None):
-            out = taken(batch, index, self, self._lengths)
+            out = take_into_region(batch, index, self, self._lengths)
             self.root.freeze(out)
             return out
-        return self._of_prefix(self.order.arranged(batch))
+        return self._of_prefix(self.order.permuted(batch))
 
     def _is_inside(self, region: Any) -> bool:
         """True if `region` is one of the regions that enclose this prefix's loop."""
@@ -237,7 +237,7 @@ class Prefix(_Part):
             out.data = rows_between(batch.data, 0, self.count)
             return out
         if isinstance(batch, ObjectBatch):  # the remaining lanes may agree and form an array batch
-            return taken(batch, np.arange(self.count), self, self._lengths)
+            return take_into_region(batch, np.arange(self.count), self, self._lengths)
         out = prefix_lanes(batch, self.count, self._lengths)
         out.region = self
         return out
@@ -249,7 +249,7 @@ class Prefix(_Part):
         return self._lanes
 
 
-class Subset(_Part):
+class Subset(_PartialRegion):
     """Some lanes of a region: those in one arm of a branch, or those still in a loop."""
 
     __slots__ = ()
@@ -259,20 +259,20 @@ class Subset(_Part):
 
     def narrow(self, batch: Any) -> Any:
         """Restrict a value of a larger region to these lanes; cached."""
-        return batch if batch.region is self else self._once(batch, self._gathered)
+        return batch if batch.region is self else self._cached(batch, self._gathered)
 
     def _gathered(self, batch: Any) -> Any:
         if batch.region is None:
             raise NeedsLoop("a batch that is no argument of the call is used inside it")
         index = lanes_within(self, batch.region)
         if index is None:
-            raise unbound()
-        out = taken(batch, index, self, self._lengths)
+            raise unbound_local_error()
+        out = take_into_region(batch, index, self, self._lengths)
         self.root.freeze(out)
         return out
 
 
-def part_of(region: Any, has: np.ndarray, outer: Any) -> Subset:
+def subset_where(region: Any, has: np.ndarray, outer: Any) -> Subset:
     """The lanes of `region` where the bool array `has` is true, as a `Subset` of the enclosing region `outer`."""
     index = np.flatnonzero(has)
     out = Subset(outer, region.lanes()[index])
@@ -281,12 +281,12 @@ def part_of(region: Any, has: np.ndarray, outer: Any) -> Subset:
     return out
 
 
-def unbound() -> UnboundLocalError:
+def unbound_local_error() -> UnboundLocalError:
     """The error for lanes that read a variable which only other lanes have bound."""
     return UnboundLocalError("a local variable of some examples is read by others")
 
 
-def taken(batch: Any, index: np.ndarray, region: Any, lengths: dict[Any, Any]) -> Any:
+def take_into_region(batch: Any, index: np.ndarray, region: Any, lengths: dict[Any, Any]) -> Any:
     """The lanes of a batch at `index`, as a batch of `region`.
 
     A view if they are at least half of the batch's lanes and come first; a view of fewer would keep too much memory
@@ -296,7 +296,7 @@ def taken(batch: Any, index: np.ndarray, region: Any, lengths: dict[Any, Any]) -
         out = stack_results([batch.values[i] for i in index.tolist()])
         if not isinstance(out, Batched | ObjectBatch):
             out = ObjectBatch([batch.values[i] for i in index.tolist()])
-    elif 2 * len(index) >= batch.batch_size and _counts_up(index):
+    elif 2 * len(index) >= batch.batch_size and _is_arange(index):
         out = prefix_lanes(batch, len(index), lengths)
     else:
         out = take_lanes(batch, index, lengths)
@@ -304,7 +304,7 @@ def taken(batch: Any, index: np.ndarray, region: Any, lengths: dict[Any, Any]) -
     return out
 
 
-def written(region: Any, batch: Any, new: Any) -> Any:
+def merge_write(region: Any, batch: Any, new: Any) -> Any:
     """The batch with the lanes of the smaller `region` replaced by `new`; the result is in the batch's own region."""
     index = lanes_within(region, batch.region)
     if index is None or type(new) is not MaskedBatch or type(batch) is not MaskedBatch or new.batch_size != len(index):
@@ -313,12 +313,12 @@ def written(region: Any, batch: Any, new: Any) -> Any:
         raise NeedsLoop("a write changes the dtype or rank of an array for some examples")
     order = np.arange(batch.batch_size)
     order[index] = batch.batch_size + np.arange(len(index))
-    out = take_lanes(concatenated([batch, new]), order)
+    out = take_lanes(concatenate_lanes([batch, new]), order)
     out.region = batch.region
     return out
 
 
-def _counts_up(index: np.ndarray) -> bool:
+def _is_arange(index: np.ndarray) -> bool:
     """True if the index is 0, 1, 2, …; assumes distinct indices."""
     count = len(index)
     return not count or (index[0] == 0 and index[-1] == count - 1 and bool((index == np.arange(count)).all()))
@@ -369,7 +369,7 @@ class LaneExample(Example):
         return self.batch_of(keys)
 
 
-def remember(value: Any) -> Any:
+def register_made(value: Any) -> Any:
     """Record that a container or iterator was made in this call and region (`Root.made`). Returns it."""
     root = current_root()
     if root is not None:
@@ -388,7 +388,7 @@ def is_changeable(value: Any) -> bool:
     return current_region() is not None and is_made(value)
 
 
-def require_own(value: Any, what: str) -> None:
+def require_made_here(value: Any, what: str) -> None:
     """Raise NeedsLoop unless this call made the object in the current region; `what` names the operation."""
     root = current_root()
     if root is None:
@@ -420,7 +420,7 @@ def freeze_all(*values: Any) -> None:
                 freeze(leaf)
 
 
-def require_whole(batch: Any) -> None:
+def require_unaliased(batch: Any) -> None:
     """Raise NeedsLoop if other batches or lanes would miss a write into this batch, or a base that it views."""
     root, region = current_root(), current_region()
     if root is None:

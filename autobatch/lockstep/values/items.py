@@ -18,8 +18,8 @@ from autobatch.core.op import is_boxed
 from autobatch.errors import BadIdError, NeedsLoop
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.types import VALUES
-from autobatch.lockstep.regions.joins import meet
-from autobatch.lockstep.regions.loops import each
+from autobatch.lockstep.regions.joins import join_pieces
+from autobatch.lockstep.regions.loops import for_each
 from autobatch.lockstep.regions.region import (
     Subset,
     current_root,
@@ -27,13 +27,13 @@ from autobatch.lockstep.regions.region import (
     freeze_all,
     is_made,
     lanes_within,
-    remember,
-    require_own,
-    require_whole,
+    register_made,
+    require_made_here,
+    require_unaliased,
 )
 from autobatch.lockstep.values.joined_lanes import UNBOUND
 from autobatch.lockstep.values.lane_operators import BINARY, refuse_hooks
-from autobatch.lockstep.values.lists import LaneList, differs
+from autobatch.lockstep.values.lists import LaneList, is_lane_dependent
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.numpy import indexing
 from autobatch.ops.rules.aliasing import is_scalar, zero_d
@@ -45,13 +45,13 @@ _UPDATES = {each.symbol: each.inplace for each in ARITHMETIC}
 _PLAIN = {each.symbol: each.function for each in ARITHMETIC}
 
 
-def is_lanes(index: Any) -> bool:
+def is_per_lane(index: Any) -> bool:
     """True if an index contains a per-lane value, at any depth of tuples and slices."""
     if isinstance(index, tuple):
-        return any(map(is_lanes, index))
+        return any(map(is_per_lane, index))
     if isinstance(index, slice):
-        return is_lanes(index.start) or is_lanes(index.stop) or is_lanes(index.step)
-    return isinstance(index, Batch) or (isinstance(index, LaneList) and differs(index))
+        return is_per_lane(index.start) or is_per_lane(index.stop) or is_per_lane(index.step)
+    return isinstance(index, Batch) or (isinstance(index, LaneList) and is_lane_dependent(index))
 
 
 def _as_index(index: Any) -> Any:
@@ -84,9 +84,9 @@ def getitem(x: Any, index: Any) -> Any:
     elif kind is np.ndarray:
         if type(index) is LaneList or type(index) is tuple:
             index = _as_index(index)
-        if is_table(x, index):
-            return rows_later(x, index)
-        return indexing.getitem(x, index) if is_lanes(index) else x[index]
+        if is_deferrable_lookup(x, index):
+            return deferred_lookup(x, index)
+        return indexing.getitem(x, index) if is_per_lane(index) else x[index]
     elif kind is LaneList:
         return x.part(index) if isinstance(index, slice) else x.item(index)
     elif kind is PackedBatch and isinstance(x.values, PackedBatch):
@@ -95,13 +95,13 @@ def getitem(x: Any, index: Any) -> Any:
         raise NeedsLoop("an item of a sequence whose length differs by example")
     index = _as_index(index)
     refuse_hooks(x, "__getitem__", "__missing__")
-    if isinstance(x, defaultdict) and current_root() is not None and (is_lanes(index) or index not in x):
-        require_own(x, "a read of an item, which may make it,")
-    if isinstance(x, dict) and is_lanes(index) and is_made(x) and current_root() is not None:
+    if isinstance(x, defaultdict) and current_root() is not None and (is_per_lane(index) or index not in x):
+        require_made_here(x, "a read of an item, which may make it,")
+    if isinstance(x, dict) and is_per_lane(index) and is_made(x) and current_root() is not None:
         raise NeedsLoop("a key that differs by example, of a dict of the call")
-    if type(index) in (MaskedBatch, PackedBatch) and is_table(x.value if kind is TapeArray else x, index):
-        return rows_later(x, index)
-    if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup") or hasattr(type(x), "_ab_internal"):
+    if type(index) in (MaskedBatch, PackedBatch) and is_deferrable_lookup(x.value if kind is TapeArray else x, index):
+        return deferred_lookup(x, index)
+    if is_boxed(x) or not is_per_lane(index) or hasattr(x, "_ab_lookup") or hasattr(type(x), "_ab_internal"):
         return x[index]  # these handle per-lane values themselves
     found = stack_results(per_lane(operator.getitem, (x, index), {}))
     freeze_all(found)
@@ -115,7 +115,7 @@ def setitem(value: Any, x: Any, index: Any) -> None:
         if type(value) is MaskedBatch and value.sizes and value.region is not x.region:
             # a new batch object, so that the old one, which may stand for a part of x, can be freed
             value = MaskedBatch.in_region(Batched(value.data, value.sizes, value.scalar), value.region)
-        require_whole(x)
+        require_unaliased(x)
         if is_scalar(x):
             raise NeedsLoop("a write into a scalar")
         if x.dtype.hasobject:  # an item may be an array, separate for each lane
@@ -127,7 +127,7 @@ def setitem(value: Any, x: Any, index: Any) -> None:
         x[index] = value
     elif isinstance(x, LaneList):
         if x.owners is None and isinstance(index, int) and not x.is_whole:
-            value = _with_others(value, x.items[index], current_region(), x.region)
+            value = _merge_lanes(value, x.items[index], current_region(), x.region)
             x.version = object()
             x.items[index] = value
         else:
@@ -138,9 +138,9 @@ def setitem(value: Any, x: Any, index: Any) -> None:
         x[index] = value
     else:
         refuse_hooks(x, "__setitem__")
-        if is_lanes(index):
+        if is_per_lane(index):
             raise NeedsLoop("a write at a key that differs by example")
-        require_own(x, "a write into an item")
+        require_made_here(x, "a write into an item")
         x[index] = value
 
 
@@ -151,7 +151,7 @@ def _as_floats(value: ObjectBatch, dtype: np.dtype) -> Any:
     return MaskedBatch.in_region(Batched(np.array(value.values, dtype), ()), value.region)
 
 
-def setitem_in(x: Any, index: Any, value: Any) -> None:
+def setitem_key_first(x: Any, index: Any, value: Any) -> None:
     """`setitem` for a dict comprehension, which evaluates the key before the value."""
     setitem(value, x, index)
 
@@ -163,7 +163,7 @@ def setattribute(value: Any, x: Any, name: str) -> None:
     setattr(x, name, value)
 
 
-def _with_others(value: Any, old: Any, region: Any, home: Any) -> Any:
+def _merge_lanes(value: Any, old: Any, region: Any, home: Any) -> Any:
     """A list item for all lanes of `home`: `value` for the lanes of `region`, `old` for the others."""
     lanes = lanes_within(region, home)
     if lanes is None:
@@ -171,24 +171,24 @@ def _with_others(value: Any, old: Any, region: Any, home: Any) -> Any:
     others = Subset(home, np.delete(home.lanes(), lanes))
     pieces = [(region, (value,)), (others, (old if others.count else value,))]
     try:
-        return meet(pieces, home)[1][0]
+        return join_pieces(pieces, home)[1][0]
     finally:
         set_region(region)
 
 
-def update(symbol: str, x: Any, value: Any) -> Any:
+def inplace_update(symbol: str, x: Any, value: Any) -> Any:
     """`x += value` and the other in-place operators; returns the new value of the variable."""
     if isinstance(x, MaskedBatch | PackedBatch):
         if is_scalar(x):  # scalars are immutable
             return _PLAIN[symbol](x, value)
-        require_whole(x)
+        require_unaliased(x)
         return _UPDATES[symbol](x, value)
     if isinstance(x, VALUES):
         return BINARY[symbol](x, value)
     if isinstance(x, LaneList):
         if symbol != "+" or isinstance(value, Batch | np.ndarray) or is_boxed(value):
             raise NeedsLoop("a list is updated in place by more than items")
-        each(value if not isinstance(value, LaneList) or value.is_spread else list(value.items), x.append)
+        for_each(value if not isinstance(value, LaneList) or value.is_spread else list(value.items), x.append)
         return x
     if isinstance(x, ObjectBatch):
         if any(not isinstance(each_value, VALUES) for each_value in x.values):
@@ -199,7 +199,7 @@ def update(symbol: str, x: Any, value: Any) -> Any:
     raise NeedsLoop(f"an update in place of a {type(x).__name__}")
 
 
-def own(value: Any) -> Any:
+def as_lane_arrays(value: Any) -> Any:
     """An array that the function made and will write into: a padded batch with one array per lane."""
     region = current_region()
     if isinstance(value, PackedBatch) and not isinstance(value.values, PackedBatch):
@@ -209,31 +209,31 @@ def own(value: Any) -> Any:
     return value
 
 
-def dict_of(*pairs: tuple[Any, Any]) -> Any:
+def dict_display(*pairs: tuple[Any, Any]) -> Any:
     """A dict display from (key, value) pairs; the pair (UNBOUND, mapping) stands for `**mapping`."""
     out: dict[Any, Any] = {}
     for key, value in pairs:
-        if is_lanes(key):
+        if is_per_lane(key):
             raise NeedsLoop("a key that differs by example")
         out.update(value if key is UNBOUND else {key: value})
-    return out if current_region() is None else remember(out)
+    return out if current_region() is None else register_made(out)
 
 
-def made(display: Any) -> Any:
+def wrap_new_container(display: Any) -> Any:
     """Wrap a new list as a `LaneList`, and record a new dict or set as made, so that converted code may mutate it."""
     if current_region() is None:
         return display
     if type(display) is list:
         return LaneList(display)
-    if type(display) is set and any(map(differs, display)):
+    if type(display) is set and any(map(is_lane_dependent, display)):
         raise NeedsLoop("a set of values that differ by example")
-    return remember(display) if not is_made(display) else display
+    return register_made(display) if not is_made(display) else display
 
 
 _FLOATS = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
 
 
-def is_table(table: Any, index: Any) -> bool:
+def is_deferrable_lookup(table: Any, index: Any) -> bool:
     """True if `table[index]` is a look-up whose gather may be deferred, since nothing changes the table until then.
 
     A NumPy array qualifies if the call did not make it (so the call does not write into it) and no id is negative.
@@ -257,7 +257,7 @@ def _are_ids(ids: np.ndarray, kind: type) -> bool:
     return ids.dtype.kind in "iu" and (kind is not np.ndarray or ids.min(initial=0) >= 0)
 
 
-def rows_later(table: Any, index: Any) -> Any:
+def deferred_lookup(table: Any, index: Any) -> Any:
     """`table[index]` with the gather deferred, so that a reduction over each example's rows fuses into one bag launch.
 
     Raises:

@@ -11,7 +11,7 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import broadcast, lanes_of
 from autobatch.core.abstract_eval import is_non_c_order
-from autobatch.core.current_region import let_go
+from autobatch.core.current_region import freeze_dicts
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten
 from autobatch.errors import NeedsLoop
@@ -53,21 +53,21 @@ def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any])
         raise NeedsLoop("containers of different types for different examples")
     if is_node(first):
         for piece in pieces:
-            let_go(piece)
+            freeze_dicts(piece)
         values, structures = zip(*map(flatten, pieces), strict=True)
         if all(structure == structures[0] for structure in structures):
             return unflatten(structures[0], [joined(column, counts, regions) for column in zip(*values, strict=True)])
-        return _objects(pieces, counts)
+        return _join_objects(pieces, counts)
     if type(first) in (str, bytes) and all(type(piece) is type(first) and piece == first for piece in pieces):
         return first
     batches = [
-        batch_of(piece, count) if _is_array_like(piece) else None for piece, count in zip(pieces, counts, strict=True)
+        as_padded(piece, count) if _is_array_like(piece) else None for piece, count in zip(pieces, counts, strict=True)
     ]
     if stackable(batches):
-        return concatenated(batches)  # type: ignore[arg-type]
+        return concatenate_lanes(batches)  # type: ignore[arg-type]
     if any(_is_object(piece) for piece in pieces):
         raise NeedsLoop("objects that differ by example")
-    return _objects(pieces, counts)
+    return _join_objects(pieces, counts)
 
 
 def _is_object(value: Any) -> bool:
@@ -79,7 +79,7 @@ def _is_array_like(value: Any) -> bool:
     return isinstance(value, bool | int | float | complex | np.ndarray | np.generic) or is_boxed(value)
 
 
-def batch_of(value: Any, count: int) -> Any:
+def as_padded(value: Any, count: int) -> Any:
     """A value of `count` lanes as a padded batch; a shared value is broadcast."""
     if isinstance(value, PackedBatch):
         return value.to_masked()
@@ -103,7 +103,7 @@ def stackable(batches: Sequence[Any]) -> bool:
     )
 
 
-def _objects(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
+def _join_objects(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
     values: list[Any] = []
     for piece, count in zip(pieces, counts, strict=True):
         for leaf in leaves(piece):
@@ -113,6 +113,6 @@ def _objects(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
     return ObjectBatch(values)
 
 
-def concatenated(batches: Sequence[MaskedBatch]) -> MaskedBatch:
+def concatenate_lanes(batches: Sequence[MaskedBatch]) -> MaskedBatch:
     """Concatenate `stackable` batches along the lanes."""
     return set_order(joined_lanes(batches), any(map(is_non_c_order, batches)))

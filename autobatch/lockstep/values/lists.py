@@ -14,12 +14,12 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import broadcast, lanes_of, stack_results, weak_lanes
 from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.current_region import current_region, let_go, set_region
+from autobatch.core.current_region import current_region, freeze_dicts, set_region
 from autobatch.core.current_region import region as lanes_of_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within
-from autobatch.lockstep.values.joined_lanes import concatenated, stackable
+from autobatch.lockstep.values.joined_lanes import concatenate_lanes, stackable
 
 
 class LaneList:
@@ -84,7 +84,7 @@ class LaneList:
         assert self.owners is not None
         places = self._counts[lanes]
         self.owners.append((lanes, places, region))
-        let_go(value)
+        freeze_dicts(value)
         self.items.append(map_tree(_narrowed_copy, value))
         self._counts[lanes] = places + 1
         self._stacked = None
@@ -120,8 +120,8 @@ class LaneList:
     def _spread(self) -> None:
         everyone = np.arange(self.region.count)
         self.owners = [(everyone, np.full(len(everyone), place), self.region) for place in range(len(self.items))]
-        let_go(self.items)
-        self.items = [_within(self.region, item) for item in self.items]
+        freeze_dicts(self.items)
+        self.items = [_narrow_to(self.region, item) for item in self.items]
         self._counts = np.full(len(everyone), len(self.items))
 
     def item(self, place: Any) -> Any:
@@ -137,7 +137,7 @@ class LaneList:
 
     def part(self, index: slice) -> "LaneList":
         """`list[start:stop:step]`, a new list; of a spread list only `[::-1]`."""
-        if not self.is_spread and not differs(index):
+        if not self.is_spread and not is_lane_dependent(index):
             return LaneList(self.items[index])
         if index == slice(None, None, -1) and self.owners is not None and self.region is current_region():
             return self.backwards()
@@ -175,7 +175,7 @@ class LaneList:
 
     def set(self, index: Any, value: Any) -> None:
         """`list[index] = value` for all lanes of the list at once; `index` is shared by them."""
-        if not self.is_whole or differs(index):
+        if not self.is_whole or is_lane_dependent(index):
             raise NeedsLoop("a list is written to by some of its examples")
         self.version = object()
         self.items[index] = value
@@ -193,7 +193,7 @@ class LaneList:
             batches = [_as_batch(value, size) for value, size in zip(column, heights, strict=True)]
             if not stackable(batches):
                 raise NeedsLoop("a list of different ranks or dtypes")
-            leaves.append(concatenated(batches))
+            leaves.append(concatenate_lanes(batches))
         total = sum(sizes)
         table = np.full((len(self._counts), int(self._counts.max(initial=0))), total)
         lanes, places = (np.concatenate([owner[which] for owner in self.owners]) for which in (0, 1))
@@ -293,7 +293,7 @@ class LaneList:
         return LaneList(other) + self if type(other) is list else NotImplemented
 
     def __mul__(self, count: Any) -> Any:
-        if self.is_spread or differs(count):
+        if self.is_spread or is_lane_dependent(count):
             raise NeedsLoop("a list is repeated as often as differs by example")
         return LaneList(self.items * count)
 
@@ -322,7 +322,7 @@ def plain_lists(held: LaneList) -> ObjectBatch:
             everyone = range(len(lists)), [place] * len(lists), held.region
             lanes, places, at = everyone if held.owners is None else held.owners[place]
             set_region(at)
-            for lane, own, value in zip(lanes, places, lanes_of(narrow_tree(plain(item)), at.count), strict=True):
+            for lane, own, value in zip(lanes, places, lanes_of(narrow_tree(to_lists(item)), at.count), strict=True):
                 lists[lane][own] = value.copy() if type(value) is np.ndarray else value
         set_region(held.region)
         return ObjectBatch(lists)
@@ -330,33 +330,33 @@ def plain_lists(held: LaneList) -> ObjectBatch:
         set_region(here)
 
 
-def plain(value: Any) -> Any:
+def to_lists(value: Any) -> Any:
     """Replace each `LaneList` in a value by a Python list, or by one list per lane if it is spread."""
     if type(value) is LaneList:
-        return plain_lists(value) if value.is_spread else [plain(item) for item in value.items]
+        return plain_lists(value) if value.is_spread else [to_lists(item) for item in value.items]
     if type(value) is tuple or type(value) is list:
-        return type(value)(plain(item) for item in value)
+        return type(value)(to_lists(item) for item in value)
     if type(value) is dict:
-        return {key: plain(item) for key, item in value.items()}
+        return {key: to_lists(item) for key, item in value.items()}
     if is_node(value) and any(isinstance(leaf, LaneList) for leaf in leaves(value)):
         raise NeedsLoop(f"a {type(value).__name__} that holds lists is given to code that is not converted")
     return value
 
 
-def differs(value: Any) -> bool:
+def is_lane_dependent(value: Any) -> bool:
     """True if a value differs by lane at any depth, or is a mutable object that the call made."""
     if isinstance(value, Batch):
         return True
     if isinstance(value, LaneList):
-        return value.is_spread or any(map(differs, value.items))
+        return value.is_spread or any(map(is_lane_dependent, value.items))
     if isinstance(value, slice):
-        return differs(value.start) or differs(value.stop) or differs(value.step)
+        return is_lane_dependent(value.start) or is_lane_dependent(value.stop) or is_lane_dependent(value.step)
     if is_node(value):
-        return any(map(differs, leaves(value)))
+        return any(map(is_lane_dependent, leaves(value)))
     return is_changeable(value)
 
 
-def _within(region: Any, value: Any) -> Any:
+def _narrow_to(region: Any, value: Any) -> Any:
     """Restrict all batches in a value to a region's lanes."""
     return map_tree(lambda leaf: region.narrow(leaf) if isinstance(leaf, Batch) else leaf, value)
 

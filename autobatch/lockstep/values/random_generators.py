@@ -15,7 +15,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import map_lanes
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
-from autobatch.core.diagnostics import fell_back
+from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import Effect, method_effect
@@ -60,6 +60,6 @@ def default_rng(seed: Any = None) -> Any:
     if not leaves(seed) or not all(isinstance(each, int | np.integer | Batch) for each in leaves(seed)):
         raise NeedsLoop("a random generator without a seed of its own")
     if config.strict:
-        fell_back("a generator of each example's own, from which the examples draw one after the other")
+        warn_fallback("a generator of each example's own, from which the examples draw one after the other")
     lanes = ObjectBatch([None] * region.count)
     return LaneGenerators(map_lanes(lambda _, own: np.random.default_rng(own), lanes, seed).values)

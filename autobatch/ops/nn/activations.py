@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from autobatch.ops.nn.softmax_and_norms import as_floating, as_numbers
 from autobatch.ops.rules.op_kinds import elementwise
-from autobatch.ops.rules.padding import kept
+from autobatch.ops.rules.padding import where_or_zero
 
 _SQRT_HALF = 0.7071067811865476
 
@@ -52,7 +52,7 @@ def _density(x: Any) -> Any:
 
 # fmt: off
 sigmoid_p    = elementwise(_sigmoid,   lambda ct, out, x: ct * out * (1 - out), name="sigmoid")
-relu_p       = elementwise(_relu,      lambda ct, out, x: kept(x > 0, ct), name="relu")
+relu_p       = elementwise(_relu,      lambda ct, out, x: where_or_zero(x > 0, ct), name="relu")
 normal_cdf_p = elementwise(normal_cdf, lambda ct, out, x: ct * _density(x), name="normal_cdf", pad=0.0)
 gelu_p       = elementwise(_gelu, lambda ct, out, x: ct * (normal_cdf_p(x) + x * _density(x)), name="gelu", pad=0.0)
 # fmt: on

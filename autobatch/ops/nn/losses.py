@@ -16,8 +16,8 @@ from autobatch.ops.numpy.contractions import check_same
 from autobatch.ops.numpy.statistics import mean_p
 from autobatch.ops.rules.dispatch import as_array
 from autobatch.ops.rules.padding import to_widths
-from autobatch.ops.rules.ragged_checks import in_lane, whole_number
-from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, size_per_lane
+from autobatch.ops.rules.ragged_checks import noting_lane, whole_number
+from autobatch.ops.rules.sizes import as_batched, has_lengths, lane_count, size_per_lane
 
 
 def _check_ids(ids: np.ndarray, classes: Any, what: str) -> None:
@@ -41,7 +41,7 @@ def _check_lanes(ids: Batched, classes: Any, what: str) -> np.ndarray:
     if wrong.any():
         lane = int(np.argwhere(wrong)[0][0])
         corner = tuple(slice(s.values[lane] if isinstance(s, Lengths) else s) for s in ids.sizes)
-        in_lane(lane, lambda: _check_ids(data[lane][corner], int(limit.reshape(-1)[lane]), what))
+        noting_lane(lane, lambda: _check_ids(data[lane][corner], int(limit.reshape(-1)[lane]), what))
     return data
 
 
@@ -83,7 +83,7 @@ def _cross_entropy_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], pa
 
 
 def _cross_entropy_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    lanes = lanes_of(operands)
+    lanes = lane_count(operands)
     logits, labels = (as_batched(x, lanes) for x in operands)
     if labels.rank != logits.rank - 1:
         raise ValueError(f"cross_entropy: labels of rank {labels.rank} for logits of rank {logits.rank}")

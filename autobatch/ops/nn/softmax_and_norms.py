@@ -24,9 +24,9 @@ from autobatch.kernels.softmax_layer_norm import layer_norm_gradient, layer_norm
 from autobatch.ops.numpy.elementwise import add_p, mul_p
 from autobatch.ops.numpy.reductions import expand, reduced_sizes, shifted
 from autobatch.ops.rules.dispatch import as_array
-from autobatch.ops.rules.op_kinds import by_length
-from autobatch.ops.rules.padding import fill, fill_p, kept, quietly
-from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, normal_axes, normalise_axis
+from autobatch.ops.rules.op_kinds import run_by_length
+from autobatch.ops.rules.padding import fill, fill_p, speculate, where_or_zero
+from autobatch.ops.rules.sizes import as_batched, has_lengths, lane_count, normal_axes, normalise_axis
 
 _LEAST_ELEMENTS = 1 << 14
 _SOFTMAX_COST, _NORM_COST = 8, 4  # cost per element, in bytes that a thread reads from its cache in that time
@@ -124,7 +124,7 @@ def _softmax(x: Any, counts: Any = None, *, axis: int) -> Any:
     x = _without_the_rest(x, counts)
     out = np.exp(x - x.max(axis=axis, keepdims=True))
     out /= out.sum(axis=axis, keepdims=True)
-    return out if counts is None else kept(_inside(counts, x.shape[axis]), out)
+    return out if counts is None else where_or_zero(_inside(counts, x.shape[axis]), out)
 
 
 def _softmax_vjp(ct: Any, out: Any, axis: int, counts: Any) -> Any:
@@ -141,7 +141,7 @@ def _log_softmax(x: Any, counts: Any = None, *, axis: int) -> Any:
     x = _without_the_rest(x, counts)
     out = x - x.max(axis=axis, keepdims=True)
     out -= np.log(np.exp(out).sum(axis=axis, keepdims=True))
-    return out if counts is None else kept(_inside(counts, x.shape[axis]), out)
+    return out if counts is None else where_or_zero(_inside(counts, x.shape[axis]), out)
 
 
 def _log_softmax_vjp(ct: Any, out: Any, axis: int, counts: Any) -> Any:
@@ -174,7 +174,7 @@ def _along(impl: Callable[..., Any], vjp: Callable[..., Any], name: str) -> Op:
             return Batched(op(x.data, axis=axis + 1), x.sizes)
         size = x.sizes[axis]
         if not isinstance(size, Lengths):
-            out = quietly(lambda: op(x.data, axis=axis + 1), lambda: op(fill(x, 0), axis=axis + 1))
+            out = speculate(lambda: op(x.data, axis=axis + 1), lambda: op(fill(x, 0), axis=axis + 1))
             return Batched(out, x.sizes)
         data = np.moveaxis(x.data, axis + 1, -1)
         others = [n for at, n in enumerate(x.sizes) if at != axis]
@@ -213,7 +213,7 @@ def _logsumexp_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> 
     if not has_lengths(x.sizes):
         return Batched(op(x.data, **down), sizes)
     x = Batched(as_floating(x.data), x.sizes)
-    return Batched(quietly(lambda: op(fill(x, -np.inf, axes), **down), lambda: op(fill(x, -np.inf), **down)), sizes)
+    return Batched(speculate(lambda: op(fill(x, -np.inf, axes), **down), lambda: op(fill(x, -np.inf), **down)), sizes)
 
 
 def _logsumexp_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -287,7 +287,7 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
 def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, *affine = operands
     if not isinstance(x, Batched):
-        x = as_batched(x, lanes_of(affine))
+        x = as_batched(x, lane_count(affine))
     down = {**params, "axis": shifted(params["axis"])}
     shared = not any(isinstance(a, Batched) or ndim_of(a) > x.rank for a in affine)
     if shared and not has_lengths(x.sizes):
@@ -300,10 +300,10 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
 
 def _normalised(op: Op, x: Batched, axes: tuple[int, ...], params: dict[str, Any]) -> Batched:
     if any(isinstance(x.sizes[axis], Lengths) for axis in axes):
-        return by_length(op, x, {**params, "axis": axes}, axes)
+        return run_by_length(op, x, {**params, "axis": axes}, axes)
     if not has_lengths(x.sizes):
         return Batched(op(x.data, **params), x.sizes)
-    return Batched(quietly(lambda: op(x.data, **params), lambda: op(fill(x, 0), **params)), x.sizes)
+    return Batched(speculate(lambda: op(x.data, **params), lambda: op(fill(x, 0), **params)), x.sizes)
 
 
 # Operands: x, then weight and bias if given. Params: axis, eps, and whether weight and bias are given.

@@ -21,16 +21,16 @@ from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import unclear_view
-from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, implements, name_of, needs
-from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select
+from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, expect, implements, name_of
+from autobatch.ops.rules.padding import align, fill, fill_p, mask_padding, speculate
 from autobatch.ops.rules.sizes import (
     broadcast_size,
     differ_somewhere,
     first_difference,
     has_lengths,
     lane_lengths,
+    padded_width,
     sizes_of,
-    width_of,
 )
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -155,8 +155,8 @@ def _einsum_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     def arrays(letters_to_fill: set[str]) -> list[Any]:
         return [_prepare(x, letters, sizes, letters_to_fill) for letters, x in zip(inputs, operands, strict=True)]
 
-    out = quietly(lambda: op(*arrays(used if boxed else contracted), spec=spec), lambda: op(*arrays(used), spec=spec))
-    return Batched(select(out, out_sizes) if boxed else out, out_sizes)
+    out = speculate(lambda: op(*arrays(used if boxed else contracted), spec=spec), lambda: op(*arrays(used), spec=spec))
+    return Batched(mask_padding(out, out_sizes) if boxed else out, out_sizes)
 
 
 _CALL = 100_000  # cost of one np.matmul call, in multiplications
@@ -186,7 +186,7 @@ def _lane_by_lane(
         return None
     lanes = operands[0].batch_size
     m, k, n = (lane_lengths(sizes[letter], lanes) for letter in (result[0], contracted, result[1]))
-    rows, depth, columns = (width_of(sizes[letter]) for letter in (result[0], contracted, result[1]))
+    rows, depth, columns = (padded_width(sizes[letter]) for letter in (result[0], contracted, result[1]))
     saved = lanes * rows * depth * columns - int((m * k * n).sum())
     if isinstance(sizes[contracted], Lengths):
         saved += _CLEARED * lanes * depth * (rows + columns)
@@ -230,7 +230,7 @@ def _prepare(x: Any, letters: str, sizes: dict[str, Size], to_fill: set[str]) ->
     """An operand's data: cropped to the common extents, lanes of length 1 broadcast, zero at padding of `to_fill`."""
     batched = isinstance(x, Batched)
     goal = tuple(sizes[letter] for letter in letters)
-    shape = tuple(map(width_of, goal))
+    shape = tuple(map(padded_width, goal))
     data = align(x.data if batched else x, sizes_of(x), goal, shape, batched)
     if not batched:  # every lane has the shared operand's length, or the operand has length one
         return data
@@ -362,8 +362,8 @@ def _tall(op: Op, x: Batched, y: Any, params: dict[str, Any], sizes: tuple[Size,
     if not has_lengths(x.sizes):
         return Batched(op(x.data, y, **params), sizes)
     if is_boxed(x.data) or is_boxed(y):
-        return Batched(select(op(fill(x, 0), y, **params), sizes), sizes)
-    return Batched(quietly(lambda: op(x.data, y, **params), lambda: op(fill(x, 0), y, **params)), sizes)
+        return Batched(mask_padding(op(fill(x, 0), y, **params), sizes), sizes)
+    return Batched(speculate(lambda: op(x.data, y, **params), lambda: op(fill(x, 0), y, **params)), sizes)
 
 
 def _plain_stack(x: tuple[Size, ...], y: tuple[Size, ...]) -> bool:
@@ -541,8 +541,8 @@ def kron(a: Any, b: Any) -> Any:
 @implements(np.convolve)
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     a, v = as_array(a), as_array(v)
-    needs(a, "np.convolve", rank=1)
-    needs(v, "np.convolve", rank=1)
+    expect(a, "np.convolve", rank=1)
+    expect(v, "np.convolve", rank=1)
     small = np.minimum(shape_of(a)[0], shape_of(v)[0])
     return _convolved(a, v, mode, (small - 1) // 2)
 
@@ -576,8 +576,8 @@ def _convolved(a: Any, v: Any, mode: str, start: Any) -> Any:
 @implements(np.correlate)
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     a, v = as_array(a), as_array(v)
-    needs(a, "np.correlate", rank=1, kinds="iufc")
-    needs(v, "np.correlate", rank=1, kinds="iufc")
+    expect(a, "np.correlate", rank=1, kinds="iufc")
+    expect(v, "np.correlate", rank=1, kinds="iufc")
     n, m = shape_of(a)[0], shape_of(v)[0]
     # NumPy swaps the arrays if the first is shorter, and reverses the result
     return _convolved(a, np.conjugate(v)[::-1], mode, np.where(n < m, n // 2, (m - 1) // 2))

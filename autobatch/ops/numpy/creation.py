@@ -16,11 +16,11 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, zero_d
 from autobatch.ops.rules.dispatch import Declined, implements, top_box
-from autobatch.ops.rules.sizes import Template, filled, lane_sizes, lanes_of, size_operands, width_of
+from autobatch.ops.rules.sizes import Template, fill_template, lane_count, lane_sizes, padded_width, size_operands
 
 
 def _full_of(*sizes: Any, shape: Template, value: Any, dtype: np.dtype) -> Any:
-    return np.full(filled(shape, sizes), value, dtype)
+    return np.full(fill_template(shape, sizes), value, dtype)
 
 
 def _full_of_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -28,7 +28,7 @@ def _full_of_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
     for size in sizes:
         if isinstance(size, Lengths) and (size.values < 0).any():
             raise ValueError("negative dimensions are not allowed")
-    shape = (lanes_of(operands), *map(width_of, sizes))
+    shape = (lane_count(operands), *map(padded_width, sizes))
     return Batched(np.full(shape, params["value"], params["dtype"]), sizes)
 
 
@@ -116,7 +116,7 @@ def _arange(*bounds: Any, given: int, dtype: np.dtype | None) -> Any:
 
 
 def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    lanes = lanes_of(operands)
+    lanes = lane_count(operands)
     values = [np.asarray(x.data if isinstance(x, Batched) else x) for x in operands]
     dtype = params["dtype"]
     if dtype is None:

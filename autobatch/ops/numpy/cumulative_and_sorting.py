@@ -12,8 +12,8 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.ops.numpy.reductions import along_one, highest
 from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, implements, name_of
 from autobatch.ops.rules.index_rule import on_axis
-from autobatch.ops.rules.op_kinds import by_length
-from autobatch.ops.rules.padding import closed, fill, quietly
+from autobatch.ops.rules.op_kinds import run_by_length
+from autobatch.ops.rules.padding import fill, mask_cotangent, speculate
 from autobatch.ops.rules.sizes import normalise_axis
 
 
@@ -30,7 +30,8 @@ def _scan_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
     """The batching rule of scans: padding comes last, so no valid element of the result depends on it."""
     x, down = operands[0], _inside(params)
     data = fill(x, 1) if is_boxed(x.data) else x.data
-    return Batched(closed(quietly(lambda: op(data, **down), lambda: op(fill(x, 1), **down)), x.sizes), x.sizes)
+    out = speculate(lambda: op(data, **down), lambda: op(fill(x, 1), **down))
+    return Batched(mask_cotangent(out, x.sizes), x.sizes)
 
 
 def _accumulate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -89,9 +90,9 @@ def _sort_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
     dtype = dtype_of(x.data)
     stable = down.get("kind") in ("stable", "mergesort")
     if dtype.kind not in "biuf" or (op is argsort_p and not stable):
-        return by_length(op, x, params, (axis,))  # the order of ties depends on the length
+        return run_by_length(op, x, params, (axis,))  # the order of ties depends on the length
     out = op(fill(x, _last(dtype), (axis,)), **down)
-    return Batched(closed(out, x.sizes), x.sizes)
+    return Batched(mask_cotangent(out, x.sizes), x.sizes)
 
 
 def _sort_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:

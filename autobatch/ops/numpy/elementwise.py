@@ -13,7 +13,7 @@ from numpy._core import umath
 from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
-from autobatch.ops.rules.aliasing import into, is_scalar
+from autobatch.ops.rules.aliasing import is_scalar, write_into
 from autobatch.ops.rules.dispatch import (
     UFUNCS,
     UNSUPPORTED,
@@ -24,7 +24,7 @@ from autobatch.ops.rules.dispatch import (
     ufunc_table,
 )
 from autobatch.ops.rules.op_kinds import elementwise, elementwise_rule
-from autobatch.ops.rules.padding import kept
+from autobatch.ops.rules.padding import where_or_zero
 
 _LN2 = float(np.log(2.0))
 _LN10 = float(np.log(10.0))
@@ -118,20 +118,20 @@ rad2deg_p = elementwise(np.rad2deg,       lambda ct, out, x: np.rad2deg(ct))
 radians_p = elementwise(np.radians,       lambda ct, out, x: np.radians(ct))
 degrees_p = elementwise(np.degrees,       lambda ct, out, x: np.degrees(ct))
 
-max_p     = elementwise(np.maximum,       lambda ct, out, x, y: kept((x >= y) | (x != x), ct),
-                                          lambda ct, out, x, y: kept(~((x >= y) | (x != x)), ct))
-min_p     = elementwise(np.minimum,       lambda ct, out, x, y: kept((x <= y) | (x != x), ct),
-                                          lambda ct, out, x, y: kept(~((x <= y) | (x != x)), ct))
-fmax_p    = elementwise(np.fmax,          lambda ct, out, x, y: kept((x >= y) | (y != y), ct),
-                                          lambda ct, out, x, y: kept(~((x >= y) | (y != y)), ct))
-fmin_p    = elementwise(np.fmin,          lambda ct, out, x, y: kept((x <= y) | (y != y), ct),
-                                          lambda ct, out, x, y: kept(~((x <= y) | (y != y)), ct))
+max_p     = elementwise(np.maximum,       lambda ct, out, x, y: where_or_zero((x >= y) | (x != x), ct),
+                                          lambda ct, out, x, y: where_or_zero(~((x >= y) | (x != x)), ct))
+min_p     = elementwise(np.minimum,       lambda ct, out, x, y: where_or_zero((x <= y) | (x != x), ct),
+                                          lambda ct, out, x, y: where_or_zero(~((x <= y) | (x != x)), ct))
+fmax_p    = elementwise(np.fmax,          lambda ct, out, x, y: where_or_zero((x >= y) | (y != y), ct),
+                                          lambda ct, out, x, y: where_or_zero(~((x >= y) | (y != y)), ct))
+fmin_p    = elementwise(np.fmin,          lambda ct, out, x, y: where_or_zero((x <= y) | (y != y), ct),
+                                          lambda ct, out, x, y: where_or_zero(~((x <= y) | (y != y)), ct))
 clip_p    = elementwise(umath.clip,  # type: ignore[attr-defined]
-                                          lambda ct, out, x, low, high: kept(~((x < low) | (x > high)), ct),
-                                          lambda ct, out, x, low, high: kept((x < low) & ~(low > high), ct),
-                                          lambda ct, out, x, low, high: kept((x > high) | (low > high), ct))
+                                          lambda ct, out, x, low, high: where_or_zero(~((x < low) | (x > high)), ct),
+                                          lambda ct, out, x, low, high: where_or_zero((x < low) & ~(low > high), ct),
+                                          lambda ct, out, x, low, high: where_or_zero((x > high) | (low > high), ct))
 copysign_p = elementwise(np.copysign,     lambda ct, out, x, y: ct * np.copysign(1.0, x) * np.copysign(1.0, y), None)
-heaviside_p = elementwise(np.heaviside,   None, lambda ct, out, x, y: kept(x == 0, ct))
+heaviside_p = elementwise(np.heaviside,   None, lambda ct, out, x, y: where_or_zero(x == 0, ct))
 ldexp_p   = elementwise(np.ldexp,         lambda ct, out, x, n: np.ldexp(ct, n), None, pad=(1.0, 0))
 # fmt: on
 
@@ -236,7 +236,7 @@ def imag(val: Any) -> Any:
     return zeros[()] if is_scalar(val) else zeros
 
 
-@implements(np.clip, out=into)
+@implements(np.clip, out=write_into)
 def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
     a = as_array(a)
     low = a_min if a_min is not None else min
@@ -261,15 +261,15 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     out = np.where(x == -np.inf, np.asarray(limits.min if neginf is None else neginf, dtype), out)
     if not ndim_of(out):
         return out[()]  # a scalar, also for a 0-d array
-    return out if copy or not is_boxed(x) else into(x, out)
+    return out if copy or not is_boxed(x) else write_into(x, out)
 
 
-@implements(np.fix, out=into)
+@implements(np.fix, out=write_into)
 def fix(x: Any) -> Any:
     return np.trunc(x)
 
 
-@implements(np.round, np.around, out=into)
+@implements(np.round, np.around, out=write_into)
 def round_(a: Any, decimals: int = 0) -> Any:
     np.zeros(()).round(decimals)  # raises what NumPy raises
     kind = dtype_of(a).kind

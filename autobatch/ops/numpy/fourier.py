@@ -14,8 +14,8 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.dispatch import Declined, implements
-from autobatch.ops.rules.op_kinds import by_length
-from autobatch.ops.rules.padding import closed, fill, quietly, to_width
+from autobatch.ops.rules.op_kinds import run_by_length
+from autobatch.ops.rules.padding import fill, mask_cotangent, speculate, to_width
 from autobatch.ops.rules.sizes import differ_somewhere, normalise_axis
 
 _INVERSE = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -26,11 +26,11 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     (x,) = operands
     at = x.rank + params["axis"]
     if isinstance(x.sizes[at], Lengths):
-        return by_length(op, x, params, (at,))
-    data = closed(x.data, x.sizes)
-    out = quietly(lambda: op(data, **params), lambda: op(fill(x, 0), **params))
+        return run_by_length(op, x, params, (at,))
+    data = mask_cotangent(x.data, x.sizes)
+    out = speculate(lambda: op(data, **params), lambda: op(fill(x, 0), **params))
     sizes = (*x.sizes[:at], shape_of(out)[at + 1], *x.sizes[at + 1 :])
-    return Batched(closed(out, sizes), sizes)
+    return Batched(mask_cotangent(out, sizes), sizes)
 
 
 def _transform(function: Callable[..., Any], vjp: Callable[..., Any]) -> Op:

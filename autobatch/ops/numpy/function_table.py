@@ -1,8 +1,7 @@
-"""The table that decides about every NumPy function: what NumPy's own code serves, and what runs as a loop.
+"""The table that decides for every NumPy function without an op: run NumPy's own code, or loop over the examples.
 
-Functions that an op stands for are entered by the other modules of this folder. Here are the others, the twins
-that NumPy keeps of functions with a `like=` argument, and whole modules of NumPy's where no function has an op, which
-are not imported for this.
+The other modules of this folder register functions that have ops; this one registers all others, the function objects
+that NumPy keeps for `like=`, and, by name and without importing them, modules of NumPy where no function has an op.
 """
 
 import functools
@@ -16,7 +15,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.ops.numpy import (  # noqa: F401  (each enters its functions into FUNCTIONS)
+from autobatch.ops.numpy import (  # noqa: F401  (each registers its functions in FUNCTIONS)
     contractions,
     creation,
     cumulative_and_sorting,
@@ -62,13 +61,13 @@ def common_type(*arrays: Any) -> Any:
 
 @implements(np.may_share_memory, np.shares_memory)
 def shares_memory(a: Any, b: Any, /) -> bool:
-    """False where no view connects the two; where one may, the loop over the examples asks their own arrays."""
+    """False if neither array can be a view of the other; else NeedsLoop: the loop compares the real arrays."""
     if rank_of(top_box((a, b))) < BATCH_RANK and not may_overlap(a, b):
         return False
     raise NeedsLoop("whether views share memory")
 
 
-_OWN = """
+_NUMPY_OWN_NAMES = """
     angle append apply_over_axes atleast_1d atleast_2d atleast_3d column_stack corrcoef cov cumulative_prod
     cumulative_sum diff digitize dsplit dstack extract fft.fft2 fft.fftn fft.fftshift fft.hfft fft.ifft2 fft.ifftn
     fft.ifftshift fft.ihfft fft.irfft2 fft.irfftn fft.rfft2 fft.rfftn fill_diagonal flatnonzero flip fliplr flipud
@@ -116,7 +115,7 @@ _NAMES_BY_REASON: dict[str, str] = {
 }
 UNSUPPORTED_REASONS = {name: why for why, names in _NAMES_BY_REASON.items() for name in names.split()}
 
-# Whole modules, where no function has an op.
+# Modules in which no function has an op.
 _MODULES = {
     "numpy.lib.recfunctions": _RECORDS,
     "numpy.strings": _TEXT,
@@ -126,60 +125,60 @@ _MODULES = {
 }
 
 
-_TWINS = {function.__name__: ours for function, ours in CREATION.items()}
+_LIKE_IMPLS = {function.__name__: ours for function, ours in CREATION.items()}
 
 
-def twin(function: Any) -> Callable[..., Any] | None:
-    """The implementation of the twin that NumPy keeps of an array-making function for `like=`; None for others."""
+def like_function(function: Any) -> Callable[..., Any] | None:
+    """The implementation for the function object that NumPy dispatches on for `np.zeros(..., like=x)`; else None."""
     if function in FUNCTIONS or function.__module__ != "numpy":
         return None
-    return _TWINS.get(function.__name__)
+    return _LIKE_IMPLS.get(function.__name__)
 
 
-def reason(function: Any) -> str | None:
-    """Why a function has no op, by its name or module; None if it has one, or is not known."""
+def unsupported_reason(function: Any) -> str | None:
+    """Why a function has no batched form, by its name or module; None if it has one, or is unknown."""
     if function in UNSUPPORTED:
         return UNSUPPORTED[function]
     if function in FUNCTIONS or function in NUMPY_OWN:
         return None
-    if function.__module__ == "numpy":  # a twin with `like=`
+    if function.__module__ == "numpy":  # the function object for `like=`
         return UNSUPPORTED_REASONS.get(function.__name__)
     return next((why for module, why in _MODULES.items() if function.__module__.startswith(module)), None)
 
 
-def _named(name: str) -> Any:
+def _numpy_attribute(name: str) -> Any:
     return functools.reduce(getattr, name.split("."), np)
 
 
 @functools.cache
-def _names_in(module: str) -> dict[str, Any]:
-    """The names that a module of NumPy's uses, with ours in the place of the functions that make arrays of anything."""
+def _patched_globals(module: str) -> dict[str, Any]:
+    """The globals of a NumPy module, with its array-creation functions replaced by this library's."""
     own = vars(sys.modules[module])
-    ours = {**_TWINS, "broadcast_to": shaping.broadcast_to}  # of a plain array to the shape of one of ours, too
+    ours = {**_LIKE_IMPLS, "broadcast_to": shaping.broadcast_to}  # whose target shape may differ by example
     names = own | {name: maker for name, maker in ours.items() if name in own}
     for name, value in own.items():
         if type(value) is types.FunctionType and value.__module__ == module and name not in ours:
-            names[name] = _with_names(value, names)
-        elif type(value) is types.ModuleType and "asarray" in vars(value):  # NumPy itself, by whatever name
+            names[name] = _with_globals(value, names)
+        elif type(value) is types.ModuleType and "asarray" in vars(value):  # `numpy` or `numpy._core.numeric`
             names[name] = types.SimpleNamespace(**vars(value) | ours)
     return names
 
 
-def _with_names(function: Any, names: dict[str, Any]) -> Any:
+def _with_globals(function: Any, names: dict[str, Any]) -> Any:
     out = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__)
     out.__kwdefaults__ = function.__kwdefaults__
     return out
 
 
-def _own(function: Any) -> Callable[..., Any]:
-    """NumPy's own code for a function, which keeps arrays of ours as they are where it wants arrays."""
+def _run_numpy_code(function: Any) -> Callable[..., Any]:
+    """NumPy's Python code for a function, run with globals in which `asarray` etc. keep this library's arrays."""
     code: Any = None
 
     @functools.wraps(function._implementation)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal code
-        if code is None:  # at the first call: the names of a module take longer than an import may
-            code = _with_names(function._implementation, _names_in(function._implementation.__module__))
+        if code is None:  # at the first call: copying the globals of all modules would slow down the import
+            code = _with_globals(function._implementation, _patched_globals(function._implementation.__module__))
         try:
             return code(*args, **kwargs)
         except UnsupportedError as error:
@@ -191,5 +190,5 @@ def _own(function: Any) -> Callable[..., Any]:
     return call
 
 
-NUMPY_OWN.update((function, _own(function)) for function in map(_named, _OWN.split()))
-UNSUPPORTED.update((_named(name), why) for name, why in UNSUPPORTED_REASONS.items())
+NUMPY_OWN.update((function, _run_numpy_code(function)) for function in map(_numpy_attribute, _NUMPY_OWN_NAMES.split()))
+UNSUPPORTED.update((_numpy_attribute(name), why) for name, why in UNSUPPORTED_REASONS.items())

@@ -40,7 +40,7 @@ from autobatch.ops.rules.sizes import (
     check_mask_sizes,
     differ_somewhere,
     has_lengths,
-    lanes_of,
+    lane_count,
     size_per_lane,
 )
 
@@ -118,7 +118,7 @@ def _setitem_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
 def _setitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, value, *index = operands
     spec: Spec = params["spec"]
-    x = as_batched(x, lanes_of(operands))
+    x = as_batched(x, lane_count(operands))
     basic = basic_index(x.sizes, spec, index)
     carries = is_boxed(value.data if isinstance(value, Batched) else value)
     if basic is not None and not (carries and has_lengths(basic[1])):  # else its gradient would sum over padding
@@ -197,7 +197,7 @@ def _add_at_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
 
 def _add_at_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, values, *index = operands
-    x = as_batched(x, lanes_of(operands))
+    x = as_batched(x, lane_count(operands))
     src, sizes = flat_positions(x, params["spec"], index)
     data = _value_for(values, sizes, src.shape)
     data = cast(data, dtype_of(x.data))

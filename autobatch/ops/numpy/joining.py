@@ -13,9 +13,9 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem, picked_along
-from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, check_cast, implements, needs
+from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, check_cast, expect, implements
 from autobatch.ops.rules.index_rule import on_axis
-from autobatch.ops.rules.op_kinds import lanewise
+from autobatch.ops.rules.op_kinds import looped_op
 from autobatch.ops.rules.padding import to_width
 from autobatch.ops.rules.row_gather import gather_axis
 from autobatch.ops.rules.sizes import (
@@ -23,10 +23,10 @@ from autobatch.ops.rules.sizes import (
     as_batched,
     axes_of,
     first_difference,
-    lanes_of,
+    lane_count,
     normalise_axis,
+    padded_width,
     size_per_lane,
-    width_of,
 )
 
 
@@ -124,13 +124,13 @@ def _common(parts: Sequence[Batched], skip: int, what: str) -> tuple[list[Any], 
         sizes.append(size)
         width = min(shape_of(x)[axis + 1] for x in data)
         if any(shape_of(x)[axis + 1] != width for x in data):
-            width = width_of(size)
+            width = padded_width(size)
         data = [to_width(x, axis + 1, width) for x in data]
     return data, sizes
 
 
 def _stack_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    lanes, axis = lanes_of(operands), params["axis"]
+    lanes, axis = lane_count(operands), params["axis"]
     first = operands[0]
     if all(isinstance(x, Batched) and x.scalar is None and x.sizes == first.sizes for x in operands):
         data = [x.data for x in operands]
@@ -145,7 +145,7 @@ def _stack_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batc
 
 
 def _concatenate_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    lanes, axis = lanes_of(operands), params["axis"]
+    lanes, axis = lane_count(operands), params["axis"]
     parts = [as_batched(x, lanes) for x in operands]
     data, sizes = _common(
         parts, axis, "all the input array dimensions except for the concatenation axis must match exactly"
@@ -278,7 +278,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     return np.concatenate(parts, axis)
 
 
-_repeat_places_p = lanewise("repeat_places", lambda n, repeats: np.repeat(np.arange(n), repeats))
+_repeat_places_p = looped_op("repeat_places", lambda n, repeats: np.repeat(np.arange(n), repeats))
 
 
 @implements(np.repeat)
@@ -315,7 +315,7 @@ def tile(A: Any, reps: Any) -> Any:  # noqa: N803
 @implements(np.resize)
 def resize(a: Any, new_shape: Any) -> Any:
     shape = tuple(new_shape) if isinstance(new_shape, list | tuple) else (new_shape,)
-    needs(a, "np.resize", least=1)
+    expect(a, "np.resize", least=1)
     flat = np.reshape(a, (-1,))
     total: Any = 1
     for size in shape:
@@ -352,7 +352,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     if mode == "empty":
         mode = "constant"
     if mode != "constant":
-        needs(array, f"np.pad with mode={mode!r}", least=1)
+        expect(array, f"np.pad with mode={mode!r}", least=1)
     if mode == "constant":
         values = _pairs(kwargs.pop("constant_values", 0), rank)
     if kwargs or mode not in ("constant", "edge", "wrap", "reflect", "symmetric"):

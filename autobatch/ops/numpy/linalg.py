@@ -1,4 +1,4 @@
-"""Matrices: diagonals and triangles, solve, inverse and determinant, norms, powers, factorisations."""
+"""Linear algebra: diagonals and triangles, solve, inverse, determinant, norms, factorisations and least squares."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,10 +14,10 @@ from autobatch.ops.numpy.contractions import mt
 from autobatch.ops.numpy.creation import CREATION, arange, zeros
 from autobatch.ops.numpy.indexing import placed
 from autobatch.ops.rules.aliasing import view
-from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, implements, needs
-from autobatch.ops.rules.op_kinds import by_length, vjp_columns
-from autobatch.ops.rules.padding import closed, fill, to_width
-from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of
+from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, expect, implements
+from autobatch.ops.rules.op_kinds import run_by_length, vjp_columns
+from autobatch.ops.rules.padding import fill, mask_cotangent, to_width
+from autobatch.ops.rules.sizes import as_batched, axes_of, lane_count
 
 
 def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:  # noqa: N803
@@ -89,7 +89,7 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
 
 
 def _with_identity(x: Batched) -> Any:
-    """Square matrices padded with the identity, a block that changes no result."""
+    """The data of square matrices, padded with an identity block, which leaves inverses and determinants unchanged."""
     rows, columns = x.sizes[-2:]
     if not same_size(rows, columns):
         raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
@@ -112,13 +112,13 @@ def _matrix_rule(out_rank: int) -> Callable[..., Batched]:
         out = op(_with_identity(x))
         if out_rank == 0:
             return Batched(out, x.sizes[:-2])
-        return Batched(closed(out, x.sizes), x.sizes)
+        return Batched(mask_cotangent(out, x.sizes), x.sizes)
 
     return rule
 
 
 def _square(name: str, function: Callable[..., Any], out_rank: int, *vjp: Callable[..., Any]) -> Op:
-    """An op of one square matrix, or a stack of them, that gives a matrix or a number: `vjp(ct, out, x)`."""
+    """Make an op on (stacks of) square matrices; `out_rank`: 2 for a matrix, 0 for a number; `vjp(ct, out, x)`."""
     return Op(name, function, rule=_matrix_rule(out_rank), vjp=vjp_columns(vjp), kind="linalg")
 
 
@@ -127,7 +127,7 @@ def _sign(x: Any) -> Any:
 
 
 def _phase_vjp(ct: Any, out: Any, x: Any) -> Any:
-    """The sign of a complex determinant turns with it."""
+    """The vjp of det / |det|: for complex matrices it has a derivative, along the unit circle."""
     return -1j * np.real(1j * ct * out)[..., None, None] * mt(inv_p(x))
 
 
@@ -148,7 +148,7 @@ def _solve_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: di
 
 
 def _solve_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    lanes = lanes_of(operands)
+    lanes = lane_count(operands)
     a, b = (as_batched(x, lanes) for x in operands)
     if a.rank != 2 or b.rank != 2:
         if a.is_ragged or b.is_ragged:
@@ -161,7 +161,7 @@ def _solve_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batc
     matrix = _with_identity(a)
     data = to_width(fill(b, 0) if b.is_ragged else b.data, 1, shape_of(matrix)[1])
     sizes = (a.sizes[0], b.sizes[1])
-    return Batched(closed(op(matrix, data), sizes), sizes)
+    return Batched(mask_cotangent(op(matrix, data), sizes), sizes)
 
 
 solve_p = Op("solve", np.linalg.solve, rule=_solve_rule, vjp=_solve_vjp, kind="linalg")
@@ -207,7 +207,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if axis is None and len(axes) > 2:
         raise ValueError("Improper number of dimensions to norm.")
     if ord not in (None, 2, "fro") or len(axes) == 2:
-        needs(x, f"np.linalg.norm with ord={ord!r}", least=1)
+        expect(x, f"np.linalg.norm with ord={ord!r}", least=1)
     if len(axes) == 2:
         return _root(x, axes, keepdims) if ord in (None, "fro") else _matrix_norm(x, ord, axes, keepdims)
     size = np.absolute(x)
@@ -252,17 +252,17 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 
 def unpadded_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The batching rule of an op that mixes all elements: lanes of equal sizes run together, without padding."""
+    """The batching rule of an op that no padding leaves correct: lanes of equal sizes run together, without padding."""
     (x,) = operands
     ragged = [axis for axis, size in enumerate(x.sizes) if isinstance(size, Lengths)]
     if ragged:
-        return by_length(op, x, params, ragged)
+        return run_by_length(op, x, params, ragged)
     out = op(x.data, **params)
     return Batched(out, shape_of(out)[1:])
 
 
 def _factor(name: str, function: Callable[..., Any], vjp: Callable[..., Any]) -> Op:
-    """An op of one matrix, or a stack of them: `vjp(ct, out, x, **params)`."""
+    """Make the op of a matrix factorisation, for a matrix or a stack of them; `vjp(ct, out, x, **params)`."""
     return Op(name, function, rule=unpadded_rule, vjp=vjp_columns([vjp]), kind="linalg")
 
 
@@ -274,7 +274,7 @@ def _chain(*matrices: Any) -> Any:
 
 
 def _ratio(x: Any, y: Any) -> Any:
-    """x / y, and 0 where x is 0: the undefined part for equal singular values counts only if its cotangent is not 0."""
+    """x / y, and 0 where x is 0: 0 / 0 for equal singular values must not turn a zero cotangent into NaN."""
     zero = x == 0
     return np.where(zero, np.zeros((), dtype_of(x)), x) / np.where(zero, np.ones((), dtype_of(y)), y)
 
@@ -288,7 +288,7 @@ def _zero(x: Any) -> np.ndarray:
 
 
 def _folded(x: Any, lower: bool) -> Any:
-    """The gradient by the triangle that is read of a symmetric matrix, from one by all of its elements."""
+    """The gradient for an op that reads one triangle of a symmetric matrix, from the gradient for all elements."""
     both = x + mt(x)
     strict = np.tri(shape_of(x)[-1], k=-1, dtype=bool)
     return np.where(strict if lower else strict.T, both, np.where(_on_diagonal(shape_of(x)[-1]), x, _zero(x)))
@@ -360,7 +360,7 @@ def _svdvals_vjp(ct: Any, out: Any, x: Any) -> Any:
 
 
 def _pinv_vjp(ct: Any, out: Any, x: Any, **params: Any) -> Any:
-    """Golub and Pereyra (1973); where the rank does not change."""
+    """The derivative by Golub and Pereyra (1973), which holds where the rank is locally constant."""
     ct_t = mt(ct)
     left = _chain(ct_t, out, mt(out)) - _chain(x, out, ct_t, out, mt(out))
     right = _chain(mt(out), out, ct_t) - _chain(mt(out), out, ct_t, out, x)
@@ -379,7 +379,7 @@ pinv_p     = _factor("pinv",     np.linalg.pinv,     _pinv_vjp)
 
 
 def _real_matrix(x: Any) -> Any:
-    """A matrix that has an op, as one of floats."""
+    """The matrix cast to float; Declined for complex matrices, whose factorisations have no op."""
     x = _check(x)
     if dtype_of(x).kind == "c":
         raise Declined("a factorisation of complex matrices")
@@ -402,7 +402,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
         raise Declined(f"np.linalg.qr with mode={mode!r}")
     both = qr_p(a[..., : min(rows, columns)])
     q, r = both[..., :rows, :], both[..., rows:, :]
-    if columns > rows:  # what the others are in terms of the first ones
+    if columns > rows:  # the remaining columns of R
         r = np.concatenate([r, np.matmul(mt(q), a[..., rows:])], axis=-1)
     return r if mode == "r" else type(np.linalg.qr(np.eye(1)))(q, r)
 
@@ -426,7 +426,7 @@ def _triangle(name: str) -> str:
 
 @implements(np.linalg.svd)
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
-    """np.linalg.svd, but for the vectors that `full_matrices` adds, which the matrix does not determine."""
+    """np.linalg.svd; declines the extra vectors of `full_matrices=True`, since the matrix does not determine them."""
     a = _real_matrix(a)
     if not compute_uv:
         return svdvals_p(a)
@@ -443,19 +443,19 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
 def pinv(a: Any, rcond: Any = None, *, rtol: Any = None) -> Any:
     if is_boxed(rcond) or is_boxed(rtol):
         raise Declined("np.linalg.pinv with a bound for each example")
-    needs(a, "np.linalg.pinv", least=1)
+    expect(a, "np.linalg.pinv", least=1)
     given = {name: float(x) for name, x in (("rcond", rcond), ("rtol", rtol)) if x is not None}
     return pinv_p(_real_matrix(a), **given)
 
 
-_CLEAR = 1e-5  # the least of the singular values over the greatest, from which the rank is beyond doubt
+_CLEAR = 1e-5  # smallest / largest singular value above which the matrix certainly has full rank
 
 
 @implements(np.linalg.lstsq)
 def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
-    """np.linalg.lstsq of more equations than unknowns, where no bound decides the rank."""
-    needs(a, "np.linalg.lstsq", rank=2, kinds="f")
-    needs(b, "np.linalg.lstsq", kinds="f")
+    """np.linalg.lstsq with more equations than unknowns and full rank; other cases are declined."""
+    expect(a, "np.linalg.lstsq", rank=2, kinds="f")
+    expect(b, "np.linalg.lstsq", kinds="f")
     unknowns = shape_of(a)[1]
     if ndim_of(b) not in (1, 2) or is_boxed(unknowns) or any_shorter(a, unknowns + 1, 0):
         raise Declined("np.linalg.lstsq of as many unknowns as equations")
@@ -472,7 +472,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
 
 
 def _least_squares(a: Any, b: Any, what: str) -> tuple[Any, Any]:
-    """The solution of equations of full rank, and the singular values."""
+    """(the least-squares solution, the singular values); Declined unless the rank is certainly full."""
     if any_shorter(a, 1) or any_true(np.not_equal(shape_of(a)[0], shape_of(b)[0])):
         raise Declined(f"{what} of sides that do not fit")
     s = svdvals_p(a)
@@ -483,11 +483,11 @@ def _least_squares(a: Any, b: Any, what: str) -> tuple[Any, Any]:
 
 @implements(np.polyfit)
 def polyfit(x: Any, y: Any, deg: Any) -> Any:
-    """np.polyfit of points enough, without weights: least squares of columns of one length."""
+    """np.polyfit without weights: least squares on the Vandermonde matrix, its columns scaled to norm 1 as in NumPy."""
     if not isinstance(deg, int) or deg < 0:
         raise Declined("np.polyfit of a degree that is no number of its own")
-    needs(x, "np.polyfit", rank=1, kinds="iuf")
-    needs(y, "np.polyfit", kinds="iuf")
+    expect(x, "np.polyfit", rank=1, kinds="iuf")
+    expect(y, "np.polyfit", kinds="iuf")
     x, y = x + 0.0, y + 0.0
     powers = [np.ones_like(x)]
     for _ in range(deg):

@@ -15,7 +15,7 @@ from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import note_example
 from autobatch.ops.rules.dispatch import Declined, cast, implements
-from autobatch.ops.rules.padding import fill, quietly
+from autobatch.ops.rules.padding import fill, speculate
 from autobatch.ops.rules.sizes import normal_axes, normalise_axis
 
 
@@ -118,7 +118,7 @@ def reduction(
             rest = padding_mask(x.sizes, x.data.shape[1:], [a for a in range(x.rank) if a not in axes])
             return op(inside if rest is None else np.where(rest, inside, np.asarray(value, dtype)), **down)
 
-        return Batched(quietly(run, rerun), sizes)
+        return Batched(speculate(run, rerun), sizes)
 
     def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         axes, keepdims = params["axis"], params.get("keepdims", False)

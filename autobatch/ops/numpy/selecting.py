@@ -12,7 +12,7 @@ from autobatch.errors import note_example
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem, picked_along, setitem
 from autobatch.ops.numpy.shaping import flat_view
-from autobatch.ops.rules.aliasing import into, is_scalar, view, zero_d
+from autobatch.ops.rules.aliasing import is_scalar, view, write_into, zero_d
 from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, check_cast, implements
 from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
 from autobatch.ops.rules.op_kinds import elementwise
@@ -56,7 +56,7 @@ def _operand(x: Any) -> Any:
     return x if is_boxed(x) or type(x) in (int, float, bool, complex) else np.asarray(x)
 
 
-@implements(np.take, out=into)
+@implements(np.take, out=write_into)
 def take(a: Any, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
     """np.take: positions along an axis, or in the flattened array. Floats in lists are truncated to integers."""
     a, axis = array_and_axis(a, axis)
@@ -170,7 +170,7 @@ def nonzero(a: Any) -> Any:
     return tuple(places[:, axis] for axis in range(ndim_of(a)))
 
 
-@implements(np.compress, out=into)
+@implements(np.compress, out=write_into)
 def compress(condition: Any, a: Any, axis: Any = None) -> Any:
     if ndim_of(condition) != 1:
         raise ValueError("condition must be a 1-d array")
@@ -199,7 +199,7 @@ def _choice_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
 choice_p = Op("choice", _choice, rule=_choice_rule, kind="select")
 
 
-@implements(np.choose, out=into)
+@implements(np.choose, out=write_into)
 def choose(a: Any, choices: Any, *, mode: str = "raise") -> Any:
     count = len(choices)
     if mode not in ("raise", "clip", "wrap") or not count:

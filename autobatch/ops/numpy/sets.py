@@ -7,13 +7,13 @@ import numpy as np
 from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import zero_d
-from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, implements, needs
-from autobatch.ops.rules.op_kinds import lanewise
+from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, expect, implements
+from autobatch.ops.rules.op_kinds import looped_op
 from autobatch.ops.rules.sizes import differ_somewhere
 
-_first_p = lanewise("unique_index", lambda x, **how: np.unique(x, return_index=True, **how)[1])
-_inverse_p = lanewise("unique_inverse", lambda x, **how: np.unique(x, return_inverse=True, **how)[1], dynamic=False)
-_counts_p = lanewise("unique_counts", lambda x, **how: np.unique(x, return_counts=True, **how)[1])
+_first_p = looped_op("unique_index", lambda x, **how: np.unique(x, return_index=True, **how)[1])
+_inverse_p = looped_op("unique_inverse", lambda x, **how: np.unique(x, return_inverse=True, **how)[1], dynamic=False)
+_counts_p = looped_op("unique_counts", lambda x, **how: np.unique(x, return_counts=True, **how)[1])
 
 
 @implements(np.unique)
@@ -42,7 +42,7 @@ def unique(
     return out[0] if len(out) == 1 else tuple(out)
 
 
-_isin_p = lanewise("isin", lambda x, test, invert=False: np.isin(x, test, invert=invert), dynamic=False)
+_isin_p = looped_op("isin", lambda x, test, invert=False: np.isin(x, test, invert=invert), dynamic=False)
 
 
 @implements(np.isin)
@@ -58,7 +58,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
     return getitem(values, isin(values, ar2, invert=True))
 
 
-_search_p = lanewise("searchsorted", lambda a, v, *, side: np.searchsorted(a, v, side=side), dynamic=False)
+_search_p = looped_op("searchsorted", lambda a, v, *, side: np.searchsorted(a, v, side=side), dynamic=False)
 
 
 @implements(np.searchsorted)
@@ -73,7 +73,7 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool
     return np.all(np.isclose(a, b, rtol, atol, equal_nan)).item()
 
 
-_array_equal_p = lanewise(
+_array_equal_p = looped_op(
     "array_equal", lambda a, b, equal_nan: np.bool_(np.array_equal(a, b, equal_nan=equal_nan)), dynamic=False
 )
 
@@ -91,7 +91,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
     """np.interp, differentiable in x and fp."""
     xp, fp, x = as_array(xp), as_array(fp), as_array(x)
     for each in (x, xp, fp):
-        needs(each, "np.interp", kinds="iuf")
+        expect(each, "np.interp", kinds="iuf")
     xp, fp, x = (each.astype(np.float64, copy=False) for each in (xp, fp, x))  # as NumPy does
     n, points = shape_of(xp)[0], shape_of(fp)
     if any_shorter(xp, 2) or len(points) != 1 or any_true(n != points[0]):

@@ -14,7 +14,7 @@ from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.rules.aliasing import (
     is_contiguous,
     is_scalar,
-    refused,
+    report_error,
     set_order,
     stand_in,
     unclear_view,
@@ -23,21 +23,21 @@ from autobatch.ops.rules.aliasing import (
 )
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
 from autobatch.ops.rules.op_kinds import elementwise
-from autobatch.ops.rules.padding import closed, to_width
+from autobatch.ops.rules.padding import mask_cotangent, to_width
 from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.sizes import (
     Template,
     as_batched,
     broadcast_sizes,
-    filled,
+    fill_template,
+    lane_count,
     lane_sizes,
-    lanes_of,
     normalise_axes,
     normalise_axis,
+    padded_width,
     size_operands,
     size_per_lane,
     sizes_agree,
-    width_of,
 )
 
 # transposition
@@ -112,7 +112,7 @@ def _broadcast(array: Any, template: Template, operands: Sequence[Any]) -> Any:
 
 
 def _broadcast_to(x: Any, *sizes: Any, shape: Template) -> Any:
-    return np.broadcast_to(x, filled(shape, sizes))
+    return np.broadcast_to(x, fill_template(shape, sizes))
 
 
 def _broadcast_to_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -120,7 +120,7 @@ def _broadcast_to_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], par
 
 
 def _broadcast_to_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    lanes = lanes_of(operands)
+    lanes = lane_count(operands)
     x = operands[0]
     target = lane_sizes(params["shape"], operands[1:])
     have = x.sizes if isinstance(x, Batched) else tuple(shape_of(x))
@@ -129,8 +129,8 @@ def _broadcast_to_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) 
     if not isinstance(x, Batched):
         x = as_batched(x, lanes)
     missing = len(target) - len(have)
-    data = closed(x.data, x.sizes)
-    padded = [width_of(size) for size in target]
+    data = mask_cotangent(x.data, x.sizes)
+    padded = [padded_width(size) for size in target]
     for axis, size in enumerate(have):
         if isinstance(size, Lengths) or (size != 1 and isinstance(target[axis + missing], Lengths)):
             if not same_size(size, target[axis + missing]):
@@ -228,7 +228,7 @@ class FlatIterator:
         return flat_view(self._array).__len__()
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise refused(self._array, NeedsLoop("ndarray.flat as an object"))
+        raise report_error(self._array, NeedsLoop("ndarray.flat as an object"))
 
     __array__ = __next__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __hash__ = None  # type: ignore[assignment]
@@ -278,7 +278,7 @@ def _in_memory(a: Any) -> np.ndarray | None:
     """
     plain = stand_in(a) if rank_of(a) < BATCH_RANK else None
     if plain is None and is_non_c_order(a):
-        raise refused(a, NeedsLoop("the order of elements of an array that may lie in other than C order"))
+        raise report_error(a, NeedsLoop("the order of elements of an array that may lie in other than C order"))
     return plain
 
 
@@ -295,7 +295,7 @@ def _is_one_run(a: Any) -> bool | None:
 
 
 def _reshape(x: Any, *sizes: Any, shape: Template) -> Any:
-    return np.asarray(x).reshape(filled(shape, sizes))
+    return np.asarray(x).reshape(fill_template(shape, sizes))
 
 
 def _reshape_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -303,7 +303,7 @@ def _reshape_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
 
 
 def _reshape_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    lanes = lanes_of(operands)
+    lanes = lane_count(operands)
     x = as_batched(operands[0], lanes)
     wanted = [_own(size, x.sizes) for size in lane_sizes(params["shape"], operands[1:])]
     target = _resolve(x.sizes, wanted, lanes)
@@ -413,7 +413,7 @@ def _reshape_leading(x: Batched, target: tuple[Size, ...], lanes: int) -> Batche
     widths = shape_of(x.data)[1:]
     flat = x.data.reshape((lanes, int(np.prod(widths))))
     rest = [int(size) for size in target[1:]]  # type: ignore[arg-type]
-    first = width_of(target[0])
+    first = padded_width(target[0])
     flat = to_width(flat, 1, first * int(np.prod(rest)))
     return Batched(flat.reshape((lanes, first, *rest)), target)
 
@@ -421,7 +421,7 @@ def _reshape_leading(x: Batched, target: tuple[Size, ...], lanes: int) -> Batche
 def _repack(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
     """The general reshape: gather the elements of each example, in order, into their new positions."""
     shape = tuple(shape_of(x.data))
-    padded = tuple(map(width_of, target))
+    padded = tuple(map(padded_width, target))
     src = np.full((lanes, *padded), -1, np.int64)
     src[_inside(target, (lanes, *padded))] = np.flatnonzero(_inside(x.sizes, shape))
     return Batched(rows_p(x.data.reshape((int(np.prod(shape)),)), src, unique=True), target)

@@ -1,4 +1,4 @@
-"""Means, variances, order statistics and counts; the functions that leave NaN out."""
+"""Means, variances, order statistics, counts and histograms, and the functions that ignore NaN (nanmean etc.)."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,15 +13,15 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
-from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, implements, needs
+from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, expect, implements
 from autobatch.ops.rules.index_rule import on_axis
-from autobatch.ops.rules.op_kinds import lane_by_lane, lanewise, values_of
+from autobatch.ops.rules.op_kinds import detach, lane_by_lane, looped_op
 from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.sizes import differ_somewhere, has_lengths, normal_axes, normalise_axis
 
 
 def _working(dtype: np.dtype, given: Any) -> np.dtype:
-    """The dtype that NumPy accumulates a mean in."""
+    """The dtype in which NumPy accumulates a mean: float64 for integers, float32 for float16."""
     if given is not None:
         return np.dtype(given)
     if dtype.kind in "iub":
@@ -148,7 +148,7 @@ def _np_std(
 
 
 def without_nan(a: Any, value: float) -> Any:
-    """An array with `value` in the place of NaN."""
+    """The array with NaN replaced by `value`."""
     return np.where(np.isnan(a), np.asarray(value, dtype_of(a)), a) if dtype_of(a).kind in "fc" else a
 
 
@@ -163,12 +163,12 @@ def _np_count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> An
 
 @implements(np.bincount)
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
-    """np.bincount; as long as the example's largest number asks. Differentiable in the weights."""
+    """np.bincount; the result's length is the example's largest number plus one. Differentiable in the weights."""
     if ndim_of(x) != 1:
         raise ValueError("object too deep for desired array")
     if weights is None:
         return _count_p(x, least=minlength)
-    if any_shorter(x, 1):  # of no numbers NumPy has no use for the weights, and counts
+    if any_shorter(x, 1):  # for an empty x, NumPy ignores weights
         if is_boxed(shape_of(x)[0]):
             raise Declined("np.bincount of no numbers")
         return _count_p(x, least=minlength)
@@ -180,17 +180,17 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
     return np.sum(np.where(hits, weights, zeros(())), axis=1)
 
 
-_bins_p = lanewise("bincount_length", lambda x, *, least: np.int64(max(least, len(np.bincount(x)))), dynamic=False)
+_bins_p = looped_op("bincount_length", lambda x, *, least: np.int64(max(least, len(np.bincount(x)))), dynamic=False)
 
 
-_count_p = lanewise("bincount", lambda x, *, least: np.bincount(x, minlength=least))
+_count_p = looped_op("bincount", lambda x, *, least: np.bincount(x, minlength=least))
 
 
 @implements(np.histogram)
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None) -> Any:
     if is_boxed(bins) or isinstance(bins, str):
         raise Declined("np.histogram with bins that are estimated")
-    if ndim_of(bins) == 0 and range is None:  # the edges follow from the data
+    if ndim_of(bins) == 0 and range is None:  # the edges depend on the data
         if not isinstance(bins, int):
             raise Declined("np.histogram of a number of bins that is no int")
         counts, edges = _own_histogram_p(a, bins=bins), _own_edges_p(a, bins=bins)
@@ -202,34 +202,34 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None) ->
 
 
 def _histogram_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """All examples at once: between which edges each element is, and how many of each example are there."""
+    """The batching rule: find each element's bin, then count the bins of all examples by one np.bincount."""
     x, edges = operands[0], np.array(params["edges"])
-    data, bins = values_of(x.data), len(edges) - 1
+    data, bins = detach(x.data), len(edges) - 1
     if data.dtype.kind not in "iuf" or (np.diff(edges) < 0).any():
         return lane_by_lane(op, operands, params)
     lanes, inside = len(data), padding_mask(x.sizes, data.shape[1:])
-    place = np.where(data == edges[-1], bins - 1, np.searchsorted(edges, data, "right") - 1)  # the last edge is inside
+    place = np.where(data == edges[-1], bins - 1, np.searchsorted(edges, data, "right") - 1)  # the last bin is closed
     counted = (place >= 0) & (place < bins) & (True if inside is None else inside)
     rows = np.broadcast_to(np.arange(lanes).reshape(-1, *(1,) * len(x.sizes)), data.shape)
     found = np.bincount(rows[counted] * bins + place[counted], minlength=lanes * bins)
     return Batched(found.reshape(lanes, bins), (bins,))
 
 
-_histogram_p = lanewise(
+_histogram_p = looped_op(
     "histogram", lambda a, *, edges: np.histogram(a, np.array(edges))[0], dynamic=False, rule=_histogram_rule
 )
 
 
 def _own_edges(x: Batched, bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """(B, bins + 1) edges from the least to the largest element of each example; what they are of, and its mask.
+    """(edges, data, mask): (B, bins + 1) edges from each example's minimum to its maximum, (B, n) data and its mask.
 
-    None where NumPy knows better: it raises for infinities and for too many bins, and has its way with other dtypes.
+    None if NumPy must run per example: it raises for infinities and too many bins, and treats other dtypes differently.
     """
     if x.data.dtype != np.float64 or bins < 1 or not x.data.size:
         return None
     inside = padding_mask(x.sizes, x.data.shape[1:])
     counted = np.broadcast_to(True if inside is None else inside, x.data.shape).reshape(len(x.data), -1)
-    data = values_of(x.data).reshape(counted.shape)
+    data = detach(x.data).reshape(counted.shape)
     least = np.min(data, axis=1, initial=np.inf, where=counted)
     largest = np.max(data, axis=1, initial=-np.inf, where=counted)
     none = least > largest
@@ -247,7 +247,7 @@ def _own_edges_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> 
 
 
 def _own_histogram_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """How many elements of each example are not below an edge, without those that are not below the next one."""
+    """The batching rule: a bin's count is the number of elements >= its left edge minus those >= its right edge."""
     found = _own_edges(operands[0], params["bins"])
     if found is None:
         return lane_by_lane(op, operands, params)
@@ -256,14 +256,14 @@ def _own_histogram_rule(op: Op, operands: Sequence[Any], params: dict[str, Any])
     return Batched(-np.diff(np.stack([*beyond, np.zeros_like(beyond[0])], axis=1), axis=1), (params["bins"],))
 
 
-_own_histogram_p = lanewise(
+_own_histogram_p = looped_op(
     "own_histogram", lambda a, *, bins: np.histogram(a, bins)[0], dynamic=False, rule=_own_histogram_rule
 )
-_own_edges_p = lanewise("own_edges", lambda a, *, bins: np.histogram(a, bins)[1], dynamic=False, rule=_own_edges_rule)
+_own_edges_p = looped_op("own_edges", lambda a, *, bins: np.histogram(a, bins)[1], dynamic=False, rule=_own_edges_rule)
 
 
 def _one_axis(a: Any, axis: Any, keepdims: bool) -> tuple[Any, int]:
-    """The array with what is reduced along one axis."""
+    """The array and its axis as a non-negative int; axis None: the flattened array and axis 0."""
     if axis is None:
         if keepdims:
             raise Declined("keepdims over all axes")
@@ -274,10 +274,10 @@ def _one_axis(a: Any, axis: Any, keepdims: bool) -> tuple[Any, int]:
 
 
 def _order_statistic(a: Any, axis: Any, keepdims: bool, pick: Callable[..., Any]) -> Any:
-    """A statistic of a few elements of each sorted example; NaN where there is one.
+    """A statistic computed from a few elements of the sorted array; NaN if the reduced elements contain NaN.
 
     Args:
-        pick: `pick(n, at)` from the length along the axis; `at(place)` are the elements at a place of the order.
+        pick: `pick(n, at)` computes it; `n` is the axis's length, `at(i)` returns the i-th smallest elements.
     """
     a, axis = _one_axis(a, axis, keepdims)
     n, dtype = shape_of(a)[axis], dtype_of(a)
@@ -290,11 +290,11 @@ def _order_statistic(a: Any, axis: Any, keepdims: bool, pick: Callable[..., Any]
         out = np.where(np.isnan(last), last, out).astype(dtype)
     if keepdims:
         return np.expand_dims(out, axis)
-    return out if ndim_of(out) else out[()]  # the scalar that a reduction gives
+    return out if ndim_of(out) else out[()]  # a scalar, as a reduction returns
 
 
 def _beside(n: Any, like: Any) -> Any:
-    """A number of each example, to be combined with its array."""
+    """A per-example number, reshaped to broadcast against each example's array; a shared number is unchanged."""
     return np.reshape(n, (1,) * ndim_of(like)) if is_boxed(n) and ndim_of(like) else n
 
 
@@ -306,7 +306,7 @@ def median(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     wide = {2: np.float32}.get(dtype_of(a).itemsize, dtype_of(a)) if dtype_of(a).kind == "f" else np.float64
 
     def middle(n: Any, at: Callable[[Any], Any]) -> Any:
-        low, high = at((n - 1) // 2).astype(wide), at(n // 2).astype(wide)  # in a, int8 or float16 would overflow
+        low, high = at((n - 1) // 2).astype(wide), at(n // 2).astype(wide)  # the sum would overflow in int8 or float16
         return np.where(_beside(n % 2 == 1, low), low * 1.0, (low + high) / 2.0)
 
     return _order_statistic(a, axis, keepdims, middle)
@@ -314,7 +314,7 @@ def median(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 @implements(np.quantile)
 def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """np.quantile by linear interpolation, for a shared q or a list of some."""
+    """np.quantile by linear interpolation; q is one number, or a list of numbers, that all examples share."""
     if is_boxed(q) or ndim_of(q) > 1:
         raise Declined("np.quantile of quantiles that differ between examples, or of a table of quantiles")
     if ndim_of(q):
@@ -349,7 +349,7 @@ def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
 @implements(np.average)
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
     if weights is None:
-        needs(a, "np.average", least=1)
+        expect(a, "np.average", least=1)
         mean = np.mean(a, axis=axis, keepdims=keepdims)
         return (mean, np.sum(np.ones_like(a, dtype_of(mean)), axis=axis, keepdims=keepdims)) if returned else mean
     a, weights = as_array(a), as_array(weights)
@@ -372,14 +372,14 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 
 
 def _anywhere(condition: Any) -> bool:
-    """Whether a condition holds for some element of some example; padding is none."""
+    """True if a condition holds for some element of some example; padding does not count."""
     if hasattr(condition, "examples"):
         return any(np.any(example) for example in condition.examples())
     return bool(np.any(np.asarray(condition)))
 
 
 def _register_extreme(function: Callable[..., Any], extreme: Callable[..., Any], empty: float) -> None:
-    """np.nanmax or np.nanmin: NaN becomes the value that is never the extreme."""
+    """Register np.nanmax or np.nanmin: NaN is replaced by `empty`, which is never the extreme."""
 
     @implements(function)
     def extreme_of_numbers(a: Any, axis: Any = None, keepdims: Any = False) -> Any:

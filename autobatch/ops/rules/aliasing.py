@@ -10,7 +10,7 @@ is immutable. Code that creates a 0-d array marks it by `zero_d`.
 Whether a reshape is a view or a copy depends on the memory layout of NumPy's array (`core.abstract_eval`). If that is
 unknown, a write into either while both are alive raises `NeedsLoop`: in the loop, NumPy's own arrays decide.
 
-Slots that a subclass of `ArrayFace` needs for this (they may stay unset): `_view`, `_views`, `_zero_d`, `__weakref__`.
+Slots that a subclass of `ArrayMixin` needs for this (they may stay unset): `_view`, `_views`, `_zero_d`, `__weakref__`.
 """
 
 import weakref
@@ -64,7 +64,7 @@ NON_C_ORDER = _View(None, None, None, (), False)  # `_view` of an array that is 
 NON_C_ORDER.non_c_order = True
 
 
-def record_of(box: Any) -> Any:
+def view_record(box: Any) -> Any:
     """The `_View` of an array; None if it is not a view, or a possible view whose base was freed."""
     record = getattr(box, "_view", None)
     return None if record is NON_C_ORDER or (type(record) is _UnclearView and record.base is None) else record
@@ -90,11 +90,11 @@ def view(
     if is_scalar(base):
         return out
     zero_d(out)
-    _link(out, base, _View(base, derive, restore, args, contiguous and is_contiguous(base)))
+    _register(out, base, _View(base, derive, restore, args, contiguous and is_contiguous(base)))
     return out
 
 
-def _link(out: Any, base: Any, record: _View) -> None:
+def _register(out: Any, base: Any, record: _View) -> None:
     record.non_c_order = is_non_c_order(out)
     out._view = record
     if hasattr(base, "_ab_rebind"):
@@ -142,21 +142,21 @@ def unclear_view(out: Any, base: Any) -> Any:
         return out
     if any(type(size) is int and not size for size in shape_of(out)):  # an empty array cannot be written to
         return out
-    if record_of(base) is None and hasattr(type(base), "__weakref__"):
-        _link(out, base, _UnclearView(base))
+    if view_record(base) is None and hasattr(type(base), "__weakref__"):
+        _register(out, base, _UnclearView(base))
     else:
-        _link(out, base, _View(base, _unclear, _unclear, (), False))
+        _register(out, base, _View(base, _unclear, _unclear, (), False))
     return out
 
 
 def is_unclear(box: Any) -> bool:
     """True if it is unknown whether the array, or a base of it, is a view or a copy."""
-    record = record_of(box)
+    record = view_record(box)
     return record is not None and (record.derive is _unclear or is_unclear(record.base))
 
 
 def _unclear(box: Any, *_: Any) -> NoReturn:
-    raise refused(box, NeedsLoop("a write into an array that may be a view of another or a copy, by its strides"))
+    raise report_error(box, NeedsLoop("a write into an array that may be a view of another or a copy, by its strides"))
 
 
 def set_order(out: Any, non_c_order: bool) -> Any:
@@ -178,7 +178,7 @@ def stand_in(box: Any) -> np.ndarray | None:
     None if they are unknown: for views of a batch, and for views whose index is not computed yet. A new array is in C
     order, unless its class knows its strides (`_ab_plain`) or it may be in another order (None).
     """
-    record = record_of(box)
+    record = view_record(box)
     if record is None or record.base is None:
         plain = getattr(box, "_ab_plain", None)
         if isinstance(plain, np.ndarray):
@@ -193,7 +193,7 @@ def stand_in(box: Any) -> np.ndarray | None:
 
 def has_views(box: Any) -> bool:
     """True if a write into this array may change another array: it is a view, or has live views."""
-    if record_of(box) is not None:
+    if view_record(box) is not None:
         return True
     return any(ref() is not None for ref in getattr(box, "_views", None) or ())
 
@@ -202,7 +202,7 @@ def may_overlap(a: Any, b: Any) -> bool:
     """True if a write into one of these arrays may change the other."""
     ends = []
     for box in (a, b):
-        while (record := record_of(box)) is not None and record.base is not None:
+        while (record := view_record(box)) is not None and record.base is not None:
             box = record.base
         ends.append(getattr(box, "_ab_memory", box))
     one, two = ends
@@ -217,13 +217,13 @@ def write(box: Any, new: Any) -> None:
     Raises:
         NeedsLoop: `box` is a batch that views a plain array shared by the examples (not a batch: UnsupportedError).
     """
-    if record_of(box) is not None and not hasattr(_root(box), "_ab_rebind"):
+    if view_record(box) is not None and not hasattr(_root_base(box), "_ab_rebind"):
         kind = NeedsLoop if rank_of(box) == BATCH_RANK else UnsupportedError
-        raise refused(box, kind("a write into a view of a plain array that is shared; copy it first (.copy())"))
+        raise report_error(box, kind("a write into a view of a plain array that is shared; copy it first (.copy())"))
     _write(box, new, None)
 
 
-def refused(box: Any, error: Exception) -> Exception:
+def report_error(box: Any, error: Exception) -> Exception:
     """Return `error` after reporting it to the interpreter of `box`: the loop runs even if user code catches it."""
     refuse = getattr(box, "_ab_refuse", None)
     if refuse is not None:
@@ -231,7 +231,7 @@ def refused(box: Any, error: Exception) -> Exception:
     return error
 
 
-def _root(box: Any) -> Any:
+def _root_base(box: Any) -> Any:
     """The array at the end of a chain of views.
 
     Raises:
@@ -239,14 +239,14 @@ def _root(box: Any) -> Any:
     """
     if _is_read_only(box):
         raise ValueError("assignment destination is read-only")
-    while (record := record_of(box)) is not None:
+    while (record := view_record(box)) is not None:
         box = record.base
     return box
 
 
 def _is_read_only(box: Any) -> bool:
     """True if this is a read-only view, or a view of one."""
-    while (record := record_of(box)) is not None and record.base is not None:
+    while (record := view_record(box)) is not None and record.base is not None:
         if record.restore is None:
             return True
         box = record.base
@@ -255,24 +255,24 @@ def _is_read_only(box: Any) -> bool:
 
 def _write(box: Any, new: Any, source: Any) -> None:
     """Set the value of `box`, recompute its views except `source` (already up to date), and write into its base."""
-    record = record_of(box)
+    record = view_record(box)
     above = None
     if record is not None:
         if record.restore is _unclear:
             _unclear(box)
         above = record.restore(record.base, new, *record.args)
-    _become(box, new)
+    _rebind(box, new)
     if getattr(box, "_views", None):
-        _refresh(box, source)
+        _update_views(box, source)
     if record is not None:
         _write(record.base, above, box)
 
 
-def _become(box: Any, new: Any) -> None:
+def _rebind(box: Any, new: Any) -> None:
     box._ab_rebind(zero_d_p(new) if is_scalar(new) else new)  # a 0-d array stays one
 
 
-def _refresh(base: Any, source: Any) -> None:
+def _update_views(base: Any, source: Any) -> None:
     """Recompute the live views of `base`, except `source`, which is up to date."""
     for ref in getattr(base, "_views", None) or ():
         child = ref()
@@ -282,8 +282,8 @@ def _refresh(base: Any, source: Any) -> None:
         if record.base is base:
             if record.derive is _unclear:
                 _unclear(child)
-            _become(child, record.derive(base, *record.args))
-            _refresh(child, None)
+            _rebind(child, record.derive(base, *record.args))
+            _update_views(child, None)
 
 
 def cast_for_write(new: Any, box: Any, ufunc: Any = None) -> Any:
@@ -316,7 +316,7 @@ def _same_shape(new: Any, box: Any) -> Any:
     for have, want in zip(shape_of(new), shape_of(box), strict=True):
         if is_boxed(have) or is_boxed(want):
             if differ_somewhere(have, want):
-                raise refused(box, NeedsLoop("a result of another shape than the array that it is written to"))
+                raise report_error(box, NeedsLoop("a result of another shape than the array that it is written to"))
         elif have != want:
             raise ValueError(
                 f"non-broadcastable output operand with shape {shape_of(box)} doesn't match "
@@ -325,7 +325,7 @@ def _same_shape(new: Any, box: Any) -> Any:
     return new
 
 
-def into(out: Any, new: Any) -> Any:
+def write_into(out: Any, new: Any) -> Any:
     """Write a result into `out`, this library's array that was given as out=, and return it.
 
     Raises:

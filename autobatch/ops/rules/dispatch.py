@@ -84,14 +84,14 @@ def implements(
     """
 
     def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
-        guarded = [_guarded(implementation, function, out) for function in functions]
+        guarded = [_with_fallback(implementation, function, out) for function in functions]
         FUNCTIONS.update(zip(functions, guarded, strict=True))
         return guarded[0]
 
     return register
 
 
-def _guarded(
+def _with_fallback(
     implementation: Callable[..., Any], function: Callable[..., Any], into: Callable[[Any, Any], Any] | None
 ) -> Callable[..., Any]:
     coverage: Coverage | None = None
@@ -114,13 +114,13 @@ def _guarded(
     return call
 
 
-_UNSAID: Any = np._NoValue
+_NO_VALUE: Any = np._NoValue
 _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_KIND_OF_ARRAY = frozenset(("device", "like", "subok"))  # ignored: the result is this library's array anyway
+_IGNORED_OPTIONS = frozenset(("device", "like", "subok"))  # ignored: the result is this library's array anyway
 _NEUTRAL: dict[str, Any] = {"where": True}  # values equal to omitting an argument whose default is np._NoValue
 
 # Functions written in C; inspect.signature finds their signatures only from NumPy 2.4 on.
-_STATED: dict[Any, Callable[..., Any]] = {
+_C_SIGNATURES: dict[Any, Callable[..., Any]] = {
     np.concatenate: lambda arrays, /, axis=0, out=None, *, dtype=None, casting="same_kind": None,
     np.dot: lambda a, b, out=None: None,
     np.where: lambda condition, x=None, y=None, /: None,
@@ -142,7 +142,7 @@ class Coverage:
     def __init__(self, function: Callable[..., Any], implementation: Callable[..., Any]) -> None:
         own = inspect.signature(implementation)
         try:
-            self.signature = inspect.signature(_STATED.get(function, function))
+            self.signature = inspect.signature(_C_SIGNATURES.get(function, function))
         except ValueError:  # older NumPy has no signature for it: assume the implementation's
             self.signature = own
         self.function = function
@@ -175,7 +175,7 @@ class Coverage:
         if len(args) > self.leading:
             return False
         for name, value in kwargs.items():  # noqa: SIM110  (a third of the time of all())
-            if value is _UNSAID or name not in self.named:
+            if value is _NO_VALUE or name not in self.named:
                 return False
         return True
 
@@ -203,7 +203,7 @@ class Coverage:
                 if not self.rest and any(option is not None for option in value.values()):
                     raise Declined(f"{name_of(self.function)} with {', '.join(value)}")
                 named.update(value if self.rest else {})
-            elif own is not None and value is not _UNSAID:
+            elif own is not None and value is not _NO_VALUE:
                 if own.kind is not inspect.Parameter.KEYWORD_ONLY and self.places[name] == len(given):
                     given.append(value)
                 else:
@@ -227,7 +227,7 @@ def any_true(condition: Any) -> bool:
     return bool(np.any(condition.data if rank_of(condition) == BATCH_RANK else condition))
 
 
-def needs(x: Any, what: str, *, least: int = 0, rank: int | None = None, kinds: str | None = None) -> None:
+def expect(x: Any, what: str, *, least: int = 0, rank: int | None = None, kinds: str | None = None) -> None:
     """Check an argument of an implementation; if the check fails, the call runs as a loop over the examples.
 
     Raises:
@@ -243,10 +243,10 @@ def needs(x: Any, what: str, *, least: int = 0, rank: int | None = None, kinds: 
 
 def is_default(name: str, value: Any, default: Any) -> bool:
     """True if giving this value for an argument is the same as omitting the argument."""
-    if value is default or value is _UNSAID or name in _KIND_OF_ARRAY:
+    if value is default or value is _NO_VALUE or name in _IGNORED_OPTIONS:
         return True
-    if default is _UNSAID:
-        return value is None or value is _NEUTRAL.get(name, _UNSAID)
+    if default is _NO_VALUE:
+        return value is None or value is _NEUTRAL.get(name, _NO_VALUE)
     return isinstance(value, int | float | str) and type(value) is type(default) and value == default
 
 
@@ -273,13 +273,13 @@ def name_of(function: Any) -> str:
     return ".".join(part for part in ("np", module, name) if part) if package == "numpy" else name
 
 
-def no_rule(function: Any, reason: str = "") -> str:
+def no_rule_message(function: Any, reason: str = "") -> str:
     """The message that a call has no batched form, and why; a reason that already names the call is used alone.
 
     >>> import numpy as np
-    >>> no_rule(np.linalg.svd, "it is a factorisation")
+    >>> no_rule_message(np.linalg.svd, "it is a factorisation")
     'np.linalg.svd has no batching rule (it is a factorisation)'
-    >>> no_rule(np.histogram, "np.histogram whose range follows from the data")
+    >>> no_rule_message(np.histogram, "np.histogram whose range follows from the data")
     'np.histogram whose range follows from the data'
     """
     name = name_of(function)
@@ -291,14 +291,14 @@ def no_rule(function: Any, reason: str = "") -> str:
 def refuse(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], reason: str) -> Any:
     """Handle a call without an op: `_ab_unsupported` of the argument of the highest rank, or NumPy if all are plain.
 
-    `reason` is as in `no_rule`.
+    `reason` is as in `no_rule_message`.
     """
     box = top_box((args, kwargs))
     if box is None:
         return function(*args, **kwargs)
     unsupported = getattr(box, "_ab_unsupported", None)
     if unsupported is None:
-        raise UnsupportedError(no_rule(function, reason))
+        raise UnsupportedError(no_rule_message(function, reason))
     return unsupported(function, args, kwargs, reason)
 
 

@@ -28,16 +28,16 @@ from autobatch.core.current_region import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.rules.dispatch import Declined
-from autobatch.ops.rules.padding import select, to_width, to_widths
+from autobatch.ops.rules.padding import mask_padding, to_width, to_widths
 from autobatch.ops.rules.row_gather import gather_axis, rows_p, scatter_rows_p
 from autobatch.ops.rules.sizes import (
     as_batched,
     broadcast_sizes,
     check_mask_sizes,
-    lanes_of,
+    lane_count,
+    padded_width,
     size_per_lane,
     slice_lengths,
-    width_of,
 )
 
 Spec = tuple[tuple[Any, ...], ...]
@@ -212,7 +212,7 @@ def getitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
         data, sizes = x.data, x.sizes
     else:
         data, sizes = x, tuple(shape_of(x))
-    return _Reader(data, sizes, isinstance(x, Batched), lanes_of(operands)).read(spec, index)
+    return _Reader(data, sizes, isinstance(x, Batched), lane_count(operands)).read(spec, index)
 
 
 def basic_index(
@@ -364,7 +364,7 @@ class _Reader:
             self.data = self.data[index]
             self.sizes[axis] = Lengths(lengths)
             if is_boxed(self.data):  # cut-off elements are padding now: no cotangent from them
-                self.data = select(self.data, self.sizes)
+                self.data = mask_padding(self.data, self.sizes)
             return
         steps = np.arange(width)
         positions = first[:, None] + step[:, None] * steps
@@ -387,7 +387,7 @@ class _Reader:
             np.arange(self.lanes).reshape((self.lanes,) + (1,) * len(block)) if self.batched else np.zeros((), int)
         )
         rows = self.lanes if self.batched else 1
-        padded = tuple(map(width_of, block))
+        padded = tuple(map(padded_width, block))
         for axis, value in advanced:
             width = widths[axis + lead]
             ids = aligned_ids(value, self.sizes[axis], axis, block, padded)
@@ -516,7 +516,7 @@ def flat_positions(x: Batched, spec: Spec, index: Sequence[Any]) -> tuple[np.nda
 def scatter_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     """The batching rule of a read's transpose: values are added at the positions that they were read from."""
     values, *index = operands
-    shape, lanes = params["shape"], lanes_of(operands)
+    shape, lanes = params["shape"], lane_count(operands)
     like = Batched(np.broadcast_to(np.int8(0), (lanes, *shape)), shape)
     src, _ = flat_positions(like, params["spec"], index)
     data = to_widths(as_batched(values, lanes).data, src.shape[1:])

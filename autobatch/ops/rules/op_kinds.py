@@ -14,8 +14,8 @@ from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError, note_example
 from autobatch.facts.operators import COMPARISONS
-from autobatch.ops.rules.padding import align, quietly, spread, to_widths
-from autobatch.ops.rules.sizes import broadcast_sizes, has_lengths, lane_lengths, lanes_of, sizes_of, width_of
+from autobatch.ops.rules.padding import align, speculate, spread, to_widths
+from autobatch.ops.rules.sizes import broadcast_sizes, has_lengths, lane_count, lane_lengths, padded_width, sizes_of
 
 _SCALARS = (int, float, bool, complex)
 
@@ -86,7 +86,7 @@ def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) ->
             if Lengths not in map(type, x.sizes):
                 return Batched(op(x.data, **params), x.sizes)
             data = x.data
-            return Batched(quietly(lambda: op(data, **params), lambda: _general(op, operands, params).data), x.sizes)
+            return Batched(speculate(lambda: op(data, **params), lambda: _aligned(op, operands, params).data), x.sizes)
     elif len(operands) == 2:
         y = operands[1]
         if isinstance(x, Batched):
@@ -94,11 +94,11 @@ def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) ->
                 if isinstance(y, Batched):
                     if y.scalar is None and x.sizes == y.sizes:
                         return _alike(op, operands, params, x.data, y.data, x.sizes)
-                elif _fits(y, x):
+                elif _broadcasts_to(y, x):
                     return _alike(op, operands, params, x.data, y, x.sizes)
-        elif y.scalar is None and _fits(x, y):
+        elif y.scalar is None and _broadcasts_to(x, y):
             return _alike(op, operands, params, x, y.data, y.sizes)
-    return _general(op, operands, params)
+    return _aligned(op, operands, params)
 
 
 def _alike(op: Op, operands: Sequence[Any], params: dict[str, Any], x: Any, y: Any, sizes: tuple[Size, ...]) -> Batched:
@@ -112,11 +112,11 @@ def _alike(op: Op, operands: Sequence[Any], params: dict[str, Any], x: Any, y: A
         data, shared = (x, y) if isinstance(left, Batched) else (y, x)
         simple = not is_boxed(shared) or hasattr(data, "_ab_unpadded")  # its gradient sums over lanes
     if not simple:
-        return _general(op, operands, params)
-    return Batched(quietly(lambda: op(x, y, **params), lambda: _general(op, operands, params).data), sizes)
+        return _aligned(op, operands, params)
+    return Batched(speculate(lambda: op(x, y, **params), lambda: _aligned(op, operands, params).data), sizes)
 
 
-def _fits(shared: Any, x: Batched) -> bool:
+def _broadcasts_to(shared: Any, x: Batched) -> bool:
     """True if a shared operand broadcasts against the last dimensions of `x` without changing the sizes of `x`."""
     if type(shared) in _SCALARS:
         return True
@@ -124,15 +124,15 @@ def _fits(shared: Any, x: Batched) -> bool:
     return not shape or (len(shape) <= len(x.sizes) and shape == x.sizes[len(x.sizes) - len(shape) :])
 
 
-def _general(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    operands = strong(op, operands, params)
+def _aligned(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    operands = promote_weak(op, operands, params)
     batched = [x for x in operands if isinstance(x, Batched)]
     sizes = broadcast_sizes([sizes_of(x) for x in operands if type(x) not in _SCALARS])
     if not any(has_lengths(x.sizes) for x in batched):
         static: Any = sizes
         arrays = [align(x.data, x.sizes, sizes, static, True) if isinstance(x, Batched) else x for x in operands]
         return Batched(op(*arrays, **params), sizes)
-    extents = tuple(map(width_of, sizes))
+    extents = tuple(map(padded_width, sizes))
     pads = op.pad if isinstance(op.pad, tuple) else (op.pad,) * len(operands)
     shape = (batched[0].batch_size, *extents)
     arrays = []
@@ -147,7 +147,7 @@ def _general(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched
         harmless = [_fill_all(x, mask, 1 if pad is None else pad) for x, pad in zip(arrays, pads, strict=True)]
         return op(*harmless, **params)
 
-    return Batched(quietly(lambda: op(*arrays, **params), cleaned), sizes)
+    return Batched(speculate(lambda: op(*arrays, **params), cleaned), sizes)
 
 
 def _fill_all(x: Any, mask: Any, pad: Any) -> Any:
@@ -161,7 +161,7 @@ _PYTHON = (int, float, complex)
 _COMPARISONS = [each.ufunc for each in COMPARISONS]
 
 
-def strong(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+def promote_weak(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
     """Cast batches of Python scalars to the dtype that NumPy's promotion gives a Python scalar in their place.
 
     Raises:
@@ -203,7 +203,7 @@ def _cast(x: Batched, dtype: np.dtype, ufunc: Any) -> Batched:
     return Batched(data.astype(dtype), x.sizes)
 
 
-def by_length(op: Op, x: Batched, params: dict[str, Any], axes: Sequence[int]) -> Batched:
+def run_by_length(op: Op, x: Batched, params: dict[str, Any], axes: Sequence[int]) -> Batched:
     """Run `op` on one ragged operand if no padding value along `axes` leaves the result unchanged.
 
     Lanes of equal lengths along `axes` run as one batch without padding there, so results equal those of each example
@@ -252,12 +252,12 @@ def join_groups(outs: Sequence[Batched], lanes: Sequence[np.ndarray]) -> Batched
 _detach_p = Op("values", lambda x: x)  # no vjp, so its result carries no gradient
 
 
-def values_of(x: Any) -> np.ndarray:
+def detach(x: Any) -> np.ndarray:
     """The plain NumPy values of an array; no gradient flows back through them."""
     return np.asarray(_detach_p(x))
 
 
-def lanewise(name: str, impl: Callable[..., Any], *, dynamic: bool = True, rule: Any = None) -> Op:
+def looped_op(name: str, impl: Callable[..., Any], *, dynamic: bool = True, rule: Any = None) -> Op:
     """An op without a gradient whose batching rule loops over the examples; result sizes may differ by example.
 
     Args:
@@ -273,8 +273,8 @@ def _no_gradient(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
 
 def lane_by_lane(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     """A batching rule that calls the op's implementation once per example."""
-    lanes = lanes_of(operands)
-    columns = [_examples(x) if isinstance(x, Batched) else [values_of(x)] * lanes for x in operands]
+    lanes = lane_count(operands)
+    columns = [_examples(x) if isinstance(x, Batched) else [detach(x)] * lanes for x in operands]
     results = [np.asarray(op.impl(*row, **params)) for row in zip(*columns, strict=True)]
     if not results:
         dummies = [np.zeros(x.data.shape[1:], x.data.dtype) if isinstance(x, Batched) else x for x in operands]
@@ -293,7 +293,7 @@ def lane_by_lane(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
 
 
 def _examples(x: Batched) -> list[np.ndarray]:
-    data = values_of(x.data)
+    data = detach(x.data)
     corners = [lane_lengths(size, len(data)) for size in x.sizes]
     places: list[Any] = [(lane, *(slice(int(corner[lane])) for corner in corners)) for lane in range(len(data))]
     return [data[place] for place in places]

@@ -331,7 +331,7 @@ def read_csr(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 # Packed rows: the rows of all examples, concatenated.
 
 
-def in_lane(lane: int, check: Callable[[], Any]) -> Any:
+def noting_lane(lane: int, check: Callable[[], Any]) -> Any:
     """Call `check` and return its result; a note with the example's number is added to its exception."""
     try:
         return check()
@@ -375,7 +375,7 @@ def flattened_lists(x: Any, lanes: int) -> tuple[Packed, Packed]:
     return Packed(flat, offsets_from(rows * widths)), Packed(np.repeat(widths, rows), offsets_from(rows))
 
 
-def by_lane(out: Any, counts: np.ndarray, like: Any = None) -> Batched:
+def pad_by_lane(out: Any, counts: np.ndarray, like: Any = None) -> Batched:
     """Concatenated rows as a padded batch; `counts` is the rows of each example, `like` a batch of the same counts."""
     lanes, shape = counts.shape[0], shape_of(out)[1:]
     if like is not None:
@@ -429,10 +429,10 @@ def check_lane_ids(ids: Packed, num_rows: Any, bags: Callable[[int], np.ndarray]
         lane = int(np.searchsorted(ids.offsets, at, side="right")) - 1
         own = values[ids.offsets[lane] : ids.offsets[lane + 1]]
         rows = int(num_rows if np.ndim(num_rows) == 0 else num_rows[lane])
-        in_lane(lane, lambda: check_ids(own, rows, None if bags is None else bags(lane)))
+        noting_lane(lane, lambda: check_ids(own, rows, None if bags is None else bags(lane)))
 
 
-def own_rows(table: Any, ids: Packed) -> tuple[Any, np.ndarray]:
+def concatenated_tables(table: Any, ids: Packed) -> tuple[Any, np.ndarray]:
     """One table and checked ids into it: the shared table, or the concatenated rows of the examples' own tables."""
     found = table_ids(table, np.asarray(ids.values) if is_boxed(ids.values) else ids.values)
     if found.ndim != 1:
@@ -446,7 +446,7 @@ def own_rows(table: Any, ids: Packed) -> tuple[Any, np.ndarray]:
     return rows.values, found + np.repeat(rows.offsets[:-1], ids.lengths)
 
 
-def of_all_examples(
+def segments_of_all(
     described: Packed, rows: np.ndarray, form: str, count: Any = None, in_order: bool = False
 ) -> tuple[np.ndarray, np.ndarray, bool]:
     """`segments_of` for all examples at once; the segments are numbered consecutively over the examples.
@@ -486,7 +486,7 @@ def of_all_examples(
             ends = offsets_from(numbers_of)
             if (lengths >= 0).all() and (lengths <= rows.sum()).all() and (np.diff(bounds[ends]) == rows).all():
                 return bounds, numbers_of, True
-    each = [in_lane(lane, lambda lane=lane: alone(lane)) for lane in range(lanes)]  # type: ignore[misc]
+    each = [noting_lane(lane, lambda lane=lane: alone(lane)) for lane in range(lanes)]  # type: ignore[misc]
     numbers = np.array([number for _, number, _ in each], np.int64)
     none = np.zeros(0, np.int64)
     if form != "segment_ids":

@@ -15,7 +15,7 @@ from autobatch.core.cotangent import SparseCotangent, unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.kernels.segment_reductions import segment_sum
 from autobatch.ops.rules.padding import fill
-from autobatch.ops.rules.sizes import as_batched, lanes_of, sizes_of
+from autobatch.ops.rules.sizes import as_batched, lane_count, sizes_of
 
 _KERNEL_SIZE = 2048  # number of elements from which a kernel is faster than np.add.at
 
@@ -56,13 +56,13 @@ class Scatter(SparseCotangent):
             np.add.at(dense, self.index, self.values)
 
     def to_dense(self) -> Any:
-        return _scatter_boxed([self]) if self.boxed else super().to_dense()
+        return _scatter_recorded([self]) if self.boxed else super().to_dense()
 
     @staticmethod
     def combine(parts: Sequence[Any]) -> Any:
         """The sum of the parts; if they are consecutive slices that cover the array (a loop's steps), concatenated."""
         if any(part.boxed for part in parts):
-            return _scatter_boxed(parts)
+            return _scatter_recorded(parts)
         rows = _consecutive(parts)
         return SparseCotangent.combine(parts) if rows is None else np.concatenate(rows)
 
@@ -79,7 +79,7 @@ def _consecutive(parts: Sequence[Scatter]) -> list[np.ndarray] | None:
     return [part.values for part in ordered]
 
 
-def _scatter_boxed(parts: Sequence[Scatter]) -> Any:
+def _scatter_recorded(parts: Sequence[Scatter]) -> Any:
     """The dense sum of scatters whose values are recorded arrays, by one op on them."""
     shape = parts[0].shape
     numbers = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
@@ -126,19 +126,19 @@ def _take_rows(x: Any, src: Any, *, unique: bool = False) -> Any:
 def _scatter_rows(values: Any, src: Any, *, rows: int, unique: bool = False) -> Any:
     values, src = np.asarray(values), np.asarray(src)
     out = np.zeros((rows, *values.shape[src.ndim :]), values.dtype)
-    flat, ids = _flat_valid(values, src)
+    flat, ids = _valid_rows(values, src)
     add_rows(out, ids, flat, unique)
     return out
 
 
 def _put_rows(x: Any, values: Any, src: Any, *, unique: bool = False) -> Any:
     out, values, src = np.array(x), np.asarray(values), np.asarray(src)
-    flat, ids = _flat_valid(values, src)
+    flat, ids = _valid_rows(values, src)
     out[ids] = flat
     return out
 
 
-def _flat_valid(values: Any, src: np.ndarray) -> tuple[Any, np.ndarray]:
+def _valid_rows(values: Any, src: np.ndarray) -> tuple[Any, np.ndarray]:
     """The values at the entries of `src` that are not padding, as rows, and those row numbers."""
     flat = values.reshape((src.size, *shape_of(values)[src.ndim :]))
     ids = src.reshape(-1)
@@ -152,7 +152,7 @@ def _rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dic
     x, src = args[0], args[1]
     if is_boxed(ct) or is_boxed(src):
         return scatter_rows_p(ct, src, rows=shape_of(x)[0], unique=params.get("unique", False))
-    values, ids = _flat_valid(ct, np.asarray(src))
+    values, ids = _valid_rows(ct, np.asarray(src))
     return Scatter(ids, values, tuple(shape_of(x)), dtype_of(x), unique=params.get("unique", False))
 
 
@@ -186,7 +186,7 @@ def last_writes(src: np.ndarray, rows: int) -> np.ndarray:
     return np.where(owner[flat] == places, flat, -1).reshape(src.shape)
 
 
-def _lane_rows(x: Any, src: Any) -> tuple[Any, np.ndarray]:
+def _concatenated_rows(x: Any, src: Any) -> tuple[Any, np.ndarray]:
     """The data of a batch with its lanes' rows concatenated (or the shared array), and `src` as row numbers in it."""
     lanes = x.batch_size if isinstance(x, Batched) else src.batch_size
     ids = np.asarray(fill(src, -1)) if isinstance(src, Batched) else np.asarray(src)
@@ -201,7 +201,7 @@ def _lane_rows(x: Any, src: Any) -> tuple[Any, np.ndarray]:
 
 def _rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, src = operands
-    flat, ids = _lane_rows(x, src)
+    flat, ids = _concatenated_rows(x, src)
     rest = sizes_of(x)[1:]
     unique = params.get("unique", False) and isinstance(x, Batched)
     return Batched(rows_p(flat, ids, unique=unique), sizes_of(src) + rest)
@@ -210,7 +210,7 @@ def _rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
 def _scatter_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     values, src = operands
     rows, unique = params["rows"], params.get("unique", False)
-    lanes = lanes_of(operands)
+    lanes = lane_count(operands)
     ids = np.asarray(fill(src, -1)) if isinstance(src, Batched) else np.broadcast_to(src, (lanes, *shape_of(src)))
     first = np.arange(lanes).reshape((lanes,) + (1,) * (ids.ndim - 1)) * rows
     data = as_batched(values, lanes).data
@@ -222,9 +222,9 @@ def _scatter_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) 
 
 def _put_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, values, src = operands
-    lanes = lanes_of(operands)
+    lanes = lane_count(operands)
     batched = as_batched(x, lanes)
-    flat, ids = _lane_rows(batched, src)
+    flat, ids = _concatenated_rows(batched, src)
     out = put_rows_p(flat, as_batched(values, lanes).data, ids, **params)
     return Batched(out.reshape(batched.data.shape), batched.sizes)
 

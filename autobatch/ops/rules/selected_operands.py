@@ -14,17 +14,17 @@ from autobatch.core.batched import Batched
 from autobatch.core.op import Op
 from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.row_gather import rows_p
-from autobatch.ops.rules.sizes import as_batched, lanes_of
+from autobatch.ops.rules.sizes import as_batched, lane_count
 
 
-def _spans(index: np.ndarray, count: int) -> tuple[np.ndarray, list[int]]:
+def _group_by_number(index: np.ndarray, count: int) -> tuple[np.ndarray, list[int]]:
     """The order that sorts rows by their number, and the (count + 1) offsets of each number's rows in it."""
     order = np.argsort(index, kind="stable")
     return order, [0, *np.cumsum(np.bincount(index, minlength=count)).tolist()]
 
 
 def _products(x: Any, index: Any, *matrices: Any) -> np.ndarray:
-    order, bounds = _spans(np.asarray(index), len(matrices))
+    order, bounds = _group_by_number(np.asarray(index), len(matrices))
     sorted_rows = x.take(order, axis=0)
     out = np.empty((*x.shape[:-1], matrices[0].shape[1]), np.result_type(x, matrices[0]))
     for number, matrix in enumerate(matrices):
@@ -69,14 +69,14 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     index, *values = operands
     if any(isinstance(value, Batched) for value in values):
         raise UnsupportedError("values that differ by example")
-    return Batched(rows_p(np.stack(values), as_batched(index, lanes_of(operands)).data), shape_of(values[0]))
+    return Batched(rows_p(np.stack(values), as_batched(index, lane_count(operands)).data), shape_of(values[0]))
 
 
 def _matmul_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, index, *matrices = operands
     if any(isinstance(matrix, Batched) for matrix in matrices):
         raise UnsupportedError("matrices that differ by example")
-    rows, numbers = (as_batched(each, lanes_of(operands)) for each in (x, index))
+    rows, numbers = (as_batched(each, lane_count(operands)) for each in (x, index))
     data = products_by_number_p(rows.data, numbers.data, *matrices)
     return Batched(data, (*rows.sizes[:-1], shape_of(matrices[0])[1]))
 

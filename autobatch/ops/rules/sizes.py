@@ -13,12 +13,12 @@ from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
 
 
-def lanes_of(operands: Sequence[Any]) -> int:
+def lane_count(operands: Sequence[Any]) -> int:
     """The number of examples of a call with at least one batched operand."""
     return next(x.batch_size for x in operands if isinstance(x, Batched))
 
 
-def width_of(size: Size) -> int:
+def padded_width(size: Size) -> int:
     """The padded width that a size needs: its maximum over the lanes."""
     return size.max() if isinstance(size, Lengths) else size
 
@@ -40,20 +40,20 @@ def slice_lengths(n: np.ndarray, start: Any, stop: Any, step: Any) -> tuple[Any,
         raise ValueError("slice step cannot be zero")
     back = step < 0
     low, high = np.where(back, -1, 0), np.where(back, n - 1, n)
-    first = _bound(start, n, low, high) if start is not None else np.where(back, high, low)
-    last = _bound(stop, n, low, high) if stop is not None else np.where(back, low, high)
+    first = _clip_bound(start, n, low, high) if start is not None else np.where(back, high, low)
+    last = _clip_bound(stop, n, low, high) if stop is not None else np.where(back, low, high)
     lengths = np.where(back, (first - last - step - 1) // -step, (last - first + step - 1) // step)
     lengths = np.maximum(lengths, 0)
     return first, lengths, step
 
 
-def _bound(value: Any, n: np.ndarray, low: Any, high: Any) -> np.ndarray:
+def _clip_bound(value: Any, n: np.ndarray, low: Any, high: Any) -> np.ndarray:
     value = np.asarray(value)
     return np.clip(np.where(value < 0, value + n, value), low, high)
 
 
 def sizes_agree(a: Sequence[Size], b: Sequence[Size]) -> bool:
-    """Whether two shapes are equal in every example."""
+    """True if two shapes are equal in every example."""
     return len(a) == len(b) and all(same_size(x, y) for x, y in zip(a, b, strict=True))
 
 
@@ -77,7 +77,7 @@ def size_operands(shape: Any) -> tuple[Template, list[Any]]:
     return tuple(template), operands
 
 
-def filled(template: Template, operands: Sequence[Any]) -> tuple[int, ...]:
+def fill_template(template: Template, operands: Sequence[Any]) -> tuple[int, ...]:
     """The shape of one example: the template with the operands in place of None."""
     sizes = iter(operands)
     return tuple(int(next(sizes)) if size is None else size for size in template)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import check_plain
-from autobatch.core.memory import complete
+from autobatch.core.memory import run_all
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
-from autobatch.core.threads import holding
+from autobatch.core.threads import with_locks
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import as_ids, is_integer_index
 from autobatch.tables.protocol import Table
@@ -67,7 +67,7 @@ class KeyedTable(Table):
     ) -> Calls: ...
 
     def _made(self, ready: Callable[[], Calls]) -> int:
-        return sum(gone or 0 for gone in holding(self.locks, lambda: complete(ready())))
+        return sum(gone or 0 for gone in with_locks(self.locks, lambda: run_all(ready())))
 
     def insert(self, keys: Any, rows: Any = None) -> None:
         """Insert keys; those that are in the table already are not changed.
