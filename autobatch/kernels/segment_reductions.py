@@ -26,7 +26,7 @@ from autobatch.kernels.simd_rows import (
     width,
     zeros,
 )
-from autobatch.kernels.vector_math import load_first, total
+from autobatch.kernels.vector_math import load_first, reduce_sum
 
 
 @jit
@@ -34,7 +34,7 @@ def segment_sum(x, ids, weights, segments, out):
     """out[segments[i]] += weights[i] * row i; `out` is zero on entry."""
     width = x.shape[1]
     if width == 1:
-        _sum_numbers(x[:, 0], ids, weights, segments, out[:, 0])
+        _sum_scalars(x[:, 0], ids, weights, segments, out[:, 0])
         return
     n = segments.shape[0]
     for i in range(n):
@@ -55,7 +55,7 @@ def segment_sum(x, ids, weights, segments, out):
 
 
 @jit
-def _sum_numbers(x, ids, weights, segments, out):
+def _sum_scalars(x, ids, weights, segments, out):
     """Rows of width 1, in a loop without a choice; nobody asks of an unsigned index whether it counts from the end."""
     for i in range(uint64(segments.shape[0])):
         value = x[i if ids is None else uint64(ids[i])]
@@ -132,7 +132,7 @@ def segment_cumsum(x, ids, segments, running, out):
 
 
 @jit
-def pick_rows(ct, positions, out):
+def scatter_add_columns(ct, positions, out):
     """out[positions[k, j], j] += ct[k, j] where positions[k, j] >= 0; `out` is zero on entry."""
     for k in range(ct.shape[0]):
         for j in range(ct.shape[1]):
@@ -191,7 +191,7 @@ def run_bounds(segments, bounds):
 
 
 @jit
-def are_bounds(bounds, rows):
+def are_valid_bounds(bounds, rows):
     """Whether bounds start at 0, never fall and end with the number of rows."""
     last = bounds.shape[0] - 1
     falls = last < 0 or bounds[0] != 0 or bounds[last] != rows
@@ -283,4 +283,4 @@ def _sum_run(first, size, start, stop, many, lanes):
         a = add(a, load(lanes, place, 0, 0))
         start += many
         place += int64(many) * size
-    return total(add(a, load_first(lanes, place, stop - start)))
+    return reduce_sum(add(a, load_first(lanes, place, stop - start)))

@@ -16,12 +16,12 @@ from autobatch.kernels.vector_math import (
     equal,
     exp,
     fill,
-    highest,
     less,
-    lowest,
     multiply,
+    reduce_max,
+    reduce_min,
+    reduce_sum,
     subtract,
-    total,
 )
 
 _LARGEST = 3.4028234663852886e38
@@ -59,7 +59,7 @@ def softmax_rows(x, counts, out, part, scratch, lanes):
                 values = load(lanes, source, start + j, 0)
                 top = greater(top, values)
                 low = lesser(low, choose(equal(values, none), every, values))
-            peak, least = float(highest(top)), float(lowest(low))
+            peak, least = float(reduce_max(top)), float(reduce_min(low))
             if not (-_LARGEST <= peak <= _LARGEST and least - peak >= -_LARGEST):
                 return False
             peaks = fill(lanes, peak)
@@ -69,7 +69,7 @@ def softmax_rows(x, counts, out, part, scratch, lanes):
                 values = exp(subtract(load(lanes, source, start + j, 0), peaks))
                 put(target, start + j, values)
                 whole = add(whole, values)
-            divisor = fill(lanes, total(whole))
+            divisor = fill(lanes, reduce_sum(whole))
             for j in range(0, full, 16):
                 put(target, start + j, divide(load(lanes, target, start + j, 0), divisor))
             tail = divide(tail, divisor)
@@ -105,12 +105,12 @@ def _moments(lanes, source, start, width, eps):
     whole = zeros(lanes)
     for j in range(0, width, 16):
         whole = add(whole, load(lanes, source, start + j, 0))
-    mean = float32(total(whole) / float32(width))
+    mean = float32(reduce_sum(whole) / float32(width))
     means, squares = fill(lanes, mean), zeros(lanes)
     for j in range(0, width, 16):
         centered = subtract(load(lanes, source, start + j, 0), means)
         squares = add(squares, multiply(centered, centered))
-    variance = float32(float32(total(squares) / float32(width)) + eps)
+    variance = float32(float32(reduce_sum(squares) / float32(width)) + eps)
     if not 0 < variance <= _LARGEST:
         return mean, float32(-1)
     return mean, float32(float32(1) / sqrt(variance))
@@ -152,8 +152,8 @@ def layer_norm_gradient(x, ct, out, part, eps, lanes):
             g = load(lanes, above, j, 0)
             plain = add(plain, g)
             along = add(along, multiply(g, scaled(subtract(load(lanes, source, j, 0), means), inverse)))
-        shift = fill(lanes, float32(total(plain) / float32(width)))
-        slope = float32(total(along) / float32(width))
+        shift = fill(lanes, float32(reduce_sum(plain) / float32(width)))
+        slope = float32(reduce_sum(along) / float32(width))
         for j in range(start, start + width, 16):
             standard = scaled(subtract(load(lanes, source, j, 0), means), inverse)
             g = subtract(subtract(load(lanes, above, j, 0), shift), scaled(standard, slope))

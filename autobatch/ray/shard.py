@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.errors import OptionError
-from autobatch.kernels.hash_table import part_of
+from autobatch.kernels.hash_table import assign_partitions
 from autobatch.ray.gradient_sums import TreeSum, Values
 from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, ShardRequest, Sum
 from autobatch.tables.sparse import SparseRows, first_seen
@@ -229,7 +229,7 @@ def owners_of(keys: np.ndarray, shards: int) -> np.ndarray:
     array([0, 0, 1, 0])
     """
     out = np.empty(len(keys), np.int64)
-    part_of(np.ascontiguousarray(keys).view(np.int64), shards, out)
+    assign_partitions(np.ascontiguousarray(keys).view(np.int64), shards, out)
     return out
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.threads import fits_one_thread
-from autobatch.kernels.bags import SUM, checked_sum
-from autobatch.kernels.segment_reductions import are_bounds, run_bounds, sum_rows, sum_runs
+from autobatch.kernels.bags import SUM, pool_sum_checked
+from autobatch.kernels.segment_reductions import are_valid_bounds, run_bounds, sum_rows, sum_runs
 from autobatch.tables.reduction_modes import MODES
 from autobatch.tables.row_access import ahead_of, lanes_of, lanes_of_runs, work_of
 from autobatch.tables.table import EmbeddingTable
@@ -65,7 +65,7 @@ def direct_bags(
             found = table._ab_locate(ids, None)
             lanes = lanes_of(format, dim, False, found.table, found.total_bytes)
             bags = offsets, closed, weights, norm, out, dim, found.ahead, lanes
-            return checked_sum(found.table, _ANY, found.ids, *bags, None)
+            return pool_sum_checked(found.table, _ANY, found.ids, *bags, None)
 
         return out if table._ab_steadily(read) else None
     stride, step = table.strides
@@ -75,7 +75,7 @@ def direct_bags(
     lanes = lanes_of(format, dim, static, place, rows * row_bytes)
     ahead = ahead_of(rows * row_bytes, row_bytes)
     bags = offsets, closed, weights, norm, out, dim, ahead, lanes
-    return out if checked_sum(place, rows, ids, *bags, padding) else None
+    return out if pool_sum_checked(place, rows, ids, *bags, padding) else None
 
 
 def direct_segments(mode: str, data: Any, form: str, described: Any, count: Any) -> np.ndarray | None:
@@ -99,7 +99,7 @@ def direct_segments(mode: str, data: Any, form: str, described: Any, count: Any)
         bounds = _bounds(described, len(x), count)
     if bounds is None or (count is not None and count != len(bounds) - 1):
         return None
-    if form != "segment_ids" and not are_bounds(bounds, len(x)):
+    if form != "segment_ids" and not are_valid_bounds(bounds, len(x)):
         return None
     out, lanes = np.empty((len(bounds) - 1, dim), data.dtype), lanes_of_runs(format, dim)
     if dim == 1:

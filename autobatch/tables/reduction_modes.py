@@ -422,7 +422,7 @@ def _picked_by_kernel(call: Call, position: str) -> np.ndarray:
     else:
         at = call.again(position).reshape(shape)
     out = np.zeros((call.n, shape[1]), call.dtype)
-    kernels.pick_rows(np.ascontiguousarray(call.ct).reshape(shape), at, out)
+    kernels.scatter_add_columns(np.ascontiguousarray(call.ct).reshape(shape), at, out)
     return out.reshape(call.n, *trailing)
 
 

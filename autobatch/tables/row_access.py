@@ -249,7 +249,7 @@ def read_rows(found: Located, out: np.ndarray) -> None:
         lanes = lanes_for("u1", dim, False, address % _LINE, stride % _LINE) if far else lanes_for("u1", dim, False)
 
     def work(part: tuple[int, int]) -> None:
-        kernels.unpack_rows(table, found.ids, target, part, dim, found.ahead, lanes)
+        kernels.gather_rows(table, found.ids, target, part, dim, found.ahead, lanes)
 
     run_parts(work, found.parts_of(len(found.ids), len(found.ids)))
 
@@ -282,7 +282,7 @@ def write_rows(found: Located, rows: np.ndarray) -> None:
     if not found.row_bytes or found.ids is None or not len(found.ids):
         return
     source = (rows.__array_interface__["data"][0], found.row_bytes)
-    kernels.put_rows(found.table, found.ids, source, found.row_bytes, lanes_for("u1", found.row_bytes, False))
+    kernels.scatter_rows(found.table, found.ids, source, found.row_bytes, lanes_for("u1", found.row_bytes, False))
 
 
 def check_computed(dtype: np.dtype, what: str, kinds: str = "fiu") -> None:

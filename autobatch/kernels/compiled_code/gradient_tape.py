@@ -9,7 +9,7 @@ Only a window of the tape is stored. If the whole tape does not fit, the functio
 one first, so memory is bounded at the cost of recomputation.
 
 A tape is `(parents, partials, state, values, operands)`. `parents` (int64) and `partials` (float64) are (n, 2), for the
-window's nodes; `values` and `operands` belong to array operations. `state` is [next place, first node, 1 if an operation
+window's nodes; `values` and `operands` belong to array operations. `state` is [next place, first node, 1 if one of them
 exceeds the buffers, 1 if the tape has its maximum length, used parts of `values` and `operands`, the window's bounds].
 
 Sources: Wengert, A simple automatic derivative evaluation program (1964); the flat layout of CppAD and Stan; one level

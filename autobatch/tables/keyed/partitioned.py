@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from autobatch.errors import OptionError
-from autobatch.kernels.hash_table import part_of
+from autobatch.kernels.hash_table import assign_partitions
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
@@ -72,7 +72,7 @@ class PartitionedVariable(KeyedTable):
         keys = self._ab_ids(keys)
         flat = np.ascontiguousarray(keys.reshape(-1)).view(np.int64)
         out = np.empty(len(flat), np.int64)
-        part_of(flat, len(self.parts), out)
+        assign_partitions(flat, len(self.parts), out)
         return out.reshape(keys.shape)
 
     def _shares(self, keys: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
