@@ -8,7 +8,7 @@ import numpy as np
 from autobatch.errors import UnsupportedError
 from autobatch.tables.keyed.keyed_table import KeyedTable
 from autobatch.tables.protocol import Context
-from autobatch.tables.row_access import Located
+from autobatch.tables.row_access import LocatedRows
 from autobatch.tables.sparse import SparseRows, first_seen
 
 
@@ -45,7 +45,7 @@ class PulledTable(KeyedTable):
         """(rows that were pulled, dim)."""
         return len(self._keys), self.dim
 
-    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
+    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> LocatedRows:
         keys = np.ascontiguousarray(ids).view(np.int64)
         self.asked.append(keys.view(self.key_dtype))
         places = self._places(keys)
@@ -57,7 +57,9 @@ class PulledTable(KeyedTable):
             self._keys, self._rows = np.concatenate([self._keys, late]), np.concatenate([self._rows, rows])
             places = self._places(keys)
         base, size = self._rows.__array_interface__["data"][0], self.dim * self.dtype.itemsize
-        return Located((base, size), places, self.dtype.str[1:], self.dim, False, size, self._rows.nbytes, self._rows)
+        return LocatedRows(
+            (base, size), places, self.dtype.str[1:], self.dim, False, size, self._rows.nbytes, self._rows
+        )
 
     def _places(self, keys: np.ndarray) -> np.ndarray:
         """The row index of each key; for a missing key, an index past the last row."""

@@ -11,7 +11,7 @@ from autobatch.errors import OptionError
 from autobatch.kernels.hash_table import assign_partitions
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.protocol import Context
-from autobatch.tables.row_access import Located
+from autobatch.tables.row_access import LocatedRows
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.stored import StoredBlock
 
@@ -88,20 +88,20 @@ class PartitionedVariable(KeyedTable):
             out[at] = part.row_addresses(keys[at], context)
         return out
 
-    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
+    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> LocatedRows:
         addresses, keep, total = np.empty(len(ids), np.int64), [], 0
         keys = ids.view(self.key_dtype)
         for part, at in self._shares(keys):
             found = part._ab_locate(ids[at], context)
             addresses[at] = found.table[0] + found.table[1] * found.ids
-            keep.append(found.keep)
+            keep.append(found.owner)
             total += found.total_bytes
         size = self.dim * self.dtype.itemsize
-        return Located((0, 1), addresses, self.dtype.str[1:], self.dim, False, size, total, keep)
+        return LocatedRows((0, 1), addresses, self.dtype.str[1:], self.dim, False, size, total, keep)
 
-    def _ab_steadily(self, read: Callable[[], T]) -> T:
+    def _ab_read_consistently(self, read: Callable[[], T]) -> T:
         for part in self.parts:
-            read = functools.partial(part._ab_steadily, read)
+            read = functools.partial(part._ab_read_consistently, read)
         return read()
 
     def keys(self) -> np.ndarray:
