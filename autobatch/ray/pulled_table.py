@@ -71,19 +71,19 @@ class PulledTable(KeyedTable):
         if ct is None:
             return SparseRows.trusted(np.empty(0, self.key_dtype), np.empty((0, self.dim), self.dtype), None)
         if not isinstance(ct, SparseRows):
-            self._no()
+            self._unsupported()
         found = ct.coalesce()
         return SparseRows.trusted(found.ids.astype(self.key_dtype, copy=False), found.rows, None)
 
-    def _no(self, *_: Any, **__: Any) -> Any:
+    def _unsupported(self, *_: Any, **__: Any) -> Any:
         raise UnsupportedError(
             "in ab.ray.train a worker has the rows of its examples' keys only: look keys up; the whole variable, its "
             "length and writes into it are for outside of the loss"
         )
 
-    row_addresses = keys = contains = assign = write = __array__ = __len__ = _no
-    _inserting = _assigning = _removing = _shrinking = _restoring = insert = remove = shrink = _no
-    locks = property(_no)
+    row_addresses = keys = contains = assign = write = __array__ = __len__ = _unsupported
+    _inserting = _assigning = _removing = _shrinking = _restoring = insert = remove = shrink = _unsupported
+    locks = property(_unsupported)
 
     def __repr__(self) -> str:
         return f"PulledTable({self.shape[0]} rows, dim={self.dim}, dtype={self.dtype})"
