@@ -133,9 +133,9 @@ class Simulated(LocalCommunicator):
         return start + self.network.latency
 
     def _step(self, threads: Sequence[Any]) -> None:
-        for shard, request in self.on_the_way:
+        for shard, request in self.in_flight:
             raise AssertionError((shard, request))
-        ready = [each for each in threads if not each.ended and not each.member.waits]
+        ready = [each for each in threads if not each.ended and not each.member.is_waiting]
         if ready:
             for each in ready:
                 self._let_go_on(each)
@@ -144,7 +144,7 @@ class Simulated(LocalCommunicator):
         if isinstance(message, Reply):
             member: Any = self._members[message.sender]
             member.deliver(message)
-            if not member.waits:
+            if not member.is_waiting:
                 self.waited[message.sender] += max(0.0, at - self.clock[message.sender])
                 self.clock[message.sender] = max(self.clock[message.sender], at)
             self.clock[message.sender] += self.network.receive
@@ -162,7 +162,7 @@ class Simulated(LocalCommunicator):
 
     def _let_go_on(self, own: Any) -> None:
         self._runs = own.member.rank
-        own.member.goes_on.release()
+        own.member.resume.release()
         self._turn.acquire()
         self._runs = None
         for shard, request, at in self._posted:

@@ -32,7 +32,7 @@ _NAME = "_ab_itself"
 _owners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
-def made_of(decorated: Any) -> tuple[Any, ...]:
+def reduce_value(decorated: Any) -> tuple[Any, ...]:
     """The value of `__reduce__` of a decorated function: by name where that finds it, else with its source lines."""
     function = decorated.__wrapped__
     module, name = decorated.__module__, getattr(function, "__qualname__", "")
@@ -198,7 +198,7 @@ class BatchFunction(Generic[P, R_co]):
         return self if instance is None or bind is None else MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        return made_of(self)
+        return reduce_value(self)
 
     @property
     def _ab_itself(self) -> Any:

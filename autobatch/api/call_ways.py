@@ -21,13 +21,13 @@ from autobatch.api.chooser import LOOP, History, Portion
 from autobatch.api.measured_costs import (
     WAYS,
     code_of,
-    costs_of,
     functions,
     gradient_of,
+    history_of,
     map_key,
-    pauses,
     read_call,
     set_up,
+    uses_debugger,
 )
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note, watched
 from autobatch.autodiff.tape import Tape, active_tape
@@ -69,22 +69,22 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     options = current()
     way: str = options.way
     if way == LOCKSTEP or options.strict or current_region() is not None or active_trace() is not None:
-        return _named(function, args, kwargs)
+        return _lockstep(function, args, kwargs)
     key: list[Any] = [LOCKSTEP, active_tape() is not None]
     batches = read_call(args, kwargs, key)
     size = batches[0].batch_size
     if len(batches) > 1 and any(each.batch_size != size for each in batches):
         raise batch_size_error(function, args, kwargs)
     if not size:
-        return _named(function, args, kwargs)
-    kind = costs_of(function, tuple(key), WAYS) if way == "auto" else None
+        return _lockstep(function, args, kwargs)
+    kind = history_of(function, tuple(key), WAYS) if way == "auto" else None
     looked_at = watched.get() is not None
     if kind is not None and not looked_at and kind.is_settled(size):
-        results = _as_the_loop(kind, size, lambda: _looped(function, args, kwargs, batches, size))
+        results = _timed_loop(kind, size, lambda: _looped(function, args, kwargs, batches, size))
         return normalised(stack_results(results), size, batches)
     call = _BatchCall(function, args, kwargs, batches, size)
     if way != "auto":
-        if way == FLY and pauses(code_of(function)):
+        if way == FLY and uses_debugger(code_of(function)):
             way = LOOP
         try:
             piece = _once_compiled(call, way, size)
@@ -93,18 +93,18 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         else:
             note(way, f"way={way!r}", function, call.stats)
             return call.result([piece], [size])
-        return _named(function, args, kwargs, reason)  # outside `except`: an example's error gets no `__context__`
+        return _lockstep(function, args, kwargs, reason)  # outside `except`: an example's error gets no `__context__`
     if kind is None:
-        return _named(function, args, kwargs)
+        return _lockstep(function, args, kwargs)
     if looked_at:
         _settle_next_way(kind)
 
         def by(way: str) -> Any:
             return call.result([call.run(Portion(way, size), 0)], [size])
 
-        return _looked_at(kind, LOCKSTEP, by, lambda: _named(function, args, kwargs), call, function)
+        return _run_observed(kind, LOCKSTEP, by, lambda: _lockstep(function, args, kwargs), call, function)
     _settle_next_way(kind)
-    pieces, counts = _carry_out(kind, size, call.run, LOCKSTEP)
+    pieces, counts = _run_portions(kind, size, call.run, LOCKSTEP)
     return call.result(pieces, counts)
 
 
@@ -123,25 +123,25 @@ def _once_compiled(call: "_BatchCall | _MapCall", way: str, count: int) -> Any:
     return call.run(Portion(way, count), 0)
 
 
-def _as_the_loop(kind: History, count: int, loop: Callable[[], Any]) -> Any:
+def _timed_loop(kind: History, count: int, loop: Callable[[], Any]) -> Any:
     """The result of a settled call, which runs as the loop; its time is recorded unless `kind.untimed` says not to."""
     tape = active_tape()
     if kind.untimed > 0 and tape is None:
         out = loop()
-        kind.passed(count)
+        kind.record_untimed(count)
         return out
     first, begun = 0 if tape is None else len(tape.nodes), clock()
     out = loop()
-    kind.took(count, clock() - begun)
+    kind.record_timed(count, clock() - begun)
     if tape is not None:
-        _time_the_walk_back(tape, first, kind, LOOP, count)
+        _time_backward(tape, first, kind, LOOP, count)
     return out
 
 
-def _time_the_walk_back(tape: Tape, first: int, kind: History, way: str, count: int) -> None:
+def _time_backward(tape: Tape, first: int, kind: History, way: str, count: int) -> None:
     """Have the tape time the walk back over this run's nodes, from `first` on: that time is part of the run's cost."""
     if len(tape.nodes) > first:
-        report = functools.partial(kind.later, way, kind.costs[way].runs, count)
+        report = functools.partial(kind.add_backward_time, way, kind.costs[way].runs, count)
         tape.timed.append((first, len(tape.nodes), report))
 
 
@@ -196,7 +196,7 @@ def _compiled(
         raise NotCompiled(f"{type(error).__name__}: {error}") from error
 
 
-def _named(function: Any, args: Any, kwargs: Any, why: str = "the call names it") -> Any:
+def _lockstep(function: Any, args: Any, kwargs: Any, why: str = "the call names it") -> Any:
     """Run the call in lock-step; on the fly or by the loop where lock-step has no form for it."""
     ran: list[Any] = []
 
@@ -250,7 +250,7 @@ class _BatchCall:
         self.stats = _NOTHING
 
     def run(self, step: Portion, start: int) -> Any:
-        """The results of `step.count` examples from `start` on: a list, or a `_Tree` where they are batched already."""
+        """The results of `step.count` examples from `start` on: a list, or `_Batched` if they are batched already."""
         stop = start + step.count
         if step.way == LOCKSTEP:
             return self._in_lock_step(start, stop, step.limit)
@@ -258,7 +258,7 @@ class _BatchCall:
             batches, shared, arguments_of = self.packed(start, stop)
             whole = step.count == self._size
             out = _compiled(self.function, batches, shared, arguments_of, start, whole)
-            return out if isinstance(out, list) else _Tree(normalised(out, self._size, self._batches))
+            return out if isinstance(out, list) else _Batched(normalised(out, self._size, self._batches))
         if step.way == LOOP and step.count == self._size:
             return _looped(self.function, self._args, self._kwargs, self._batches, self._size, self._columns)
         if self._columns is None:
@@ -288,21 +288,23 @@ class _BatchCall:
                 name: map_batches(lambda batch: lanes_between(batch, start, stop), arg) for name, arg in kwargs.items()
             }
         with with_deadline(limit):
-            return _Tree(in_lock_step(self.function, args, kwargs, stop - start, _convert, is_pure, start))
+            return _Batched(in_lock_step(self.function, args, kwargs, stop - start, _convert, is_pure, start))
 
     def result(self, pieces: list[Any], counts: list[int]) -> Any:
         """The result of the call, from the results of its portions and the number of examples in each."""
         if len(pieces) == 1:
             piece = pieces[0]
-            return piece.tree if type(piece) is _Tree else normalised(stack_results(piece), self._size, self._batches)
-        if any(type(piece) is _Tree for piece in pieces):
-            tree = join([piece.tree if type(piece) is _Tree else stack_results(piece) for piece in pieces], counts)
+            return (
+                piece.tree if type(piece) is _Batched else normalised(stack_results(piece), self._size, self._batches)
+            )
+        if any(type(piece) is _Batched for piece in pieces):
+            tree = join([piece.tree if type(piece) is _Batched else stack_results(piece) for piece in pieces], counts)
         else:
             tree = stack_results([result for piece in pieces for result in piece])
         return normalised(tree, self._size, self._batches)
 
 
-class _Tree:
+class _Batched:
     """Marks a result that is batched already, as opposed to a list of one result per example."""
 
     __slots__ = ("tree",)
@@ -332,7 +334,7 @@ def run_map(
     way: str = options.way
     fixed = fixed or {}
     inner = current_region() is not None or active_trace() is not None
-    if way not in ("auto", LOOP) and not inner and pauses(code_of(function)):
+    if way not in ("auto", LOOP) and not inner and uses_debugger(code_of(function)):
         way = LOOP
     if way in (LOCKSTEP, FLY) or options.strict or inner:
         call = _MapCall(function, sequences, shared, fixed, joining)
@@ -341,9 +343,9 @@ def run_map(
     count = common_length(columns)
     kind: History | None = None
     if way == "auto" and count:
-        kind = costs_of(function, map_key(columns, count, (*shared.values(), *fixed.values())), WAYS)
+        kind = history_of(function, map_key(columns, count, (*shared.values(), *fixed.values())), WAYS)
         if kind is not None and kind.is_settled(count) and watched.get() is None:
-            return _as_the_loop(kind, count, lambda: _loop_in_order(function, columns, fixed, shared, 0)), _NOTHING
+            return _timed_loop(kind, count, lambda: _loop_in_order(function, columns, fixed, shared, 0)), _NOTHING
     call = _MapCall(function, columns, shared, fixed, joining)
     if not count:
         return call.named(), call.stats
@@ -359,10 +361,10 @@ def run_map(
     if kind is None:
         return call.run(Portion(LOOP, count), 0), call.stats
     if watched.get() is not None:
-        return _looked_at(
+        return _run_observed(
             kind, FLY, lambda way: call.run(Portion(way, count), 0), call.named, call, function
         ), call.stats
-    pieces, _ = _carry_out(kind, count, call.run, FLY)
+    pieces, _ = _run_portions(kind, count, call.run, FLY)
     if call.stats.looped is not None:
         kind.costs[FLY].refused = call.stats.looped
     return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], call.stats
@@ -519,12 +521,12 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
         with contextlib.suppress(NotCompiled):
             return run(Portion(LOOP if why_not_compiled(gradient, columns, kwargs) else COMPILED, 1), 0)
         return gradient(*args, **kwargs)
-    kind = costs_of(gradient, tuple(key), (COMPILED,))
+    kind = history_of(gradient, tuple(key), (COMPILED,))
     if kind is None:
         return gradient(*args, **kwargs)
     if kind.is_settled(1):
-        return _as_the_loop(kind, 1, lambda: gradient(*args, **kwargs))
-    (out,), _ = _carry_out(kind, 1, run, LOOP)
+        return _timed_loop(kind, 1, lambda: gradient(*args, **kwargs))
+    (out,), _ = _run_portions(kind, 1, run, LOOP)
     if kind.costs[COMPILED].refused:
         known = functions.get(id(code))
         if known is not None and sum(bool(each.costs[COMPILED].refused) for each in known.kinds.values()) > 1:
@@ -542,7 +544,7 @@ def _runs_inside() -> bool:
 # Carrying out.
 
 
-def _carry_out(
+def _run_portions(
     kind: History, count: int, run: Callable[[Portion, int], Any], named: str
 ) -> tuple[list[Any], list[int]]:
     """Run a call in portions, by the ways that the rule picks; returns the portions' results and their sizes.
@@ -552,7 +554,7 @@ def _carry_out(
     """
     cold = are_kernels_pending()
     if not cold:
-        kind.warmed()
+        kind.compilation_ended()
     turn, tape = kind.turn(count), active_tape()
     pieces: list[Any] = []
     counts: list[int] = []
@@ -574,7 +576,7 @@ def _carry_out(
         except NotCompiled as refused:
             took = clock() - begun
             if refused.pending:
-                turn.waits(step.way, took)
+                turn.not_ready(step.way, took)
             else:
                 turn.refused(step.way, took, refused.reason)
             continue
@@ -583,7 +585,7 @@ def _carry_out(
             took *= step.count / len(piece)
         turn.ran(step.way, step.count, took, cold)
         if tape is not None:
-            _time_the_walk_back(tape, first, kind, step.way, step.count)
+            _time_backward(tape, first, kind, step.way, step.count)
         if step.way != LOOP:
             set_up.add(step.way)
         pieces.append(piece)
@@ -594,7 +596,7 @@ def _carry_out(
     return pieces, counts
 
 
-def _looked_at(
+def _run_observed(
     kind: History, named: str, by: Callable[[str], Any], run_named: Callable[[], Any], call: Any, function: Any
 ) -> Any:
     """The result of a call that is observed (`ran_ways`); it is not timed, since observing takes time."""

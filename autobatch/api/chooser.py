@@ -176,7 +176,7 @@ class History:
         until = 0.0 if needs == math.inf else (0.5 * max(needs, _LEAST) + self.lost) / part
         self.sleeps = max(until, self.work + _PAUSE)
 
-    def took(self, count: int, seconds: float) -> None:
+    def record_timed(self, count: int, seconds: float) -> None:
         """Account for a timed settled call. While short calls take as long as before, fewer and fewer are timed."""
         self.calls += 1
         cost, each = self.costs[LOOP], seconds / count
@@ -185,15 +185,15 @@ class History:
         alike = seconds < _SHORT and 0.5 * each <= self._typical <= 2.0 * each
         self._gap = self.untimed = min(2 * self._gap + 1, _MOST_UNTIMED) if alike else 0
         self._typical = cost.seconds or each
-        self.did(seconds)
+        self.add_work(seconds)
 
-    def passed(self, count: int) -> None:
+    def record_untimed(self, count: int) -> None:
         """Account for an untimed settled call, by the typical cost."""
         self.untimed -= 1
         self.calls += 1
-        self.did(count * self._typical)
+        self.add_work(count * self._typical)
 
-    def later(self, way: str, run: int, count: int, seconds: float) -> None:
+    def add_backward_time(self, way: str, run: int, count: int, seconds: float) -> None:
         """Add `seconds` to the cost of an earlier run: the tape walked back over the run's nodes for a gradient.
 
         Args:
@@ -204,9 +204,9 @@ class History:
         if 0 <= place < len(cost.recent):
             cost.recent[-1 - place] += seconds / count
         if way == LOOP:
-            self.did(seconds)
+            self.add_work(seconds)
         else:
-            self.lose(seconds)
+            self.add_loss(seconds)
 
     def expected(self, way: str) -> Expectation:
         return self._expected(way)
@@ -226,13 +226,13 @@ class History:
         """Why `best` was chosen, in words for a report."""
         return "it has cost least" if self.costs[best].runs else "nothing else was worth a try"
 
-    def lose(self, seconds: float) -> None:
+    def add_loss(self, seconds: float) -> None:
         """Account for a way that took this many seconds more than the loop; fewer, if negative."""
         if self.calls > _FEW_CALLS:
             self._later_lost = max(0.0, self._later_lost + seconds)
         self.lost = max(0.0, self.lost + seconds)
 
-    def warmed(self) -> None:
+    def compilation_ended(self) -> None:
         """Background compilation has ended: a way that ran without its kernels, and is not in use, is tried anew."""
         for way, cost in self.costs.items():
             if cost.cold and way != self.last:
@@ -242,7 +242,7 @@ class History:
                     self.costs[way].recent.append(least)
             cost.cold = False
 
-    def did(self, seconds: float) -> None:
+    def add_work(self, seconds: float) -> None:
         """Account for examples for which the loop takes this many seconds."""
         self.work += seconds
         if self.calls > _FEW_CALLS:
@@ -265,7 +265,7 @@ class History:
 
 
 class Turn:
-    """One call: `next` says what runs; the caller then reports by `ran`, `stopped`, `refused` or `waits`.
+    """One call: `next` says what runs; the caller then reports by `ran`, `stopped`, `refused` or `not_ready`.
 
     Attributes:
         left: the number of examples that have not run.
@@ -315,10 +315,10 @@ class Turn:
         loop = self._loop or 0.0
         if way != LOOP:
             cost.cold = cold
-            kind.lose(seconds - count * loop)
+            kind.add_loss(seconds - count * loop)
         if self._trying and cost.runs >= _TRIES and seconds > count * loop:
             cost.waits = 2.0 * (kind.work + count * loop)
-        kind.did(count * loop)
+        kind.add_work(count * loop)
         kind.last = way
         self.left -= count
 
@@ -326,7 +326,7 @@ class Turn:
         """A way was stopped at its limit, or failed; its effects are undone."""
         cost = self._kind.costs[way]
         self._failed.add(way)
-        self._kind.lose(seconds)
+        self._kind.add_loss(seconds)
         cost.stopped = seconds
         cost.stops += 1
         if cost.runs + cost.stops >= _TRIES:
@@ -339,16 +339,16 @@ class Turn:
     def refused(self, way: str, seconds: float, reason: str) -> None:
         """A way cannot run this function; its effects are undone."""
         self._failed.add(way)
-        self._kind.lose(seconds)
+        self._kind.add_loss(seconds)
         self._kind.costs[way].refused = reason
 
-    def waits(self, way: str, seconds: float) -> None:
+    def not_ready(self, way: str, seconds: float) -> None:
         """A way is not ready: its code is being compiled. Ask again after enough work that asking costs little.
 
         The first question took longer than later ones will, since it read the code.
         """
         self._failed.add(way)
-        self._kind.lose(seconds)
+        self._kind.add_loss(seconds)
         cost = self._kind.costs[way]
         cost.waits = self._kind.work + (_ASKING if cost.pending else 1.0) * seconds
         cost.pending = True

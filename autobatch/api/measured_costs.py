@@ -32,7 +32,7 @@ class FunctionCosts:
 
     def __init__(self, code: Any) -> None:
         self.code = code  # keeps the code object alive, so that no other one gets its id, the key in `functions`
-        self.pauses = pauses(code)
+        self.pauses = uses_debugger(code)
         self.kinds: dict[Any, History] = {}
         self.array_code: bool | None = None
         self.has_compiled_gradient = True  # until two kinds of input were refused
@@ -72,12 +72,12 @@ def code_of(function: Any) -> Any:
             return call.__code__ if isinstance(call, FunctionType) else function
 
 
-def pauses(code: Any) -> bool:
+def uses_debugger(code: Any) -> bool:
     """True if a function names `breakpoint` or a like call: it then runs in the user's own frames, with no tries."""
     return isinstance(code, CodeType) and not PAUSES.isdisjoint(code.co_names)
 
 
-def costs_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History | None:
+def history_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History | None:
     """The `History` of a function on inputs of one kind, made if there is none; None if it stops for a debugger."""
     plain = type(function) is FunctionType and not function.__dict__
     gradient = None if plain else gradient_of(function)

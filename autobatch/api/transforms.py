@@ -78,7 +78,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     >>> map(lambda x, scale: (x * scale).sum(), xs, scale=2.0)
     [np.float64(2.0), np.float64(6.0), np.float64(4.0)]
     """
-    shared = without_marks(shared)
+    shared = unwrap_shared(shared)
     try:
         return _mapped(f, example_sequences, shared)[0]
     except Exception as error:
@@ -89,7 +89,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> "tuple[list[Any], Stats]":
     """Like `map`; returns the results and the statistics of its launches."""
-    return _mapped(f, example_sequences, without_marks(shared))
+    return _mapped(f, example_sequences, unwrap_shared(shared))
 
 
 def _mapped(f: Any, example_sequences: Sequence[Any], shared: dict[str, Any]) -> "tuple[list[Any], Stats]":
@@ -136,7 +136,7 @@ def shared(x: Any) -> Any:
     return x if type(x) is Shared else Shared(x)
 
 
-def without_marks(arguments: dict[str, Any]) -> dict[str, Any]:
+def unwrap_shared(arguments: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments with the marks of `shared` removed: keyword arguments are shared anyway."""
     if not arguments or not any(type(each) is Shared for each in arguments.values()):
         return arguments
@@ -208,7 +208,7 @@ def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = 
     >>> grad(lambda p: (p["w"] * p["w"]).sum())({"w": np.array([1.0, 2.0])})
     {'w': array([2., 4.])}
     """
-    return _chosen(_forgetting(plain.grad(taped(f), argnums, has_aux)), f, argnums, has_aux, False)
+    return _marked(_forgetting(plain.grad(taped(f), argnums, has_aux)), f, argnums, has_aux, False)
 
 
 @overload
@@ -242,7 +242,7 @@ def value_and_grad(
     >>> value, gradient
     (9.0, 6.0)
     """
-    return _chosen(_forgetting(plain.value_and_grad(taped(f), argnums, has_aux)), f, argnums, has_aux, True)
+    return _marked(_forgetting(plain.value_and_grad(taped(f), argnums, has_aux)), f, argnums, has_aux, True)
 
 
 def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, Any]:
@@ -289,7 +289,7 @@ def taped(f: Any) -> Any:
     return call
 
 
-def _chosen(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool) -> Callable[..., Any]:
+def _marked(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool) -> Callable[..., Any]:
     """A gradient function marked with what it differentiates, so that it, and a map of it, can be compiled."""
     gradient._ab_differentiated = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
 

@@ -33,14 +33,14 @@ from autobatch.core.current_region import check_time
 from autobatch.kernels import jit
 from autobatch.kernels.disk_cache import (
     SUFFIX,
-    is_own,
-    keep,
-    read_own,
-    ready_to_load,
-    say_once,
-    sealed,
-    stamp,
-    unsealed,
+    environment_digest,
+    is_trusted,
+    prepare_loading,
+    read_trusted,
+    verified_content,
+    warn_once,
+    with_checksum,
+    write_atomically,
 )
 
 try:
@@ -73,7 +73,7 @@ def cache_folder() -> pathlib.Path:
 
 def name_of(text: str) -> str:
     """The name of a kernel; kernels that are compiled differently have different names."""
-    return "kernel_" + hashlib.sha256((stamp() + text).encode()).hexdigest()[:32]
+    return "kernel_" + hashlib.sha256((environment_digest() + text).encode()).hexdigest()[:32]
 
 
 class CachedKernel:
@@ -183,11 +183,11 @@ def usable_folder() -> pathlib.Path | None:
     try:
         folder = cache_folder().absolute()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        own = is_own(folder.stat())
+        own = is_trusted(folder.stat())
     except (OSError, RuntimeError):  # no permission to write, or no home folder
         return None
     if not own:
-        say_once(
+        warn_once(
             f"{folder} is not used for compiled kernels: other users can write to it, and what is there is run. "
             f"Expected a folder of your own: chmod 700 it, or name another one in AUTOBATCH_CACHE_DIR"
         )
@@ -198,7 +198,7 @@ def usable_folder() -> pathlib.Path | None:
 def _read(name: str) -> bytes | None:
     """The cached file of a name; None if it is not this user's."""
     folder = usable_folder()
-    return None if folder is None else read_own(folder / (name + SUFFIX))
+    return None if folder is None else read_trusted(folder / (name + SUFFIX))
 
 
 def forget_on_disk(kernel: CachedKernel) -> None:
@@ -227,7 +227,7 @@ def _compile(name: str, text: str) -> bytes:
     made = dispatcher.overloads[module.SIGNATURE.args]
     if made.library.has_dynamic_globals:
         raise TypeError("it holds addresses of this process")
-    return sealed(name, serialize.dumps(made._reduce()))
+    return with_checksum(name, serialize.dumps(made._reduce()))
 
 
 def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[..., Any]]:
@@ -236,10 +236,10 @@ def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[
     Raises:
         ValueError: the bytes are not what was cached under this name.
     """
-    content = unsealed(name, kept)
+    content = verified_content(name, kept)
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
-    ready_to_load(dispatcher.targetctx)
+    prepare_loading(dispatcher.targetctx)
     dispatcher.add_overload(compiler.CompileResult._rebuild(dispatcher.targetctx, *pickle.loads(content)))
     return module.LANES, dispatcher.overloads[module.SIGNATURE.args].entry_point
 
@@ -407,6 +407,6 @@ def main(requests: int, answers: int) -> None:
         except Exception:
             made = b""
         if made and folder:
-            keep(pathlib.Path(folder, name + SUFFIX), made)
+            write_atomically(pathlib.Path(folder, name + SUFFIX), made)
         with contextlib.suppress(OSError):  # the process that asked has ended
             _send(answers, made)

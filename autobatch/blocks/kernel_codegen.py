@@ -18,7 +18,7 @@ from numba.core import types
 from autobatch.kernels.jit import jit
 from autobatch.kernels.vector_math import (
     absolute, choose, divide, equal, exp, fill, inverse, less, less_equal, logical_and, logical_or, multiply, negative,
-    normal_cdf, not_equal, sigmoid, sqrt, subtract, tanh, unbounded,
+    normal_cdf, not_equal, sigmoid, sqrt, subtract, tanh, any_nonfinite,
 )
 from autobatch.kernels.simd_rows import VectorLayout, add, greater, lesser, load, put
 
@@ -141,7 +141,7 @@ class KernelSource:
         bound = rule.bound(*(self._bounds[arg] for arg in args)) if not rule.to_mask else math.inf
         name = self._let((slot, offset), rule.text(lanes, *args), bound)
         if self.checked and not rule.quiet and bound == math.inf and not self._passed_on(slot):
-            self._lines.append(f"bad |= unbounded({name})")
+            self._lines.append(f"bad |= any_nonfinite({name})")
         return name
 
     def _passed_on(self, slot: int) -> bool:

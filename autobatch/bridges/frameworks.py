@@ -231,13 +231,13 @@ def reachable(f: Any) -> Iterator[Any]:
     found, seen = [f], {id(f)}
     for each in found:  # grows during the loop
         yield each
-        for inner in itertools.islice(_named_by(each), max(_MOST - len(found), 0)):
+        for inner in itertools.islice(_referenced_by(each), max(_MOST - len(found), 0)):
             if type(inner) not in PLAIN and id(inner) not in seen:
                 seen.add(id(inner))
                 found.append(inner)
 
 
-def _named_by(x: Any) -> Iterator[Any]:
+def _referenced_by(x: Any) -> Iterator[Any]:
     if isinstance(x, types.FunctionType):
         if str(x.__module__).partition(".")[0] in _LIBRARIES:
             return

@@ -206,9 +206,9 @@ class _HostCall:
         if not lead:
             return self._checked(self.forward(arrays), ())
         if any(self.counted):
-            each = [self.forward(own) for own in self._apart(arrays, lead)]
+            each = [self.forward(own) for own in self._split_lead(arrays, lead)]
             return self._checked([np.stack(x) for x in zip(*each, strict=True)], lead)
-        boxed = [self._over(x, rank, lead, False) for x, rank in zip(arrays, self._ranks, strict=True)]
+        boxed = [self._batched_over(x, rank, lead, False) for x, rank in zip(arrays, self._ranks, strict=True)]
         return self._checked([np.asarray(x) for x in self.read(self.run(boxed))], lead)
 
     def mapped_gradients(self, arrays: Sequence[Any], cotangents: Sequence[Any]) -> list[np.ndarray]:
@@ -223,12 +223,12 @@ class _HostCall:
             return [np.asarray(g) for g in self.differentiated(arrays)[1](cts)]
         flat = [x.reshape((-1, *shape)) for x, shape in zip(cts, wanted, strict=True)]
         if any(self.counted) or any(isinstance(x, Batch) for x in self._static):
-            rows = self._apart(arrays, lead)
+            rows = self._split_lead(arrays, lead)
             each = [self.differentiated(own)[1]([x[i] for x in flat]) for i, own in enumerate(rows)]
             found = [np.stack(x) for x in zip(*each, strict=True)]
         else:
             boxed = [
-                self._over(x, rank, lead, i in self.floats)
+                self._batched_over(x, rank, lead, i in self.floats)
                 for i, (x, rank) in enumerate(zip(arrays, self._ranks, strict=True))
             ]
             found = self._vjp(boxed)[1](flat)
@@ -238,7 +238,7 @@ class _HostCall:
     def _lead(self, arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
         return np.broadcast_shapes(*(x.shape[: x.ndim - r] for x, r in zip(arrays, self._ranks, strict=True)))
 
-    def _over(self, x: np.ndarray, rank: int, lead: tuple[int, ...], always: bool) -> Any:
+    def _batched_over(self, x: np.ndarray, rank: int, lead: tuple[int, ...], always: bool) -> Any:
         """An array as a batch over the leading axes; without those axes, if it is the same for all."""
         own = x.shape[x.ndim - rank :]
         if not always and all(size == 1 for size in x.shape[: x.ndim - rank]) and lead != (1,) * len(lead):
@@ -246,7 +246,7 @@ class _HostCall:
         data = np.ascontiguousarray(np.broadcast_to(x, (*lead, *own))).reshape((-1, *own))
         return MaskedBatch.of(Batched(data, own))
 
-    def _apart(self, arrays: Sequence[np.ndarray], lead: tuple[int, ...]) -> list[list[np.ndarray]]:
+    def _split_lead(self, arrays: Sequence[np.ndarray], lead: tuple[int, ...]) -> list[list[np.ndarray]]:
         """For each index into the leading axes, the arrays there."""
         pairs = zip(arrays, self._ranks, strict=True)
         whole = [np.broadcast_to(x, (*lead, *x.shape[x.ndim - rank :])) for x, rank in pairs]
@@ -304,10 +304,10 @@ def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any
 
     def forward(arrays: list[Any]) -> Any:
         if _any_traced(jax, arrays):
-            return call(arrays), (arrays, _Kept(None))
+            return call(arrays), (arrays, _Opaque(None))
         outputs, back = host.differentiated([np.asarray(x) for x in arrays])
         host.shape(outputs)
-        return [jax.numpy.asarray(x) for x in outputs], (arrays, _Kept(back))
+        return [jax.numpy.asarray(x) for x in outputs], (arrays, _Opaque(back))
 
     def backward(kept: Any, cotangents: list[Any]) -> Any:
         arrays, back = kept
@@ -326,7 +326,7 @@ def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any
     return transformed
 
 
-class _Kept:
+class _Opaque:
     """State for the backward pass that is not a JAX array: a pytree node without leaves."""
 
     def __init__(self, value: Any) -> None:
@@ -335,7 +335,7 @@ class _Kept:
 
 @functools.lru_cache(maxsize=1)
 def _register(jax: Any) -> None:
-    jax.tree_util.register_pytree_node(_Kept, lambda kept: ((), kept.value), lambda value, _: _Kept(value))
+    jax.tree_util.register_pytree_node(_Opaque, lambda kept: ((), kept.value), lambda value, _: _Opaque(value))
 
 
 def _find_form(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any]) -> None:

@@ -85,7 +85,7 @@ class _Call:
         self._tree_leaves: list[Any] = []
         structures = []
         for dim, arg in [*zip(dims, args, strict=True), (None, kwargs)]:
-            values, structure = flatten(self._opened(arg))
+            values, structure = flatten(self._unpack_parameters(arg))
             self._tree_leaves += [(value, dim == 0) for value in values]
             structures.append(structure)
         self._structures = structures
@@ -98,22 +98,22 @@ class _Call:
         self.is_differentiated = False
         self.back: Any = None
 
-    def _opened(self, tree: Any) -> Any:
+    def _unpack_parameters(self, tree: Any) -> Any:
         """A tree with torch's containers of parameters replaced by dicts and lists."""
         nn = self.torch.nn
 
-        def opened(leaf: Any) -> Any:
+        def unpacked(leaf: Any) -> Any:
             if isinstance(leaf, nn.ParameterDict):
-                return {name: self._opened(value) for name, value in leaf.items()}
+                return {name: self._unpack_parameters(value) for name, value in leaf.items()}
             if isinstance(leaf, nn.ParameterList):
-                return [self._opened(value) for value in leaf]
+                return [self._unpack_parameters(value) for value in leaf]
             if isinstance(leaf, nn.Module):
                 raise UnsupportedError(
                     f"an argument is a {type(leaf).__name__}; expected its parameters: dict(module.named_parameters())"
                 )
             return leaf
 
-        return map_tree(opened, tree)
+        return map_tree(unpacked, tree)
 
     def _box(self, leaf: Any, counts: bool) -> tuple[bool, Any]:
         """For a leaf of the arguments: (True, index of its input) if it is a tensor, else (False, the leaf)."""
@@ -175,7 +175,7 @@ class _Call:
             result = self._run(inputs)
         self._result, self._result_tree = flatten(result)
         outputs = [array for leaf in self._result if (array := _data_of(leaf)) is not None]
-        return [self.torch.from_numpy(_owned(x)) for x in outputs]
+        return [self.torch.from_numpy(_ownable(x)) for x in outputs]
 
     def backward(self, cotangents: Sequence[Any]) -> list[Any]:
         """The gradients of the tensors; None for those that are not floats."""
@@ -185,30 +185,30 @@ class _Call:
         own = dict(zip(self._floats, (self.torch.from_numpy(np.asarray(g)) for g in grads), strict=True))
         return [own.get(i) for i in range(len(self.tensors))]
 
-    def applied(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+    def apply(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Run the function within torch's autograd; returns the tensors of the result."""
         self.is_differentiated = self.torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
         return tuple(_function_of(self.torch).apply(self, *tensors)) if tensors else tuple(self.forward(()))
 
-    def over(self, size: int, is_mapped: Sequence[bool], tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """Like `applied`, for a `vmap` over `size` examples; a call with a batch runs once for each of them."""
+    def apply_mapped(self, size: int, is_mapped: Sequence[bool], tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """Like `apply`, for a `vmap` over `size` examples; a call with a batch runs once for each of them."""
         if self.is_batched:
             parts = [self.part([False] * len(tensors)) for _ in range(size)]
-            rows = [part.applied(_row(i, is_mapped, tensors)) for i, part in enumerate(parts)]
+            rows = [part.apply(_row(i, is_mapped, tensors)) for i, part in enumerate(parts)]
             out = tuple(self.torch.stack(each) for each in zip(*rows, strict=True))
         else:
             parts = [self.part(is_mapped)]
-            out = parts[0].applied(tensors)
-        self._result, self._result_tree = [_whole(leaf) for leaf in parts[0]._result], parts[0]._result_tree
+            out = parts[0].apply(tensors)
+        self._result, self._result_tree = [_vmap_placeholder(leaf) for leaf in parts[0]._result], parts[0]._result_tree
         return out
 
     def result(self) -> Any:
         """Run the call; returns its result, with tensors for arrays."""
-        tensors = iter(self.applied(self.tensors))
-        made = [leaf if _data_of(leaf) is None else self._shaped(leaf, next(tensors)) for leaf in self._result]
+        tensors = iter(self.apply(self.tensors))
+        made = [leaf if _data_of(leaf) is None else self._unpadded(leaf, next(tensors)) for leaf in self._result]
         return unflatten(self._result_tree, [x.examples() if isinstance(x, ObjectBatch) else x for x in made])
 
-    def _shaped(self, leaf: Any, tensor: Any) -> Any:
+    def _unpadded(self, leaf: Any, tensor: Any) -> Any:
         """The tensor of a batch's data without padding: jagged if the first dimension varies, a list if others do."""
         torch = self.torch
         if isinstance(leaf, PackedBatch):
@@ -231,12 +231,12 @@ def _row(i: int, is_mapped: Sequence[bool], tensors: Sequence[Any]) -> list[Any]
     return [x[i] if own else x for own, x in zip(is_mapped, tensors, strict=True)]
 
 
-def _in_front(tensors: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+def _mapped_axis_first(tensors: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
     """Tensors with the mapped axis of a `vmap` moved to the front."""
     return [x if dim is None else x.movedim(dim, 0) for x, dim in zip(tensors, dims, strict=True)]
 
 
-def _whole(leaf: Any) -> Any:
+def _vmap_placeholder(leaf: Any) -> Any:
     """A placeholder for a leaf whose examples torch has in one tensor under `vmap`; raises if their shapes differ."""
     if _data_of(leaf) is None:
         return leaf
@@ -259,7 +259,7 @@ def _data_of(leaf: Any) -> np.ndarray | None:
     return np.asarray(leaf) if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "biufc" else None
 
 
-def _owned(x: np.ndarray) -> np.ndarray:
+def _ownable(x: np.ndarray) -> np.ndarray:
     """The array, or a copy, for a tensor to take over: writeable, contiguous, and not a view."""
     return np.array(x) if x.base is not None or not x.flags.writeable or not x.flags.c_contiguous else x
 
@@ -283,7 +283,7 @@ def _function_of(torch: Any) -> Any:
         @staticmethod
         def vmap(info: Any, in_dims: Any, call: _Call, *tensors: Any) -> Any:
             is_mapped = [dim is not None for dim in in_dims[1:]]
-            out = call.over(info.batch_size, is_mapped, _in_front(tensors, in_dims[1:]))
+            out = call.apply_mapped(info.batch_size, is_mapped, _mapped_axis_first(tensors, in_dims[1:]))
             return out, (0,) * len(out)
 
         @staticmethod
@@ -320,7 +320,7 @@ def _function_of(torch: Any) -> Any:
         @staticmethod
         def vmap(info: Any, in_dims: Any, call: _Call, present: Sequence[bool], *tensors: Any) -> Any:
             size, count, is_mapped = info.batch_size, sum(present), [dim is not None for dim in in_dims[2:]]
-            given = _in_front(tensors, in_dims[2:])
+            given = _mapped_axis_first(tensors, in_dims[2:])
             if call.is_batched or not any(is_mapped[count:]):
                 rows = []
                 for i in range(size):

@@ -79,10 +79,10 @@ class _Save:
     def file(self) -> str:
         return f"{self.sequence:08d}.safetensors"
 
-    def add(self, name: str, before: list[dict[str, Any]], stream: Stream, said: dict[str, Any]) -> None:
-        """Add an entry: the parts saved `before`, and a new part that `stream` writes and `said` describes."""
+    def add(self, name: str, before: list[dict[str, Any]], stream: Stream, entry: dict[str, Any]) -> None:
+        """Add an entry: the parts saved `before`, and a new part that `stream` writes and `entry` describes."""
         self.streams.append(stream)
-        self.entries[name] = [*before, {"file": self.file, **said}]
+        self.entries[name] = [*before, {"file": self.file, **entry}]
 
 
 class Checkpoints:
@@ -174,11 +174,11 @@ class Checkpoints:
 
     def _save(self, step: int, params: Any, state: Any, extra: Any) -> None:
         self.wait()
-        self._take_folder()
+        self._lock_folder()
         given = {"params": params, "state": state, "extra": extra}
-        trees, contents = _described(given)
-        if sum(table.shrink() for table in contents.tables.values() if _is_mortal(table)):
-            trees, contents = _described(given)
+        trees, contents = _describe_trees(given)
+        if sum(table.shrink() for table in contents.tables.values() if _expires(table)):
+            trees, contents = _describe_trees(given)
         base = self._base
         if base is not None and not self.background and base.increments + 1 >= self.full_every:
             base = None
@@ -233,7 +233,7 @@ class Checkpoints:
                 _abandon(writer)
                 raise
             self._commit(save, base, writer, checksum)
-            self._behind_the_work(save.sequence)
+            self._compact_and_clean(save.sequence)
 
         if not self.background:
             finish()
@@ -269,7 +269,7 @@ class Checkpoints:
         except BaseException as error:
             self._error = error
 
-    def _behind_the_work(self, sequence: int) -> None:
+    def _compact_and_clean(self, sequence: int) -> None:
         """Compact, and remove old checkpoints; if that fails the save stands, and the next save tries again."""
         try:
             if self.background and self._base is not None and self._base.increments >= self.full_every:
@@ -278,7 +278,7 @@ class Checkpoints:
         except OSError as error:
             warnings.warn(f"old checkpoints stay in {self.folder}: {error}", CheckpointWarning, stacklevel=2)
 
-    def _take_folder(self) -> None:
+    def _lock_folder(self) -> None:
         if self._lock is not None and self._lock.held:
             return
         self._folder.files.make_folder(self.folder)
@@ -351,14 +351,14 @@ class Checkpoints:
         """
         self.wait()
         while True:
-            sequence, name = self._found(step)
+            sequence, name = self._find(step)
             try:
                 return self._restored(self._folder.read(name), params, state, mapped)
             except CheckpointError as error:
                 if name in self._folder.files.names(self.folder):  # else its saver has removed it: try again
                     raise CheckpointError(f"{error}; {self._last_good(sequence)}") from error
 
-    def _found(self, step: int | None) -> tuple[int, str]:
+    def _find(self, step: int | None) -> tuple[int, str]:
         listed = self._folder.listed()
         if not listed:
             raise CheckpointError(f"no checkpoint in {self.folder}; .steps() says which there are")
@@ -430,11 +430,11 @@ class Checkpoints:
         """
         with self._turn:
             self.wait()
-            self._take_folder()
-            self._behind_the_work(self._compact())
+            self._lock_folder()
+            self._compact_and_clean(self._compact())
 
     def _compact(self) -> int:
-        sequence, name = self._found(None)
+        sequence, name = self._find(None)
         manifest = self._folder.read(name)
         whole = all(len(parts) == 1 and parts[0].get("sorted", True) for parts in manifest.entries.values())
         if whole and len(manifest.files) <= 1:
@@ -460,14 +460,14 @@ class Checkpoints:
         return save.sequence
 
 
-def _described(given: dict[str, Any]) -> tuple[dict[str, Any], Contents]:
+def _describe_trees(given: dict[str, Any]) -> tuple[dict[str, Any], Contents]:
     contents = Contents()
     trees = {what: describe(tree, what, (what,), contents) for what, tree in given.items()}
     contents.share_memory()
     return trees, contents
 
 
-def _is_mortal(table: Any) -> bool:
+def _expires(table: Any) -> bool:
     return getattr(table, "steps_to_live", None) is not None
 
 
@@ -484,11 +484,11 @@ def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -
     if not changes.total and not len(changes.removed):
         save.entries[name] = before
         return
-    stream, said = table_stream(name, changes.total, lambda: changes.blocks, changes.removed)
-    if changes.total and said["columns"].keys() != before[0]["columns"].keys() and before[0]["count"]:
-        stream, said = whole_table(name, table)
+    stream, entry = table_stream(name, changes.total, lambda: changes.blocks, changes.removed)
+    if changes.total and entry["columns"].keys() != before[0]["columns"].keys() and before[0]["count"]:
+        stream, entry = whole_table(name, table)
         before = []
-    save.add(name, before, stream, said)
+    save.add(name, before, stream, entry)
 
 
 def _append(writer: TensorWriter | None, stream: Stream) -> None:

@@ -13,9 +13,9 @@ from autobatch.checkpoint.streams import (
     ROWS_AT_ONCE,
     Piece,
     Stream,
-    as_stored,
-    block_of,
+    block_from_columns,
     restore_table,
+    stored_form,
     table_stream,
 )
 from autobatch.checkpoint.tensor_files import BLOCK, Tensor, TensorReader
@@ -51,8 +51,8 @@ class Entries(contextlib.ExitStack):
         if found is None or (found.shape, found.dtype) != (shape, dtype):
             raise CheckpointError(f"{reader.path} is damaged: {name} is not there as it is said to be")
         out = reader.map(whole["tensor"], self._mapped_file(reader)) if self._mapped else reader.read(whole["tensor"])
-        for reader, said in changes:
-            apply_units(out.reshape(-1), reader, said, 0, -(-out.size // said["unit"]))
+        for reader, entry in changes:
+            apply_units(out.reshape(-1), reader, entry, 0, -(-out.size // entry["unit"]))
         if self._mapped:
             out.flags.writeable = False
         return out
@@ -62,7 +62,7 @@ class Entries(contextlib.ExitStack):
         like = None if like is ANY else like
         arrays = {}
         for key, part in node["arrays"].items():
-            dtype, shape = as_stored(json_values.dtype_of_name(part["dtype"]), tuple(part["shape"]))
+            dtype, shape = stored_form(json_values.dtype_of_name(part["dtype"]), tuple(part["shape"]))
             arrays[key] = self.array(part["array"], shape, dtype)
         parts = self._parts(name)
         if not self._mapped:
@@ -74,7 +74,7 @@ class Entries(contextlib.ExitStack):
             and parts[0][1].get("sorted")
             and parts[0][1]["count"]
         ):
-            return mapped_variable(settings, block_of(self._columns(*parts[0])), arrays)
+            return mapped_variable(settings, block_from_columns(self._columns(*parts[0])), arrays)
         return look_ups_only(restore_table(node, like, parts, arrays, self.slots))
 
     def _mapped_file(self, reader: TensorReader) -> np.ndarray:
@@ -95,8 +95,8 @@ class Entries(contextlib.ExitStack):
             step = unit * max(1, 8 * BLOCK // (unit * tensor.dtype.itemsize))
             for lo in range(0, count, step):
                 piece = reader.elements(tensor.name, lo, min(lo + step, count))
-                for other, said in changes:
-                    apply_units(piece, other, said, lo // unit, -(-(lo + len(piece)) // unit))
+                for other, entry in changes:
+                    apply_units(piece, other, entry, lo // unit, -(-(lo + len(piece)) // unit))
                 yield name, piece
 
         return Stream([Tensor(name, tensor.dtype, tensor.shape)], stream, copied=True), {"tensor": name}
@@ -106,10 +106,10 @@ class Entries(contextlib.ExitStack):
         parts = self._parts(name)
         for reader, _ in parts:
             reader.verify()  # sequentially, once: below, rows are read in any order and unchecked
-        keys, part_of, place = self._alive(parts)
+        keys, part_of, place = self._live_rows(parts)
         order = np.argsort(keys.view(np.int64), kind="stable")
         part_of, place = part_of[order], place[order]
-        found = [self._columns(reader, said) for reader, said in parts]
+        found = [self._columns(reader, entry) for reader, entry in parts]
         like: dict[str, np.ndarray] = next(filter(None, found), {})
 
         def blocks() -> Iterator[StoredBlock]:
@@ -120,28 +120,28 @@ class Entries(contextlib.ExitStack):
                     here = part_of[chosen] == number
                     for column, x in columns.items():
                         block[column][here] = x[place[chosen][here]]
-                yield block_of(block)
+                yield block_from_columns(block)
 
-        stream, said = table_stream(name, len(order), blocks, None)
-        return stream, said | {"sorted": True}
+        stream, entry = table_stream(name, len(order), blocks, None)
+        return stream, entry | {"sorted": True}
 
-    def _columns(self, reader: TensorReader, said: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _columns(self, reader: TensorReader, entry: dict[str, Any]) -> dict[str, np.ndarray]:
         """The columns of a part by name, as views of its memory-mapped file."""
         memory = self._mapped_file(reader)
-        return {column: reader.map(tensor, memory) for column, tensor in said["columns"].items()}
+        return {column: reader.map(tensor, memory) for column, tensor in entry["columns"].items()}
 
-    def _alive(self, parts: list[tuple[TensorReader, dict[str, Any]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _live_rows(self, parts: list[tuple[TensorReader, dict[str, Any]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(keys, parts, places): the keys that exist, and for each the part with its latest row and the row's index."""
         later: list[np.ndarray] = []
         out = []
-        for number, (reader, said) in reversed([*enumerate(parts)]):
-            if said["count"]:
-                keys = reader.read(said["columns"]["keys"])
+        for number, (reader, entry) in reversed([*enumerate(parts)]):
+            if entry["count"]:
+                keys = reader.read(entry["columns"]["keys"])
                 place = np.flatnonzero(~np.isin(keys, np.concatenate(later))) if later else np.arange(len(keys))
                 out.append((keys[place], np.full(len(place), number), place))
                 later.append(keys)
-            if "removed" in said:
-                later.append(reader.read(said["removed"]))
+            if "removed" in entry:
+                later.append(reader.read(entry["removed"]))
         if not out:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
         keys, part_of, place = (np.concatenate(column) for column in zip(*out, strict=True))

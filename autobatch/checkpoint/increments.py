@@ -99,28 +99,28 @@ def changes_stream(name: str, array: np.ndarray, changed: np.ndarray) -> tuple[S
             if len(inside) < len(named):
                 yield units, tail
 
-    said = {"index": index, "units": units, "unit": unit, "count": len(changed)}
-    return Stream(tensors, stream, copied=True), said
+    entry = {"index": index, "units": units, "unit": unit, "count": len(changed)}
+    return Stream(tensors, stream, copied=True), entry
 
 
-def apply_units(out: np.ndarray, reader: TensorReader, said: dict[str, Any], first: int, last: int) -> None:
+def apply_units(out: np.ndarray, reader: TensorReader, entry: dict[str, Any], first: int, last: int) -> None:
     """Write the stored units whose numbers are in [first, last) into `out`.
 
     Args:
         out: flat: the elements of the array's units [first, last), fewer at the array's end.
-        said: the description from `changes_stream`.
+        entry: the description from `changes_stream`.
     """
-    index, unit = reader.read(said["index"]), said["unit"]
+    index, unit = reader.read(entry["index"]), entry["unit"]
     lo, hi = np.searchsorted(index, [first, last])
     whole = len(out) // unit
     body, rest = out[: whole * unit].reshape(whole, unit), out[whole * unit :]
     step = max(1, 4 * BLOCK // (unit * out.itemsize))
     for start in range(int(lo), int(hi), step):
         end = min(start + step, int(hi))
-        rows, places = reader.rows(said["units"], start, end), index[start:end] - first
+        rows, places = reader.rows(entry["units"], start, end), index[start:end] - first
         inside = int(np.searchsorted(places, whole))
         body[places[:inside]] = rows[:inside]
         if inside < len(places):
             if not len(rest) or places[-1] != whole:
-                raise CheckpointError(f"{reader.path} is damaged: {said['index']!r} is beyond the end of its array")
+                raise CheckpointError(f"{reader.path} is damaged: {entry['index']!r} is beyond the end of its array")
             rest[:] = rows[-1, : len(rest)]

@@ -87,7 +87,7 @@ def from_literal(node: dict[str, Any]) -> Any:
         case "slice" | "range":
             return {"slice": slice, "range": range}[kind](*(from_literal(part) for part in said))
         case "enum":
-            return named(said)[node["member"]]
+            return object_named(said)[node["member"]]
         case "dtype":
             return dtype_of_name(said)
         case "generator":
@@ -97,7 +97,7 @@ def from_literal(node: dict[str, Any]) -> Any:
                 return sys.modules[said]
             raise CheckpointError(f"the module {said} is not imported; import it before")
         case "name":
-            return named(said)
+            return object_named(said)
     raise CheckpointError(f"{node} says a value of an unknown kind")
 
 
@@ -129,7 +129,7 @@ def name_of(value: Any) -> str:
     return f"{module}:{getattr(value, '__qualname__', None) or value.__name__}"
 
 
-def named(name: str) -> Any:
+def object_named(name: str) -> Any:
     """The object with a name from `name_of`, in a module that is imported already: reading a file imports nothing.
 
     Raises:

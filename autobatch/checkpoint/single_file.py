@@ -116,10 +116,10 @@ class _Entries:
 
     def table(self, name: str, node: dict[str, Any], like: Any) -> Any:
         like = None if like is ANY else like
-        arrays = {key: self.array(part["array"], *_stored(part)) for key, part in node["arrays"].items()}
+        arrays = {key: self.array(part["array"], *_shape_and_dtype(part)) for key, part in node["arrays"].items()}
         parts = [(self._reader, self._tables[name])]
         return restore_table(node, like, parts, arrays, self.slots)
 
 
-def _stored(part: dict[str, Any]) -> tuple[tuple[int, ...], np.dtype]:
+def _shape_and_dtype(part: dict[str, Any]) -> tuple[tuple[int, ...], np.dtype]:
     return tuple(part["shape"]), json_values.dtype_of_name(part["dtype"])

@@ -48,7 +48,7 @@ class Stream:
         return Stream(self.tensors, lambda: kept, True)
 
 
-def as_stored(dtype: np.dtype, shape: tuple[int, ...]) -> tuple[np.dtype, tuple[int, ...]]:
+def stored_form(dtype: np.dtype, shape: tuple[int, ...]) -> tuple[np.dtype, tuple[int, ...]]:
     """The dtype and shape in which an array is stored: as bytes if the format has no name for its dtype."""
     stored = stored_dtype(dtype)
     return (np.dtype(np.uint8), (*shape, dtype.itemsize)) if stored is None else (stored, shape)
@@ -56,7 +56,7 @@ def as_stored(dtype: np.dtype, shape: tuple[int, ...]) -> tuple[np.dtype, tuple[
 
 def array_stream(name: str, array: np.ndarray) -> Stream:
     """A stream of a whole array."""
-    dtype, shape = as_stored(array.dtype, array.shape)
+    dtype, shape = stored_form(array.dtype, array.shape)
     target = stored_dtype(array.dtype)
     return Stream([Tensor(name, dtype, shape)], lambda: ((name, piece) for piece in pieces(array, target)))
 
@@ -72,7 +72,7 @@ def whole_table(name: str, table: Any) -> tuple[Stream, dict[str, Any]]:
     return table_stream(name, len(table), lambda: table.blocks(ROWS_AT_ONCE), None)
 
 
-def block_of(found: Mapping[str, np.ndarray]) -> StoredBlock:
+def block_from_columns(found: Mapping[str, np.ndarray]) -> StoredBlock:
     """The block made of columns; the inverse of `columns`."""
     slots = {column[len(_SLOT) :]: rows for column, rows in found.items() if column.startswith(_SLOT)}
     return StoredBlock(found["keys"], found["rows"], slots, found["versions"], found["counts"])
@@ -89,14 +89,14 @@ def table_stream(
     """
     waiting = blocks()
     first = next(waiting, None)
-    said: dict[str, Any] = {"count": count, "columns": {}, "sorted": False}
+    entry: dict[str, Any] = {"count": count, "columns": {}, "sorted": False}
     tensors = []
     if first is not None:
         for column, array in columns(first).items():
-            said["columns"][column] = f"{name}#{column}"
+            entry["columns"][column] = f"{name}#{column}"
             tensors.append(Tensor(f"{name}#{column}", array.dtype, (count, *array.shape[1:])))
     if removed is not None:
-        said["removed"] = f"{name}#removed"
+        entry["removed"] = f"{name}#removed"
         tensors.append(Tensor(f"{name}#removed", removed.dtype, removed.shape))
 
     def all_pieces() -> Iterator[Piece]:
@@ -106,20 +106,20 @@ def table_stream(
             for column, array in columns(block).items():
                 yield f"{name}#{column}", np.ascontiguousarray(array)
 
-    return Stream(tensors, all_pieces, copied=True), said
+    return Stream(tensors, all_pieces, copied=True), entry
 
 
-def blocks_of(reader: TensorReader, said: Mapping[str, Any], others: Collection[str] = ()) -> Iterator[StoredBlock]:
+def blocks_of(reader: TensorReader, entry: Mapping[str, Any], others: Collection[str] = ()) -> Iterator[StoredBlock]:
     """The keys of one part, in blocks, without the slots named in `others`."""
     dropped = {_SLOT + name for name in others}
-    named = {column: tensor for column, tensor in said["columns"].items() if column not in dropped}
-    widest = max((reader.tensors[tensor].nbytes // max(said["count"], 1) for tensor in named.values()), default=1)
+    named = {column: tensor for column, tensor in entry["columns"].items() if column not in dropped}
+    widest = max((reader.tensors[tensor].nbytes // max(entry["count"], 1) for tensor in named.values()), default=1)
     # Reads are verified by whole checksum blocks: few rows of a narrow column at a time would reread blocks often.
     rows = max(ROWS_AT_ONCE, min(_MOST_AT_ONCE, _READ_AT_ONCE // max(widest, 1)))
-    for first in range(0, said["count"], rows):
-        last = min(first + rows, said["count"])
+    for first in range(0, entry["count"], rows):
+        last = min(first + rows, entry["count"])
         found = {column: reader.rows(tensor, first, last) for column, tensor in named.items()}
-        yield block_of(found)
+        yield block_from_columns(found)
 
 
 def restore_table(
@@ -151,12 +151,12 @@ def restore_table(
     }
     slots.update({slot["token"]: kept[slot["name"]] for slot in saved if slot["name"] in kept})
     others = forms.keys() - kept.keys()
-    for reader, said in parts:
-        if "removed" in said:
-            out.restore_blocks([], removed=reader.read(said["removed"]))
+    for reader, entry in parts:
+        if "removed" in entry:
+            out.restore_blocks([], removed=reader.read(entry["removed"]))
         if isinstance(out, EmbeddingVariable):
-            out._expect(said["count"])
-        waiting = blocks_of(reader, said, others)
+            out._expect(entry["count"])
+        waiting = blocks_of(reader, entry, others)
         block = next(waiting, None)
         while block is not None:  # the next block is read and verified while this one is put into the table
             put = functools.partial(out.restore_blocks, [block])

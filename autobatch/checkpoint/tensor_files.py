@@ -179,7 +179,7 @@ def _alignment(dtype: np.dtype) -> int:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Found:
+class _TensorRecord:
     """A tensor in a file: the offset of its bytes, and the checksums of its blocks (None if the file has none)."""
 
     tensor: Tensor
@@ -248,10 +248,10 @@ class TensorReader:
             self.checksum = self.metadata["header"] if own else None
             if own:
                 self._check_header(bytes(first + text), self.metadata["header"])
-            self._found = dict(self._entries(header, 8 + length, own))
+            self._records = dict(self._entries(header, 8 + length, own))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise CheckpointError(f"{self.path} is damaged: its header cannot be read ({error})") from error
-        self.tensors = {name: found.tensor for name, found in self._found.items()}
+        self.tensors = {name: found.tensor for name, found in self._records.items()}
 
     def _check_header(self, data: bytes, checksum: str) -> None:
         place = data.rindex(b'"header":"' + checksum.encode() + b'"') + len(b'"header":"')
@@ -261,7 +261,7 @@ class TensorReader:
         if self.metadata["format"] != _FORMAT:
             raise CheckpointError(f"{self.path} has format {self.metadata['format']!r}; expected {_FORMAT!r}")
 
-    def _entries(self, header: dict[str, Any], start: int, own: bool) -> Iterator[tuple[str, _Found]]:
+    def _entries(self, header: dict[str, Any], start: int, own: bool) -> Iterator[tuple[str, _TensorRecord]]:
         sums, end = self.metadata.get("crc32", ""), 0
         for name, entry in header.items():
             tensor = Tensor(name, numpy_dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"]))
@@ -272,7 +272,7 @@ class TensorReader:
             count = -(-tensor.nbytes // BLOCK)
             crcs = tuple(int(sums[8 * i : 8 * i + 8], 16) for i in range(count)) if own else None
             sums = sums[8 * count :]
-            yield name, _Found(tensor, start + lo, crcs)
+            yield name, _TensorRecord(tensor, start + lo, crcs)
         if start + end != self.nbytes:
             raise CheckpointError(f"{self.path} is damaged: {self.nbytes} bytes long, expected {start + end}")
 
@@ -285,17 +285,17 @@ class TensorReader:
 
     def read_into(self, name: str, out: np.ndarray) -> None:
         """Fill a C-contiguous array of the tensor's size with its elements."""
-        found, view = self._found[name], raw(out)
+        found, view = self._records[name], raw(out)
         parts = split_work(-(-len(view) // BLOCK), len(view))
         run_parts(lambda part: self._blocks_into(found, view, *part), parts)
 
-    def _blocks_into(self, found: _Found, view: memoryview, first: int, last: int) -> None:
+    def _blocks_into(self, found: _TensorRecord, view: memoryview, first: int, last: int) -> None:
         for block in range(first, last):
             part = view[block * BLOCK : (block + 1) * BLOCK]
             self._read(part, found.place + block * BLOCK)
             self._check(found, block, part)
 
-    def _check(self, found: _Found, block: int, part: memoryview) -> None:
+    def _check(self, found: _TensorRecord, block: int, part: memoryview) -> None:
         if found.sums is not None and zlib.crc32(part) != found.sums[block]:
             place = found.place + block * BLOCK
             raise CheckpointError(
@@ -305,7 +305,7 @@ class TensorReader:
 
     def elements(self, name: str, first: int, last: int) -> np.ndarray:
         """Elements [first, last) of a tensor, flat; the blocks that contain them are read and verified."""
-        found = self._found[name]
+        found = self._records[name]
         lo, hi = (place * found.tensor.dtype.itemsize for place in (first, last))
         start, end = lo // BLOCK, -(-hi // BLOCK)
         if lo >= hi:
@@ -325,7 +325,7 @@ class TensorReader:
 
     def map(self, name: str, memory: np.ndarray) -> np.ndarray:
         """A tensor as a view of the memory-mapped file (`mapped`); its checksums are not verified."""
-        found = self._found[name]
+        found = self._records[name]
         part = memory[found.place : found.place + found.tensor.nbytes]
         return part.view(found.tensor.dtype).reshape(found.tensor.shape)
 
@@ -340,7 +340,7 @@ class TensorReader:
             CheckpointError: names the first damaged block.
         """
         buffer = memoryview(bytearray(BLOCK))
-        for found in self._found.values():
+        for found in self._records.values():
             for block in range(-(-found.tensor.nbytes // BLOCK)):
                 part = buffer[: min(BLOCK, found.tensor.nbytes - block * BLOCK)]
                 self._read(part, found.place + block * BLOCK)

@@ -307,7 +307,7 @@ class Rebuilding:
             own, keys, likes, factory = _branch_like(like, path, node)
             cls = type(like)
             if own is not {"dict": dict, "object": object}[kind]:
-                raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+                raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
         else:
             cls, keys = self._class(node, {"dict": dict, "object": object}[kind]), tuple(parts)
             factory = json_values.from_literal(node["factory"]) if "factory" in node else None
@@ -317,7 +317,7 @@ class Rebuilding:
             place = f"{path}[{key!r}]" if kind == "dict" else f"{path}.{key}"
             found = parts.get(key)
             children.append(self._missing(place, part_like) if found is None else self.node(found, part_like, place))
-        return _built(cls, keys, children, factory)
+        return _construct(cls, keys, children, factory)
 
     def _sequence(self, node: dict[str, Any], kind: str, like: Any, path: str) -> Any:
         parts = node[kind]
@@ -327,28 +327,28 @@ class Rebuilding:
             own, _, likes, _ = _branch_like(like, path, node)
             cls = type(like)
             if own not in (list, tuple) or len(likes) != len(parts):
-                raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+                raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
         children = [
             self.node(part, each, f"{path}[{i}]") for i, (part, each) in enumerate(zip(parts, likes, strict=True))
         ]
-        return _built(cls, tuple(range(len(parts))), children, None)
+        return _construct(cls, tuple(range(len(parts))), children, None)
 
     def _class(self, node: dict[str, Any], builtin: type) -> type:
         if "class" not in node:
             return builtin
-        found = json_values.named(node["class"])
+        found = json_values.object_named(node["class"])
         right = isinstance(found, type) and (
             _has_attributes(found) if builtin is object else issubclass(found, builtin)
         )
         if not right:
             raise CheckpointError(
-                f"{node['class']} is no longer a {_said({k: v for k, v in node.items() if k != 'class'})}"
+                f"{node['class']} is no longer a {_node_text({k: v for k, v in node.items() if k != 'class'})}"
             )
         return found
 
     def _leaf(self, node: dict[str, Any], like: Any, path: str) -> Any:
         if like is not ANY and _branch(like) is not None:
-            raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+            raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
         if "array" in node:
             if type(like) is EmbeddingTable:
                 _check_like(node, like.weights, path)
@@ -357,12 +357,12 @@ class Rebuilding:
                 _check_like(node, like, path)
             return self._array(node)
         if "kind" in node:
-            return self._of_kind(node, like, path)
+            return self._stored_kind(node, like, path)
         if "table" in node or "parts" in node:
             if like is not ANY and not isinstance(like, StoredTable | PartitionedVariable):
-                raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+                raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
             key = "table " + (node["parts"][0]["table"] if "parts" in node else node["table"])
-            return self._once(key, lambda: self._keys(node, like))
+            return self._once(key, lambda: self._table_of_keys(node, like))
         if "slot" in node:
             if like is ANY:
                 return self._entries.slots.get(node["token"], SlotOf(node["slot"], node["token"]))
@@ -370,12 +370,12 @@ class Rebuilding:
                 raise StructureError(f"{path} is the slot {node['slot']!r} of a table of keys that has no such slot")
             return self._entries.slots[node["token"]]
         if isinstance(like, np.ndarray | EmbeddingTable):
-            raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+            raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
         if like is not ANY and {"name", "module"} & node.keys() and json_values.is_by_name(like):
             return like  # even if the saved name is that of another object
         return json_values.from_literal(node)
 
-    def _of_kind(self, node: dict[str, Any], like: Any, path: str) -> Any:
+    def _stored_kind(self, node: dict[str, Any], like: Any, path: str) -> Any:
         if node["kind"] not in KINDS:
             raise CheckpointError(f"{path} is a {node['kind']}, which this version does not know")
         kind, parts = KINDS[node["kind"]], node["arrays"]
@@ -384,7 +384,7 @@ class Rebuilding:
         settings = node["settings"]
         if like is not ANY:
             if type(like) is not kind.cls:
-                raise StructureError(f"{path} was saved as a {node['kind']}; given is a {_shown(like)}")
+                raise StructureError(f"{path} was saved as a {node['kind']}; given is a {_like_text(like)}")
             if not kind.grows:
                 settings, arrays = kind.take(like)
                 if arrays.keys() != parts.keys():
@@ -394,7 +394,7 @@ class Rebuilding:
         key = " ".join(["kind", node["kind"], *(str(part["array"]) for part in parts.values())])
         return self._once(key, lambda: kind.build(settings, {name: self._array(part) for name, part in parts.items()}))
 
-    def _keys(self, node: dict[str, Any], like: Any) -> Any:
+    def _table_of_keys(self, node: dict[str, Any], like: Any) -> Any:
         """A table of keys, partitioned as `like` is, or as it was saved."""
         single = like.parts[0] if isinstance(like, PartitionedVariable) else like
         found = [self._entries.table(part["table"], part, single) for part in node.get("parts", [node])]
@@ -461,7 +461,7 @@ def _is_optimizer_state(like: Any) -> bool:
 def _branch_like(like: Any, path: str, node: dict[str, Any]) -> tuple[type, tuple[Any, ...], list[Any], Any]:
     branch = _branch(like)
     if branch is None:
-        raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+        raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
     return branch
 
 
@@ -470,7 +470,7 @@ def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
     if not isinstance(like, np.ndarray | np.generic):
         if isinstance(like, float | int) and node.get("scalar"):
             return
-        raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+        raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
     if list(like.shape) != node["shape"]:
         raise ShapeError(f"{path} was saved with shape {tuple(node['shape'])}; given is {like.shape}")
     if like.dtype != json_values.dtype_of_name(node["dtype"]):
@@ -479,7 +479,7 @@ def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
         )
 
 
-def _built(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -> Any:
+def _construct(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -> Any:
     """A container or object made of its parts."""
     if not issubclass(cls, dict | list | tuple):
         return parameter_trees.new_object(cls, dict(zip(keys, children, strict=True)))
@@ -487,7 +487,7 @@ def _built(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -
     return pytree.unflatten(structure, children)
 
 
-def _said(node: dict[str, Any]) -> str:
+def _node_text(node: dict[str, Any]) -> str:
     """A description of a node, for error messages."""
     kind = next(iter(node))
     if kind in ("dict", "object"):
@@ -501,7 +501,7 @@ def _said(node: dict[str, Any]) -> str:
     return str(node["kind"] if kind == "kind" else node.get("class", "table") if kind == "table" else node)
 
 
-def _shown(like: Any) -> str:
+def _like_text(like: Any) -> str:
     if isinstance(like, dict):
         return f"{type(like).__name__} with {list(like)}"
     return f"{type(like).__name__}{f' of {len(like)}' if isinstance(like, list | tuple) else ''}"

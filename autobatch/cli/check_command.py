@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from autobatch.cli.users_code import add_arguments, examples, from_here, named, shared
+from autobatch.cli.users_code import add_arguments, examples, importing_from_cwd, object_named, shared
 from autobatch.testing.equivalence import assert_equivalent
 from autobatch.testing.own_batch_proof import assert_same
 
@@ -39,15 +39,15 @@ def add_check(commands: Any) -> None:
 def run_check(options: argparse.Namespace) -> int:
     """Run the command; returns the exit status: 0, 1 or 2, as in `_DESCRIPTION`."""
     try:
-        with from_here():
-            function = named(options.function)
-            batched = named(options.batched) if options.batched else None
+        with importing_from_cwd():
+            function = object_named(options.function)
+            batched = object_named(options.batched) if options.batched else None
             columns, keywords = examples(options), shared(options)
     except (ImportError, AttributeError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     try:
-        with from_here():
+        with importing_from_cwd():
             if batched is None:
                 report = assert_equivalent(function, *columns, grad=not options.no_grad, **keywords)
             else:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from autobatch.blocks.kernel_cache import cache_folder
 from autobatch.cli import doctor, kernel_files, small_demo, users_code, way_timing
 from autobatch.cli.check_command import add_check
-from autobatch.cli.explain_command import add_commands, errors_of_one_line
+from autobatch.cli.explain_command import add_commands, one_line_errors
 from autobatch.core.config import Config
 from autobatch.core.formatting import shown_bytes
 from autobatch.errors import ShapeError
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         _print_overview()
         return 0
     status = 1
-    with errors_of_one_line():
+    with one_line_errors():
         status = options.run(options)
     return status
 
@@ -138,8 +138,8 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    with users_code.from_here():
-        function = users_code.named(options.function)
+    with users_code.importing_from_cwd():
+        function = users_code.object_named(options.function)
         columns = [list(column) for column in users_code.examples(options)]
         work = way_timing.Work(function, columns, users_code.shared(options))
     sizes = {len(column) for column in columns}
@@ -188,14 +188,14 @@ def _print_overview() -> None:
     print(", ".join(f"{name} {version(name)}" for name in doctor.REQUIRED))
     print(f"{len(kernel_files.kernel_files())} kernels in {cache_folder()} (AUTOBATCH_CACHE_DIR names another folder)")
     print("\nOptions, set for a block by `with ab.options(name=value):`")
-    meanings = _meanings()
+    meanings = _option_texts()
     for field in dataclasses.fields(Config):
         print(f"  {field.name} = {field.default!r}\n      {meanings[field.name]}")
     print("\nWays to run a function f of one example\n" + "\n".join(f"  {line}" for line in _WAYS.splitlines()))
     print("\n`autobatch --help` names the commands")
 
 
-def _meanings() -> dict[str, str]:
+def _option_texts() -> dict[str, str]:
     """The text about each option in the docstring of `Config`, by name."""
     text = (inspect.getdoc(Config) or "").partition("Attributes:\n")[2]
     return {

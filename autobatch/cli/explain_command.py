@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from autobatch.cli.users_code import add_arguments, examples, from_here, named, shared
+from autobatch.cli.users_code import add_arguments, examples, importing_from_cwd, object_named, shared
 from autobatch.core.config import options as set_options
 from autobatch.core.diagnostics import hide_frames
 from autobatch.report.explain import explain
@@ -57,8 +57,8 @@ def add_commands(commands: Any) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    with errors_of_one_line() as failed, from_here():
-        function, columns, keywords = named(options.function), examples(options), shared(options)
+    with one_line_errors() as failed, importing_from_cwd():
+        function, columns, keywords = object_named(options.function), examples(options), shared(options)
         with set_options(way=options.way):
             report = explain(function, *columns, **keywords)
         print(report)
@@ -70,13 +70,13 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _source(options: argparse.Namespace) -> int:
-    with errors_of_one_line() as failed, from_here():
-        print(source(named(options.function), rewritten=options.rewritten, blocks=options.blocks))
+    with one_line_errors() as failed, importing_from_cwd():
+        print(source(object_named(options.function), rewritten=options.rewritten, blocks=options.blocks))
     return len(failed)
 
 
 @contextlib.contextmanager
-def errors_of_one_line() -> Iterator[list[str]]:
+def one_line_errors() -> Iterator[list[str]]:
     """Print an exception of the block as one line on stderr, and add that line to the list that this yields."""
     failed: list[str] = []
     try:

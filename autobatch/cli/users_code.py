@@ -59,7 +59,7 @@ def shared(options: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def from_here() -> Iterator[None]:
+def importing_from_cwd() -> Iterator[None]:
     """Within a `with` block, import from the current folder first."""
     before = list(sys.path)
     sys.path.insert(0, os.getcwd())
@@ -69,10 +69,10 @@ def from_here() -> Iterator[None]:
         sys.path[:] = before
 
 
-def named(name: str) -> Any:
+def object_named(name: str) -> Any:
     """The object named MODULE:NAME; the module may be given as a file of the current folder, model.py.
 
-    >>> named("math:pi") < 4
+    >>> object_named("math:pi") < 4
     True
     """
     module, _, path = name.partition(":")
@@ -99,7 +99,7 @@ def _value(name: str) -> Any:
             return load(name)
         with open(name, encoding="utf-8") as file:
             return [json.loads(line) for line in file if line.strip()] if suffix == ".jsonl" else json.load(file)
-    found = named(name)
+    found = object_named(name)
     makes = inspect.isroutine(found) or isinstance(found, type | functools.partial)  # a callable model is a value
     return found() if makes else found
 

@@ -395,7 +395,7 @@ class Keeper:
         self.dtypes.append(dtype)
         lines += [
             f"if used{leaf} == out{leaf}.size:",
-            [f"out{leaf} = room(out{leaf}, used{leaf}, 1)"],
+            [f"out{leaf} = reserve(out{leaf}, used{leaf}, 1)"],
             f"out{leaf}[used{leaf}] = {text}",
             f"used{leaf} += 1",
         ]
@@ -407,7 +407,7 @@ class Keeper:
         name = f"y{self._count}"
         lines += [
             f"{name} = {text}",
-            f"out{leaf} = room(out{leaf}, used{leaf}, {name}.size)",
+            f"out{leaf} = reserve(out{leaf}, used{leaf}, {name}.size)",
             f"out{leaf}[used{leaf}:used{leaf} + {name}.size] = {name}",
             f"used{leaf} += {name}.size",
         ]
@@ -482,7 +482,7 @@ def apart(kind: Type, text: str, given: Sequence[tuple[str, str]], lines: Lines,
         _spans(item, where, given, spans, inside, structs)
         lines += [f"if {alias} < 0:", inside] if alias and inside else inside
     if spans:
-        lines += ["if crossing(spans):", ["ok = False"]]
+        lines += ["if spans_overlap(spans):", ["ok = False"]]
 
 
 def _objects(kind: Type) -> int:

@@ -4,9 +4,9 @@
 ids are addresses, `table` is (0, 1). `out` is C-contiguous (bags, dim) of the computed dtype; rows [bags[0], bags[1])
 of it are written, zeros for an empty bag. The lanes cover at most `dim` columns: there is one pass over a bag's ids for
 each group of columns, the last group moved back so that it ends with the row. `ahead` is the prefetch distance in ids,
-None if the table is in the cache anyway. Only `checked_sum` checks ids and offsets. Loop variables are unsigned, since
-for signed indices the compiler adds a test for negative ones. In `pool_extremum`, ids may be None: row i is then the
-i-th row, and bags are runs of rows.
+None if the table is in the cache anyway. Only `pool_sum_checked` checks ids and offsets. Loop variables are unsigned,
+since for signed indices the compiler adds a test for negative ones. In `pool_extremum`, ids may be None: row i is then
+the i-th row, and bags are runs of rows.
 """
 
 import math
@@ -38,7 +38,7 @@ def pool_sum(table, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
 
 
 @jit
-def checked_sum(table, rows, ids, offsets, closed, weights, norm, out, dim, ahead, lanes, padding):
+def pool_sum_checked(table, rows, ids, offsets, closed, weights, norm, out, dim, ahead, lanes, padding):
     """`pool_sum` that checks ids and offsets; returns False, with `out` arbitrary, if they are invalid.
 
     Offsets must start at 0 and never fall; if `closed`, the last one must be the number of ids, else the last bag takes
@@ -88,7 +88,7 @@ def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, column, di
         if stop < start or stop > total:
             return False
         found = zeros(lanes)
-        left_out = uint64(0)
+        skipped = uint64(0)
         if ahead is not None:
             middle = min(stop, asking)
             while i < middle:
@@ -96,36 +96,36 @@ def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, column, di
                 if uint64(row) >= rows:
                     return False
                 prefetch(lanes, table[0] + table[1] * int64(ids[i + uint64(ahead)]), column)
-                if _is(row, padding):
-                    left_out += uint64(1)
+                if _is_padding(row, padding):
+                    skipped += uint64(1)
                 else:
-                    found = _with_row(found, table, row, i, weights, column, dim, lanes)
+                    found = _add_row(found, table, row, i, weights, column, dim, lanes)
                 i += uint64(1)
         while i < stop:
             row = int64(ids[i])
             if uint64(row) >= rows:
                 return False
-            if _is(row, padding):
-                left_out += uint64(1)
+            if _is_padding(row, padding):
+                skipped += uint64(1)
             else:
-                found = _with_row(found, table, row, i, weights, column, dim, lanes)
+                found = _add_row(found, table, row, i, weights, column, dim, lanes)
             i += uint64(1)
         if norm != SUM:
-            count = float(max(stop - start - left_out, uint64(1)))
+            count = float(max(stop - start - skipped, uint64(1)))
             found = scaled(found, 1 / (count if norm == MEAN else math.sqrt(count)))
         store(out, int64(b), column, found)
     return True
 
 
 @jit
-def _is(row, padding):
+def _is_padding(row, padding):
     if padding is None:
         return False
     return row == padding
 
 
 @jit
-def _with_row(found, table, row, i, weights, column, dim, lanes):
+def _add_row(found, table, row, i, weights, column, dim, lanes):
     x = load(lanes, table[0] + table[1] * row, column, dim)
     return add(found, x) if weights is None else add(found, scaled(x, weights[i]))
 
@@ -144,17 +144,17 @@ def pool_extremum(table, ids, offsets, out, bags, dim, ahead, lanes, least):
             for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
                 if ahead is not None:
                     prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
-                best = _further(best, load(lanes, base + stride * _row(ids, i), column, dim), least)
+                best = _elementwise_extremum(best, load(lanes, base + stride * _row(ids, i), column, dim), least)
             store(out, b, column, best)
 
 
 @jit
-def _further(best, x, least):
+def _elementwise_extremum(best, x, least):
     return greater(best, x) if least is None else lesser(best, x)
 
 
 @jit
-def unpack_rows(table, ids, out, rows, dim, ahead, lanes):
+def gather_rows(table, ids, out, rows, dim, ahead, lanes):
     """out[i] = row(ids[i]), for i in [rows[0], rows[1])."""
     base, stride = table
     final = uint64(max(ids.shape[0] - 1, 0))
@@ -167,7 +167,7 @@ def unpack_rows(table, ids, out, rows, dim, ahead, lanes):
 
 
 @jit
-def put_rows(table, ids, rows, dim, lanes):
+def scatter_rows(table, ids, rows, dim, lanes):
     """Set row ids[i] to rows[i], in the order of the ids; both have `dim` elements in the format of the lanes."""
     base, stride = table
     source, step = rows

@@ -1,8 +1,8 @@
 """The on-disk cache of machine code: which files may be read, how they are validated, and how Numba finds them.
 
-The content is executed. So a file is read only if nobody but this user can have written it, and never through a link.
-It is loaded only if the checksum at its start matches its name, its content, and everything that it was compiled from
-and with. A file that is wrong or unreadable counts as missing.
+The content is executed, so a file is read only if no other user can have written it, and never through a symbolic link.
+It is loaded only if the checksum at its start matches its name, its content, the kernel sources and the versions of the
+compiler, libraries and CPU. A file that is wrong or unreadable counts as missing.
 """
 
 import contextlib
@@ -29,23 +29,23 @@ from numba.core.runtime import rtsys
 import autobatch.kernels
 
 SUFFIX = ".kernel"
-_DIGEST = hashlib.sha256().digest_size
-_said: set[str] = set()
+_CHECKSUM_BYTES = hashlib.sha256().digest_size
+_warned: set[str] = set()
 
 
-def say_once(message: str) -> None:
-    """Give a warning, once in a process for each message."""
-    if message not in _said:
-        _said.add(message)
+def warn_once(message: str) -> None:
+    """Warn, but only once in a process for each message."""
+    if message not in _warned:
+        _warned.add(message)
         warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def is_own(status: os.stat_result) -> bool:
+def is_trusted(status: os.stat_result) -> bool:
     """True if only this user (or root) could have written the file."""
     return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)
 
 
-def read_own(path: pathlib.Path) -> bytes | None:
+def read_trusted(path: pathlib.Path) -> bytes | None:
     """The content of a file; None if it cannot be read or others could have written it."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
@@ -54,8 +54,8 @@ def read_own(path: pathlib.Path) -> bytes | None:
         return None
     try:
         status = os.fstat(descriptor)
-        if not (stat.S_ISREG(status.st_mode) and is_own(status)):
-            say_once(f"{path} is not read: it is no file that only you can write to. Delete it")
+        if not (stat.S_ISREG(status.st_mode) and is_trusted(status)):
+            warn_once(f"{path} is not read: it is no file that only you can write to. Delete it")
             return None
         with open(descriptor, "rb", closefd=False) as file:
             return file.read()
@@ -65,8 +65,8 @@ def read_own(path: pathlib.Path) -> bytes | None:
         os.close(descriptor)
 
 
-def keep(path: pathlib.Path, made: bytes) -> None:
-    """Keep it for other processes: whole, or not at all."""
+def write_atomically(path: pathlib.Path, made: bytes) -> None:
+    """Write a file that other processes may read: via a temporary file and a rename. Errors of the disk are ignored."""
     with contextlib.suppress(OSError):
         descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # a random name, for this user only
         try:
@@ -80,7 +80,7 @@ def keep(path: pathlib.Path, made: bytes) -> None:
 
 @functools.cache
 def _sources() -> bytes:
-    """The source of all kernels, which call each other."""
+    """The source of the modules in `autobatch.kernels`: a kernel's code contains that of the kernels it calls."""
     found = []
     for each in pkgutil.iter_modules(autobatch.kernels.__path__):
         spec: Any = importlib.util.find_spec(f"autobatch.kernels.{each.name}")
@@ -89,50 +89,50 @@ def _sources() -> bytes:
 
 
 @functools.cache
-def stamp() -> str:
-    """What, beside its own text, decides what a kernel is compiled to: versions, the CPU, the kernels that it calls."""
+def environment_digest() -> str:
+    """A digest of what, besides its own text, determines a kernel's machine code: versions, CPU and other kernels."""
     cpu = registry.cpu_target.target_context.codegen().magic_tuple()
     digest = hashlib.sha256(repr((sys.version, np.__version__, numba.__version__, llvmlite.__version__, cpu)).encode())
     digest.update(_sources())
     return digest.hexdigest()
 
 
-def _digest(name: str, content: bytes) -> bytes:
-    return hashlib.sha256(f"{stamp()} {name}\n".encode() + content).digest()
+def _checksum(name: str, content: bytes) -> bytes:
+    return hashlib.sha256(f"{environment_digest()} {name}\n".encode() + content).digest()
 
 
-def sealed(name: str, content: bytes) -> bytes:
-    """A content with its checksum before it."""
-    return _digest(name, content) + content
+def with_checksum(name: str, content: bytes) -> bytes:
+    """The content of a cache file: the checksum, then `content`."""
+    return _checksum(name, content) + content
 
 
-def unsealed(name: str, kept: bytes) -> bytes:
-    """The content again.
+def verified_content(name: str, kept: bytes) -> bytes:
+    """The content of a cache file without its checksum.
 
     Raises:
-        ValueError: it is not what was kept under this name.
+        ValueError: the checksum does not match the name, the content or this environment.
     """
-    content = kept[_DIGEST:]
-    if kept[:_DIGEST] != _digest(name, content):
+    content = kept[_CHECKSUM_BYTES:]
+    if kept[:_CHECKSUM_BYTES] != _checksum(name, content):
         raise ValueError(f"{name} is damaged: its checksum is another")
     return content
 
 
-def ready_to_load(context: Any) -> None:
-    """Name to LLVM what code that is compiled may call: Numba's memory, and the secrets of its hashes.
+def prepare_loading(context: Any) -> None:
+    """Register with LLVM the symbols that cached code may use: Numba's runtime for memory, and its hash secrets.
 
-    Numba itself calls `context.refresh()`, which reads in all that could be compiled, SciPy and extensions of other
-    libraries among it: half a second of a process that only loads what is there. Compiling calls it still.
+    Numba itself would call `context.refresh()`, which imports everything it can compile, such as SciPy support and
+    extensions of other libraries. That takes half a second, and is needed only for compiling, which still does it.
     """
     rtsys.initialize(context)
     importlib.import_module("numba.cpython.hashing")
 
 
-class NumbaFiles(FunctionCache):
-    """Where a function that Numba compiles keeps its machine code: a file for each types of arguments.
+class MachineCodeCache(FunctionCache):
+    """A Numba function's cache of machine code on disk, with one file for each tuple of argument types.
 
-    The folder is the one that Numba's own cache would take. That has one index for all types, which two processes may
-    write at once, loads what it finds there unchecked, and raises where the disk is full.
+    It uses the folder of Numba's own cache, which it replaces: that one has a single index file, which two processes
+    may write at once, loads files unchecked, and raises if the disk is full.
     """
 
     def __init__(self, function: Any, options: str) -> None:
@@ -141,37 +141,32 @@ class NumbaFiles(FunctionCache):
 
     def _file_name(self, sig: Any) -> str | None:
         shown = repr(sig)
-        if " at 0x" in shown:  # of an object of this process
+        if " at 0x" in shown:  # the address of an object in this process
             return None
         code, cells = self._py_func.__code__, self._py_func.__closure__ or ()
-        # as Numba does, closures of one text are told apart by what they hold
+        # closures of the same code differ by the values they hold, as in Numba's own cache
         held = serialize.dumps(tuple([cell.cell_contents for cell in cells]))
-        made_of = (
-            shown,
-            self._options,
-            self._impl.locator.get_source_stamp(),
-            code.co_code.hex(),
-            repr(code.co_names),
-            held,
-        )
+        source = self._impl.locator.get_source_stamp()
+        made_of = (shown, self._options, source, code.co_code.hex(), repr(code.co_names), held)
         return f"{self._impl.filename_base}-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}{SUFFIX}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """What is kept for these types; None where there is nothing, or nothing that is right."""
-        ready_to_load(target_context)
+        """The cached code for these argument types; None if there is no valid file."""
+        prepare_loading(target_context)
         name = self._file_name(sig)
-        kept = None if name is None else read_own(pathlib.Path(self.cache_path, name))
+        kept = None if name is None else read_trusted(pathlib.Path(self.cache_path, name))
         if name is None or kept is None:
             return None
         try:
-            return self._impl.rebuild(target_context, pickle.loads(unsealed(name, kept)))
+            return self._impl.rebuild(target_context, pickle.loads(verified_content(name, kept)))
         except Exception:
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep what these types were compiled to, where that can be."""
+        """Write the compiled code for these argument types to the cache, if possible."""
         name = self._file_name(sig)
         if name is not None and self._impl.check_cachable(data):
             with contextlib.suppress(OSError):
                 self._impl.locator.ensure_cache_path()
-                keep(pathlib.Path(self.cache_path, name), sealed(name, serialize.dumps(self._impl.reduce(data))))
+                content = with_checksum(name, serialize.dumps(self._impl.reduce(data)))
+                write_atomically(pathlib.Path(self.cache_path, name), content)

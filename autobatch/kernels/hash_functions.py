@@ -14,12 +14,12 @@ _P3, _P4, _P5 = uint64(0x165667B19E3779F9), uint64(0x85EBCA77C2B2AE63), uint64(0
 
 
 @jit
-def _turned(x, by):
+def _rotate_left(x, by):
     return (x << uint64(by)) | (x >> uint64(64 - by))
 
 
 @jit
-def _word(data, at, count):
+def _load_word(data, at, count):
     """`count` bytes from `at` on as a little-endian number."""
     out = uint64(0)
     for k in range(count):
@@ -29,11 +29,11 @@ def _word(data, at, count):
 
 @jit
 def _round(acc, word):
-    return _turned(acc + word * _P2, 31) * _P1
+    return _rotate_left(acc + word * _P2, 31) * _P1
 
 
 @jit
-def _merged(z, acc):
+def _merge_round(z, acc):
     return (z ^ _round(uint64(0), acc)) * _P1 + _P4
 
 
@@ -43,24 +43,24 @@ def _hash(data, start, end, seed):
     if end - start >= 32:
         a, b, c, d = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
         while at + 32 <= end:
-            a = _round(a, _word(data, at, 8))
-            b = _round(b, _word(data, at + 8, 8))
-            c = _round(c, _word(data, at + 16, 8))
-            d = _round(d, _word(data, at + 24, 8))
+            a = _round(a, _load_word(data, at, 8))
+            b = _round(b, _load_word(data, at + 8, 8))
+            c = _round(c, _load_word(data, at + 16, 8))
+            d = _round(d, _load_word(data, at + 24, 8))
             at += 32
-        z = _turned(a, 1) + _turned(b, 7) + _turned(c, 12) + _turned(d, 18)
-        z = _merged(_merged(_merged(_merged(z, a), b), c), d)
+        z = _rotate_left(a, 1) + _rotate_left(b, 7) + _rotate_left(c, 12) + _rotate_left(d, 18)
+        z = _merge_round(_merge_round(_merge_round(_merge_round(z, a), b), c), d)
     else:
         z = seed + _P5
     z += uint64(end - start)
     while at + 8 <= end:
-        z = _turned(z ^ _round(uint64(0), _word(data, at, 8)), 27) * _P1 + _P4
+        z = _rotate_left(z ^ _round(uint64(0), _load_word(data, at, 8)), 27) * _P1 + _P4
         at += 8
     if at + 4 <= end:
-        z = _turned(z ^ (_word(data, at, 4) * _P1), 23) * _P2 + _P3
+        z = _rotate_left(z ^ (_load_word(data, at, 4) * _P1), 23) * _P2 + _P3
         at += 4
     while at < end:
-        z = _turned(z ^ (uint64(data[at]) * _P5), 11) * _P1
+        z = _rotate_left(z ^ (uint64(data[at]) * _P5), 11) * _P1
         at += 1
     z = (z ^ (z >> uint64(33))) * _P2
     z = (z ^ (z >> uint64(29))) * _P3
@@ -75,7 +75,7 @@ def hash_strings(data, offsets, seed, out):
 
 
 @jit
-def place_hashes(hashes, count, index):
+def insert_hashes(hashes, count, index):
     """Insert numbers 0 to count - 1 by their hashes into an empty index: all -1, its length a power of two."""
     mask = uint64(index.shape[0] - 1)
     for number in range(count):
@@ -86,7 +86,7 @@ def place_hashes(hashes, count, index):
 
 
 @jit
-def _same(data, start, end, known, first, last):
+def _equal_bytes(data, start, end, known, first, last):
     if end - start != last - first:
         return False
     k = 0
@@ -113,7 +113,7 @@ def number_strings(data, offsets, hashes, known, grow, out):
         number = index[slot]
         while number >= 0:
             same = known_hashes[number] == hashes[i]
-            if same and _same(data, start, end, text, bounds[number], bounds[number + 1]):
+            if same and _equal_bytes(data, start, end, text, bounds[number], bounds[number + 1]):
                 break
             slot = (slot + uint64(1)) & mask
             number = index[slot]

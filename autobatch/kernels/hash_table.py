@@ -20,7 +20,7 @@ from numba.core import types
 from numpy import int64, uint32, uint64
 
 from autobatch.kernels.jit import jit
-from autobatch.kernels.simd_rows import either, prefetch_element, prefetch_number, spread_over
+from autobatch.kernels.simd_rows import intrinsic_or_plain, prefetch_element, prefetch_number, splat
 
 # Indices into the int64 notes of a table of keys: version (odd during a change); rows in use; rows ever used; free
 # rows; length of the change log; the row of EMPTY_KEY, or -1; ticket of the last committed change; keys removed so far;
@@ -37,7 +37,7 @@ _ROWS = uint64(4)  # elements from a code to its row
 
 
 @jit
-def mixed(key):
+def hash_key(key):
     """The 64-bit hash of a key: the finaliser of MurmurHash3 (Appleby, 2011)."""
     z = uint64(key)
     z = (z ^ (z >> uint64(33))) * uint64(0xFF51AFD7ED558CCD)
@@ -53,28 +53,28 @@ def entries(index):
 
 
 @jit
-def part_of(keys, parts, out):
+def assign_partitions(keys, parts, out):
     """out[i] = the part of keys[i], from bits of its hash that the index uses least."""
     for i in range(keys.shape[0]):
-        out[i] = int64((mixed(keys[i]) >> uint64(40)) % uint64(parts))
+        out[i] = int64((hash_key(keys[i]) >> uint64(40)) % uint64(parts))
 
 
 @jit
-def _form_of(form):
+def _unpack_form(form):
     return uint64(form[0]), uint64(form[1]), uint64(form[2])
 
 
 @jit
-def _at(slot):
+def _offset(slot):
     """The array position of a slot's code."""
     return (slot << uint64(1)) - (slot & uint64(3))
 
 
 @jit
-def _home(key, form):
+def _home_slot(key, form):
     """The slot at which probing for a key begins, the first of a cache line; for at most 2**34 slots."""
     before, left, after = form
-    code = mixed(key) >> uint64(32)
+    code = hash_key(key) >> uint64(32)
     place = ((code * (before >> uint64(2))) >> uint64(32)) << uint64(2) if left != 0 else left
     return place if place < left else ((code * (after >> uint64(2))) >> uint64(32)) << uint64(2)
 
@@ -89,20 +89,20 @@ def find_rows(keys, index, form, special, out, lo, hi):
         special: the row of `EMPTY_KEY`, or -1.
     """
     missing = 0
-    form = _form_of(form)
+    form = _unpack_form(form)
     farther = np.empty(_AHEAD, np.int64)  # keys not decided by their first line
-    _homes(keys, form, out, lo, min(lo + _AHEAD, hi))
+    _home_positions(keys, form, out, lo, min(lo + _AHEAD, hi))
     for i in range(uint64(lo), uint64(min(lo + _AHEAD, hi))):
         prefetch_element(index, out[i])
     for first in range(lo, hi, _AHEAD):
         last = min(first + _AHEAD, hi)
-        _homes(keys, form, out, last, min(last + _AHEAD, hi))
+        _home_positions(keys, form, out, last, min(last + _AHEAD, hi))
         count = uint64(0)
         for i in range(uint64(first), uint64(last)):
             prefetch_element(index, out[min(i + uint64(_AHEAD), uint64(hi - 1))])
             line = uint64(out[i])
             code = uint64(keys[i]) ^ _CODE
-            place = _place_in(index, line, code)
+            place = _match_in_line(index, line, code)
             if place < _ROWS and code != 0:
                 out[i] = int64(index[line + place + _ROWS])
             elif index[line + uint64(3)] == 0 and code != 0:
@@ -114,16 +114,16 @@ def find_rows(keys, index, form, special, out, lo, hi):
                 count += uint64(1)
         for k in range(count):
             at = uint64(farther[k])
-            out[at] = _probed(keys[at], index, uint64(out[at]), special)
+            out[at] = _probe(keys[at], index, uint64(out[at]), special)
             missing += out[at] < 0
     return missing
 
 
 @jit
-def _homes(keys, form, out, lo, hi):
+def _home_positions(keys, form, out, lo, hi):
     """out[i] = the array position at which probing for keys[i] begins."""
     for i in range(uint64(lo), uint64(hi)):
-        out[i] = int64(_home(keys[i], form) << uint64(1))
+        out[i] = int64(_home_slot(keys[i], form) << uint64(1))
 
 
 @jit
@@ -139,13 +139,13 @@ def find_sorted(keys, known, out, lo, hi):
         out[i] = first if count == 1 and known[first] == key else -1
 
 
-def _plain_place_in(index: Any, line: Any, code: Any) -> uint64:
+def _plain_match_in_line(index: Any, line: Any, code: Any) -> uint64:
     found = np.flatnonzero(index[line : line + _ROWS] == code)
     return uint64(found[0] if found.size else 4)
 
 
-@either(_plain_place_in)
-def _place_in(typingctx: Any, index: Any, line: Any, code: Any) -> Any:
+@intrinsic_or_plain(_plain_match_in_line)
+def _match_in_line(typingctx: Any, index: Any, line: Any, code: Any) -> Any:
     """The index of `code` among the four codes at array position `line`, 4 if none; by one vector comparison."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -153,7 +153,7 @@ def _place_in(typingctx: Any, index: Any, line: Any, code: Any) -> Any:
         word, codes = ir.IntType(64), ir.VectorType(ir.IntType(64), 4)
         held = builder.load(builder.bitcast(builder.gep(array.data, [args[1]]), codes.as_pointer()))
         held.align = 8
-        equal = builder.icmp_unsigned("==", held, spread_over(builder, args[2], 4))
+        equal = builder.icmp_unsigned("==", held, splat(builder, args[2], 4))
         found = builder.zext(builder.bitcast(equal, ir.IntType(4)), word)
         return builder.cttz(builder.or_(found, word(16)), ir.IntType(1)(1))
 
@@ -161,13 +161,13 @@ def _place_in(typingctx: Any, index: Any, line: Any, code: Any) -> Any:
 
 
 @jit
-def _probed(key, index, line, special):
+def _probe(key, index, line, special):
     """The row of a key, or -1; `line` is the array position of the line at which to begin."""
     code = uint64(key) ^ _CODE
     if code == 0:
         return int64(special)
     while True:
-        place = _place_in(index, line, code)
+        place = _match_in_line(index, line, code)
         if place < _ROWS:
             return int64(index[line + place + _ROWS])
         if index[line + uint64(3)] == 0:
@@ -176,48 +176,48 @@ def _probed(key, index, line, special):
 
 
 @jit
-def _place(index, form, code, row):
-    slot = _home(code ^ _CODE, form)
-    while index[_at(slot)] != 0 and index[_at(slot)] != code:
+def _insert(index, form, code, row):
+    slot = _home_slot(code ^ _CODE, form)
+    while index[_offset(slot)] != 0 and index[_offset(slot)] != code:
         slot += uint64(1)
-    index[_at(slot) + _ROWS] = uint64(row)
-    index[_at(slot)] = code
+    index[_offset(slot) + _ROWS] = uint64(row)
+    index[_offset(slot)] = code
 
 
 @jit
 def move_slots(index, form, count):
     """Move the keys of the last `count` slots not yet moved, and those probed past them; updates `form`."""
     first, end = uint64(form[1] - count), uint64(form[1])
-    while index[_at(end)] != 0:
+    while index[_offset(end)] != 0:
         end += uint64(1)
     held = np.empty((int64(end - first), 2), np.uint64)
     for slot in range(first, end):
-        held[slot - first, 0] = index[_at(slot)]
-        held[slot - first, 1] = index[_at(slot) + _ROWS]
-        index[_at(slot)] = 0
+        held[slot - first, 0] = index[_offset(slot)]
+        held[slot - first, 1] = index[_offset(slot) + _ROWS]
+        index[_offset(slot)] = 0
     form[1] = first
     for i in range(held.shape[0]):
         if held[i, 0] != 0:
-            _place(index, _form_of(form), held[i, 0], held[i, 1])
+            _insert(index, _unpack_form(form), held[i, 0], held[i, 1])
 
 
 @jit
 def _remove(key, index, form):
     """Remove a key from the index, if it is there, and move back the keys that were probed past it."""
     code = uint64(key) ^ _CODE
-    hole = _home(key, form)
-    while index[_at(hole)] != code:
-        if index[_at(hole)] == 0:
+    hole = _home_slot(key, form)
+    while index[_offset(hole)] != code:
+        if index[_offset(hole)] == 0:
             return
         hole += uint64(1)
     slot = hole + uint64(1)
-    while index[_at(slot)] != 0:
-        if _home(index[_at(slot)] ^ _CODE, form) <= hole:
-            index[_at(hole) + _ROWS] = index[_at(slot) + _ROWS]
-            index[_at(hole)] = index[_at(slot)]
+    while index[_offset(slot)] != 0:
+        if _home_slot(index[_offset(slot)] ^ _CODE, form) <= hole:
+            index[_offset(hole) + _ROWS] = index[_offset(slot) + _ROWS]
+            index[_offset(hole)] = index[_offset(slot)]
             hole = slot
         slot += uint64(1)
-    index[_at(hole)] = 0
+    index[_offset(hole)] = 0
 
 
 @jit
@@ -237,17 +237,17 @@ def commit_rows(
     """
     if notes[TICKET] == ticket:
         return
-    form = _form_of(form)
+    form = _unpack_form(form)
     versions, counts, marks = facts
     keys, rows = born
     for i in range(keys.shape[0]):
         if i + _AHEAD < keys.shape[0]:
-            prefetch_number(index, _at(_home(keys[i + _AHEAD], form)))
+            prefetch_number(index, _offset(_home_slot(keys[i + _AHEAD], form)))
         code = uint64(keys[i]) ^ _CODE
         if code == 0:
             notes[SPECIAL] = rows[i]
         else:
-            _place(index, form, code, rows[i])
+            _insert(index, form, code, rows[i])
         row_keys[rows[i]] = keys[i]
         counts[rows[i]] = 0
         marks[rows[i]] = 0
@@ -286,11 +286,11 @@ def set_counts(keys, counts, enough, index, form):
 
     `EMPTY_KEY` is skipped.
     """
-    form = _form_of(form)
+    form = _unpack_form(form)
     for i in range(keys.shape[0]):
         if keys[i] != EMPTY_KEY:
             if counts[i] < enough:
-                _place(index, form, uint64(keys[i]) ^ _CODE, counts[i])
+                _insert(index, form, uint64(keys[i]) ^ _CODE, counts[i])
             else:
                 _remove(keys[i], index, form)
 
@@ -306,7 +306,7 @@ def _counter(z, hash, size):
 def least_counter(keys, counters, hashes, out):
     """out[i] = the minimum of the counters of keys[i]."""
     for i in range(keys.shape[0]):
-        z = mixed(keys[i])
+        z = hash_key(keys[i])
         least = int64(counters[_counter(z, 0, counters.shape[0])])
         for k in range(1, hashes):
             least = min(least, int64(counters[_counter(z, k, counters.shape[0])]))
@@ -317,7 +317,7 @@ def least_counter(keys, counters, hashes, out):
 def raise_counters(keys, counters, hashes, seen):
     """Raise the counters of each key to at least seen[i] + 1, at most 255; repeating it has no effect."""
     for i in range(keys.shape[0]):
-        z = mixed(keys[i])
+        z = hash_key(keys[i])
         for k in range(hashes):
             at = _counter(z, k, counters.shape[0])
             counters[at] = max(int64(counters[at]), min(seen[i] + 1, int64(255)))

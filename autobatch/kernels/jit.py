@@ -16,7 +16,7 @@ import numba
 import numpy as np
 from numba.core.compiler_lock import global_compiler_lock
 
-from autobatch.kernels.disk_cache import NumbaFiles
+from autobatch.kernels.disk_cache import MachineCodeCache
 
 # No kernel is handed to C, or to another as a value.
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -76,7 +76,7 @@ class Kernel:
         """Make a dispatcher; it is not cached on disk if both the package and the user cache are read-only."""
         made: Any = numba.njit(**options)(self.py_func)
         with contextlib.suppress(RuntimeError, OSError):  # Numba found no directory that it may write its cache to
-            made._cache = NumbaFiles(self.py_func, repr(options))
+            made._cache = MachineCodeCache(self.py_func, repr(options))
             made._compilation_chain_init_hook = lambda: None  # it would read in what compiles; compiling does so itself
         return made
 

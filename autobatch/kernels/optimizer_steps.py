@@ -10,7 +10,7 @@ between threads with bit-identical results.
 import math
 
 from autobatch.kernels.jit import jit
-from autobatch.kernels.simd_rows import AHEAD, load, prefetch_row, put_past_cache, width
+from autobatch.kernels.simd_rows import AHEAD, load, prefetch_row, put_nontemporal, width
 from autobatch.kernels.sparse_gradients import row_gradient
 
 
@@ -23,11 +23,11 @@ def _store_row(weights, row, acc, lanes):
     else:
         place = weights.ctypes.data + row * weights.strides[0]
         for column in range(0, acc.shape[0], width(lanes)):
-            put_past_cache(place, column, load(lanes, acc.ctypes.data, column, acc.shape[0]))
+            put_nontemporal(place, column, load(lanes, acc.ctypes.data, column, acc.shape[0]))
 
 
 @jit
-def decayed(gradient, decay, weight):
+def add_weight_decay(gradient, decay, weight):
     """gradient + decay * weight; if decay is 0, an infinite weight does not make it NaN."""
     return gradient + decay * weight if decay != 0 else gradient
 
@@ -40,7 +40,7 @@ def sgd_rows(weights, ids, lo, hi, acc, g, lr, decay):
         row = k if ids is None else ids[k]
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            acc[j] = weights[row, j] - lr * decayed(acc[j], decay, weights[row, j])
+            acc[j] = weights[row, j] - lr * add_weight_decay(acc[j], decay, weights[row, j])
         _store_row(weights, row, acc, g[7])
 
 
@@ -53,7 +53,7 @@ def momentum_rows(weights, velocity, ids, lo, hi, acc, g, lr, decay, momentum, n
         row = k if ids is None else ids[k]
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            d = decayed(acc[j], decay, weights[row, j])
+            d = add_weight_decay(acc[j], decay, weights[row, j])
             v = momentum * velocity[row, j] + d
             velocity[row, j] = v
             acc[j] = weights[row, j] - lr * (d + momentum * v if nesterov else v)
@@ -69,7 +69,7 @@ def adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
         row = k if ids is None else ids[k]
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            d = decayed(acc[j], decay, weights[row, j])
+            d = add_weight_decay(acc[j], decay, weights[row, j])
             s = sums[row, j] + d * d
             sums[row, j] = s
             acc[j] = weights[row, j] - lr * d / (math.sqrt(s) + eps)
@@ -88,13 +88,13 @@ def row_adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         total = 0.0 * decay
         for j in range(width):
-            d = decayed(acc[j], decay, weights[row, j])
+            d = add_weight_decay(acc[j], decay, weights[row, j])
             total += d * d
         s = sums[row, 0] + total / width
         sums[row, 0] = s
         rate = lr / (math.sqrt(s) + eps)
         for j in range(width):
-            acc[j] = weights[row, j] - rate * decayed(acc[j], decay, weights[row, j])
+            acc[j] = weights[row, j] - rate * add_weight_decay(acc[j], decay, weights[row, j])
         _store_row(weights, row, acc, g[7])
 
 
@@ -110,12 +110,12 @@ def adam_rows(weights, mean, square, ids, lo, hi, acc, g, step, decay, shrink, b
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
             w = weights[row, j]
-            d = decayed(acc[j], decay, w)
+            d = add_weight_decay(acc[j], decay, w)
             m = beta1 * mean[row, j] + rest1 * d
             v = beta2 * square[row, j] + rest2 * d * d
             mean[row, j] = m
             square[row, j] = v
-            acc[j] = decayed(w, -shrink, w) - step * m / (math.sqrt(v) * scale + eps)
+            acc[j] = add_weight_decay(w, -shrink, w) - step * m / (math.sqrt(v) * scale + eps)
         _store_row(weights, row, acc, g[7])
 
 
@@ -133,7 +133,7 @@ def rms_rows(weights, square, average, velocity, ids, lo, hi, acc, g, lr, decay,
         row = k if ids is None else ids[k]
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            d = decayed(acc[j], decay, weights[row, j])
+            d = add_weight_decay(acc[j], decay, weights[row, j])
             s = alpha * square[row, j] + rest * d * d
             square[row, j] = s
             if average is not None:
@@ -159,7 +159,7 @@ def ftrl_rows(weights, squares, linear, ids, lo, hi, acc, g, alpha, decay, beta,
         row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
             w = weights[row, j]
-            d = decayed(acc[j], decay, w)
+            d = add_weight_decay(acc[j], decay, w)
             n = squares[row, j] + d * d
             root = math.sqrt(n)
             z = linear[row, j] + d - (root - math.sqrt(squares[row, j])) / alpha * w

@@ -36,7 +36,7 @@ def normal_rows(keys, mean, std, out):
     """Fill out with normal numbers of this mean and standard deviation, row i from keys[i]."""
     p, x = np.empty(out.shape[1]), np.empty(out.shape[1])
     for i in range(out.shape[0]):
-        _shares(keys[i], p)
+        _uniform_open(keys[i], p)
         _inverse_in_the_middle(p, x)
         _inverse_at_the_sides(p, x)
         _inverse_at_the_ends(p, x)
@@ -48,7 +48,7 @@ def normal_rows(keys, mean, std, out):
 
 
 @jit
-def _shares(key, p):
+def _uniform_open(key, p):
     for j in range(p.shape[0]):
         p[j] = (_bits(key, j) + 0.5) * 2.0**-53
 

@@ -1,11 +1,11 @@
-"""Reductions of rows into segments, by a segment id for each row, in any order, or of runs of rows by their bounds.
+"""Reductions of rows by segment, where each row has a segment id (in any order), or segments are runs given by bounds.
 
 Rows and outputs are C-contiguous (rows, width) arrays. Position i reads row i, or row ids[i] where `ids` is not None,
-times weights[i] where `weights` is not None. Ids are trusted: 0 <= segments[i] < len(out), 0 <= ids[i] < len(x).
+times weights[i] where `weights` is not None. Ids are not checked: 0 <= segments[i] < len(out), 0 <= ids[i] < len(x).
 Additions run in the order of the positions, so equal input gives bit-equal output.
 
-Segments that follow each other are runs: run k is what lies from bounds[k] to before bounds[k + 1], and bounds are
-trusted. A run that is long enough is added up in four parts: an addition takes as long as four can be started in.
+Run k is the rows bounds[k] to bounds[k + 1], exclusive; bounds are not checked. A long run is summed in four parts,
+independent of each other, since a processor can start four additions in the time that one takes.
 """
 
 import math
@@ -26,7 +26,7 @@ from autobatch.kernels.simd_rows import (
     width,
     zeros,
 )
-from autobatch.kernels.vector_math import load_first, total
+from autobatch.kernels.vector_math import load_first, reduce_sum
 
 
 @jit
@@ -34,7 +34,7 @@ def segment_sum(x, ids, weights, segments, out):
     """out[segments[i]] += weights[i] * row i; `out` is zero on entry."""
     width = x.shape[1]
     if width == 1:
-        _sum_numbers(x[:, 0], ids, weights, segments, out[:, 0])
+        _sum_scalars(x[:, 0], ids, weights, segments, out[:, 0])
         return
     n = segments.shape[0]
     for i in range(n):
@@ -55,8 +55,8 @@ def segment_sum(x, ids, weights, segments, out):
 
 
 @jit
-def _sum_numbers(x, ids, weights, segments, out):
-    """Rows of width 1, in a loop without a choice; nobody asks of an unsigned index whether it counts from the end."""
+def _sum_scalars(x, ids, weights, segments, out):
+    """`segment_sum` of rows of width 1; unsigned indices avoid the compiler's test for negative ones."""
     for i in range(uint64(segments.shape[0])):
         value = x[i if ids is None else uint64(ids[i])]
         out[uint64(segments[i])] += value if weights is None else value * weights[i]
@@ -64,7 +64,7 @@ def _sum_numbers(x, ids, weights, segments, out):
 
 @jit
 def segment_extremum(x, ids, segments, least, seen, out):
-    """The greatest, or the least, of each column of a segment; NaN if there is one. `seen` is all False on entry."""
+    """out[k]: the maximum (minimum if `least`) of each column; NaN if it has one. `seen` is all False on entry."""
     for i in range(segments.shape[0]):
         row = i if ids is None else ids[i]
         segment = segments[i]
@@ -81,7 +81,7 @@ def segment_extremum(x, ids, segments, least, seen, out):
 
 @jit
 def first_equal(x, ids, segments, values, out):
-    """out[k, j]: the first row of segment k that has values[k, j] in column j (NaN is NaN); else as it was."""
+    """out[k, j]: the first position in segment k with values[k, j] in column j (NaN equals NaN); unchanged if none."""
     n = segments.shape[0]
     for k in range(n):
         i = n - 1 - k
@@ -132,7 +132,7 @@ def segment_cumsum(x, ids, segments, running, out):
 
 
 @jit
-def pick_rows(ct, positions, out):
+def scatter_add_columns(ct, positions, out):
     """out[positions[k, j], j] += ct[k, j] where positions[k, j] >= 0; `out` is zero on entry."""
     for k in range(ct.shape[0]):
         for j in range(ct.shape[1]):
@@ -154,9 +154,9 @@ def row_dots(x, ids, segments, ct, out):
 
 @jit
 def segment_recurrence(factors, terms, segments, state, out):
-    """out[i]: the state of its segment before row i, which makes it terms[i] + factors[i] * state.
+    """out[i]: the state of its segment before row i, which changes it to terms[i] + factors[i] * state.
 
-    `state` is (segments, width), what each segment begins with on entry.
+    `state` is (segments, width); on entry it holds the initial states.
     """
     for i in range(segments.shape[0]):
         segment = segments[i]
@@ -166,20 +166,22 @@ def segment_recurrence(factors, terms, segments, state, out):
             state[segment, j] = terms[i, j] + factors[i, j] * before
 
 
-_RUN_AHEAD = 4  # rows, of those that take more than one pass: the machine fetches by itself only what follows
-_MANY = uint64(32)  # rows of a run that is worth it
-_NARROW = 64  # elements of a row of which four parts fit the registers
+_RUN_AHEAD = (
+    4  # prefetch distance in rows, if a row takes more than one pass: the hardware prefetches only contiguous reads
+)
+_MANY = uint64(32)  # rows of a run from which four partial sums are faster
+_NARROW = 64  # elements of a row up to which four partial sums fit into registers
 
 
 @jit
 def run_bounds(segments, bounds):
-    """bounds[k]: the first row of segment k, if segments never fall; else False. `bounds` is zero on entry.
+    """bounds[k]: the first row of segment k; `bounds` is zero on entry. Returns False if segment ids ever fall.
 
-    Segments that never fall are checked: with one that is none of those that there are bounds for, False as well.
+    Also returns False if an id is negative or too large for the bounds.
     """
     n = uint64(segments.shape[0])
     falls = False
-    for i in range(uint64(1), n):  # neither loop has a way out or a choice, which would be guessed wrong at each bound
+    for i in range(uint64(1), n):  # no branch in either loop: it would be mispredicted at each bound
         falls |= segments[i] < segments[i - uint64(1)]
     if falls or (n and (segments[0] < 0 or segments[n - uint64(1)] >= bounds.shape[0] - 1)):
         return False
@@ -191,8 +193,8 @@ def run_bounds(segments, bounds):
 
 
 @jit
-def are_bounds(bounds, rows):
-    """Whether bounds start at 0, never fall and end with the number of rows."""
+def are_valid_bounds(bounds, rows):
+    """True if bounds start at 0, never fall and end with the number of rows."""
     last = bounds.shape[0] - 1
     falls = last < 0 or bounds[0] != 0 or bounds[last] != rows
     for k in range(uint64(max(last, 0))):
@@ -202,10 +204,10 @@ def are_bounds(bounds, rows):
 
 @jit
 def sum_rows(table, bounds, weights, norm, out, runs, dim, lanes):
-    """out[k]: the sum of weights[i] * row i of run k, over nothing, n or the root of n, for the runs of a range.
+    """out[k]: the sum of weights[i] * row i over run k, divided by 1, n or sqrt(n) as `norm` says; weights may be None.
 
-    Row i is at the address `base + stride * i`, (base, stride) being `table`; `out` is as for `bags.pool_sum`, and
-    so is how the lanes cover the `dim` columns. Weights may be None.
+    `runs` is (first run, end). Row i is at the address `base + stride * i`, where `table` is (base, stride); `out`, and
+    the way in which lanes cover the `dim` columns, are as for `bags.pool_sum`.
     """
     if dim == width(lanes):
         _sum_columns(table, bounds, weights, out, runs[0], runs[1], 0, width(lanes), lanes)
@@ -223,7 +225,7 @@ def sum_rows(table, bounds, weights, norm, out, runs, dim, lanes):
 
 @jit
 def _sum_columns(table, bounds, weights, out, first, last, column, dim, lanes):
-    """The columns of `sum_rows` from one column on that the lanes hold; a choice more for each run can be seen."""
+    """One pass of `sum_rows`: the columns from `column` on that fit into the lanes."""
     stop = uint64(bounds[uint64(first)])
     for k in range(uint64(first), uint64(last)):
         start = stop
@@ -250,7 +252,7 @@ def _sum_columns(table, bounds, weights, out, first, last, column, dim, lanes):
 
 @jit
 def sum_runs(x, weights, bounds, out, lanes):
-    """out[k, 0]: the sum of weights[i] * x[i, 0] over run k of numbers; the lanes are one machine vector of them."""
+    """out[k, 0]: the sum of weights[i] * x[i, 0] over run k; the lanes are one machine vector."""
     many = uint64(width(lanes))
     for k in range(uint64(out.shape[0])):
         start = uint64(bounds[k])
@@ -266,7 +268,7 @@ def sum_runs(x, weights, bounds, out, lanes):
 
 @jit
 def _sum_run(first, size, start, stop, many, lanes):
-    """The sum of some numbers, in four partial vectors while there are so many, then in one."""
+    """The sum of contiguous numbers, in four partial vectors while enough remain, then in one."""
     place = first + int64(start) * size
     a = zeros(lanes)
     if stop - start > uint64(4) * many:
@@ -283,4 +285,4 @@ def _sum_run(first, size, start, stop, many, lanes):
         a = add(a, load(lanes, place, 0, 0))
         start += many
         place += int64(many) * size
-    return total(add(a, load_first(lanes, place, stop - start)))
+    return reduce_sum(add(a, load_first(lanes, place, stop - start)))

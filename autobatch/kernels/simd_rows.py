@@ -29,7 +29,7 @@ AHEAD = 8  # prefetch distance, in rows
 LINE = 64  # bytes of a cache line
 
 
-def ask_for(builder: Any, address: Any, to_write: bool) -> None:
+def emit_prefetch(builder: Any, address: Any, to_write: bool) -> None:
     """Emit a prefetch of the cache line at an integer address; it never faults.
 
     A line that is to be read goes to the second cache, which waits for many more lines at once than the first does.
@@ -40,10 +40,10 @@ def ask_for(builder: Any, address: Any, to_write: bool) -> None:
     builder.call(function, [builder.inttoptr(address, byte), word(int(to_write)), word(3 if to_write else 2), word(1)])
 
 
-def _asking(to_write: bool) -> Any:
+def _prefetch_intrinsic(to_write: bool) -> Any:
     def ask(typing_context, address):
         def generate(context, builder, signature, args):
-            ask_for(builder, args[0], to_write)
+            emit_prefetch(builder, args[0], to_write)
             return context.get_dummy_value()
 
         return types.void(types.intp), generate
@@ -51,7 +51,7 @@ def _asking(to_write: bool) -> Any:
     return intrinsic(ask)
 
 
-_to_write, _to_read = _asking(True), _asking(False)
+_to_write, _to_read = _prefetch_intrinsic(True), _prefetch_intrinsic(False)
 
 
 def _prefetch_row(array, row):
@@ -74,15 +74,15 @@ def _prefetch_number(array, place):
     _to_write(array.ctypes.data + place * array.strides[0])
 
 
-def _nothing(array: Any, row: Any) -> None:
-    """Without compilation there is nothing to ask for."""
+def _no_prefetch(array: Any, row: Any) -> None:
+    """Without compilation there is no prefetch."""
 
 
 _compiled = not getattr(config, "DISABLE_JIT", 0)
-prefetch_row = jit(_prefetch_row if _compiled else _nothing)  # a row that is to be updated
-prefetch_source = jit(_prefetch_source if _compiled else _nothing)  # a row that is to be read
-prefetch_element = jit(_prefetch_element if _compiled else _nothing)  # one of an array without gaps, to be read
-prefetch_number = jit(_prefetch_number if _compiled else _nothing)  # an element that is to be updated
+prefetch_row = jit(_prefetch_row if _compiled else _no_prefetch)  # a row that is to be updated
+prefetch_source = jit(_prefetch_source if _compiled else _no_prefetch)  # a row that is to be read
+prefetch_element = jit(_prefetch_element if _compiled else _no_prefetch)  # one of an array without gaps, to be read
+prefetch_number = jit(_prefetch_number if _compiled else _no_prefetch)  # an element that is to be updated
 
 
 def read(builder: Any, address: Any, kind: ir.Type) -> Any:
@@ -92,8 +92,8 @@ def read(builder: Any, address: Any, kind: ir.Type) -> Any:
     return out
 
 
-def spread_over(builder: Any, scalar: Any, k: int) -> Any:
-    """A machine vector of k times the same."""
+def splat(builder: Any, scalar: Any, k: int) -> Any:
+    """A machine vector with k copies of a scalar."""
     one = ir.VectorType(scalar.type, 1)
     lone = builder.insert_element(ir.Constant(one, ir.Undefined), scalar, ir.IntType(32)(0))
     zero = ir.Constant(ir.VectorType(ir.IntType(32), k), None)
@@ -111,7 +111,7 @@ def nibbles(builder: Any, address: Any, first: Any, k: int) -> Any:
     if k == 1:
         shift = builder.trunc(builder.shl(builder.and_(first, integer(1)), integer(2)), byte)
         code = builder.and_(builder.lshr(read(builder, place, byte), shift), byte(15))
-        return spread_over(builder, code, 1)
+        return splat(builder, code, 1)
     pairs = read(builder, place, ir.VectorType(byte, k // 2))
     low = builder.and_(pairs, _constant(15, 8, k // 2))
     high = builder.lshr(pairs, _constant(4, 8, k // 2))
@@ -182,7 +182,7 @@ register_model(_LanesType)(models.OpaqueModel)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, fe_type: Any) -> None:
         kind = element(fe_type.code)
-        parts = [ir.VectorType(kind, k) for _, k in pieces(fe_type)]
+        parts = [ir.VectorType(kind, k) for _, k in machine_vectors(fe_type)]
         super().__init__(manager, fe_type, ir.LiteralStructType(parts))
 
 
@@ -205,7 +205,7 @@ def element(code: str) -> ir.Type:
     return ir.IntType(8 * int(code[1:]))
 
 
-def pieces(vector: VectorType) -> list[tuple[int, int]]:
+def machine_vectors(vector: VectorType) -> list[tuple[int, int]]:
     """(first element, number of elements) of each machine vector."""
     out, at = [], 0
     for end in (vector.lead, vector.n):
@@ -218,7 +218,7 @@ def pieces(vector: VectorType) -> list[tuple[int, int]]:
     return out
 
 
-def either(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+def intrinsic_or_plain(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     """Compiled code uses the intrinsic; with the compiler switched off, the plain function takes its place.
 
     It is the intrinsic's `plain`, too, for tests that run a kernel uncompiled.
@@ -253,7 +253,7 @@ def plain_load(lanes: VectorLayout, address: int, column: int, dim: int) -> np.n
     return codes[column : column + lanes.n].astype(np.float32) * numbers[0] + numbers[1]
 
 
-@either(plain_load)
+@intrinsic_or_plain(plain_load)
 def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any:
     """Elements [column, column + n) of the row at an address; `dim` is the length of the row."""
     vector = vector_of(lanes)
@@ -269,7 +269,7 @@ def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any
             end = builder.add(address, dim if lanes.format == "q8" else builder.lshr(dim, integer(1)))
             scale = read(builder, end, ir.FloatType())
             bias = read(builder, builder.add(end, integer(4)), ir.FloatType())
-        for index, (at, k) in enumerate(pieces(vector)):
+        for index, (at, k) in enumerate(machine_vectors(vector)):
             first = builder.add(column, integer(at))
             if lanes.format == "q8":
                 codes = read(builder, builder.add(address, first), ir.VectorType(ir.IntType(8), k))
@@ -285,14 +285,14 @@ def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any
                 codes = builder.bitcast(codes, ir.VectorType(ir.FloatType(), k))
             elif scale is not None:
                 codes = builder.uitofp(codes, ir.VectorType(ir.FloatType(), k))
-                codes = builder.fadd(builder.fmul(codes, spread_over(builder, scale, k)), spread_over(builder, bias, k))
+                codes = builder.fadd(builder.fmul(codes, splat(builder, scale, k)), splat(builder, bias, k))
             out = builder.insert_value(out, codes, index)
         return out
 
     return vector(lanes, address, column, dim), codegen
 
 
-@either(lambda lanes: np.zeros(lanes.n, computed_dtype(lanes.format)))
+@intrinsic_or_plain(lambda lanes: np.zeros(lanes.n, computed_dtype(lanes.format)))
 def zeros(typingctx: Any, lanes: Any) -> Any:
     """A vector value of zeros."""
     vector = vector_of(lanes)
@@ -303,13 +303,13 @@ def zeros(typingctx: Any, lanes: Any) -> Any:
     return vector(lanes), codegen
 
 
-@either(lambda lanes: lanes.n)
+@intrinsic_or_plain(lambda lanes: lanes.n)
 def width(typingctx: Any, lanes: Any) -> Any:
     """The number of elements in the lanes."""
     return types.intp(lanes), lambda context, builder, signature, args: ir.IntType(64)(lanes.n)
 
 
-def by_pieces(vector: Any, combine: Callable[[Any, int, list[Any]], Any], operands: int) -> Any:
+def map_vectors(vector: Any, combine: Callable[[Any, int, list[Any]], Any], operands: int) -> Any:
     """Code that combines the machine vectors of the first operands, one piece after the other."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -317,7 +317,7 @@ def by_pieces(vector: Any, combine: Callable[[Any, int, list[Any]], Any], operan
         rest = list(args[operands:])
         if rest:  # a factor, in the dtype of the elements
             rest = [context.cast(builder, rest[0], signature.args[operands], _scalar(vector))]
-        for index, (_, k) in enumerate(pieces(vector)):
+        for index, (_, k) in enumerate(machine_vectors(vector)):
             parts = [builder.extract_value(x, index) for x in args[:operands]]
             out = builder.insert_value(out, combine(builder, k, [*parts, *rest]), index)
         return out
@@ -334,14 +334,14 @@ def _plain_add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return x + y
 
 
-@either(_plain_add)
+@intrinsic_or_plain(_plain_add)
 def add(typingctx: Any, x: Any, y: Any) -> Any:
     """x + y"""
 
     def combine(builder: Any, k: int, parts: list[Any]) -> Any:
         return builder.fadd(*parts) if x.code[0] == "f" else builder.add(*parts)
 
-    return x(x, y), by_pieces(x, combine, 2)
+    return x(x, y), map_vectors(x, combine, 2)
 
 
 def _plain_scaled(x: np.ndarray, factor: Any) -> np.ndarray:
@@ -349,15 +349,15 @@ def _plain_scaled(x: np.ndarray, factor: Any) -> np.ndarray:
         return x * x.dtype.type(factor)
 
 
-@either(_plain_scaled)
+@intrinsic_or_plain(_plain_scaled)
 def scaled(typingctx: Any, x: Any, factor: Any) -> Any:
     """x * factor, the factor rounded to the dtype of x."""
 
     def combine(builder: Any, k: int, parts: list[Any]) -> Any:
         value, factor = parts
-        return (builder.fmul if x.code[0] == "f" else builder.mul)(value, spread_over(builder, factor, k))
+        return (builder.fmul if x.code[0] == "f" else builder.mul)(value, splat(builder, factor, k))
 
-    return x(x, factor), by_pieces(x, combine, 1)
+    return x(x, factor), map_vectors(x, combine, 1)
 
 
 def _extremum(sign: str) -> Callable[..., Any]:
@@ -371,21 +371,21 @@ def _extremum(sign: str) -> Callable[..., Any]:
                 better = compare(sign, new, old)
             return builder.select(better, new, old)
 
-        return x(x, y), by_pieces(x, combine, 2)
+        return x(x, y), map_vectors(x, combine, 2)
 
     return typed
 
 
 # The greater, or the lesser, of each element; NaN where either is.
-greater = either(lambda x, y: np.where((y > x) | (y != y), y, x))(_extremum(">"))
-lesser = either(lambda x, y: np.where((y < x) | (y != y), y, x))(_extremum("<"))
+greater = intrinsic_or_plain(lambda x, y: np.where((y > x) | (y != y), y, x))(_extremum(">"))
+lesser = intrinsic_or_plain(lambda x, y: np.where((y < x) | (y != y), y, x))(_extremum("<"))
 
 
 def _plain_store(out: np.ndarray, row: int, column: int, x: np.ndarray) -> None:
     out[row, column : column + len(x)] = x
 
 
-@either(_plain_store)
+@intrinsic_or_plain(_plain_store)
 def store(typingctx: Any, out: Any, row: Any, column: Any, x: Any) -> Any:
     """out[row, column : column + n] = x, for a matrix of the dtype of x with contiguous rows."""
 
@@ -395,7 +395,7 @@ def store(typingctx: Any, out: Any, row: Any, column: Any, x: Any) -> Any:
         offset = builder.mul(row, cgutils.unpack_tuple(builder, array.strides, 2)[0])
         first = builder.gep(builder.bitcast(array.data, ir.IntType(8).as_pointer()), [offset])
         first = builder.gep(builder.bitcast(first, array.data.type), [column])
-        for index, (at, k) in enumerate(pieces(x)):
+        for index, (at, k) in enumerate(machine_vectors(x)):
             place = builder.gep(first, [ir.IntType(64)(at)])
             kind = ir.VectorType(element(x.code), k).as_pointer()
             builder.store(builder.extract_value(args[3], index), builder.bitcast(place, kind)).align = 1
@@ -408,36 +408,36 @@ def _plain_put(address: int, column: int, x: np.ndarray) -> None:
     ctypes.memmove(int(address) + column * x.itemsize, x.tobytes(), x.nbytes)
 
 
-def _put(typingctx: Any, address: Any, column: Any, x: Any, past_cache: bool) -> Any:
+def _put(typingctx: Any, address: Any, column: Any, x: Any, nontemporal: bool) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         integer = ir.IntType(64)
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (0, 1))
         size = integer(int(x.code[1:]))
-        for index, (at, k) in enumerate(pieces(x)):
+        for index, (at, k) in enumerate(machine_vectors(x)):
             place = builder.add(address, builder.mul(builder.add(column, integer(at)), size))
             pointer = builder.inttoptr(place, ir.VectorType(element(x.code), k).as_pointer())
             stored = builder.store(builder.extract_value(args[2], index), pointer)
-            stored.align = k * int(x.code[1:]) if past_cache else 1
-            if past_cache:
+            stored.align = k * int(x.code[1:]) if nontemporal else 1
+            if nontemporal:
                 stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
         return context.get_dummy_value()
 
     return types.none(address, column, x), codegen
 
 
-@either(_plain_put)
+@intrinsic_or_plain(_plain_put)
 def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
     """Elements [column, column + n) of the row at an address become x, in the dtype of x."""
     return _put(typingctx, address, column, x, False)
 
 
-@either(_plain_put)
-def put_past_cache(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
+@intrinsic_or_plain(_plain_put)
+def put_nontemporal(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
     """Like `put`, with non-temporal stores; the address written must be a multiple of the vectors' size."""
     return _put(typingctx, address, column, x, True)
 
 
-@either(lambda x: x)
+@intrinsic_or_plain(lambda x: x)
 def held(typingctx: Any, x: Any) -> Any:
     """The same integer, kept in a register, so that the compiler does not reload the argument from memory."""
 
@@ -448,7 +448,7 @@ def held(typingctx: Any, x: Any) -> Any:
     return x(x), codegen
 
 
-@either(lambda lanes, address, column: None)
+@intrinsic_or_plain(lambda lanes, address, column: None)
 def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
     """Prefetch elements of a row that will be read soon; the address need not be valid."""
     bits = {"q": int(lanes.format[1:])}.get(lanes.format[0], 8 * int(lanes.format[1:]))
@@ -460,7 +460,7 @@ def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
         start = builder.add(address, first)
         size = lanes.n * bits // 8
         for place in [*range(0, max(1, size), LINE), *([size - 1] if lanes.across else [])]:
-            ask_for(builder, builder.add(start, integer(place)), to_write=False)
+            emit_prefetch(builder, builder.add(start, integer(place)), to_write=False)
         return context.get_dummy_value()
 
     return types.none(lanes, address, column), codegen

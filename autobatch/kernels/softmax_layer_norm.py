@@ -1,9 +1,9 @@
 """Softmax and layer normalisation of float32 rows, and their gradients.
 
-All arrays are C-contiguous (rows, width); `part` is the first row that is done and the one after the last. Softmax has
-`counts`, how many elements of each row there are: what is behind them is not read, and becomes 0; its `exp` is within
-4 ulp of NumPy's. Layer normalisation has widths that are multiples of 16; each row is read from memory once: its sums,
-and what is written, are made of what the cache holds.
+All arrays are C-contiguous (rows, width); `part` is the range (first row, end) to compute. `counts` is the number of
+elements of each row in a softmax: later elements are not read, and their results are 0. The `exp` is within 4 ulp of
+NumPy's. In layer normalisation widths are multiples of 16; a row makes several passes, of which only the first reads
+from memory and the others from the cache.
 """
 
 from numpy import float32, float64, sqrt
@@ -16,12 +16,12 @@ from autobatch.kernels.vector_math import (
     equal,
     exp,
     fill,
-    highest,
     less,
-    lowest,
     multiply,
+    reduce_max,
+    reduce_min,
+    reduce_sum,
     subtract,
-    total,
 )
 
 _LARGEST = 3.4028234663852886e38
@@ -30,11 +30,11 @@ _INFINITE = float("inf")
 
 @jit
 def softmax_rows(x, counts, out, part, scratch, lanes):
-    """out[i] = e**x[i] over its sum; False, and `out` arbitrary, if NumPy might complain of a row.
+    """out[i] = softmax(x[i]); returns False, with `out` arbitrary, if NumPy might warn about a row (overflow, NaN).
 
     Args:
-        scratch: the numbers 0 to 15, and room for 16 elements.
-        lanes: 16 elements of float32. The last of a row's are written with what is behind them, which the next row
+        scratch: (32,): the numbers 0 to 15, then space for 16 elements.
+        lanes: 16 elements of float32. The last vector of a row may be written beyond the row's end, which the next row
             then overwrites.
     """
     width = x.shape[1]
@@ -59,7 +59,7 @@ def softmax_rows(x, counts, out, part, scratch, lanes):
                 values = load(lanes, source, start + j, 0)
                 top = greater(top, values)
                 low = lesser(low, choose(equal(values, none), every, values))
-            peak, least = float(highest(top)), float(lowest(low))
+            peak, least = float(reduce_max(top)), float(reduce_min(low))
             if not (-_LARGEST <= peak <= _LARGEST and least - peak >= -_LARGEST):
                 return False
             peaks = fill(lanes, peak)
@@ -69,7 +69,7 @@ def softmax_rows(x, counts, out, part, scratch, lanes):
                 values = exp(subtract(load(lanes, source, start + j, 0), peaks))
                 put(target, start + j, values)
                 whole = add(whole, values)
-            divisor = fill(lanes, total(whole))
+            divisor = fill(lanes, reduce_sum(whole))
             for j in range(0, full, 16):
                 put(target, start + j, divide(load(lanes, target, start + j, 0), divisor))
             tail = divide(tail, divisor)
@@ -86,7 +86,7 @@ def softmax_rows(x, counts, out, part, scratch, lanes):
 
 @jit
 def softmax_gradient(y, ct, counts, out, part):
-    """out[i] = y[i] * (ct[i] - the sum of y[i] * ct[i])."""
+    """out[i] = y[i] * (ct[i] - sum(y[i] * ct[i])), for the softmax y."""
     for i in range(part[0], part[1]):
         count = counts[i]
         along = 0.0
@@ -101,16 +101,16 @@ def softmax_gradient(y, ct, counts, out, part):
 
 @jit
 def _moments(lanes, source, start, width, eps):
-    """The mean of a row and the inverse of its deviation; (nan, nan) if NumPy might complain of it."""
+    """(mean of a row, 1 / sqrt(variance + eps)); the second is -1 if NumPy might warn about the row."""
     whole = zeros(lanes)
     for j in range(0, width, 16):
         whole = add(whole, load(lanes, source, start + j, 0))
-    mean = float32(total(whole) / float32(width))
+    mean = float32(reduce_sum(whole) / float32(width))
     means, squares = fill(lanes, mean), zeros(lanes)
     for j in range(0, width, 16):
         centered = subtract(load(lanes, source, start + j, 0), means)
         squares = add(squares, multiply(centered, centered))
-    variance = float32(float32(total(squares) / float32(width)) + eps)
+    variance = float32(float32(reduce_sum(squares) / float32(width)) + eps)
     if not 0 < variance <= _LARGEST:
         return mean, float32(-1)
     return mean, float32(float32(1) / sqrt(variance))
@@ -118,10 +118,10 @@ def _moments(lanes, source, start, width, eps):
 
 @jit
 def layer_norm_rows(x, out, part, eps, lanes):
-    """out[i] = x[i] less its mean, over its deviation; False, and `out` arbitrary, if NumPy might complain of a row.
+    """out[i] = (x[i] - mean) / sqrt(variance + eps); False, with `out` arbitrary, if NumPy might warn of a row.
 
     Args:
-        eps: float32, what is added to the variance.
+        eps: float32, added to the variance.
         lanes: 16 elements of float32.
     """
     width = x.shape[1]
@@ -139,7 +139,7 @@ def layer_norm_rows(x, out, part, eps, lanes):
 
 @jit
 def layer_norm_gradient(x, ct, out, part, eps, lanes):
-    """out[i] = the cotangent of x[i] where that of `layer_norm_rows` is ct[i]; returns False as that does."""
+    """out[i] = the cotangent of x[i], given the cotangent ct[i] of `layer_norm_rows`; returns False as that does."""
     width = x.shape[1]
     source, above, target = x.ctypes.data, ct.ctypes.data, out.ctypes.data
     for i in range(part[0], part[1]):
@@ -152,8 +152,8 @@ def layer_norm_gradient(x, ct, out, part, eps, lanes):
             g = load(lanes, above, j, 0)
             plain = add(plain, g)
             along = add(along, multiply(g, scaled(subtract(load(lanes, source, j, 0), means), inverse)))
-        shift = fill(lanes, float32(total(plain) / float32(width)))
-        slope = float32(total(along) / float32(width))
+        shift = fill(lanes, float32(reduce_sum(plain) / float32(width)))
+        slope = float32(reduce_sum(along) / float32(width))
         for j in range(start, start + width, 16):
             standard = scaled(subtract(load(lanes, source, j, 0), means), inverse)
             g = subtract(subtract(load(lanes, above, j, 0), shift), scaled(standard, slope))

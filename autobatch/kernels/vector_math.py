@@ -1,7 +1,7 @@
-"""Elementwise arithmetic on vector values (`kernels.simd_rows`): what fused kernels are written with.
+"""Elementwise functions and reductions of vector values (`kernels.simd_rows`), from which fused kernels are written.
 
-Each has NumPy's result for every element, NaN and infinities included; `exp`, `tanh`, `sigmoid` and `normal_cdf` of
-float32 are within 4 ulp of it: polynomials after a reduction of the argument (Cody and Waite, "Software Manual for the
+Each gives NumPy's result for every element, including NaN and infinities; `exp`, `tanh`, `sigmoid` and `normal_cdf` of
+float32 are within 4 ulp of NumPy's: polynomials after argument reduction (Cody and Waite, "Software Manual for the
 Elementary Functions", 1980). A mask is a vector of bytes, 0 or 1. With `NUMBA_DISABLE_JIT=1` the names are plain NumPy.
 """
 
@@ -17,18 +17,18 @@ from numba.core import cgutils, types
 from autobatch.kernels.simd_rows import (
     VectorLayout,
     VectorType,
-    by_pieces,
     computed_dtype,
-    either,
     element,
-    pieces,
+    intrinsic_or_plain,
+    machine_vectors,
+    map_vectors,
     plain_load,
-    spread_over,
+    splat,
     vector_of,
 )
 
 
-def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+def _ignoring_float_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     def plain(*args: Any) -> Any:
         with np.errstate(all="ignore"):
             return function(*args)
@@ -38,36 +38,36 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _binary(plain: Callable[..., Any], instruction: str) -> Any:
     def typed(typingctx: Any, x: Any, y: Any) -> Any:
-        return x(x, y), by_pieces(x, lambda builder, k, parts: getattr(builder, instruction)(*parts), 2)
+        return x(x, y), map_vectors(x, lambda builder, k, parts: getattr(builder, instruction)(*parts), 2)
 
-    return either(_quiet(plain))(typed)
+    return intrinsic_or_plain(_ignoring_float_errors(plain))(typed)
 
 
 def _unary(plain: Callable[..., Any], combine: Callable[[Any, Any], Any]) -> Any:
     def typed(typingctx: Any, x: Any) -> Any:
-        return x(x), by_pieces(x, lambda builder, k, parts: combine(builder, parts[0]), 1)
+        return x(x), map_vectors(x, lambda builder, k, parts: combine(builder, parts[0]), 1)
 
-    return either(_quiet(plain))(typed)
+    return intrinsic_or_plain(_ignoring_float_errors(plain))(typed)
 
 
-def _compared(plain: Callable[..., Any], sign: str, unordered: bool = False) -> Any:
-    """A comparison gives a mask with pieces as long as those of its operands."""
+def _comparison(plain: Callable[..., Any], sign: str, unordered: bool = False) -> Any:
+    """Comparison intrinsic; its mask has machine vectors of as many elements as those of its operands."""
 
     def typed(typingctx: Any, x: Any, y: Any) -> Any:
         mask = VectorType("u1", x.n, x.lead)
-        assert [k for _, k in pieces(mask)] == [k for _, k in pieces(x)]
+        assert [k for _, k in machine_vectors(mask)] == [k for _, k in machine_vectors(x)]
 
         def combine(builder: Any, k: int, parts: list[Any]) -> Any:
             compare = builder.fcmp_unordered if unordered else builder.fcmp_ordered
             return builder.zext(compare(sign, *parts), ir.VectorType(ir.IntType(8), k))
 
-        return mask(x, y), by_pieces(mask, combine, 2)
+        return mask(x, y), map_vectors(mask, combine, 2)
 
-    return either(lambda x, y: plain(x, y).astype(np.uint8))(typed)
+    return intrinsic_or_plain(lambda x, y: plain(x, y).astype(np.uint8))(typed)
 
 
-def call(builder: Any, name: str, *args: Any) -> Any:
-    """An LLVM intrinsic of one vector type."""
+def call_intrinsic(builder: Any, name: str, *args: Any) -> Any:
+    """Call the LLVM intrinsic `name` on vectors of one float type."""
     kind = args[0].type
     suffix = f"v{kind.count}f{32 if kind.element == ir.FloatType() else 64}"
     function = builder.module.globals.get(f"llvm.{name}.{suffix}")
@@ -83,55 +83,55 @@ divide = _binary(np.divide, "fdiv")
 logical_and = _binary(np.bitwise_and, "and_")
 logical_or = _binary(np.bitwise_or, "or_")
 negative = _unary(np.negative, lambda builder, x: builder.fneg(x))
-absolute = _unary(np.absolute, lambda builder, x: call(builder, "fabs", x))
-sqrt = _unary(np.sqrt, lambda builder, x: call(builder, "sqrt", x))
-less = _compared(np.less, "<")
-less_equal = _compared(np.less_equal, "<=")
-equal = _compared(np.equal, "==")
-not_equal = _compared(np.not_equal, "!=", unordered=True)
-inverse = _unary(lambda x: x ^ 1, lambda builder, x: builder.xor(x, _all(x, 1)))
+absolute = _unary(np.absolute, lambda builder, x: call_intrinsic(builder, "fabs", x))
+sqrt = _unary(np.sqrt, lambda builder, x: call_intrinsic(builder, "sqrt", x))
+less = _comparison(np.less, "<")
+less_equal = _comparison(np.less_equal, "<=")
+equal = _comparison(np.equal, "==")
+not_equal = _comparison(np.not_equal, "!=", unordered=True)
+inverse = _unary(lambda x: x ^ 1, lambda builder, x: builder.xor(x, _splat(x, 1)))
 
 
-def _all(x: Any, value: float) -> Any:
-    """A constant vector of the type of x."""
+def _splat(x: Any, value: float) -> Any:
+    """A vector constant of the type of x with all elements equal to `value`."""
     return ir.Constant(x.type, [value] * x.type.count)
 
 
-@either(lambda lanes, value: np.full(lanes.n, value, computed_dtype(lanes.format)))
+@intrinsic_or_plain(lambda lanes, value: np.full(lanes.n, value, computed_dtype(lanes.format)))
 def fill(typingctx: Any, lanes: Any, value: Any) -> Any:
-    """The same number in every lane, rounded to their dtype."""
+    """A vector with the same number in every lane, rounded to the lanes' dtype."""
     vector = vector_of(lanes)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         scalar = types.float32 if vector.code == "f4" else types.float64 if vector.code == "f8" else types.uint8
         value = context.cast(builder, args[1], signature.args[1], scalar)
         out = ir.Constant(context.get_value_type(vector), ir.Undefined)
-        for index, (_, k) in enumerate(pieces(vector)):
-            out = builder.insert_value(out, spread_over(builder, value, k), index)
+        for index, (_, k) in enumerate(machine_vectors(vector)):
+            out = builder.insert_value(out, splat(builder, value, k), index)
         return out
 
     return vector(lanes, value), codegen
 
 
-@either(lambda mask, x, y: np.where(mask, x, y))
+@intrinsic_or_plain(lambda mask, x, y: np.where(mask, x, y))
 def choose(typingctx: Any, mask: Any, x: Any, y: Any) -> Any:
-    """x where the mask is 1, else y."""
+    """Elementwise: x where the mask is 1, else y."""
 
     def combine(builder: Any, k: int, parts: list[Any]) -> Any:
-        return builder.select(builder.icmp_unsigned("!=", parts[0], _all(parts[0], 0)), parts[1], parts[2])
+        return builder.select(builder.icmp_unsigned("!=", parts[0], _splat(parts[0], 0)), parts[1], parts[2])
 
-    return x(mask, x, y), by_pieces(x, combine, 3)
+    return x(mask, x, y), map_vectors(x, combine, 3)
 
 
-@either(lambda x: int(not np.isfinite(x).all()))
-def unbounded(typingctx: Any, x: Any) -> Any:
-    """1 if some element is infinite or NaN, else 0."""
+@intrinsic_or_plain(lambda x: int(not np.isfinite(x).all()))
+def any_nonfinite(typingctx: Any, x: Any) -> Any:
+    """1 if any element is infinite or NaN, else 0."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         out = ir.IntType(64)(0)
-        for index, (_, k) in enumerate(pieces(x)):
+        for index, (_, k) in enumerate(machine_vectors(x)):
             part = builder.extract_value(args[0], index)
-            zero = builder.fmul(part, _all(part, 0.0))
+            zero = builder.fmul(part, _splat(part, 0.0))
             wrong = builder.bitcast(builder.fcmp_unordered("uno", zero, zero), ir.IntType(k))
             out = builder.or_(out, builder.zext(builder.icmp_unsigned("!=", wrong, ir.IntType(k)(0)), ir.IntType(64)))
         return out
@@ -139,18 +139,18 @@ def unbounded(typingctx: Any, x: Any) -> Any:
     return types.int64(x), codegen
 
 
-def _folded(plain: Callable[..., Any], combine: Callable[[Any, Any, Any], Any]) -> Any:
-    """One number from all elements, halves combined with each other until one element is left."""
+def _reduction(plain: Callable[..., Any], combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """Reduce a vector to one number: combine its two halves until one element is left."""
 
     def typed(typingctx: Any, x: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             out = None
-            for index, (_, k) in enumerate(pieces(x)):
+            for index, (_, k) in enumerate(machine_vectors(x)):
                 part = builder.extract_value(args[0], index)
                 while k > 1:
                     k //= 2
                     halves = [
-                        builder.shuffle_vector(part, ir.Constant(part.type, ir.Undefined), _counting(first, k))
+                        builder.shuffle_vector(part, ir.Constant(part.type, ir.Undefined), _index_range(first, k))
                         for first in (0, k)
                     ]
                     part = combine(builder, *halves)
@@ -159,10 +159,10 @@ def _folded(plain: Callable[..., Any], combine: Callable[[Any, Any, Any], Any]) 
 
         return numba.from_dtype(np.dtype(x.code))(x), codegen
 
-    return either(_quiet(plain))(typed)
+    return intrinsic_or_plain(_ignoring_float_errors(plain))(typed)
 
 
-def _counting(first: int, k: int) -> Any:
+def _index_range(first: int, k: int) -> Any:
     return ir.Constant(ir.VectorType(ir.IntType(32), k), list(range(first, first + k)))
 
 
@@ -175,7 +175,7 @@ def _either_nan(sign: str) -> Callable[[Any, Any, Any], Any]:
 
 
 def _sum_by_halves(x: np.ndarray) -> Any:
-    if len(x) & (len(x) - 1):  # several machine vectors
+    if len(x) & (len(x) - 1):  # more than one machine vector
         return x.sum()
     while len(x) > 1:
         x = x[: len(x) // 2] + x[len(x) // 2 :]
@@ -186,43 +186,41 @@ def _sum(builder: Any, x: Any, y: Any) -> Any:
     return (builder.add if isinstance(x.type.element, ir.IntType) else builder.fadd)(x, y)
 
 
-total = _folded(_sum_by_halves, _sum)
-highest = _folded(np.max, _either_nan(">"))
-lowest = _folded(np.min, _either_nan("<"))
+reduce_sum = _reduction(_sum_by_halves, _sum)
+reduce_max = _reduction(np.max, _either_nan(">"))
+reduce_min = _reduction(np.min, _either_nan("<"))
 
 
 # exp, tanh, sigmoid and the normal distribution function of float32
 
 
 def _fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
-    return call(builder, "fmuladd", x, y, z)
+    return call_intrinsic(builder, "fmuladd", x, y, z)
 
 
-def _single(value: float) -> float:
+def _f32(value: float) -> float:
     return float(np.float32(value))
 
 
-_SHIFT = 12582912.0  # 1.5 * 2**23: adding it rounds to the nearest integer, which is then in the low bits
-_LN2_HIGH = _single(0.693359375)
-_LN2_LOW = _single(-2.12194440e-4)
-_EXP = tuple(map(_single, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)))
-_TANH = tuple(
-    map(_single, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1))
-)
+_SHIFT = 12582912.0  # 1.5 * 2**23: adding it rounds to the nearest integer and puts that into the low bits
+_LN2_HIGH = _f32(0.693359375)
+_LN2_LOW = _f32(-2.12194440e-4)
+_EXP = tuple(map(_f32, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)))
+_TANH = tuple(map(_f32, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)))
 
 
 def exp_vector(builder: Any, x: Any) -> Any:
-    """e**x of one machine vector: 2**n * e**r, |r| <= ln(2) / 2, the power of two in two factors for its range."""
-    x = builder.select(builder.fcmp_ordered(">", x, _all(x, 89.0)), _all(x, 89.0), x)
-    x = builder.select(builder.fcmp_ordered("<", x, _all(x, -105.0)), _all(x, -105.0), x)
-    shifted = _fma(builder, x, _all(x, _single(1.44269504088896341)), _all(x, _SHIFT))
-    whole = builder.fsub(shifted, _all(x, _SHIFT))
-    r = _fma(builder, whole, _all(x, -_LN2_HIGH), x)
-    r = _fma(builder, whole, _all(x, -_LN2_LOW), r)
-    series = _all(x, _EXP[0])
+    """e**x of one machine vector: 2**n * e**r, |r| <= ln(2) / 2; 2**n is two factors, so that it does not overflow."""
+    x = builder.select(builder.fcmp_ordered(">", x, _splat(x, 89.0)), _splat(x, 89.0), x)
+    x = builder.select(builder.fcmp_ordered("<", x, _splat(x, -105.0)), _splat(x, -105.0), x)
+    shifted = _fma(builder, x, _splat(x, _f32(1.44269504088896341)), _splat(x, _SHIFT))
+    whole = builder.fsub(shifted, _splat(x, _SHIFT))
+    r = _fma(builder, whole, _splat(x, -_LN2_HIGH), x)
+    r = _fma(builder, whole, _splat(x, -_LN2_LOW), r)
+    series = _splat(x, _EXP[0])
     for coefficient in _EXP[1:]:
-        series = _fma(builder, series, r, _all(x, coefficient))
-    value = builder.fadd(_fma(builder, builder.fmul(r, r), series, r), _all(x, 1.0))
+        series = _fma(builder, series, r, _splat(x, coefficient))
+    value = builder.fadd(_fma(builder, builder.fmul(r, r), series, r), _splat(x, 1.0))
     integer = ir.VectorType(ir.IntType(32), x.type.count)
     number = ir.Constant(integer, [int(np.float32(_SHIFT).view(np.int32))] * integer.count)
     n = builder.sub(builder.bitcast(shifted, integer), number)
@@ -236,22 +234,22 @@ def exp_vector(builder: Any, x: Any) -> Any:
 
 def sigmoid_vector(builder: Any, x: Any) -> Any:
     """1 / (1 + e**-x) of one machine vector."""
-    one = _all(x, 1.0)
+    one = _splat(x, 1.0)
     return builder.fdiv(one, builder.fadd(exp_vector(builder, builder.fneg(x)), one))
 
 
 def tanh_vector(builder: Any, x: Any) -> Any:
-    """tanh of one machine vector: odd; a series below 0.625, 1 - 2 / (e**2x + 1) above."""
-    size = call(builder, "fabs", x)
+    """tanh of one machine vector, from tanh(|x|): a polynomial below 0.625, else 1 - 2 / (e**2|x| + 1)."""
+    size = call_intrinsic(builder, "fabs", x)
     square = builder.fmul(size, size)
-    series = _all(x, _TANH[0])
+    series = _splat(x, _TANH[0])
     for coefficient in _TANH[1:]:
-        series = _fma(builder, series, square, _all(x, coefficient))
+        series = _fma(builder, series, square, _splat(x, coefficient))
     small = _fma(builder, builder.fmul(series, square), size, size)
-    power = builder.fadd(exp_vector(builder, builder.fadd(size, size)), _all(x, 1.0))
-    large = builder.fsub(_all(x, 1.0), builder.fdiv(_all(x, 2.0), power))
-    out = builder.select(builder.fcmp_ordered("<", size, _all(x, 0.625)), small, large)
-    return call(builder, "copysign", out, x)
+    power = builder.fadd(exp_vector(builder, builder.fadd(size, size)), _splat(x, 1.0))
+    large = builder.fsub(_splat(x, 1.0), builder.fdiv(_splat(x, 2.0), power))
+    out = builder.select(builder.fcmp_ordered("<", size, _splat(x, 0.625)), small, large)
+    return call_intrinsic(builder, "copysign", out, x)
 
 
 _LEAN = 0.23
@@ -260,34 +258,34 @@ _MILLS = (
     -0.09915390907702126, 0.1336897316160435, 0.07355865892583277, 0.09380263691418057, 0.09157319124524638,
     7.3051121354250625e-06,
 )  # fmt: skip
-"""Phi(-a) * e**(a * a / 2) as a polynomial in 1 / (1 + _LEAN * a), for a from 0 to 14.5: within 1e-9, by least squares
-with the weights of the largest errors raised."""
+"""Phi(-a) * e**(a * a / 2) as a polynomial in 1 / (1 + _LEAN * a), for 0 <= a <= 14.5, within 1e-9;
+fitted by least squares with larger weights where the error was largest."""
 _SHIFT_WIDE = 6755399441055744.0  # 1.5 * 2**52
 _EXP_WIDE = tuple(1 / math.factorial(n) for n in range(9, -1, -1))
 
 
 def normal_cdf_vector(builder: Any, x: Any) -> Any:
-    """The normal distribution function of one machine vector of float32, in float64 up to the last rounding."""
-    size = call(builder, "fabs", x)
-    size = builder.select(builder.fcmp_ordered(">", size, _all(x, 14.5)), _all(x, 14.5), size)
+    """The normal distribution function of one machine vector of float32, computed in float64 and rounded once."""
+    size = call_intrinsic(builder, "fabs", x)
+    size = builder.select(builder.fcmp_ordered(">", size, _splat(x, 14.5)), _splat(x, 14.5), size)
     a = builder.fpext(size, ir.VectorType(ir.DoubleType(), x.type.count))
-    one = _all(a, 1.0)
-    lean = builder.fdiv(one, _fma(builder, a, _all(a, _LEAN), one))
-    mills = _all(a, _MILLS[0])
+    one = _splat(a, 1.0)
+    lean = builder.fdiv(one, _fma(builder, a, _splat(a, _LEAN), one))
+    mills = _splat(a, _MILLS[0])
     for coefficient in _MILLS[1:]:
-        mills = _fma(builder, mills, lean, _all(a, coefficient))
-    power = builder.fmul(builder.fmul(a, a), _all(a, -0.5))
-    shifted = _fma(builder, power, _all(a, 1 / math.log(2)), _all(a, _SHIFT_WIDE))
-    r = _fma(builder, builder.fsub(shifted, _all(a, _SHIFT_WIDE)), _all(a, -math.log(2)), power)
-    series = _all(a, _EXP_WIDE[0])
+        mills = _fma(builder, mills, lean, _splat(a, coefficient))
+    power = builder.fmul(builder.fmul(a, a), _splat(a, -0.5))
+    shifted = _fma(builder, power, _splat(a, 1 / math.log(2)), _splat(a, _SHIFT_WIDE))
+    r = _fma(builder, builder.fsub(shifted, _splat(a, _SHIFT_WIDE)), _splat(a, -math.log(2)), power)
+    series = _splat(a, _EXP_WIDE[0])
     for coefficient in _EXP_WIDE[1:]:
-        series = _fma(builder, series, r, _all(a, coefficient))
+        series = _fma(builder, series, r, _splat(a, coefficient))
     integer = ir.VectorType(ir.IntType(64), x.type.count)
     number = ir.Constant(integer, [int(np.float64(_SHIFT_WIDE).view(np.int64)) - 1023] * integer.count)
     n = builder.sub(builder.bitcast(shifted, integer), number)
     factor = builder.bitcast(builder.shl(n, ir.Constant(integer, [52] * integer.count)), a.type)
     tail = builder.fmul(builder.fmul(series, factor), mills)
-    is_below = builder.fcmp_ordered("<", x, _all(x, 0.0))
+    is_below = builder.fcmp_ordered("<", x, _splat(x, 0.0))
     return builder.fptrunc(builder.select(is_below, tail, builder.fsub(one, tail)), x.type)
 
 
@@ -315,16 +313,16 @@ def _plain_load_first(lanes: VectorLayout, address: int, count: int) -> np.ndarr
     return out
 
 
-@either(_plain_load_first)
+@intrinsic_or_plain(_plain_load_first)
 def load_first(typingctx: Any, lanes: Any, address: Any, count: Any) -> Any:
-    """The first `count` elements from an address on, all if there are more of them than lanes, and zeros after them."""
+    """The first min(count, lanes) elements at an address, and zeros in the remaining lanes."""
     vector = vector_of(lanes)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address, count = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (1, 2))
         n = lanes.n
         places = ir.Constant(ir.VectorType(ir.IntType(64), n), list(range(n)))
-        mask = builder.icmp_signed("<", places, spread_over(builder, count, n))
+        mask = builder.icmp_signed("<", places, splat(builder, count, n))
         kind = ir.VectorType(element(vector.code), n)
         pointer = builder.inttoptr(address, kind.as_pointer())
         signed = [pointer.type, ir.IntType(32), mask.type, kind]
@@ -337,5 +335,5 @@ def load_first(typingctx: Any, lanes: Any, address: Any, count: Any) -> Any:
 
 
 def _suffix(code: str) -> str:
-    """The name of an element's type in the names of LLVM's intrinsics."""
+    """The suffix of an element type in LLVM intrinsic names, such as "f32"."""
     return f"{'f' if code[0] == 'f' else 'i'}{8 * int(code[1:])}"

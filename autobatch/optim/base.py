@@ -18,7 +18,7 @@ from autobatch.core.op import is_boxed
 from autobatch.core.threads import thread_count, with_locks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_number
-from autobatch.optim.row_steps import RowStep, Running, keyed_steps, make_step, run_steps, squares
+from autobatch.optim.row_steps import RowStep, RunOptions, keyed_steps, make_step, run_steps, squares
 from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
 
@@ -143,7 +143,7 @@ def _check_state(state: Any, path: str, shape: tuple[int, ...]) -> None:
         raise DTypeError(f"the state of params{path} is {given}; expected an array of floats that can be written to")
 
 
-def _memory_of(value: Any) -> Any:
+def _memory_key(value: Any) -> Any:
     """A hashable key, equal for two parameters that are the same table or memory; None for numbers."""
     weights = value.weights if isinstance(value, EmbeddingTable) else value
     if isinstance(weights, np.ndarray):
@@ -155,13 +155,13 @@ def _add_up_shared(leaves: Sequence[Leaf]) -> None:
     """If an array or table occurs at several places, move the sum of its gradients to the first place."""
     first: dict[Any, Leaf] = {}
     for leaf in leaves:
-        key = _memory_of(leaf.value)
+        key = _memory_key(leaf.value)
         one = leaf if key is None else first.setdefault(key, leaf)
         if one is not leaf and leaf.grad is not None:
             one.grad, leaf.grad = leaf.grad if one.grad is None else one.grad + leaf.grad, None
 
 
-def step_of(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep | None, Callable[[], Any]]:
+def leaf_step(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep | None, Callable[[], Any]]:
     """The kernel step for one leaf (None if no row changes), and a function that returns the updated leaf.
 
     Arrays and tables are written in place; for a number, a new number is returned.
@@ -295,7 +295,7 @@ class Optimizer(abc.ABC):
         known: dict[Any, Any] = {}
         out = []
         for value in values:
-            key = _memory_of(value)
+            key = _memory_key(value)
             state = None if key is None else known.get(key)
             if state is None:
                 state = state_like(value, self._fill(slot), self.state_dtype, self.by_row, slot)
@@ -361,10 +361,10 @@ class Optimizer(abc.ABC):
         for name, value in (("threads", threads), ("num_splits", num_splits)):
             if value is not None:
                 whole_number(value, name, 1)
-        how = Running(threads, num_splits, _checked_scratch(scratch), nontemporal)
+        how = RunOptions(threads, num_splits, _checked_scratch(scratch), nontemporal)
         leaves, structure = paired(params, grads, [state[slot] for slot in self.slots], self.by_row)
         _add_up_shared(leaves)
-        memory = self._memory(structure, indexers, len(leaves))
+        memory = self._checked_indexers(structure, indexers, len(leaves))
         before = whole_number(state["step"], "state['step']")
         tables = {id(leaf.value): leaf.value for leaf in leaves if leaf.grad is not None and is_keyed(leaf.value)}
         step = functools.partial(self._take_step, leaves, structure, memory, before, how, params, state)
@@ -376,7 +376,7 @@ class Optimizer(abc.ABC):
         structure: pytree.TreeDef,
         memory: Sequence[Indexer | None],
         before: int,
-        how: Running,
+        how: RunOptions,
         params: Any,
         state: dict[str, Any],
     ) -> tuple[Any, dict[str, Any]]:
@@ -393,11 +393,11 @@ class Optimizer(abc.ABC):
                 ends += without_rows
                 results.append(functools.partial(operator.itemgetter(0), (leaf.value,)))
             else:
-                step, result = step_of(leaf, self.by_row, indexer)
+                step, result = leaf_step(leaf, self.by_row, indexer)
                 own = [] if step is None else [step]
                 results.append(result)
             for step in own:
-                step.arrays = self._arrays(step.arrays)
+                step.arrays = self._kernel_arrays(step.arrays)
                 steps.append(step)
         scale = 1.0
         if self.clip_norm is not None:
@@ -431,11 +431,11 @@ class Optimizer(abc.ABC):
         dtype = np.result_type(np.float32, *(dtype_of(leaf) for leaf in tables))
         return [np.empty(width, dtype) for _ in range(threads or thread_count())]
 
-    def _arrays(self, arrays: list[Any]) -> list[Any]:
+    def _kernel_arrays(self, arrays: list[Any]) -> list[Any]:
         """Arrange weights and state as the kernel's arguments."""
         return arrays
 
-    def _memory(self, structure: Any, indexers: Any, count: int) -> list[Indexer | None]:
+    def _checked_indexers(self, structure: Any, indexers: Any, count: int) -> list[Indexer | None]:
         if indexers is None:
             return [None] * count
         found = list(parameter_trees.like_leaves(structure, indexers, "indexers"))

@@ -216,7 +216,7 @@ class RMSProp(Optimizer):
     def slots(self) -> tuple[str, ...]:
         return ("square", *(["average"] if self.centered else []), *(["velocity"] if self.momentum else []))
 
-    def _arrays(self, arrays: list[Any]) -> list[Any]:
+    def _kernel_arrays(self, arrays: list[Any]) -> list[Any]:
         found = dict(zip(("weights", *self.slots), arrays, strict=True))
         return [found.get(name) for name in ("weights", "square", "average", "velocity")]
 

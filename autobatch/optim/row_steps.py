@@ -105,7 +105,7 @@ def make_step(
         return RowStep(views, unique, pieces, count, width, dtype, None)
     named = [np.ascontiguousarray(x[unique] if isinstance(x, np.ndarray) else x.read(unique), dtype) for x in arrays]
     views = [x.reshape(count, -1) for x in named]
-    return RowStep(views, None, pieces, count, width, dtype, lambda: _put_back(arrays, named, unique))
+    return RowStep(views, None, pieces, count, width, dtype, lambda: _write_rows(arrays, named, unique))
 
 
 def _summed(inverse: np.ndarray, count: int, sources: np.ndarray, segments: Any, factors: Any) -> np.ndarray:
@@ -118,7 +118,7 @@ def _summed(inverse: np.ndarray, count: int, sources: np.ndarray, segments: Any,
     return out
 
 
-def _put_back(arrays: Sequence[Any], named: Sequence[Any], ids: np.ndarray) -> None:
+def _write_rows(arrays: Sequence[Any], named: Sequence[Any], ids: np.ndarray) -> None:
     for x, new in zip(arrays, named, strict=True):
         if isinstance(x, np.ndarray):
             x[ids] = new
@@ -150,20 +150,20 @@ def squares(step: RowStep) -> float:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Running:
+class RunOptions:
     """Options of running steps, none of which changes results.
 
     Attributes:
         threads: the number of threads; None: up to the number of cores, depending on the work.
         parts: the number of tasks for each parameter; None: depends on its size.
         scratch: one-dimensional arrays for a row's partial sums, one for each thread; None: allocate them.
-        past_cache: store weights with non-temporal stores, if the rows are aligned for it.
+        nontemporal: store weights with non-temporal stores, if the rows are aligned for it.
     """
 
     threads: int | None = None
     parts: int | None = None
     scratch: Sequence[np.ndarray] | None = None
-    past_cache: bool = False
+    nontemporal: bool = False
 
 
 def run_steps(
@@ -172,7 +172,7 @@ def run_steps(
     numbers: Callable[[Any], Sequence[Any]],
     scale: float,
     limit: float,
-    how: Running,
+    how: RunOptions,
     ends: Sequence[Callable[[], Any]],
 ) -> None:
     """Run `kernel` on every row of every step, then write copies back; either all of it or nothing happens.
@@ -185,12 +185,12 @@ def run_steps(
     tasks = [(step, lo, hi) for step in steps for lo, hi in step.chunks(how.parts)]
     count = how.threads or min(thread_count(), sum(step.count * step.width for step in steps) // _WORTH)
     count = max(1, min(count, len(tasks)))
-    spaces = [_spaces(steps, own) for own in itertools.islice([*(how.scratch or ()), *[None] * count], count)]
+    spaces = [_scratch_by_dtype(steps, own) for own in itertools.islice([*(how.scratch or ()), *[None] * count], count)]
     prepared = {}
     for step in steps:
         real, extra = step.dtype.type, tuple(numbers(step.dtype.type))
         call = kernel.dispatcher if isinstance(kernel, Kernel) else kernel  # callable without Python code
-        lanes = _lanes_past_cache(step) if how.past_cache else None
+        lanes = _nontemporal_lanes(step) if how.nontemporal else None
         gradient = (*step.pieces, real(scale), real(limit), lanes)
         prepared[id(step)] = call, gradient, extra
         if len(steps) > 1:  # on no rows: compile now, so that an error comes before any row is written
@@ -203,13 +203,13 @@ def run_steps(
 
     waiting = iter(range(len(tasks)))
     ready = [arguments(spaces[0], task) for task in range(len(tasks))].__getitem__
-    works = [functools.partial(_take, waiting, ready)]
-    works += [functools.partial(_take, waiting, functools.partial(arguments, own)) for own in spaces[1:]]
+    works = [functools.partial(_run_tasks, waiting, ready)]
+    works += [functools.partial(_run_tasks, waiting, functools.partial(arguments, own)) for own in spaces[1:]]
     ends = [*(step.finish for step in steps if step.finish is not None), *ends]
     ending = False
     try:
         if count == 1:
-            _take(waiting, ready)
+            _run_tasks(waiting, ready)
         else:
             run_together(works)
         ending = True
@@ -220,7 +220,7 @@ def run_steps(
         raise
 
 
-def _spaces(steps: Sequence[RowStep], given: np.ndarray | None) -> dict[np.dtype, np.ndarray]:
+def _scratch_by_dtype(steps: Sequence[RowStep], given: np.ndarray | None) -> dict[np.dtype, np.ndarray]:
     """One thread's scratch array for each dtype, as long as the longest row: the given array if it fits, else new."""
     widths: dict[np.dtype, int] = {}
     for step in steps:
@@ -232,7 +232,7 @@ def _spaces(steps: Sequence[RowStep], given: np.ndarray | None) -> dict[np.dtype
     }
 
 
-def _take(waiting: Iterator[int], arguments: Callable[[int], tuple[Any, ...]]) -> None:
+def _run_tasks(waiting: Iterator[int], arguments: Callable[[int], tuple[Any, ...]]) -> None:
     """Call kernels until no task waits, inside one C call, so that an interrupt comes before the first or after all."""
     collections.deque(itertools.starmap(operator.call, map(arguments, waiting)), maxlen=0)
 
@@ -244,7 +244,7 @@ def call_each(calls: Sequence[Callable[[], Any]]) -> None:
         call()
 
 
-def _lanes_past_cache(step: RowStep) -> VectorLayout | None:
+def _nontemporal_lanes(step: RowStep) -> VectorLayout | None:
     """A layout of 16-byte lanes if every row of the weights starts and ends at a multiple of 16 bytes; else None."""
     weights, size = step.arrays[0], 16
     address, stride = weights.__array_interface__["data"][0], weights.strides[0]

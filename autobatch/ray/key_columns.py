@@ -11,7 +11,7 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.pytree import flatten, paths
 from autobatch.errors import OptionError
-from autobatch.ray.shard import is_among
+from autobatch.ray.shard import isin_keys
 from autobatch.tables.sparse import first_seen
 
 
@@ -31,16 +31,16 @@ class KeyColumns:
         self._given = given
         self._columns: dict[str, dict[str, bool]] = {}
 
-    def foreseen(self, batch: Any, dtypes: dict[str, np.dtype]) -> dict[str, np.ndarray]:
+    def predicted(self, batch: Any, dtypes: dict[str, np.dtype]) -> dict[str, np.ndarray]:
         """(n,) distinct predicted keys, by variable name; variables without a prediction are left out."""
         found: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
         if self._given is not None:
             for name, keys in self._given(batch).items():
                 if name not in found:
                     raise OptionError(f"keys(batch) names {name!r}; the variables are {list(found)}")
-                found[name] += [numbers for _, numbers in integers_in(keys)]
+                found[name] += [numbers for _, numbers in integer_leaves(keys)]
         elif self._columns:
-            for path, numbers in integers_in(batch):
+            for path, numbers in integer_leaves(batch):
                 for name, columns in self._columns.items():
                     if name in found and columns.get(path):
                         found[name].append(numbers)
@@ -55,12 +55,12 @@ class KeyColumns:
         if self._given is not None:
             return
         columns = self._columns.setdefault(name, {})
-        for path, numbers in integers_in(batch):
+        for path, numbers in integer_leaves(batch):
             if len(numbers) and columns.get(path, True):
-                columns[path] = bool(is_among(numbers.astype(asked[0].dtype), asked).all())
+                columns[path] = bool(isin_keys(numbers.astype(asked[0].dtype), asked).all())
 
 
-def integers_in(tree: Any) -> Iterator[tuple[str, np.ndarray]]:
+def integer_leaves(tree: Any) -> Iterator[tuple[str, np.ndarray]]:
     """(path, (n,) integers) of each array or batch of integers in a tree, or in a list of trees, joined by path."""
     found: dict[str, list[np.ndarray]] = {}
     for part in tree if isinstance(tree, list) else [tree]:
@@ -91,13 +91,13 @@ def _numbers(leaf: Any) -> np.ndarray | None:
 _STEP = re.compile(r"\['?(.*?)'?\]|\.(\w+)")
 
 
-def place_name(path: str, between: str, whole: str) -> str:
+def path_name(path: str, between: str, whole: str) -> str:
     """The name of a place in a tree, from its path in `pytree.paths`.
 
     Args:
         between: the separator between keys. whole: the name of the tree itself.
 
-    >>> place_name("['tables'][0].users", "/", "params"), place_name("", ".", "result")
+    >>> path_name("['tables'][0].users", "/", "params"), path_name("", ".", "result")
     ('tables/0/users', 'result')
     """
     return between.join(key or attribute for key, attribute in _STEP.findall(path)) or whole

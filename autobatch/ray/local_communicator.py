@@ -28,17 +28,17 @@ class _LocalMember(Communicator):
         super().__init__(rank, group.workers, group.shards)
         self._group = group
         self.awaited: Sequence[int] = ()
-        self.goes_on = threading.Semaphore(0)
+        self.resume = threading.Semaphore(0)
 
     def _send(self, shard: int, request: ShardRequest) -> None:
-        self._group.on_the_way.append((shard, request))
+        self._group.in_flight.append((shard, request))
 
     def _wait_for(self, numbers: Sequence[int]) -> None:
         self.awaited = numbers
-        self._group.hand_back(self)
+        self._group.suspend(self)
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         return any(number in self._unanswered for number in self.awaited)
 
     def deliver(self, reply: Reply) -> None:
@@ -97,7 +97,7 @@ class LocalCommunicator:
         self.shard_objects = [
             Shard(n, {name: shares[i] for name, shares in parts.items()}, optimizer) for i in range(self.shards)
         ]
-        self.on_the_way: list[Any] = []
+        self.in_flight: list[Any] = []
         self._members = [_LocalMember(self, rank) for rank in range(n)]
         self._turn = threading.Semaphore(0)
         self._stopping = False
@@ -110,7 +110,7 @@ class LocalCommunicator:
     def begin(self, shards: list[Shard]) -> None:
         """Start again, with these shards and new communicators."""
         self.shard_objects = shards
-        self.on_the_way = []
+        self.in_flight = []
         self._members = [_LocalMember(self, rank) for rank in range(self.workers)]
         self._stopping = False
 
@@ -135,7 +135,7 @@ class LocalCommunicator:
             self._stopping = True
             for each in threads:
                 while not each.ended:
-                    each.member.goes_on.release()
+                    each.member.resume.release()
                     self._turn.acquire()
                 each.thread.join()
             self._stopping = False
@@ -145,7 +145,7 @@ class LocalCommunicator:
         return [each.result for each in threads]
 
     def _work(self, own: _Thread, work: Callable[[Communicator], Any]) -> None:
-        own.member.goes_on.acquire()
+        own.member.resume.acquire()
         try:
             if not self._stopping:
                 own.result = work(own.member)
@@ -157,45 +157,45 @@ class LocalCommunicator:
             own.ended = True
             self._turn.release()
 
-    def hand_back(self, member: _LocalMember) -> None:
+    def suspend(self, member: _LocalMember) -> None:
         """Called in a worker's thread: suspend it until its answers have arrived."""
         if self._stopping:
             raise _Stopped
         self._turn.release()
-        member.goes_on.acquire()
+        member.resume.acquire()
         if self._stopping:
             raise _Stopped
 
     def _step(self, threads: Sequence[_Thread]) -> None:
         """Do one thing: deliver a message, or let a worker continue; if neither is possible, send messages again."""
-        ready = [each for each in threads if not each.ended and not each.member.waits]
+        ready = [each for each in threads if not each.ended and not each.member.is_waiting]
         if self._random is None:
-            if self.on_the_way:
-                self._arrive(self.on_the_way.pop(0))
+            if self.in_flight:
+                self._deliver(self.in_flight.pop(0))
             else:
-                self._go_on(ready[0])
+                self._resume(ready[0])
             return
-        choice = self._random.randrange(len(ready) + len(self.on_the_way) + 1)
+        choice = self._random.randrange(len(ready) + len(self.in_flight) + 1)
         if choice < len(ready):
-            self._go_on(ready[choice])
-        elif choice < len(ready) + len(self.on_the_way):
+            self._resume(ready[choice])
+        elif choice < len(ready) + len(self.in_flight):
             at = choice - len(ready)
-            message = self.on_the_way[at]
+            message = self.in_flight[at]
             if self._random.random() >= self._repeat:
-                del self.on_the_way[at]
+                del self.in_flight[at]
             if self._random.random() >= self._drop:
-                self._arrive(message)
-        elif not ready and (not self.on_the_way or self._random.random() < 0.1):  # as after a timeout
+                self._deliver(message)
+        elif not ready and (not self.in_flight or self._random.random() < 0.1):  # as after a timeout
             for each in threads:
                 each.member.send_again()
 
-    def _go_on(self, own: _Thread) -> None:
-        own.member.goes_on.release()
+    def _resume(self, own: _Thread) -> None:
+        own.member.resume.release()
         self._turn.acquire()
 
-    def _arrive(self, message: tuple[int, ShardRequest] | Reply) -> None:
+    def _deliver(self, message: tuple[int, ShardRequest] | Reply) -> None:
         if isinstance(message, Reply):
             self._members[message.sender].deliver(message)
         else:
             shard, request = message
-            self.on_the_way += self.shard_objects[shard].receive(request)
+            self.in_flight += self.shard_objects[shard].receive(request)

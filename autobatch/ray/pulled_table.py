@@ -8,7 +8,7 @@ import numpy as np
 from autobatch.errors import UnsupportedError
 from autobatch.tables.keyed.keyed_table import KeyedTable
 from autobatch.tables.protocol import Context
-from autobatch.tables.row_access import Located
+from autobatch.tables.row_access import LocatedRows
 from autobatch.tables.sparse import SparseRows, first_seen
 
 
@@ -45,7 +45,7 @@ class PulledTable(KeyedTable):
         """(rows that were pulled, dim)."""
         return len(self._keys), self.dim
 
-    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
+    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> LocatedRows:
         keys = np.ascontiguousarray(ids).view(np.int64)
         self.asked.append(keys.view(self.key_dtype))
         places = self._places(keys)
@@ -57,7 +57,9 @@ class PulledTable(KeyedTable):
             self._keys, self._rows = np.concatenate([self._keys, late]), np.concatenate([self._rows, rows])
             places = self._places(keys)
         base, size = self._rows.__array_interface__["data"][0], self.dim * self.dtype.itemsize
-        return Located((base, size), places, self.dtype.str[1:], self.dim, False, size, self._rows.nbytes, self._rows)
+        return LocatedRows(
+            (base, size), places, self.dtype.str[1:], self.dim, False, size, self._rows.nbytes, self._rows
+        )
 
     def _places(self, keys: np.ndarray) -> np.ndarray:
         """The row index of each key; for a missing key, an index past the last row."""
@@ -69,19 +71,19 @@ class PulledTable(KeyedTable):
         if ct is None:
             return SparseRows.trusted(np.empty(0, self.key_dtype), np.empty((0, self.dim), self.dtype), None)
         if not isinstance(ct, SparseRows):
-            self._no()
+            self._unsupported()
         found = ct.coalesce()
         return SparseRows.trusted(found.ids.astype(self.key_dtype, copy=False), found.rows, None)
 
-    def _no(self, *_: Any, **__: Any) -> Any:
+    def _unsupported(self, *_: Any, **__: Any) -> Any:
         raise UnsupportedError(
             "in ab.ray.train a worker has the rows of its examples' keys only: look keys up; the whole variable, its "
             "length and writes into it are for outside of the loss"
         )
 
-    row_addresses = keys = contains = assign = write = __array__ = __len__ = _no
-    _inserting = _assigning = _removing = _shrinking = _restoring = insert = remove = shrink = _no
-    locks = property(_no)
+    row_addresses = keys = contains = assign = write = __array__ = __len__ = _unsupported
+    _inserting = _assigning = _removing = _shrinking = _restoring = insert = remove = shrink = _unsupported
+    locks = property(_unsupported)
 
     def __repr__(self) -> str:
         return f"PulledTable({self.shape[0]} rows, dim={self.dim}, dtype={self.dtype})"

@@ -14,7 +14,7 @@ from autobatch.errors import OptionError
 from autobatch.ray.communicator import Communicator
 from autobatch.ray.hosts import Start, make_shard
 from autobatch.ray.messages import Reply, ShardRequest
-from autobatch.ray.ray_session import losses_of_processes, ray_session
+from autobatch.ray.ray_session import ray_session, translated_errors
 from autobatch.ray.shard import Shard
 from autobatch.ray.sharded_checkpoints import shard_folder
 from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
@@ -43,7 +43,7 @@ class RayCommunicator(Communicator):
         import ray  # noqa: PLC0415
 
         for reply in ray.get([self._results.pop(number) for number in numbers if number in self._results]):
-            self._take(owned(reply))
+            self._take(writeable(reply))
 
 
 class ShardActor:
@@ -61,7 +61,7 @@ class ShardActor:
         """Become the shard with which a training starts; requests that wait from an earlier start get an error."""
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(_over(self._attempt))
+                future.set_exception(_stale_attempt(self._attempt))
         if self._saver is not None:
             self._saver.close()
         self._waiting, self._saver, self._place = {}, None, (shards, index)
@@ -70,11 +70,11 @@ class ShardActor:
     async def receive(self, attempt: int, request: ShardRequest) -> Reply:
         """The reply to a request, once the shard has one."""
         if attempt != self._attempt or self._shard is None:
-            raise _over(attempt)
+            raise _stale_attempt(attempt)
         key = request.sender, request.number
         future = self._waiting[key] = asyncio.get_running_loop().create_future()
         with options(threads=1):
-            replies = self._shard.receive(owned(request))
+            replies = self._shard.receive(writeable(request))
         for reply in replies:
             self._waiting.pop((reply.sender, reply.number)).set_result(reply)
         return await future
@@ -92,7 +92,7 @@ class ShardActor:
         return self._shard.tables, self._shard.state
 
 
-def _over(attempt: int) -> ConnectionError:
+def _stale_attempt(attempt: int) -> ConnectionError:
     return ConnectionError(f"start {attempt} of the training is over: processes were lost, and all begin anew")
 
 
@@ -141,7 +141,7 @@ class RayTraining:
         import ray  # noqa: PLC0415
 
         self._attempt += 1
-        with losses_of_processes():
+        with translated_errors():
             told = ray.put(dataclasses.replace(plan, settings=plan.settings | {"threads": 1}))
             shared = ray.put(dataclasses.replace(start, variables=None))
             parts = [
@@ -187,7 +187,7 @@ class RayTraining:
         """The results of actor calls; the first failure is raised, since the others may wait for it."""
         import ray  # noqa: PLC0415
 
-        with losses_of_processes():
+        with translated_errors():
             waiting = list(results)
             while waiting:
                 done, waiting = ray.wait(waiting, num_returns=1)
@@ -204,7 +204,7 @@ class RayTraining:
 
     def dense(self) -> tuple[list[Any], Any]:
         """The first worker's dense leaves, and the optimiser's state for them."""
-        return owned(self._get([self._workers[0].dense.remote()])[0])
+        return writeable(self._get([self._workers[0].dense.remote()])[0])
 
     def variables(self) -> tuple[dict[str, list[Any]], Any]:
         """The shards' parts of each variable, by name, and the optimiser's state of one shard."""
@@ -222,18 +222,18 @@ class RayTraining:
                 actors[i] = None
 
 
-def owned(message: Any) -> Any:
+def writeable(message: Any) -> Any:
     """The same tree with copies of read-only arrays: Ray's arrays lie in memory that all processes share."""
     if isinstance(message, np.ndarray):
         return message if message.flags.writeable else message.copy()
     if isinstance(message, SparseRows):
-        return SparseRows.trusted(owned(message.ids), owned(message.rows), message.num_rows)
+        return SparseRows.trusted(writeable(message.ids), writeable(message.rows), message.num_rows)
     if type(message) is dict:
-        return {key: owned(value) for key, value in message.items()}
+        return {key: writeable(value) for key, value in message.items()}
     if type(message) in (list, tuple):
-        return type(message)(map(owned, message))
+        return type(message)(map(writeable, message))
     if dataclasses.is_dataclass(message) and not isinstance(message, type):
         return dataclasses.replace(
-            message, **{field.name: owned(getattr(message, field.name)) for field in dataclasses.fields(message)}
+            message, **{field.name: writeable(getattr(message, field.name)) for field in dataclasses.fields(message)}
         )
     return message

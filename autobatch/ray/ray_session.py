@@ -1,4 +1,4 @@
-"""Starts Ray for this process, or joins the cluster that the user names; turns Ray's errors into `Lost`."""
+"""Starts Ray for this process, or joins the cluster that the user names; turns Ray's errors into `ProcessesLost`."""
 
 import contextlib
 import logging
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from autobatch.errors import UnsupportedError
-from autobatch.ray.hosts import Lost
+from autobatch.ray.hosts import ProcessesLost
 
 # A training's messages are sent inline: through Ray's object store they would cost both sides twice as much.
 _SYSTEM = {"max_direct_call_object_size": 16 << 20, "task_rpc_inlined_bytes_limit": 64 << 20}
@@ -56,11 +56,11 @@ def ray_session(workers: int | None = None) -> Any:
 
 
 @contextlib.contextmanager
-def losses_of_processes() -> Iterator[None]:
-    """Turn Ray's errors into `Lost` if processes are gone, and into the user's own error if user code raised.
+def translated_errors() -> Iterator[None]:
+    """Turn Ray's errors into `ProcessesLost` if processes are gone, and into the user's own error if user code raised.
 
     Raises:
-        Lost: an actor, its machine, or an object that it held is gone.
+        ProcessesLost: an actor, its machine, or an object that it held is gone.
     """
     from ray import exceptions  # noqa: PLC0415
 
@@ -76,7 +76,7 @@ def losses_of_processes() -> Iterator[None]:
         while isinstance(cause, exceptions.RayTaskError):  # a worker's error may wrap a shard's
             cause = cause.cause
         if isinstance(cause, gone):
-            raise Lost(str(cause).strip().partition("\n")[0]) from None
+            raise ProcessesLost(str(cause).strip().partition("\n")[0]) from None
         raise (cause if isinstance(cause, Exception) else error) from None
     except gone as error:
-        raise Lost(str(error).strip().partition("\n")[0]) from None
+        raise ProcessesLost(str(error).strip().partition("\n")[0]) from None

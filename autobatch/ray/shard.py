@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from autobatch.errors import OptionError
-from autobatch.kernels.hash_table import part_of
+from autobatch.kernels.hash_table import assign_partitions
 from autobatch.ray.gradient_sums import TreeSum, Values
 from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, ShardRequest, Sum
 from autobatch.tables.sparse import SparseRows, first_seen
 
 
 @dataclasses.dataclass(slots=True)
-class _Early:
+class _EarlyPull:
     """A pull that arrived before the last update that its rows must include.
 
     Attributes:
@@ -65,7 +65,7 @@ class Shard:
         self._sums: dict[tuple[type, int], tuple[dict[int, int], TreeSum]] = {}  # with the waiting requests
         self._error: Exception | None = None
         self._read: dict[int, dict[str, list[np.ndarray]]] = {}
-        self._early: list[_Early] = []
+        self._early_pulls: list[_EarlyPull] = []
         self._sorted: dict[tuple[str, int], tuple[int, np.ndarray]] = {}
         self._before: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=history)
 
@@ -112,7 +112,7 @@ class Shard:
             sums, late = total.whole(), dict[int, Any]()
             if kind is Push:
                 self._update(sums)
-                late = self._late(numbers)
+                late = self._missing_rows(numbers)
             del self._sums[kind, turn]
             yield from (Reply(each, numbers[each], Done(sums, late.get(each, {}))) for each in sorted(numbers))
             turn += 1
@@ -126,23 +126,23 @@ class Shard:
             table = self.tables[name]
             self._read.setdefault(body.step, {}).setdefault(name, []).append(keys)
             if body.version is None or self.step >= body.version:
-                yield name, (None, self._as_of(body.version, name, keys, table.read(keys)))
+                yield name, (None, self._at_version(body.version, name, keys, table.read(keys)))
                 continue
-            fresh = ~_is_in(self._being_read(name, body.version), keys)
-            self._early.append(_Early(sender, body.step, body.version, name, keys, fresh))
+            fresh = ~_isin_sorted(self._keys_being_read(name, body.version), keys)
+            self._early_pulls.append(_EarlyPull(sender, body.step, body.version, name, keys, fresh))
             yield name, (fresh, table.read(keys[fresh]))
 
-    def _as_of(self, version: int | None, name: str, keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def _at_version(self, version: int | None, name: str, keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """`rows`, changed back to their state after `version` updates, at most `history` ago; None: as they are."""
         for step, changed in reversed(self._before):  # newest first: a key's oldest saved row comes last
             if version is not None and step >= version and name in changed:
                 grad, old = changed[name]
-                at = np.flatnonzero(is_among(keys, [grad]))
+                at = np.flatnonzero(isin_keys(keys, [grad]))
                 order = np.argsort(grad, kind="stable")
                 rows[at] = old[order[np.searchsorted(grad, keys[at], sorter=order)]]
         return rows
 
-    def _being_read(self, name: str, version: int) -> np.ndarray:
+    def _keys_being_read(self, name: str, version: int) -> np.ndarray:
         """Sorted keys read by steps below `version` whose gradients are still missing: those updates will change them.
 
         All workers' pulls of a step ask for these keys, so they are computed once, not once for each worker.
@@ -172,19 +172,19 @@ class Shard:
         updated = {
             name: np.sort(_bits(grad.ids)) for name, grad in zip(self.tables, grads, strict=True) if grad is not None
         }
-        for early in self._early:
+        for early in self._early_pulls:
             if early.name in updated:
-                early.fresh &= ~_is_in(updated[early.name], early.keys)
+                early.fresh &= ~_isin_sorted(updated[early.name], early.keys)
 
-    def _late(self, senders: Iterable[int]) -> dict[int, dict[int, Any]]:
+    def _missing_rows(self, senders: Iterable[int]) -> dict[int, dict[int, Any]]:
         """Rows that too early pulls lack, by worker, step and variable: (places among the pulled keys, rows now)."""
         out: dict[int, dict[int, Any]] = {sender: {} for sender in senders}
-        for early in self._early:
+        for early in self._early_pulls:
             if early.version == self.step:
                 places = np.flatnonzero(~early.fresh)
                 rows = self.tables[early.name].read(early.keys[places])
                 out[early.sender].setdefault(early.step, {})[early.name] = places.astype(np.uint32), rows
-        self._early = [early for early in self._early if early.version > self.step]
+        self._early_pulls = [early for early in self._early_pulls if early.version > self.step]
         return out
 
     # Saving, which is done while no request is in flight.
@@ -199,7 +199,7 @@ class Shard:
         saver.save(self.step, list(self.tables.values()), self.state)
 
 
-def _is_in(known: np.ndarray, keys: np.ndarray) -> np.ndarray:
+def _isin_sorted(known: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """(n,) bool: is each key in `known`, which are sorted bits of keys as int64?"""
     if not len(known):
         return np.zeros(len(keys), bool)
@@ -211,10 +211,10 @@ def _bits(keys: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(keys).view(np.int64)
 
 
-def is_among(keys: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
+def isin_keys(keys: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
     """(n,) bool: is each key among the others? int64 and uint64 keys with the same bits are equal.
 
-    >>> is_among(np.array([4, 8, 5]), [np.array([5, 4]), np.array([9])])
+    >>> isin_keys(np.array([4, 8, 5]), [np.array([5, 4]), np.array([9])])
     array([ True, False,  True])
     """
     places = first_seen(np.concatenate([_bits(each) for each in (*others, keys)]))[1]
@@ -229,7 +229,7 @@ def owners_of(keys: np.ndarray, shards: int) -> np.ndarray:
     array([0, 0, 1, 0])
     """
     out = np.empty(len(keys), np.int64)
-    part_of(np.ascontiguousarray(keys).view(np.int64), shards, out)
+    assign_partitions(np.ascontiguousarray(keys).view(np.int64), shards, out)
     return out
 
 

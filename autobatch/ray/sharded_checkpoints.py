@@ -102,17 +102,17 @@ def restored_shard(folder: str, step: int, saved_in: int, index: int, shards: in
         CheckpointError: a shard's checkpoint is missing or damaged.
     """
     if saved_in == shards:
-        tables, state, _ = _of_shard(folder, step, shards, index)
+        tables, state, _ = _restore_shard(folder, step, shards, index)
         return tables, state
     out: list[Any] = []
     counted: list[list[Any]] = []
     for old in range(saved_in):
-        tables, state, _ = _of_shard(folder, step, saved_in, old)
+        tables, state, _ = _restore_shard(folder, step, saved_in, old)
         if not out:
             out = [_empty_like(table, saved_in, shards) for table in tables]
             counted = [[] for _ in tables]
         for own, table, arrays in zip(out, tables, counted, strict=True):
-            for block in _mine(table.blocks(), index, shards):
+            for block in _owned_rows(table.blocks(), index, shards):
                 own.restore_blocks([block])
             own.restore_blocks([], step=table.step)
             arrays.append(types.SimpleNamespace(arrays=functools.partial(dict, table.arrays())))
@@ -121,7 +121,7 @@ def restored_shard(folder: str, step: int, saved_in: int, index: int, shards: in
     return out, state
 
 
-def _of_shard(folder: str, step: int, shards: int, index: int) -> Any:
+def _restore_shard(folder: str, step: int, shards: int, index: int) -> Any:
     path = shard_folder(folder, shards, index)
     try:
         return Checkpoints(path).restore(step=step)
@@ -137,7 +137,7 @@ def _empty_like(table: Any, before: int, now: int) -> Any:
     return type(table).from_settings(settings)
 
 
-def _mine(blocks: Iterator[StoredBlock], index: int, shards: int) -> Iterator[StoredBlock]:
+def _owned_rows(blocks: Iterator[StoredBlock], index: int, shards: int) -> Iterator[StoredBlock]:
     """The blocks, with only the rows whose keys belong to a shard."""
     for block in blocks:
         at = np.flatnonzero(owners_of(block.keys, shards) == index)

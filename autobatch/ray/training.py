@@ -15,8 +15,8 @@ from autobatch.core.config import current
 from autobatch.errors import CheckpointError, OptionError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.optim.base import Optimizer
-from autobatch.ray.hosts import LocalTraining, Lost, Start
-from autobatch.ray.key_columns import place_name
+from autobatch.ray.hosts import LocalTraining, ProcessesLost, Start
+from autobatch.ray.key_columns import path_name
 from autobatch.ray.local_communicator import LocalCommunicator
 from autobatch.ray.ray_actors import RayTraining
 from autobatch.ray.sharded_checkpoints import ShardedCheckpoints
@@ -107,7 +107,7 @@ def train(
     if communicator is not None and workers not in (None, communicator.workers):
         raise OptionError(f"workers={workers} beside a communicator of {communicator.workers}; leave one out")
     host = LocalTraining(communicator) if communicator is not None else RayTraining(workers, shards)
-    whole = _Whole(params, optimizer, state)
+    whole = _SplitParams(params, optimizer, state)
     count = host.workers
     parts = max(8, 1 << (count - 1).bit_length()) if parts is None else whole_option(parts, "parts")
     if count > parts:
@@ -118,16 +118,16 @@ def train(
     )  # fmt: skip
     saver = ShardedCheckpoints(checkpoints)
     try:
-        return _lead(host, plan, whole, saver, steps, every, retries, log)
+        return _coordinate(host, plan, whole, saver, steps, every, retries, log)
     finally:
         host.stop()
         saver.close()
 
 
-def _lead(
+def _coordinate(
     host: LocalTraining | RayTraining,
     plan: TrainingPlan,
-    whole: "_Whole",
+    whole: "_SplitParams",
     saver: ShardedCheckpoints,
     steps: int,
     every: int,
@@ -153,8 +153,8 @@ def _lead(
                             log(at, value)
                 step = end
                 reported = max(reported, step)
-            return whole.rebuilt(host.dense(), host.variables())
-        except Lost as error:
+            return whole.rebuild(host.dense(), host.variables())
+        except ProcessesLost as error:
             failures += 1
             if failures > retries:
                 raise RuntimeError(
@@ -163,14 +163,14 @@ def _lead(
                 ) from error
 
 
-class _Whole:
+class _SplitParams:
     """The given parameters, split into variables and dense leaves (all other leaves)."""
 
     def __init__(self, params: Any, optimizer: Any, state: Any) -> None:
         self.optimizer, self._state = optimizer, state
         leaves, self.structure = parameter_trees.flatten(params)
         found = [
-            (place_name(path, "/", "params"), leaf)
+            (path_name(path, "/", "params"), leaf)
             for path, leaf in zip(pytree.paths(self.structure), leaves, strict=True)
         ]
         self.dense_places = tuple(i for i, (_, leaf) in enumerate(found) if not isinstance(leaf, KeyedTable))
@@ -216,7 +216,7 @@ class _Whole:
             slots[slot] = [leaves[places[0]] for places in self.places.values()]
         return own, slots
 
-    def rebuilt(self, dense: tuple[list[Any], Any], variables: tuple[dict[str, list[Any]], Any]) -> tuple[Any, Any]:
+    def rebuild(self, dense: tuple[list[Any], Any], variables: tuple[dict[str, list[Any]], Any]) -> tuple[Any, Any]:
         """The parameters and the optimiser's state, in the structure of the given parameters."""
         (values, state), (parts, slots) = dense, variables
         tables = {}

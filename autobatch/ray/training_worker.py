@@ -55,7 +55,7 @@ class TrainingPlan:
 
 
 @dataclasses.dataclass(slots=True)
-class _Rows:
+class _RequestedRows:
     """The rows that were requested for a step.
 
     Attributes:
@@ -70,7 +70,7 @@ class _Rows:
 
 
 @dataclasses.dataclass(slots=True)
-class _Reading:
+class _Position:
     """A worker's position: the step that it computes, and the number of updates that the step's rows include."""
 
     step: int = 0
@@ -92,17 +92,17 @@ class TrainingWorker:
     def __init__(self, plan: TrainingPlan, communicator: Communicator, dense: list[Any], state: Any) -> None:
         self.plan, self.communicator = plan, communicator
         self.dense, self.state = dense, state
-        self._reading = _Reading()
+        self._position = _Position()
         self._columns = KeyColumns(plan.keys)
         self._gradient = value_and_grad(plan.loss)
-        pull = self._reading.pull
+        pull = self._position.pull
         self._tables = {
             name: PulledTable(like, functools.partial(pull, communicator, name)) for name, like in plan.like.items()
         }
         self._dtypes = {name: like.key_dtype for name, like in plan.like.items() if like.insert_on == "update"}
         self._batches: dict[int, list[Any]] = {}
         self._sizes: dict[int, int] = {}
-        self._coming: dict[int, _Rows] = {}
+        self._coming: dict[int, _RequestedRows] = {}
         self._pushed: dict[int, list[int]] = {}
 
     def run(self, first: int, last: int) -> list[float]:
@@ -115,7 +115,7 @@ class TrainingWorker:
     def _steps(self, first: int, last: int) -> Iterator[float]:
         staleness = self.plan.staleness
         for step in range(first, last):
-            self._reading.step, self._reading.version = step, max(first, step - staleness)
+            self._position.step, self._position.version = step, max(first, step - staleness)
             if step == first:  # the first batch may show which keys the next ones need
                 self._pull(first, first)
                 blocks = self._blocks(first)
@@ -160,10 +160,10 @@ class TrainingWorker:
             return
         found: dict[str, list[np.ndarray]] = {}
         for _, _, batch in self._parts(step):
-            for name, keys in self._columns.foreseen(batch, self._dtypes).items():
+            for name, keys in self._columns.predicted(batch, self._dtypes).items():
                 found.setdefault(name, []).append(keys)
         shards = self.communicator.shards
-        coming = _Rows({}, {}, {})
+        coming = _RequestedRows({}, {}, {})
         asked: list[dict[str, np.ndarray]] = [{} for _ in range(shards)]
         for name, parts in found.items():
             keys = first_seen(np.concatenate(parts))[0]
@@ -193,7 +193,7 @@ class TrainingWorker:
                     self._rows_of(coming, name)[place][fresh] = rows
         coming.numbers = {}
 
-    def _rows_of(self, coming: _Rows, name: str) -> np.ndarray:
+    def _rows_of(self, coming: _RequestedRows, name: str) -> np.ndarray:
         if name not in coming.rows:
             table = self._tables[name]
             coming.rows[name] = np.empty((len(coming.keys[name]), table.dim), table.dtype)
@@ -262,14 +262,14 @@ class TrainingWorker:
             if name in self.plan.variables:
                 for shard, own in enumerate(split_rows(value, shards)):
                     out[shard][name] = own
-            elif self._is_cut(name, value):
+            elif self._is_split(name, value):
                 for shard in range(shards):
                     out[shard][name] = value.reshape(-1)[share(value.size, shards, shard)]
             else:
                 out[0 if name == "loss" else name % shards][name] = value
         return out
 
-    def _is_cut(self, name: Any, value: Any) -> bool:
+    def _is_split(self, name: Any, value: Any) -> bool:
         """True if each shard sums a piece of a large leaf's gradient; not if that may be SparseRows."""
         leaf = None if name == "loss" else self.dense[self.plan.dense.index(name)]
         return isinstance(leaf, np.ndarray) and self.communicator.shards > 1 and leaf.nbytes >= _WORTH_CUTTING
@@ -285,11 +285,11 @@ class TrainingWorker:
                 coming = self._coming[late]
                 for name, (places, rows) in tables.items():
                     self._rows_of(coming, name)[places + coming.starts[name][shard]] = rows
-        grads = [self._put_together(place, found.get(place)) for place in self.plan.dense]
+        grads = [self._concatenate(place, found.get(place)) for place in self.plan.dense]
         self.dense, self.state = self.plan.optimizer.update(self.dense, grads, self.state)
         return float(found["loss"][0][0])
 
-    def _put_together(self, place: int, pieces: list[Any] | None) -> Any:
+    def _concatenate(self, place: int, pieces: list[Any] | None) -> Any:
         if pieces is None:
             return None
         leaf = self.dense[self.plan.dense.index(place)]

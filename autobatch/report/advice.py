@@ -10,9 +10,9 @@ from autobatch.report.source_lines import Source, enclosing_loops, names_read
 from autobatch.syntax.scopes import target_names
 
 Advice = tuple[str, str]
-_MANY_STEPS = 8  # launches of one line, from which on it is worth a thought
-_FEW = 16  # examples, below which there is little to gain from running them together
-_ENOUGH = 128  # examples, from which on a step's work is more than what it costs to make it
+_MANY_STEPS = 8  # launches of one line from which on advice is given
+_FEW = 16  # examples below which running them together gains little
+_ENOUGH = 128  # examples from which on the work of a step exceeds its overhead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Facts:
 
     @property
     def lock_step(self) -> str:
-        """Advice on how to make lock-step run a line; "" if it has run, or cannot."""
+        """Advice on how to run a line in lock-step; "" if it did, or cannot."""
         if self.gave_up:
             return f"mend {self.gave_up}, where lock-step has no form: it runs each step once for all examples"
         if self.batched or self.refusals.get("lock-step"):
@@ -49,7 +49,7 @@ def advice(
     notes: tuple[str, ...] = (),
     dear: bool = True,
 ) -> Advice:
-    """(reason, what to write instead) of a line, each "" where there is nothing to say.
+    """(reason, what to write instead) for a line; "" where there is nothing to say.
 
     Args:
         source: the file; line: where the statement begins.
@@ -61,23 +61,23 @@ def advice(
         return reason, remedy(reason)
     if node is None:
         return "", ""
-    for found in _written(source, node):
+    for found in _pattern_advice(source, node):
         return found
     if waits:
-        return _of_waits(node, waits, facts)
+        return _wait_advice(node, waits, facts)
     if not dear:
         return "", ""
     loops = enclosing_loops(source, node)
     if facts.way == "on the fly":
-        return _on_the_fly(figures, facts, bool(loops) or isinstance(node, ast.For | ast.While))
+        return _fly_advice(figures, facts, bool(loops) or isinstance(node, ast.For | ast.While))
     if facts.way == "lock-step":
-        return _in_lock_step(node, loops, figures, facts)
+        return _lockstep_advice(node, loops, figures, facts)
     if facts.way.startswith("the loop") and figures.runs >= _MANY_STEPS:
-        return _of_loop(figures, facts)
+        return _loop_advice(figures, facts)
     return "", ""
 
 
-def _on_the_fly(figures: Figures, facts: Facts, looped: bool) -> Advice:
+def _fly_advice(figures: Figures, facts: Facts, looped: bool) -> Advice:
     if figures.launches >= 4 and figures.calls < 4 * figures.launches < 4 * figures.calls:
         why = f"{figures.calls} calls took {figures.launches} launches, since examples differ in shape or in depth here"
         return why, facts.lock_step
@@ -86,7 +86,7 @@ def _on_the_fly(figures: Figures, facts: Facts, looped: bool) -> Advice:
     return "", ""
 
 
-def _of_loop(figures: Figures, facts: Facts) -> Advice:
+def _loop_advice(figures: Figures, facts: Facts) -> Advice:
     if facts.examples < _FEW:
         why = f"{facts.examples} examples are too few to gain from running together"
         return why, "give more examples to one call"
@@ -96,7 +96,7 @@ def _of_loop(figures: Figures, facts: Facts) -> Advice:
     return "", ""
 
 
-def _of_waits(node: ast.stmt, waits: int, facts: Facts) -> Advice:
+def _wait_advice(node: ast.stmt, waits: int, facts: Facts) -> Advice:
     why = f"each example waits for a value here ({waits} times), which ends what can be launched together"
     or_batch = f", or {facts.lock_step}" if facts.lock_step else ""
     if isinstance(node, ast.While):
@@ -106,14 +106,14 @@ def _of_waits(node: ast.stmt, waits: int, facts: Facts) -> Advice:
     return why, "keep it an array: no float(), int(), .item() or print before the end"
 
 
-def _in_lock_step(node: ast.stmt, loops: list[ast.For | ast.While], figures: Figures, facts: Facts) -> Advice:
-    """Advice for an expensive line in lock-step: one that runs once per step, or for few examples."""
+def _lockstep_advice(node: ast.stmt, loops: list[ast.For | ast.While], figures: Figures, facts: Facts) -> Advice:
+    """Advice for an expensive line in lock-step that runs once per step, or for few examples."""
     rows = figures.calls / figures.launches if figures.launches else facts.examples
     times = f"{figures.launches} launches" if figures.launches > 1 else f"{figures.runs} times"
     why = f"runs once for each step: {times}, {rows:.0f} rows each" if loops else ""
     if loops and max(figures.launches, figures.runs) >= _MANY_STEPS:
-        before = _from_the_step_before(loops[0])
-        if not figures.last:  # a block has what does not depend on it computed ahead
+        before = _loop_carried_names(loops[0])
+        if not figures.last:  # a block computes what does not depend on the previous step ahead
             for product in ast.walk(node):
                 is_product = isinstance(product, ast.BinOp) and isinstance(product.op, ast.MatMult)
                 if is_product and not names_read(product) & before:
@@ -132,8 +132,8 @@ def _in_lock_step(node: ast.stmt, loops: list[ast.For | ast.While], figures: Fig
     return why, ""
 
 
-def _from_the_step_before(loop: ast.For | ast.While) -> set[str]:
-    """The names whose values in a loop step depend on the step before."""
+def _loop_carried_names(loop: ast.For | ast.While) -> set[str]:
+    """The names whose values in a loop step depend on the previous step."""
     bound: set[str] = target_names(loop.target) if isinstance(loop, ast.For) else set()
     all_set = set().union(*[target_names(each) for each in loop.body])
     found: set[str] = set()
@@ -148,15 +148,15 @@ def _from_the_step_before(loop: ast.For | ast.While) -> set[str]:
         found |= more
 
 
-# What is slow however it runs, by what is written.
+# Patterns in the source that are slow in every way.
 
 
-def _written(source: Source, node: ast.stmt) -> Iterator[Advice]:
+def _pattern_advice(source: Source, node: ast.stmt) -> Iterator[Advice]:
     for each in node.body if isinstance(node, ast.For) else [node]:
         summed = _summed_items(source, each)
         if summed is not None:
             yield summed
-    for part in _head(node):
+    for part in _own_nodes(node):
         if isinstance(part, ast.Call):
             name = ast.unparse(part.func)
             for names, finds in _CALLS:
@@ -175,8 +175,8 @@ def _written(source: Source, node: ast.stmt) -> Iterator[Advice]:
                     yield "a diagonal matrix is multiplied as a full one", "v[:, None] * m is np.diag(v) @ m"
 
 
-def _head(node: ast.stmt) -> Iterator[ast.AST]:
-    """The nodes of a statement without the statements in it."""
+def _own_nodes(node: ast.stmt) -> Iterator[ast.AST]:
+    """The syntax nodes of a statement, without those of nested statements."""
     stack: list[ast.AST] = [node]
     while stack:
         each = stack.pop()
@@ -185,7 +185,7 @@ def _head(node: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _summed_items(source: Source, node: ast.stmt) -> Advice | None:
-    """A sum of single items, `score = score + table[i, j]`, in a loop over their places."""
+    """Advice on a loop that sums single items by index, `score = score + table[i, j]`; None if it is none."""
     loops = enclosing_loops(source, node)
     if not loops or not isinstance(loops[0], ast.For):
         return None
@@ -218,7 +218,7 @@ def _terms(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-def _joined(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
+def _growing_array(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
     loops = enclosing_loops(source, node)
     if not loops or not target_names(node) & names_read(call):
         return None
@@ -233,7 +233,7 @@ def _vectorized(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Ad
     return f"{name} calls Python for each element", remedy(name)
 
 
-def _looked_up(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
+def _lookup_in_loop(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
     loops = enclosing_loops(source, node)
     for_ = next((each for each in loops if isinstance(each, ast.For)), None)
     if for_ is None or len(call.args) < 2 or not names_read(call.args[1]) & target_names(for_.target):
@@ -241,7 +241,7 @@ def _looked_up(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Adv
     return "rows are looked up one by one", "look all of them up before the loop: ab.lookup(table, ids)"
 
 
-def _summed(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
+def _python_sum(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
     if len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and name in ("sum", "max", "min"):
         return f"{name}() adds up in Python, value by value", f"make one array of them, and write np.{name}(array)"
     return None
@@ -253,8 +253,8 @@ _VECTORIZE = {
     f"{module}.{name}" for module in ("np", "numpy") for name in ("vectorize", "apply_along_axis", "frompyfunc")
 }
 _CALLS: list[tuple[set[str], _Finder]] = [
-    (_JOINS, _joined),
+    (_JOINS, _growing_array),
     (_VECTORIZE, _vectorized),
-    ({"ab.lookup", "autobatch.lookup"}, _looked_up),
-    ({"sum", "max", "min"}, _summed),
+    ({"ab.lookup", "autobatch.lookup"}, _lookup_in_loop),
+    ({"sum", "max", "min"}, _python_sum),
 ]

@@ -19,8 +19,8 @@ from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures,
 from autobatch.report.report_text import Forced, Launch, Line, Report
 from autobatch.report.source_lines import Section, source_of
 
-_PARTS = ("_ab_body", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # of functions, which are shown whole
-_WORTH = 0.04  # of the time, from which on a line's steps are worth a word
+_PARTS = ("_ab_body", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # nested code, shown with its function
+_WORTH = 0.04  # share of the time from which on a line gets advice
 _FLY, _LOOP, _COMPILED, _LOCKSTEP = NAMES["fly"], NAMES["loop"], NAMES["compiled"], NAMES["lockstep"]
 
 
@@ -86,9 +86,9 @@ class WatchedCalls:
         self.batched = False
 
     def report(self, f: Any = None) -> Report:
-        """All observations as one report, by default of the function that was called last."""
+        """A report of all observations; by default of the function that was called last."""
         last = self.ran[-1] if self.ran else Ran("fly", "", f, Stats(), {})
-        stats = _together([each.stats for each in self.ran]) if len(self.ran) > 1 else last.stats
+        stats = _summed_stats([each.stats for each in self.ran]) if len(self.ran) > 1 else last.stats
         way, profile = NAMES[last.way], self.profile
         rows = [Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items()]
         forced = [Forced(file, line, times) for (file, line), times in stats.forced.most_common()]
@@ -115,9 +115,9 @@ class WatchedCalls:
             name=_name(function),
             lines=tuple(_lines(self, way, _code(function), stats)),
             seconds=profile.seconds,
-            preparing=profile.of(PREPARING).seconds,
-            library=profile.of(LIBRARY).seconds,
-            backward=profile.of(BACKWARD).seconds,
+            preparing=profile.figures_of(PREPARING).seconds,
+            library=profile.figures_of(LIBRARY).seconds,
+            backward=profile.figures_of(BACKWARD).seconds,
             nbytes=0 if way == _LOOP else profile.nbytes,
             spans=tuple(profile.spans),
             nodes=tuple(profile.nodes),
@@ -126,7 +126,7 @@ class WatchedCalls:
 
 @contextlib.contextmanager
 def watching() -> Iterator[WatchedCalls]:
-    """Watch all calls of the library in a block of code, in this thread; what falls back does not warn.
+    """Watch all calls of the library in a block of code, in this thread; fallbacks give no warning.
 
     >>> import numpy as np
     >>> import autobatch as ab
@@ -147,8 +147,8 @@ def _refusals(ran: Ran) -> dict[str, str]:
     return {way: why for way, why in found.items() if why != NOT_NEEDED}
 
 
-def _together(found: Sequence[Stats]) -> Stats:
-    """The launches of several calls, added up."""
+def _summed_stats(found: Sequence[Stats]) -> Stats:
+    """The statistics of several calls, added."""
     out = Stats()
     for stats in {id(each): each for each in found}.values():
         for name in ("launches", "bound", "calls", "rounds", "reads"):
@@ -176,12 +176,12 @@ def _code(function: Any) -> Any:
             break
         function = inner
     if not hasattr(function, "__code__"):
-        function = getattr(type(function), "__call__", None)  # noqa: B004  (not whether: which)
+        function = getattr(type(function), "__call__", None)  # noqa: B004  (its value is needed)
     return getattr(function, "__code__", None)
 
 
 def _sections(watched: WatchedCalls, code: Any) -> list[Section]:
-    """The functions to show: the called one, then those that took most; none inside of another."""
+    """The functions to show: the called one, then the most expensive; no function nested in another one."""
     found = [each for each in watched.profile.codes.values() if each.co_name not in _PARTS]
     own: Section | None = None
     if code is not None and is_users_code(code):
@@ -210,10 +210,10 @@ def _is_inside(section: Section, other: Section) -> bool:
 
 
 def _lines(watched: WatchedCalls, way: str, code: Any, stats: Stats) -> Iterator[Line]:
-    """The lines of the report: of each function that ran."""
+    """The lines of the report, of each function that ran."""
     profile = watched.profile
     figures = _by_statement(profile.lines)
-    total = profile.seconds - profile.of(PREPARING).seconds or 1.0
+    total = profile.seconds - profile.figures_of(PREPARING).seconds or 1.0
     notes: dict[Place, list[str]] = {}
     for note in watched.notes:
         file, line = note.where
@@ -250,7 +250,7 @@ def _lines(watched: WatchedCalls, way: str, code: Any, stats: Stats) -> Iterator
 
 
 def _by_statement(lines: dict[Place, Figures]) -> dict[Place, Figures]:
-    """The figures of lines, those of one statement together."""
+    """The figures by statement: those of its lines are merged."""
     out: dict[Place, Figures] = {}
     for (file, line), each in lines.items():
         if not file:
@@ -268,8 +268,8 @@ def _by_statement(lines: dict[Place, Figures]) -> dict[Place, Figures]:
 
 
 def _how(figures: Figures, way: str, notes: Sequence[str]) -> str:
-    """The `how` of a line: one or two words on how it ran."""
-    if figures.compiled or way == _COMPILED:  # of which some examples run in Python too, to compare
+    """`Line.how`: one or two words on how the line ran."""
+    if figures.compiled or way == _COMPILED:  # some examples also ran in Python, to compare the costs
         return "compiled"
     if way == _LOOP:
         return "loop"

@@ -11,11 +11,11 @@ from autobatch.syntax.scopes import target_names
 if TYPE_CHECKING:
     from autobatch.report.report_text import Report
 
-_MOST_DRAWN = 60  # nodes; of more launches those of one line are drawn as one
+_MOST_DRAWN = 60  # nodes; if there are more, the launches of one line are drawn as one node
 
 
 def to_networkx(report: "Report", by_line: bool = False) -> Any:
-    """The graph of a report, as `Report.to_networkx` says.
+    """The graph of a report; see `Report.to_networkx`.
 
     Args:
         by_line: launches of one line as one node.
@@ -24,7 +24,7 @@ def to_networkx(report: "Report", by_line: bool = False) -> Any:
 
     graph = networkx.DiGraph()
     if not report.nodes:
-        return _of_lines(report, graph)
+        return _line_graph(report, graph)
     names: list[Hashable] = []
     for at, node in enumerate(report.nodes):
         file, line = node.place
@@ -41,8 +41,8 @@ def to_networkx(report: "Report", by_line: bool = False) -> Any:
     return graph
 
 
-def _of_lines(report: "Report", graph: Any) -> Any:
-    """A graph of the lines that ran, with an edge from each that binds a name to those that read it."""
+def _line_graph(report: "Report", graph: Any) -> Any:
+    """A graph of the lines that ran, with edges from the lines that bind a name to those that read it."""
     bound: dict[tuple[str, str, str], list[int]] = {}
     ran = [line for line in report.lines if line.how and line.seconds > 0.0]
     reads: list[tuple[int, tuple[str, str, str], bool]] = []
@@ -68,13 +68,13 @@ def _of_lines(report: "Report", graph: Any) -> Any:
         if before:
             graph.add_edge(before[-1], at)
         later = [maker for maker in makers if maker > at]
-        if looped and later:  # of the step before
+        if looped and later:  # from the previous step
             graph.add_edge(later[-1], at)
     return graph
 
 
 def svg_graph(report: "Report", width: int = 1100) -> str:
-    """The graph as an SVG picture in layers, readers below makers."""
+    """The graph as an SVG picture in layers; results flow downwards."""
     graph = to_networkx(report, by_line=len(report.nodes) > _MOST_DRAWN)
     dear = sorted(graph, key=lambda node: -graph.nodes[node]["seconds"])[:_MOST_DRAWN]
     order = {node: at for at, node in enumerate(graph) if node in set(dear)}
@@ -98,7 +98,7 @@ def svg_graph(report: "Report", width: int = 1100) -> str:
         (x1, y1), (x2, y2) = places[a], places[b]
         if y2 > y1:
             path = f"M{x1:.0f},{y1 + high} C{x1:.0f},{y1 + high + gap} {x2:.0f},{y2 - gap} {x2:.0f},{y2}"
-        else:  # back, to the next step of a loop
+        else:  # an edge back, to the next step of a loop
             right, side = (x1 + box / 2, x2 + box / 2), min(max(x1, x2) + box / 2 + 20, width - 2)
             path = f"M{right[0]:.0f},{y1 + high / 2} C{side:.0f},{y1} {side:.0f},{y2} {right[1]:.0f},{y2 + high / 2}"
         parts.append(f'<path d="{path}" class="edge" marker-end="url(#tip)"/>')
@@ -122,7 +122,7 @@ def svg_graph(report: "Report", width: int = 1100) -> str:
 
 
 def _layers(graph: Any, order: dict[Any, int]) -> dict[int, list[Any]]:
-    """Nodes by the length of the longest path to them; edges back, to a loop's next step, are left out.
+    """Nodes by the length of the longest path to them; back edges, to a loop's next step, are ignored.
 
     Args:
         order: in which they ran first.

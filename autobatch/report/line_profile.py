@@ -1,9 +1,9 @@
-"""Where the time of a call goes: seconds, launches and bytes by the user's line, and a timeline of all of it.
+"""Measures where the time of a call goes: seconds, launches and bytes by line of the user's code, and a timeline.
 
-Rewritten code keeps the user's line numbers in every way. So Python's own tracing shows which line runs, and launches
-for it are seen at the return of the few functions that launch (`_WATCHED`). The library does no extra work when
-nobody watches. Time spent here is not counted; but the interpreter itself is slower while it is
-traced (two to four times, in what is Python), so lines can be compared with each other rather than with a clock.
+Rewritten code keeps the user's line numbers in every way, so Python's own tracing shows which line runs. Launches are
+observed when one of the few functions that launch (`_WATCHED`) returns. Without a profile the library does no extra
+work. Time spent in the profiler is not counted, but Python code runs two to four times slower while it is traced; so
+lines can be compared with each other, but not with times measured elsewhere.
 """
 
 import dataclasses
@@ -33,17 +33,17 @@ from autobatch.rewrite import block_forms, lockstep_forms, taped_forms
 from autobatch.syntax.source import is_library, written_lines
 
 Place = tuple[str, int]
-"""A file and a line of it."""
+"""(file, line)."""
 
-LIBRARY: Place = ("", 0)  # recording, scheduling, packing and unpacking: what belongs to no line
+LIBRARY: Place = ("", 0)  # recording, scheduling, packing and unpacking, which belong to no line
 PREPARING: Place = ("", 1)  # rewriting, tracing and loading code, once
-BACKWARD: Place = ("", 2)  # walking back along a tape
+BACKWARD: Place = ("", 2)  # the backward pass of a tape
 
 Then = Callable[[Any, float, float], None]
-"""Takes what a function gave, the seconds it took, and when it ended."""
+"""Called with a function's result, its seconds, and the time at which it returned."""
 
-_MOST_SPANS = 20_000  # of a timeline, beyond which it ends: a browser shows no more
-_MOST_NODES = 2_000  # of a graph
+_MOST_SPANS = 20_000  # maximum length of a timeline, as much as a browser can show
+_MOST_NODES = 2_000  # maximum size of a graph
 _LINES = re.compile(r":(\d+)(?:-(\d+))?$")
 
 
@@ -52,10 +52,10 @@ class Figures:
     """The cost of one line.
 
     Attributes:
-        runs: how often it began; seconds: in it, its launches included.
-        calls: how many calls of the examples the launches served; launches: batched calls for it.
-        nbytes: of what the launches gave.
-        last: the last line of the block that begins here; 0 for none. compiled: part of it ran compiled.
+        runs: how often it ran; seconds: its time, including its launches.
+        launches: the number of batched calls made for it; calls: the number of examples' calls that these ran.
+        nbytes: the size of the results of the launches.
+        last: the last line of the block that begins here; 0 for none. compiled: True if part of it ran compiled.
     """
 
     runs: int = 0
@@ -69,8 +69,8 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of the timeline: what ran (`kind` is "python", "launch", "compiled" or "library") from when, how long,
-    in seconds from the beginning of the call."""
+    """An interval of the timeline: what ran (`kind` is "python", "launch", "compiled" or "library"), its start in
+    seconds since the beginning of the call, and its duration in seconds."""
 
     name: str
     kind: str
@@ -81,7 +81,7 @@ class Span:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LaunchNode:
-    """A launch in the graph: its op, its line, its number of calls, and the nodes whose results it reads."""
+    """A launch in the graph: its op, line, number of calls, seconds, and the nodes whose results it reads."""
 
     op: str
     place: Place
@@ -91,7 +91,7 @@ class LaunchNode:
 
 
 def is_users_code(code: CodeType) -> bool:
-    """Whether code is the user's own: not the library's, NumPy's, another package's, nor generated without a source.
+    """True for the user's own code: not the library's, NumPy's or another package's, nor generated without a source.
 
     >>> is_users_code(is_users_code.__code__), is_users_code(eval("lambda: 1").__code__)
     (False, False)
@@ -102,7 +102,7 @@ def is_users_code(code: CodeType) -> bool:
 
 
 class LineProfile:
-    """Watches what this thread runs for as long as its `with` block.
+    """Watches what this thread runs within a `with` block.
 
     Attributes:
         lines: the figures of each line, and of what belongs to none.
@@ -118,9 +118,9 @@ class LineProfile:
         self.codes: dict[tuple[str, int, str], CodeType] = {}
         self.seconds = 0.0
         self._place = LIBRARY
-        self._quiet = 0  # inside of a launch, or of what prepares one: what runs there is no line of the user's
+        self._quiet = 0  # > 0 in a launch or its preparation, where no line of the user runs
         self._kinds: dict[int, tuple[CodeType, Any]] = {id(code): (code, how) for code, how in _WATCHED}
-        self._makers: dict[int, int] = {}  # of each buffer of the segment that is being launched, its node
+        self._makers: dict[int, int] = {}  # the node that made each buffer of the segment being launched
         self._start = self._last = 0.0
         self._before: Any = None
 
@@ -143,18 +143,18 @@ class LineProfile:
     def nbytes(self) -> int:
         return sum(each.nbytes for each in self.lines.values())
 
-    def of(self, place: Place) -> Figures:
-        """The figures of a line, made if there are none, to be added to."""
+    def figures_of(self, place: Place) -> Figures:
+        """The figures of a line, to be updated; created if missing."""
         found = self.lines.get(place)
         if found is None:
             found = self.lines[place] = Figures()
         return found
 
     def _charge(self, now: float, kind: str = "", name: str = "") -> None:
-        """Charge the time since the last event to the line that runs."""
+        """Add the time since the last event to the line that is running."""
         seconds, place = now - self._last, self._place
         self._last = now
-        self.of(place).seconds += seconds
+        self.figures_of(place).seconds += seconds
         spans = self.spans
         if len(spans) >= _MOST_SPANS:
             return
@@ -172,16 +172,16 @@ class LineProfile:
         self._start += now - self._last
         self._last = now
 
-    # What the interpreter calls.
+    # Trace functions, which the interpreter calls.
 
     def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
         now = time.perf_counter()
         code = frame.f_code
         known = self._kinds.get(id(code))
         if known is None:
-            known = self._kinds[id(code)] = (code, _how_to_watch(code))
+            known = self._kinds[id(code)] = (code, _watcher_of(code))
         how: Any = known[1]
-        if how is None or (self._quiet and (how is not _prepares or self._place == PREPARING)):
+        if how is None or (self._quiet and (how is not _watch_preparing or self._place == PREPARING)):
             spent = time.perf_counter() - now
             self._last += spent
             self._start += spent
@@ -200,7 +200,7 @@ class LineProfile:
         if event == "line":
             self._charge(time.perf_counter())
             self._place = place = (frame.f_code.co_filename, frame.f_lineno)
-            self.of(place).runs += 1
+            self.figures_of(place).runs += 1
             self._resume()
         elif event == "return":
             self._charge(time.perf_counter())
@@ -209,7 +209,7 @@ class LineProfile:
         return self._on_line
 
     def _line_around(self, frame: FrameType | None) -> Place:
-        """The innermost line of the user's that is running, from a frame outwards."""
+        """The innermost running line of the user's code, searched from a frame outwards."""
         while frame is not None:
             known = self._kinds.get(id(frame.f_code))
             if known is not None and known[1] is True:
@@ -218,7 +218,7 @@ class LineProfile:
         return LIBRARY
 
     def _until_return(self, then: Then, place: Place | None = None, quiet: int = 1) -> Any:
-        """A trace function for a library frame: its time until it returns belongs to a place."""
+        """A trace function for a library frame, whose time until it returns is added to `place`."""
         before, self._place = self._place, self._place if place is None else place
         self._quiet += quiet
         began = self._last
@@ -239,19 +239,19 @@ class LineProfile:
 _NAMES = {LIBRARY: "recording, scheduling, packing", PREPARING: "preparing code", BACKWARD: "backward"}
 
 
-# What is seen of the functions that launch. Each is called at their call and gives the trace function of their frame.
+# Observers of the functions that launch: called when such a function is called; return the trace function of its frame.
 
 
 def _launch(profile: LineProfile, frame: FrameType) -> Any:
     """Observe the launch of a group of recorded calls, and the buffers that it reads and makes."""
     sig, launches = frame.f_locals["sig"], frame.f_locals["self"]
-    place: Place = getattr(sig, "where", LIBRARY)  # calls that lead to each other, as one, may be of several lines
+    place: Place = getattr(sig, "where", LIBRARY)  # a call merged from others may belong to more than one line
     at, made = launches._at, launches._number
 
     def then(count: Any, seconds: float, now: float) -> None:
         if not isinstance(count, int):  # it raised
             return
-        figures = profile.of(place)
+        figures = profile.figures_of(place)
         figures.calls += count
         figures.launches += 1
         figures.nbytes += getattr(sig, "nbytes", sig.avals[0].nbytes if sig.avals else 0) * count
@@ -291,9 +291,9 @@ def _block(profile: LineProfile, frame: FrameType) -> Any:
     place = (body.co_filename, min(lines))
 
     def then(results: Any, seconds: float, now: float) -> None:
-        figures = profile.of(place)
+        figures = profile.figures_of(place)
         figures.last = max(figures.last, *lines)
-        _gave(profile, figures, results, frame.f_locals["region"].count)
+        _add_results(profile, figures, results, frame.f_locals["region"].count)
         profile._charge(now, "launch", f"block, {len(lines)} lines" if len(lines) > 1 else "block")
 
     return profile._until_return(then)
@@ -303,7 +303,7 @@ def _scan(profile: LineProfile, frame: FrameType) -> Any:
     """Observe that the remaining steps of a loop ran as one op."""
 
     def then(results: Any, seconds: float, now: float) -> None:
-        _gave(profile, profile.of(profile._place), results, 1)
+        _add_results(profile, profile.figures_of(profile._place), results, 1)
         profile._charge(now, "launch", "the steps of a loop")
 
     return profile._until_return(then)
@@ -312,18 +312,18 @@ def _scan(profile: LineProfile, frame: FrameType) -> Any:
 def _op(profile: LineProfile, frame: FrameType) -> Any:
     """Observe an op that computes on arrays, for all lanes."""
     place, name = profile._place, frame.f_locals["self"].name
-    if place[0] == "" or active_trace() is not None:  # what is recorded counts when it is launched
+    if place[0] == "" or active_trace() is not None:  # recorded ops are counted when they are launched
         return None
 
     def then(result: Any, seconds: float, now: float) -> None:
         if isinstance(result, np.ndarray):
-            _gave(profile, profile.of(place), result, len(result) if result.ndim else 1)
+            _add_results(profile, profile.figures_of(place), result, len(result) if result.ndim else 1)
             profile._charge(now, "launch", name)
 
     return profile._until_return(then, place, quiet=0)
 
 
-def _gave(profile: LineProfile, figures: Figures, results: Any, count: int) -> None:
+def _add_results(profile: LineProfile, figures: Figures, results: Any, count: int) -> None:
     arrays: list[Any] = [each.data if isinstance(each, MaskedBatch) else each for each in leaves(results)]
     figures.nbytes += sum(getattr(each, "nbytes", 0) for each in arrays)
     figures.launches += 1
@@ -331,31 +331,31 @@ def _gave(profile: LineProfile, figures: Figures, results: Any, count: int) -> N
 
 
 def _compiled(profile: LineProfile, frame: FrameType) -> Any:
-    """Observe a compiled run of the user's function, whose lines cannot be told apart."""
+    """Observe a compiled run of the user's function, which gives no times of single lines."""
     function = frame.f_locals.get("function")
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     place = LIBRARY if code is None else (code.co_filename, code.co_firstlineno)
 
     def then(results: Any, seconds: float, now: float) -> None:
-        profile.of(place).compiled = True
+        profile.figures_of(place).compiled = True
         profile._charge(now, "compiled", getattr(function, "__name__", "function"))
 
     return profile._until_return(then, place, quiet=0)
 
 
-def _prepares(profile: LineProfile, frame: FrameType) -> Any:
+def _watch_preparing(profile: LineProfile, frame: FrameType) -> Any:
     return profile._until_return(lambda *_: None, PREPARING)
 
 
-def _walks_back(profile: LineProfile, frame: FrameType) -> Any:
+def _watch_backward(profile: LineProfile, frame: FrameType) -> Any:
     return profile._until_return(lambda *_: None, BACKWARD, quiet=0)
 
 
-def _how_to_watch(code: CodeType) -> Any:
-    """True for the user's lines, the watcher of a library function, None for code that is not looked at."""
+def _watcher_of(code: CodeType) -> Any:
+    """True for the user's code, the observer of a library function, None for code that is not observed."""
     file = code.co_filename
     if f"{os.sep}numba{os.sep}" in file or file.startswith("<frozen importlib"):
-        return _prepares  # it compiles, or loads what was compiled: to call it needs no Python
+        return _watch_preparing  # Numba code that runs in Python compiles or loads compiled code
     return True if is_users_code(code) else None
 
 
@@ -374,7 +374,7 @@ _WATCHED: list[tuple[CodeType, Any]] = [
         _scan: (Scan.run,),
         _op: (Op.__call__,),
         _compiled: (compiled_map,),
-        _prepares: (
+        _watch_preparing: (
             lockstep_forms._convert,
             block_forms._form,
             taped_forms._form,
@@ -383,7 +383,7 @@ _WATCHED: list[tuple[CodeType, Any]] = [
             kernel_codegen.fuse,
             wait_until_compiled,
         ),
-        _walks_back: (Tape.backward,),
+        _watch_backward: (Tape.backward,),
     }.items()
     for function in functions
 ]

@@ -117,7 +117,7 @@ def _marked(function: FunctionType) -> list[str]:
 
 
 def _mark(written: Source, line: int) -> str:
-    """The effect of a statement's head on the examples."""
+    """How a statement, without its body, runs for the examples."""
     node = written.statement(line)
     if node is None or node.lineno != line:
         return ""

@@ -45,12 +45,12 @@ svg .name, svg .small { text-anchor: middle; } svg .small { fill: #666; font-siz
 
 
 def notebook_table(report: "Report") -> str:
-    """A report as a notebook shows it."""
+    """A report as HTML for a notebook."""
     return f'<div class="ab-report"><style>{_STYLE}</style>{_summary(report)}{_source(report)}</div>'
 
 
 def page(report: "Report") -> str:
-    """A report as a page of its own, which loads nothing."""
+    """A report as a self-contained HTML page."""
     title = html.escape(report.name or "ab.explain")
     parts = [_summary(report), "<h2>Source</h2>", f'<div class="scroll">{_source(report)}</div>']
     timeline, graph = svg_timeline(report.spans), svg_graph(report)

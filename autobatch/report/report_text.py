@@ -18,9 +18,9 @@ _WIDTH = 100  # columns of a printed report
 _LONGEST_PLACE = 80
 _SHOWN = 30  # rows of the table of operations
 _DEAREST = 3  # lines shown first
-_LEAST_SHARE = 0.02  # of the time, from which on a line is worth to be shown first
-_OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, .]+(?=\](?!s))")  # of an operand that is not shared
-_SIZE = re.compile(r"\d+(?:\.\.\d+)?")  # or the range of a launch of several
+_LEAST_SHARE = 0.02  # share of the time from which on a line may be shown first
+_OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, .]+(?=\](?!s))")  # the shape of an operand that differs by example
+_SIZE = re.compile(r"\d+(?:\.\.\d+)?")  # a size, or the range of sizes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True)
 class Forced:
-    """A line of the user's code that needed a value at once, and how often."""
+    """A line of the user's code that forced a value, and how often."""
 
     file: str
     line: int
@@ -55,17 +55,17 @@ class Forced:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of the user's source, and the fate of the statement that begins there.
+    """A line of the user's source, and how the statement that begins there ran.
 
     Attributes:
-        file, line, text: where and what it is.
-        function: the name of the function it is in.
+        file, line, text: its place and its source.
+        function: the name of its function.
         how: "one launch", "launches", "block", "compiled", "lane by lane", "loop", "all lanes" (control flow of all
-            examples at once), "Python" (run for each example); "" for what did not run, or is part of the line above.
-        seconds, share: its time, and its part of the call's without `preparing`.
-        times: how many launches; where there were none, how often it ran.
-        calls: of the examples that the launches served.
-        reason: why it runs so, where it could be better; remedy: what to write instead, in one sentence.
+            examples at once), "Python" (run for each example); "" if it did not run, or is part of the line above.
+        seconds, share: its time, and that as a fraction of the call's time without `preparing`.
+        times: the number of launches; if there were none, how often it ran.
+        calls: the number of examples' calls that the launches ran.
+        reason: why it is slow, if it could be faster; remedy: what to write instead, in one sentence.
     """
 
     file: str
@@ -87,18 +87,18 @@ class Report:
 
     Attributes:
         way: how they ran: "on the fly", "lock-step", "compiled", or "the loop over the examples".
-        examples: how many, None where that is not known; rounds: how often everything recorded was launched.
-        bound: the fewest launches that any schedule of what was recorded takes; 0 where that was not computed.
+        examples: their number, None if not known; rounds: how often everything recorded was launched.
+        bound: a lower bound of the launches in any schedule of the recorded calls; 0 if not computed.
         rows: on the fly, one `Launch` per signature, the most expensive first.
-        forced: where a value was needed; fallbacks: {what ran call by call, and why: how often}.
-        why: what decided about the way.
+        forced: the lines that needed a value at once; fallbacks: {what ran call by call, and why: how often}.
+        why: the reason for the way.
         costs: {way: seconds per example} of those that have run on inputs of this kind; refusals: {way: why not}.
         untried: the ways that have not run on such inputs yet.
-        called: {way: how many calls}, where several were watched.
-        name: the function's; lines: the source of the functions that ran, one `Line` each.
-        seconds: of the call, without what it took to look at it; `preparing` of these rewrote, traced and loaded code,
-            which the next call has, `backward` walked back for a gradient, and `library` belongs to no line either.
-        nbytes: of all results of launches.
+        called: {way: number of calls}, if several calls were watched.
+        name: the function's name; lines: the source of the functions that ran, one `Line` each.
+        seconds: the time of the call, without that of the profiler. Parts of it are: `preparing`, rewriting, tracing
+            and loading code, once; `backward`, the backward pass; `library`, other work that belongs to no line.
+        nbytes: the size of all results of launches.
         spans: the timeline; nodes: the launches on the fly and what they read.
     """
 
@@ -136,7 +136,7 @@ class Report:
 
     @property
     def dearest(self) -> tuple[Line, ...]:
-        """The lines that took most, the most expensive first."""
+        """The lines that took time, the most expensive first."""
         lines = [line for line in self.lines if line.seconds > 0.0]
         return tuple(sorted(lines, key=lambda line: -line.seconds))
 
@@ -144,8 +144,8 @@ class Report:
         return f"<Report of {self.name}: {self.head()}>"
 
     def summary(self) -> str:
-        """The ways that ran, and the lines that took most, as text."""
-        return "\n".join([*_wrapped(self.head(), "  "), *self._ways(), *self._first()])
+        """The ways that ran, and the most expensive lines, as text."""
+        return "\n".join([*_wrapped(self.head(), "  "), *self._ways(), *self._most_expensive()])
 
     def __str__(self) -> str:
         return "\n".join([self.summary(), *self._source(), *self._operations(), *self._others()])
@@ -185,22 +185,22 @@ class Report:
     def head(self) -> str:
         """One line of text: examples, way, launches and time."""
         if self.examples is None or sum(self.called.values()) > 1:
-            text = ", ".join(f"{_many(count, 'call')} {way}" for way, count in self.called.items())
+            text = ", ".join(f"{_plural(count, 'call')} {way}" for way, count in self.called.items())
         else:
-            text = f"{_many(self.examples, 'example')}: {self.way}"
+            text = f"{_plural(self.examples, 'example')}: {self.way}"
         if self.rows:
             least = f" (at least {self.bound})" if self.bound else ""
-            text += f"; {_many(self.calls, 'call')} in {_many(self.launches, 'launch')}{least}"
-            text += f" and {_many(self.rounds, 'round')}"
+            text += f"; {_plural(self.calls, 'call')} in {_plural(self.launches, 'launch')}{least}"
+            text += f" and {_plural(self.rounds, 'round')}"
         elif self.launches:
-            text += f"; {_many(self.launches, 'launch')}"
+            text += f"; {_plural(self.launches, 'launch')}"
         if self.seconds:
             once = f", {_time(self.preparing)} of it once" if self.preparing > 0.05 * self.seconds else ""
             text += f"; {_time(self.seconds)} watched{once}"
         return text + (f"; {shown_bytes(self.nbytes)}" if self.nbytes else "")
 
     def _ways(self) -> list[str]:
-        """Why the call ran by this way, and the costs or refusals of the others."""
+        """Text: why the call ran by this way, and the costs or refusals of the others."""
         out = [f"{self.way}, since {self.why}"] if self.why else []
         for way, seconds in self.costs.items():
             out.append(f"  {way}: {seconds * 1e6:.1f} µs an example{' (taken)' if way == self.way else ''}")
@@ -214,7 +214,7 @@ class Report:
             out.append(f"  not run on such inputs yet: {', '.join(self.untried)}")
         return [part for line in out for part in _wrapped(line, "    ")]
 
-    def _first(self) -> list[str]:
+    def _most_expensive(self) -> list[str]:
         """The most expensive lines, and what to write instead."""
         found = [line for line in self.dearest if line.share >= _LEAST_SHARE][:_DEAREST]
         if not found:
@@ -235,7 +235,7 @@ class Report:
         for line in self.lines:
             if (line.file, line.function) != before:
                 before = line.file, line.function
-                out += ["", _cut(f"{line.function}  ({_where(line.file, line.line)})")]
+                out += ["", _cut(f"{line.function}  ({_location(line.file, line.line)})")]
                 out.append("   line       ms    %  times  how")
             time = f"{line.seconds * 1e3:8.2f} {line.share:4.0%}" if line.how else " " * 13
             times = f"{line.times:6d}" if line.times else " " * 6
@@ -267,7 +267,7 @@ class Report:
         out: list[str] = []
         if self.forced:
             out += ["", "values needed at once (each wait ends a round):"]
-            out += _table(("times", "where"), [(str(f.times), _where(f.file, f.line)) for f in self.forced])
+            out += _table(("times", "where"), [(str(f.times), _location(f.file, f.line)) for f in self.forced])
         if self.fallbacks:
             out += ["", "not batched:"]
             for why, times in self.fallbacks.items():
@@ -275,7 +275,7 @@ class Report:
         return out
 
 
-def _many(count: int, what: str) -> str:
+def _plural(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}{'es' if what.endswith('h') else 's'}"
 
 
@@ -289,7 +289,7 @@ def _time(seconds: float) -> str:
     )
 
 
-def _where(file: str, line: int) -> str:
+def _location(file: str, line: int) -> str:
     """file:line, shortened from the left."""
     text = f"{file}:{line}"
     return text if len(text) <= _LONGEST_PLACE else f"…{text[1 - _LONGEST_PLACE :]}"
@@ -304,7 +304,7 @@ def _wrapped(text: str, indent: str) -> list[str]:
 
 
 def _folded(rows: Iterable[Launch]) -> list[Launch]:
-    """Rows of one op that differ in sizes of the examples only, as one, with the range of each size; ms descending."""
+    """Merge rows of one op that differ only in sizes of examples, with ranges of sizes; most expensive first."""
     alike: dict[tuple[str, str], list[Launch]] = {}
     for row in rows:
         kind = _OWN_SHAPE.sub(lambda shape: _SIZE.sub("\0", shape[0]), row.signature)
@@ -328,7 +328,7 @@ _WIDEST = (24, 42)  # of an op's name and its signature
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of an aligned table: any text to the left, numbers to the right."""
+    """The lines of a table with text aligned left and numbers aligned right."""
     limits = [*_WIDEST, *[_WIDTH] * len(head)] if len(head) > 2 else [_WIDTH] * 2
     cells = [
         [text if len(text) <= most else text[: most - 1] + "…" for text, most in zip(row, limits, strict=False)]

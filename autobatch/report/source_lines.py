@@ -1,4 +1,4 @@
-"""The user's source as a report shows it: functions, the statement that a line is part of, and its syntax."""
+"""The user's source for a report: functions, the statement at each line, and its syntax tree."""
 
 import ast
 import functools
@@ -14,7 +14,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 class Section:
-    """The lines of a function: `first` to `last` of `file`, by a name to show."""
+    """The lines of a function: `first` to `last` of `file`, and the name to show."""
 
     __slots__ = ("file", "first", "last", "name")
 
@@ -59,7 +59,7 @@ class Source:
         return self._statements.get(line)
 
     def start(self, line: int) -> int:
-        """The line at which the statement begins that a line is part of."""
+        """The first line of the statement at a line."""
         found = self._statements.get(line)
         return line if found is None else found.lineno
 
@@ -70,7 +70,7 @@ class Source:
             yield node
 
     def section(self, first: int, name: str) -> Section:
-        """The lines of the function of this name that begins here; just this line where there is none."""
+        """The lines of the function of this name that begins at line `first`; only that line if there is none."""
         for node in ast.walk(self._tree):
             if isinstance(node, Function) and (name == "<lambda>") == isinstance(node, ast.Lambda):
                 start = min([node.lineno, *[each.lineno for each in getattr(node, "decorator_list", ())]])
@@ -80,7 +80,7 @@ class Source:
 
 
 def _own_lines(node: ast.stmt) -> range:
-    """The lines of a statement; of a compound one, those of its head."""
+    """The lines of a statement; for a compound statement, those of its head."""
     start = min([node.lineno, *[each.lineno for each in getattr(node, "decorator_list", ())]])
     body = getattr(node, "body", None) or getattr(node, "cases", None)
     if body:
@@ -94,11 +94,11 @@ def _read(file: str, lines: tuple[str, ...]) -> Source:
     return Source(file, lines)
 
 
-_prompts: dict[str, tuple[str, ...]] = {}  # what was last typed under the name of a prompt
+_prompts: dict[str, tuple[str, ...]] = {}  # by a prompt's file name, the lines last typed
 
 
 def source_of(file: str, code: CodeType | None = None) -> Source:
-    """A file as it is now; `code` is some that is in it, by which what was typed at a prompt is found."""
+    """The current source of a file; `code` is code from it, needed to find what was typed at a prompt."""
     lines = tuple(linecache.getlines(file))
     if not lines and code is not None:
         lines = tuple(written_lines(code))
@@ -107,7 +107,7 @@ def source_of(file: str, code: CodeType | None = None) -> Source:
 
 
 def enclosing_loops(source: Source, node: ast.stmt) -> list[ast.For | ast.While]:
-    """The loops of the same function that a statement is in, the innermost first."""
+    """The loops around a statement in the same function, innermost first."""
     out: list[ast.For | ast.While] = []
     inner: ast.AST = node
     for each in source.around(node):
@@ -120,5 +120,5 @@ def enclosing_loops(source: Source, node: ast.stmt) -> list[ast.For | ast.While]
 
 
 def names_read(node: ast.AST) -> set[str]:
-    """The names that are read in a piece of syntax."""
+    """The names that a syntax node reads."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}

@@ -44,7 +44,7 @@ def trace_events(spans: Sequence[Span], name: str) -> dict[str, Any]:
 
 
 def svg_timeline(spans: Sequence[Span], width: int = 1100) -> str:
-    """The timeline as an SVG picture: a row for each kind of work, a title for each stretch."""
+    """The timeline as an SVG picture: a row for each kind of work, a title for each span."""
     if not spans:
         return ""
     end = max(span.start + span.seconds for span in spans) or 1.0

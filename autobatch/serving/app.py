@@ -99,7 +99,7 @@ class App:
         self.batcher = batcher
         self.watch = None if checkpoints is None else CheckpointWatch(batcher, checkpoints, poll)
         self._max_body, self._max_depth, self._timeout = max_body, int(max_depth), timeout
-        self._reads = _reads_of(batcher)
+        self._reads = _parameter_readers(batcher)
         self._watching: asyncio.Task[None] | None = None
         self._stopping = False
         self._routes = {
@@ -155,7 +155,7 @@ class App:
                 reply = await route(_headers(scope), receive)
             except _Disconnected:
                 return
-            except _OtherReply as refusal:
+            except _ErrorReply as refusal:
                 reply = refusal.reply
         status, kind, body, headers = reply
         headers = {"content-type": kind, "content-length": str(len(body)), **headers}
@@ -175,12 +175,12 @@ class App:
         return 200, "text/plain; version=0.0.4; charset=utf-8", text.encode(), {}
 
     async def _answer(self, headers: dict[str, str], receive: Receive) -> "Reply":
-        kind = _kind_of(headers)
+        kind = _body_type(headers)
         example: tuple[Any, ...] | None = None
         try:
             async with asyncio.timeout(self._timeout):
                 example = self._example(decode(kind, await _body(headers, receive, self._max_body)))
-                answer = await self._computed(example, receive)
+                answer = await self._await_answer(example, receive)
         except TimeoutError:
             late = example is None
             text = "the request did not arrive in time" if late else f"no answer within {self._timeout} seconds"
@@ -188,7 +188,7 @@ class App:
         except BadValueError as error:
             place, expected, given = error.path, error.expected, error.given
             return _error(422, "BadValueError", str(error), path=place, expected=expected, given=given)
-        form = _form_of(headers, kind, answer.value)
+        form = _answer_type(headers, kind, answer.value)
         try:
             out = encode(form, answer.value)
         except UnsuitedResultError as error:
@@ -205,7 +205,7 @@ class App:
         parts = object_of(self._reads, set())(value, self._max_depth)
         return tuple(parts[name] for name in self._reads)
 
-    async def _computed(self, example: tuple[Any, ...], receive: Receive) -> Answer:
+    async def _await_answer(self, example: tuple[Any, ...], receive: Receive) -> Answer:
         """The answer; if the client disconnects or the awaiting task is cancelled, the request is cancelled.
 
         An exception of the function becomes a reply and is not raised: a `SystemExit` would end the event loop.
@@ -214,22 +214,22 @@ class App:
         try:
             if self._stopping:  # the batcher is about to be closed
                 raise ClosedError("the server shuts down, and takes no requests any more")
-            request = self.batcher._enter(example, loop)
+            request = self.batcher._enqueue(example, loop)
         except OverloadedError as error:
-            raise _OtherReply(_error(429, "OverloadedError", str(error), _LATER)) from None
+            raise _ErrorReply(_error(429, "OverloadedError", str(error), _LATER)) from None
         except ClosedError as error:
-            raise _OtherReply(_error(503, "ClosedError", str(error), _LATER)) from None
+            raise _ErrorReply(_error(503, "ClosedError", str(error), _LATER)) from None
         leaving: list[asyncio.Task[None]] = []
 
         def look() -> None:
-            leaving.append(loop.create_task(_left(receive)))
+            leaving.append(loop.create_task(_wait_for_disconnect(receive)))
             leaving[0].add_done_callback(lambda _: request.future.cancel())
 
         looking = loop.call_later(_LOOK, look)
         try:
             await request.future
         except asyncio.CancelledError:
-            self.batcher._leave(request)
+            self.batcher._cancel(request)
             if any(each.done() for each in leaving):
                 raise _Disconnected from None
             raise
@@ -238,7 +238,7 @@ class App:
             for task in leaving:
                 task.cancel()
         if request.error is not None:
-            raise _OtherReply(_failure(request.error))
+            raise _ErrorReply(_failure(request.error))
         assert request.answer is not None
         return request.answer
 
@@ -250,7 +250,7 @@ class _Disconnected(Exception):  # noqa: N818 - a signal
     """The client has disconnected."""
 
 
-class _OtherReply(Exception):  # noqa: N818 - a signal
+class _ErrorReply(Exception):  # noqa: N818 - a signal
     """Raised to answer with a reply other than a result."""
 
     def __init__(self, reply: Reply) -> None:
@@ -284,18 +284,18 @@ def _headers(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
 
 
-def _kind_of(headers: dict[str, str]) -> str:
+def _body_type(headers: dict[str, str]) -> str:
     """The media type of a request's body."""
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise _OtherReply(_error(415, "UnsupportedMediaType", "bodies are not decompressed; send it as it is"))
+        raise _ErrorReply(_error(415, "UnsupportedMediaType", "bodies are not decompressed; send it as it is"))
     given = headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in _KINDS:
         text = f"content-type {given!r}; expected {JSON}, {NPY} or {SAFETENSORS}"
-        raise _OtherReply(_error(415, "UnsupportedMediaType", text))
+        raise _ErrorReply(_error(415, "UnsupportedMediaType", text))
     return _KINDS[given]
 
 
-def _form_of(headers: dict[str, str], kind: str, value: Any) -> str:
+def _answer_type(headers: dict[str, str], kind: str, value: Any) -> str:
     """The media type of an answer: the accepted one, else that of the request if it suits the result, else JSON."""
     for wanted in headers.get("accept", "").split(","):
         name = wanted.partition(";")[0].strip().lower()
@@ -315,7 +315,7 @@ async def _body(headers: dict[str, str], receive: Receive, most: int) -> bytes:
     """The body of a request; one of more than `most` bytes is answered 413."""
     said = headers.get("content-length", "0")
     if said.isdecimal() and len(said) < 20 and int(said) > most:
-        raise _OtherReply(_too_large(most))
+        raise _ErrorReply(_too_large(most))
     parts, size = [], 0
     while True:
         message = await receive()
@@ -324,7 +324,7 @@ async def _body(headers: dict[str, str], receive: Receive, most: int) -> bytes:
         part = message.get("body", b"")
         size += len(part)
         if size > most:
-            raise _OtherReply(_too_large(most))
+            raise _ErrorReply(_too_large(most))
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)
@@ -334,14 +334,14 @@ def _too_large(most: int) -> Reply:
     return _error(413, "ContentTooLarge", f"a request has at most {most} bytes", _CLOSE)
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     """Return when the client has disconnected."""
     with contextlib.suppress(Exception):  # some servers raise then
         while (await receive())["type"] != "http.disconnect":
             pass
 
 
-def _reads_of(batcher: Batcher) -> dict[str, Read]:
+def _parameter_readers(batcher: Batcher) -> dict[str, Read]:
     """By parameter, the reader of its value in a request: all without a default, or the first if all have one."""
     try:
         parameters = inspect.signature(batcher.function).parameters

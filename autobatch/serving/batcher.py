@@ -131,11 +131,11 @@ class Batcher:
             `.value` and `.version`: the whole result was computed with the shared values of that version.
         """
         loop = asyncio.get_running_loop()
-        request = self._enter(example, loop)
+        request = self._enqueue(example, loop)
         try:
             await request.future
         except asyncio.CancelledError:
-            self._leave(request)
+            self._cancel(request)
             raise
         if request.error is not None:
             raise request.error
@@ -156,13 +156,13 @@ class Batcher:
         ...     [future.result() for future in futures]
         [2, 3.5]
         """
-        request = self._enter(example, None)
-        request.future.add_done_callback(lambda future: self._leave(request) if future.cancelled() else None)
+        request = self._enqueue(example, None)
+        request.future.add_done_callback(lambda future: self._cancel(request) if future.cancelled() else None)
         with self._changed:
             self._changed.notify()
         return request.future
 
-    def _enter(self, example: tuple[Any, ...], loop: asyncio.AbstractEventLoop | None) -> Request:
+    def _enqueue(self, example: tuple[Any, ...], loop: asyncio.AbstractEventLoop | None) -> Request:
         if not example:
             raise UnsupportedError("a batcher takes one example by position: await batcher(example)")
         with self._changed:
@@ -188,7 +188,7 @@ class Batcher:
             self._waking.discard(loop)
             self._changed.notify()
 
-    def _leave(self, request: Request) -> None:
+    def _cancel(self, request: Request) -> None:
         """Remove a cancelled request; if it runs already, it ends between two steps, or its answer is dropped."""
         with self._changed:
             self._queue.pop(request, None)
@@ -292,7 +292,7 @@ class Batcher:
         with self._changed:
             self._free_since = time.monotonic()
             while True:
-                wait = self._patience()
+                wait = self._wait_seconds()
                 if wait is None:
                     if not self._closed and self._changed.wait(_IDLE):
                         continue
@@ -304,7 +304,7 @@ class Batcher:
                     return self._take(self.max_batch, None), self._model
                 self._changed.wait(wait)
 
-    def _patience(self) -> float | None:
+    def _wait_seconds(self) -> float | None:
         """The seconds to wait for more requests before a round begins; None: until there is a first one."""
         if not self._queue:
             return None
@@ -352,7 +352,7 @@ class Batcher:
 
         begun = time.monotonic()
         quiet = options(warn=False)  # a round that becomes a loop is counted, not warned of, as for a single call
-        pure = self._changes_nothing(model, kinds)
+        pure = self._is_pure(model, kinds)
         ways = self._ways(model, requests) if pure else [AS_MAP]
         way = ways[0] if len(ways) == 1 else self._costs.choose(len(requests), ways)
         running = Round(model, requests, pure, more, self._deliver, way)
@@ -372,7 +372,7 @@ class Batcher:
         self._took = time.monotonic() - begun
         self.metrics.seconds.observe(self._took)
         if len(ways) > 1:
-            self._costs.took(len(requests), way, self._took / len(running.requests))
+            self._costs.record(len(requests), way, self._took / len(running.requests))
         self._expected = len(running.requests) + len(self._queue)
 
     def _ways(self, model: Model, requests: Sequence[Request]) -> list[RoundWay]:
@@ -382,7 +382,7 @@ class Batcher:
             return [BATCH_WAYS[0] if may_batch else AS_MAP]
         return [*MAP_WAYS, *(BATCH_WAYS if may_batch else ())]
 
-    def _changes_nothing(self, model: Model, kinds: frozenset[type]) -> bool:
+    def _is_pure(self, model: Model, kinds: frozenset[type]) -> bool:
         key = model.version, kinds
         found = self._pure.get(key)
         if found is None:

@@ -130,7 +130,7 @@ def encode(kind: str, value: Any) -> bytes:
             try:
                 return _ENCODER.encode(plain).encode()
             except ValueError:  # a NaN or an infinity
-                return _ENCODER.encode(_named(plain)).encode()
+                return _ENCODER.encode(_nonfinite_as_strings(plain)).encode()
         except RecursionError:
             raise UnsuitedResultError("the result has more levels than Python has room for, or holds itself") from None
         except ValueError as error:  # an integer with more digits than Python writes
@@ -193,12 +193,12 @@ def _plain(value: Any, path: tuple[Any, ...]) -> Any:
     raise UnsuitedResultError(f"the result at {json_path(path)} is a {type(value).__name__}, which JSON does not have")
 
 
-def _named(plain: Any) -> Any:
+def _nonfinite_as_strings(plain: Any) -> Any:
     """The same tree with the strings "NaN", "Infinity" and "-Infinity" in place of those numbers."""
     if isinstance(plain, list):
-        return [_named(each) for each in plain]
+        return [_nonfinite_as_strings(each) for each in plain]
     if isinstance(plain, dict):
-        return {key: _named(each) for key, each in plain.items()}
+        return {key: _nonfinite_as_strings(each) for key, each in plain.items()}
     if not isinstance(plain, float) or math.isfinite(plain):
         return plain
     return "NaN" if math.isnan(plain) else "Infinity" if plain > 0 else "-Infinity"

@@ -196,7 +196,7 @@ class Costs:
         >>> costs = Costs()
         >>> for _ in range(6):
         ...     way = costs.choose(8, MAP_WAYS)
-        ...     costs.took(8, way, 1.0 if way.way == "fly" else 3.0)
+        ...     costs.record(8, way, 1.0 if way.way == "fly" else 3.0)
         >>> costs.choose(8, MAP_WAYS)
         RoundWay(as_batch=False, way='fly')
         """
@@ -210,7 +210,7 @@ class Costs:
         due = [way for way in ways if self._since[size, way] * cost[best] >= _AGAIN * cost[way]]
         return due[0] if due else best
 
-    def took(self, count: int, way: RoundWay, seconds: float) -> None:
+    def record(self, count: int, way: RoundWay, seconds: float) -> None:
         """Record that a round which began with `count` requests took `seconds` for each that it answered."""
         size = count.bit_length()
         self._seconds[size, way].append(seconds)
@@ -248,8 +248,8 @@ class Round:
         self._done = done
         self.as_batch, self._way = way.as_batch, way.way
         self.looped: str | None = None
-        self._alone: set[int] = set()
-        self._gone: set[int] = set()
+        self._rerun_alone: set[int] = set()
+        self._cancelled: set[int] = set()
         self._ended: list[Request] = []
         self._at_once = len(requests)
 
@@ -265,7 +265,7 @@ class Round:
         self.as_batch = self.as_batch and self._run_as_batch()
         if not self.as_batch:
             self._run_together(self.requests)
-        for index in self._alone:
+        for index in self._rerun_alone:
             self._call(self.requests[index])
         parts = [[each for each in self.requests if each.wanted and not each.ended]]
         self._more = None
@@ -278,29 +278,29 @@ class Round:
             for half in (part[: len(part) // 2], part[len(part) // 2 :]):
                 again = Round(self._model, half, True, None, self._done)
                 again._run_together(half)
-                for index in again._alone:
+                for index in again._rerun_alone:
                     again._call(half[index])
-                again._tell()
+                again._report_ended()
                 parts.append([each for each in half if each.wanted and not each.ended])
-        self._tell()
+        self._report_ended()
 
     def _run_together(self, requests: Sequence[Request]) -> None:
         columns = list(zip(*[each.example for each in requests], strict=True))
         try:
-            with self._pinned():
+            with self._way_options():
                 results, stats = run_map(self._model.function, columns, self._model.shared, None, self)
         except BaseException:  # some request's error: running parts of them will show whose
             return
         self.looped = stats.looped
         for index, result in enumerate(results):
             self.settled(index, result)
-        self._tell()
+        self._report_ended()
 
     def _run_as_batch(self) -> bool:
         """Make one call of the function, on a batch of all examples; returns whether that was possible."""
         try:
             batch = MaskedBatch.from_examples([x for (x,) in (each.example for each in self.requests)])
-            with self._pinned():
+            with self._way_options():
                 results = examples(self._model.given(batch, **self._model.shared))
         except BaseException:  # some request's error, or that of making the batch: a map will show
             return False
@@ -308,10 +308,10 @@ class Round:
             return False
         for index, result in enumerate(results):
             self.settled(index, result)
-        self._tell()
+        self._report_ended()
         return True
 
-    def _pinned(self) -> contextlib.AbstractContextManager[Any]:
+    def _way_options(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self._way is None else options(way=self._way)
 
     def _run_guarded(self) -> None:
@@ -332,9 +332,9 @@ class Round:
         if request.wanted and not request.ended:
             self._model.call(request)
             self._ended.append(request)
-            self._tell()
+            self._report_ended()
 
-    def _tell(self) -> None:
+    def _report_ended(self) -> None:
         if self._ended:
             ended, self._ended = self._ended, []
             self._done(ended)
@@ -343,7 +343,7 @@ class Round:
 
     def arrivals(self) -> Sequence[tuple[Any, ...]]:
         """The examples of the requests that join now."""
-        self._tell()
+        self._report_ended()
         if self._more is None:
             return ()
         joined = self._more(self._most - self._at_once)
@@ -355,19 +355,19 @@ class Round:
         """True if the request at this index was cancelled."""
         if self.requests[index].wanted:
             return False
-        self._gone.add(index)
+        self._cancelled.add(index)
         self._at_once -= 1
         return True
 
     def settled(self, index: int, result: Any) -> None:
         """Accept the result of the request at this index."""
         request = self.requests[index]
-        if not (request.ended or index in self._alone or index in self._gone):
+        if not (request.ended or index in self._rerun_alone or index in self._cancelled):
             self._model.answer(request, result)
             self._ended.append(request)
             self._at_once -= 1
 
     def raised(self, index: int) -> None:
         """Note that the request at this index raised, and must run again by itself."""
-        self._alone.add(index)
+        self._rerun_alone.add(index)
         self._at_once -= 1

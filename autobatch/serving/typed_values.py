@@ -31,7 +31,7 @@ class BadValueError(ValueError):
         self.place, self.given = place, given
         self._expected = expected
 
-    def inside(self, name: Any) -> None:
+    def prepend_path(self, name: Any) -> None:
         """Note that the value is the part of a larger value with this name or index."""
         self.place = (name, *self.place)
 
@@ -82,19 +82,19 @@ def _read_of(annotation: Any, known: dict[Any, Read]) -> Read:
         return _SIMPLE[annotation]
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
-        return _one_of([_read_of(each, known) for each in args], args)
+        return _union_of([_read_of(each, known) for each in args], args)
     if origin is typing.Annotated:
         return _read_of(args[0], known)
     if origin is typing.Literal:
         listed = f"one of {', '.join(map(repr, args))}"
-        return lambda value, levels: value if _is_among(value, args) else _wrong(listed, value)
+        return lambda value, levels: value if _is_among(value, args) else _reject(listed, value)
     if origin is np.ndarray:
         kinds = typing.get_args(args[1]) if len(args) > 1 else ()
         return _array_of(np.dtype(kinds[0]) if kinds and _is_scalar(kinds[0]) else None)
     if _is_scalar(annotation):
         own = _array_of(np.dtype(annotation))
         return lambda value, levels: (
-            _wrong(f"a number ({annotation.__name__})", value) if isinstance(value, list) else own(value, 1)[()]
+            _reject(f"a number ({annotation.__name__})", value) if isinstance(value, list) else own(value, 1)[()]
         )
     if origin in (list, Sequence, typing.get_origin(typing.Sequence)) and args:
         item = _read_of(args[0], known)
@@ -108,7 +108,7 @@ def _read_of(annotation: Any, known: dict[Any, Read]) -> Read:
         )
     if isinstance(annotation, type) and _fields(annotation) is not None:
         return _record_of(annotation, known)
-    return _as_it_is
+    return _plain_json
 
 
 def _is_scalar(annotation: Any) -> bool:
@@ -122,7 +122,7 @@ _ABSTRACT = {np.number, np.integer, np.floating, np.inexact, np.signedinteger, n
 # Leaves.
 
 
-def _as_it_is(value: Any, levels: int) -> Any:
+def _plain_json(value: Any, levels: int) -> Any:
     """The value, if its numbers are finite and it is not nested too deeply."""
     kind = type(value)
     if kind is list or kind is dict:
@@ -131,17 +131,17 @@ def _as_it_is(value: Any, levels: int) -> Any:
             own = type(each)
             if own is list or own is dict or (own is float and each - each != 0.0):
                 try:
-                    _as_it_is(each, levels - 1)
+                    _plain_json(each, levels - 1)
                 except BadValueError as error:
-                    error.inside(at)
+                    error.prepend_path(at)
                     raise
     elif kind is float and not math.isfinite(value):
-        _wrong("a number of float64", value)
+        _reject("a number of float64", value)
     return value
 
 
-def _whole(value: Any, levels: int) -> int:
-    return value if type(value) is int else _wrong("a whole number", value)
+def _integer(value: Any, levels: int) -> int:
+    return value if type(value) is int else _reject("a whole number", value)
 
 
 def _number(value: Any, levels: int) -> float:
@@ -149,12 +149,12 @@ def _number(value: Any, levels: int) -> float:
         try:
             return float(value)
         except OverflowError:
-            _wrong("a number of float64", value)
-    return value if type(value) is float and math.isfinite(value) else _wrong("a number", value)
+            _reject("a number of float64", value)
+    return value if type(value) is float and math.isfinite(value) else _reject("a number", value)
 
 
 def _kind_of(kind: type, says: str) -> Read:
-    return lambda value, levels: value if type(value) is kind else _wrong(says, value)
+    return lambda value, levels: value if type(value) is kind else _reject(says, value)
 
 
 def _array_of(dtype: np.dtype | None) -> Read:
@@ -191,7 +191,7 @@ def _shape(value: Any, levels: int, kinds: set[type]) -> tuple[int, ...]:
     """The shape of nested lists of numbers; adds the numbers' types to `kinds`."""
     if type(value) is not list:
         if type(value) not in (int, float, bool):
-            _wrong("a number or a list of numbers", value)
+            _reject("a number or a list of numbers", value)
         kinds.add(type(value))
         return ()
     _check_levels(levels)
@@ -207,7 +207,7 @@ def _shape(value: Any, levels: int, kinds: set[type]) -> tuple[int, ...]:
         for each in value:
             shapes.append(_shape(each, levels - 1, kinds))
     except BadValueError as error:
-        error.inside(len(shapes))
+        error.prepend_path(len(shapes))
         raise
     for at, shape in enumerate(shapes):
         if shape != shapes[0]:
@@ -240,7 +240,7 @@ def _leaves(value: Any, path: Path) -> typing.Iterator[tuple[Path, Any]]:
 
 
 _SIMPLE: dict[Any, Read] = {
-    int: _whole,
+    int: _integer,
     float: _number,
     bool: _kind_of(bool, "true or false"),
     str: _kind_of(str, "a string"),
@@ -256,14 +256,14 @@ _SIMPLE: dict[Any, Read] = {
 def _list_of(item: Read) -> Read:
     def read(value: Any, levels: int) -> list[Any]:
         if type(value) is not list:
-            _wrong("a list", value)
+            _reject("a list", value)
         _check_levels(levels)
         out: list[Any] = []
         try:
             for each in value:
                 out.append(item(each, levels - 1))
         except BadValueError as error:
-            error.inside(len(out))
+            error.prepend_path(len(out))
             raise
         return out
 
@@ -275,7 +275,7 @@ def object_of(reads: Mapping[str, Read], optional: set[str], wanted: str = "a va
 
     def read(value: Any, levels: int) -> dict[str, Any]:
         if type(value) is not dict:
-            _wrong("an object", value)
+            _reject("an object", value)
         _check_levels(levels)
         if value.keys() != reads.keys():
             for name in value:
@@ -289,7 +289,7 @@ def object_of(reads: Mapping[str, Read], optional: set[str], wanted: str = "a va
             for name, each in value.items():
                 out[name] = reads[name](each, levels - 1)
         except BadValueError as error:
-            error.inside(name)
+            error.prepend_path(name)
             raise
         return out
 
@@ -311,7 +311,7 @@ def _tuple_of(args: tuple[Any, ...], known: dict[Any, Read]) -> Read:
     return read
 
 
-def _one_of(reads: Sequence[Read], args: tuple[Any, ...]) -> Read:
+def _union_of(reads: Sequence[Read], args: tuple[Any, ...]) -> Read:
     def read(value: Any, levels: int) -> Any:
         found: BadValueError | None = None
         for own in reads:
@@ -375,7 +375,7 @@ def _is_among(value: Any, args: tuple[Any, ...]) -> bool:
     return any(type(value) is type(each) and value == each for each in args)
 
 
-def _wrong(expected: str, value: Any) -> typing.NoReturn:
+def _reject(expected: str, value: Any) -> typing.NoReturn:
     raise BadValueError((), expected, _shown(value))
 
 

@@ -42,12 +42,12 @@ from autobatch.tables.reduction_modes import (
     Mode,
     Norm,
     Rows,
+    as_matrix,
     compute_dtype,
-    gathered,
-    in_place,
-    quotient,
+    divide_ieee,
+    gather_rows,
 )
-from autobatch.tables.row_access import check_computed, lanes_of_runs, locate, pool, poolable, steadily
+from autobatch.tables.row_access import check_computed, locate, pool, poolable, read_consistently, run_layout
 from autobatch.tables.sparse import SparseRows
 
 _CHUNK = 1 << 22  # modes without a bag kernel look rows up in chunks of about so many bytes
@@ -110,7 +110,7 @@ def _segment(
         empty: the value of a segment without rows; "numpy" means what NumPy gives or raises for no rows.
     """
     if form in ("one", "rows"):
-        return _of_ids(data, *operands, mode=mode, form=form, empty=empty)
+        return _reduce_ids(data, *operands, mode=mode, form=form, empty=empty)
     if not isinstance(mode, str):
         parts = [
             _segment(data, *operands, mode=one, count=count, fused=fused, weighted=weighted, runs=runs, empty=empty)
@@ -131,7 +131,7 @@ def _segment(
         bounds = segments if runs else _bounds_of(segments, count)
     if bounds is not None and ids is not None and len(shape_of(data)) == 2 and poolable(dtype):
         out = pooled(data, ids if isinstance(ids, np.ndarray) else table_ids(data, ids), bounds, weights, mode)
-        return out if empty is None else _filled(out, np.diff(bounds) == 0, empty)
+        return out if empty is None else _fill_empty(out, np.diff(bounds) == 0, empty)
     if runs and fused and mode in STREAMED and isinstance(ids, np.ndarray):
         row = max(math.prod(shape_of(data)[1:]), 1) * dtype.itemsize
         starts = np.searchsorted(segments, np.arange(0, len(ids), max(_CHUNK // row, 1)), side="right")
@@ -145,10 +145,10 @@ def _segment(
                 for a, b in itertools.pairwise(ends.tolist())
             ]  # fmt: skip
             return np.concatenate(parts)
-    return _of_rows(data, ids, weights, segments, bounds, runs, mode, count, empty, k)
+    return _reduce_rows(data, ids, weights, segments, bounds, runs, mode, count, empty, k)
 
 
-def _of_rows(
+def _reduce_rows(
     data: Any,
     ids: Any,
     weights: Any,
@@ -163,19 +163,19 @@ def _of_rows(
     """Reduce rows where no bag kernel applies; `bounds` is None unless the rows of each segment are contiguous."""
     how, weighted = MODES[mode], weights is not None
     trailing = shape_of(data)[1:]
-    if ids is not None and not (how.by_ids and (how.weights_own or not weighted)):
-        data, ids = gathered(data, ids), None
-    if weighted and not how.weights_own:
-        data, weights = np.asarray(gathered(data, ids)) * weights.reshape(-1, *(1,) * len(trailing)), None
+    if ids is not None and not (how.takes_ids and (how.uses_weights or not weighted)):
+        data, ids = gather_rows(data, ids), None
+    if weighted and not how.uses_weights:
+        data, weights = np.asarray(gather_rows(data, ids)) * weights.reshape(-1, *(1,) * len(trailing)), None
     elif weighted and dtype_of(data).kind != "f":
-        data, ids = gathered(data, ids), None
+        data, ids = gather_rows(data, ids), None
         data = data.astype(np.result_type(data.dtype, weights.dtype))
     dtype = how.result_dtype(dtype_of(data))
-    x, ids = in_place(data, ids, _kernel_dtype(dtype if dtype.kind == "f" else dtype_of(data)))
+    x, ids = as_matrix(data, ids, _kernel_dtype(dtype if dtype.kind == "f" else dtype_of(data)))
     if weights is not None:
         weights = np.ascontiguousarray(weights, x.dtype)
     if bounds is not None and ids is None:
-        out = _of_runs(x, weights, bounds, mode)
+        out = _reduce_runs(x, weights, bounds, mode)
     else:
         segments = segments_in(segments) if runs else segments
         out = how.compute(Rows(x, ids, weights, segments, count, k))
@@ -185,7 +185,9 @@ def _of_rows(
     out = out.reshape((count,) if mode == "count" else (out.shape[0], *inner, *trailing))
     if empty is None or how.rowwise:
         return out
-    return _filled(out, np.bincount(segments, minlength=count) == 0 if bounds is None else np.diff(bounds) == 0, empty)
+    return _fill_empty(
+        out, np.bincount(segments, minlength=count) == 0 if bounds is None else np.diff(bounds) == 0, empty
+    )
 
 
 def _kernel_dtype(dtype: np.dtype) -> np.dtype:
@@ -218,26 +220,26 @@ def _bounds_of(segments: np.ndarray, count: int) -> np.ndarray | None:
     return bounds if run_bounds(segments, bounds) else None
 
 
-def _of_runs(x: np.ndarray, weights: Any, bounds: np.ndarray, mode: str) -> np.ndarray:
+def _reduce_runs(x: np.ndarray, weights: Any, bounds: np.ndarray, mode: str) -> np.ndarray:
     """Reduce contiguous runs of rows; rows of one element use a kernel that is vectorised along the run."""
     norm = MODES[mode].norm
     if x.shape[1] != 1 or norm is None or (weights is not None and norm.kernel != SUM):
         return pooled(x, None, bounds, weights, mode)
-    out = _sums_of_numbers(x, weights, bounds)
+    out = _sum_scalars(x, weights, bounds)
     if norm.kernel != SUM:
         out *= _scales(bounds, norm).astype(x.dtype)[:, None]
     return out
 
 
-def _sums_of_numbers(x: np.ndarray, weights: Any, bounds: np.ndarray) -> np.ndarray:
+def _sum_scalars(x: np.ndarray, weights: Any, bounds: np.ndarray) -> np.ndarray:
     out = np.empty((len(bounds) - 1, 1), x.dtype)
-    sum_runs(x, weights, bounds, out, lanes_of_runs(x.dtype.str[1:], 1))
+    sum_runs(x, weights, bounds, out, run_layout(x.dtype.str[1:], 1))
     return out
 
 
-def _filled(out: np.ndarray, bare: np.ndarray, empty: Any) -> np.ndarray:
-    """`out` with the rows where `bare` is True replaced by the value `empty`."""
-    return np.where(bare.reshape(-1, *(1,) * (out.ndim - 1)), empty_value(empty, out.dtype), out)
+def _fill_empty(out: np.ndarray, is_empty: np.ndarray, empty: Any) -> np.ndarray:
+    """`out` with the rows where `is_empty` is True replaced by the value `empty`."""
+    return np.where(is_empty.reshape(-1, *(1,) * (out.ndim - 1)), empty_value(empty, out.dtype), out)
 
 
 def empty_value(empty: Any, dtype: np.dtype) -> np.ndarray:
@@ -263,7 +265,7 @@ def pooled(table: Any, ids: Any, bounds: Any, weights: Any, mode: str, out: np.n
         out: memory that may be used for the result, with contiguous rows and of the table's dtype.
     """
     table = table if hasattr(table, "_ab_locate") else np.asarray(table)
-    return steadily(table, lambda: _pooled(table, ids, bounds, weights, mode, out))
+    return read_consistently(table, lambda: _pooled(table, ids, bounds, weights, mode, out))
 
 
 def _pooled(table: Any, ids: Any, bounds: Any, weights: Any, mode: str, out: np.ndarray | None) -> np.ndarray:
@@ -280,20 +282,20 @@ def _pooled(table: Any, ids: Any, bounds: Any, weights: Any, mode: str, out: np.
     if found.dim > dim:
         out = out[:, :dim]
     if norm is None or norm.kernel is None:
-        out = _normed(out, how.norm, weights, bounds)
+        out = _normalise(out, how.norm, weights, bounds)
     return out.astype(dtype, copy=False)
 
 
-def _normed(total: np.ndarray, norm: Norm | None, weights: np.ndarray | None, bounds: Any) -> np.ndarray:
+def _normalise(total: np.ndarray, norm: Norm | None, weights: np.ndarray | None, bounds: Any) -> np.ndarray:
     """Divide each sum by its norm (count, root of the count, or sums of the weights); extrema are unchanged."""
     if norm is None or norm.kernel == SUM:
         return total
     if weights is None:
         return total * _scales(bounds, norm).astype(total.dtype)[:, None]
     terms = weights * weights if norm.squares else weights
-    divisors = norm.of(_sums_of_numbers(terms[:, None], None, bounds))
+    divisors = norm.of(_sum_scalars(terms[:, None], None, bounds))
     divisors[np.diff(bounds) == 0] = 1
-    return quotient(total, divisors)
+    return divide_ieee(total, divisors)
 
 
 def _scales(bounds: Any, norm: Norm) -> np.ndarray:
@@ -301,7 +303,7 @@ def _scales(bounds: Any, norm: Norm) -> np.ndarray:
     return 1 / norm.of(np.maximum(np.diff(bounds), 1).astype(np.float64))
 
 
-def _of_ids(data: Any, ids: Any, weights: Any = None, *, mode: Any, form: str, empty: Any) -> np.ndarray:
+def _reduce_ids(data: Any, ids: Any, weights: Any = None, *, mode: Any, form: str, empty: Any) -> np.ndarray:
     """Check ids and reduce them: all as one bag (form "one"), or each row of them as a bag (form "rows")."""
     ids = table_ids(data, ids)
     check_ids(ids, id_bound(data))
@@ -345,14 +347,14 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         packed, trailing = flattened(data, lanes, "data")
         rows, values, more = packed.offsets, packed.values, []
     lengths = np.diff(rows)
-    more += [_one_each(x, lanes, lengths, "row") for x in rest[len(more) :]]
+    more += [_flat_weights(x, lanes, lengths, "row") for x in rest[len(more) :]]
     segments, counts, runs = segments_of_all(description, lengths, form, count, in_order)
     given |= {"runs": True} if runs else {}
     out = op(values, segments, *more, count=int(counts.sum()), **given)
-    return _placed(out, params["mode"], data, rows, counts, tuple(trailing), bool(given.get("fused")))
+    return _split_by_example(out, params["mode"], data, rows, counts, tuple(trailing), bool(given.get("fused")))
 
 
-def _placed(
+def _split_by_example(
     out: Any, mode: Any, data: Any, rows: np.ndarray, counts: np.ndarray, trailing: tuple[Any, ...], fused: bool
 ) -> Batched:
     """Split the flat result by example: (segments, ...) for each, or (rows, ...) for a mode with a result per row."""
@@ -370,7 +372,7 @@ def _placed(
     return Batched(placed.data, sizes)
 
 
-def _one_each(x: Any, lanes: int, lengths: np.ndarray, of: str) -> Any:
+def _flat_weights(x: Any, lanes: int, lengths: np.ndarray, of: str) -> Any:
     """The flat weights of all examples; raises ShapeError for an example that has not one for each row (or id)."""
     weights, _ = flattened(x, lanes, "weights")
     wrong = np.flatnonzero(weights.lengths != lengths)
@@ -393,17 +395,17 @@ def _ids_rule(op: Op, operands: Sequence[Any], params: dict[str, Any], lanes: in
         return Batched(placed.data, (placed.sizes[0], shape_of(table)[1]))
     ids, _ = flattened(operands[1], lanes, "ids")
     values, offsets = ids.values, ids.offsets
-    weights = [_one_each(x, lanes, ids.lengths, "id") for x in operands[2:]]
+    weights = [_flat_weights(x, lanes, ids.lengths, "id") for x in operands[2:]]
     if not is_boxed(values):
         values = table_ids(table, values)
         check_lane_ids(Packed(values, offsets), id_bound(table))
     out = bags(table, values, offsets, *weights, mode=mode)
     if empty == "numpy" and mode != "sum" and not ids.lengths.all():
-        out = np.where((ids.lengths == 0)[:, None], _empties(table, ids.lengths, mode), out)
+        out = np.where((ids.lengths == 0)[:, None], _numpy_empty_row(table, ids.lengths, mode), out)
     return Batched(out, (shape_of(table)[1],))
 
 
-def _empties(table: Any, lengths: np.ndarray, mode: str) -> np.ndarray:
+def _numpy_empty_row(table: Any, lengths: np.ndarray, mode: str) -> np.ndarray:
     """The row NumPy gives for an empty bag, with one warning per empty bag, or its exception for the first of them."""
     try:
         return next(iter([_numpy_empty(table, mode) for n in lengths if n == 0]))
@@ -423,7 +425,7 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
     if position != 0 and not by_weights:
         return None
     if isinstance(mode, str):
-        found = _by_mode(Call(segment_p, ct, out, args, params), MODES[mode], by_weights)
+        found = _mode_cotangent(Call(segment_p, ct, out, args, params), MODES[mode], by_weights)
     else:
         for j, one in enumerate(mode):
             part = MODES[one].gradient(Call(segment_p, ct[:, j], out[:, j], args, params), by_weights)  # type: ignore[misc]
@@ -442,13 +444,13 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
     return SparseRows.trusted(ids, found, id_bound(args[0]))
 
 
-def _by_mode(call: Call, how: Mode, by_weights: bool) -> Any:
+def _mode_cotangent(call: Call, how: Mode, by_weights: bool) -> Any:
     """The cotangent for one mode; for norms of looked-up rows, `SparseRows` that repeat each bag's row lazily."""
     ids, norm = call.ids, how.norm
     expanded = by_weights or not call.plain or dtype_of(call.data).kind != "f" or "by_frequency" in call.params
     if ids is None or norm is None or expanded:
         return None if how.gradient is None else how.gradient(call, by_weights)
-    ct = call.ct if norm.kernel == SUM else quotient(call.ct, call.divisors(norm))
+    ct = call.ct if norm.kernel == SUM else divide_ieee(call.ct, call.divisors(norm))
     weights = None if call.weights is None else np.asarray(call.weights, call.dtype)
     return SparseRows.spread(ids, ct, call.segments, weights, id_bound(call.data), dtype_of(call.data))
 

@@ -42,7 +42,7 @@ from autobatch.tables.protocol import Table
 from autobatch.tables.reduction_modes import BAG_MODES, MODES, BagMode
 from autobatch.tables.sparse import first_seen
 
-_AT_ONCE = 1 << 15  # if some ids are dropped, the others are copied in parts of about so many ids
+_CHUNK_IDS = 1 << 15  # if some ids are dropped, the others are copied in parts of about so many ids
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def embedding_bag(
     )
     if options.empty is not None:
         empty_value(options.empty, dtype_of(weight))  # raises, if it does, before max_norm changes rows
-    input, offsets = _now(input), _now(offsets)
+    input, offsets = _force(input), _force(offsets)
     if hasattr(input, "offsets") and hasattr(input, "values") and current_region() is None:
         call = _packed_call(input, weight, offsets, weights, options)
     elif any(rank_of(x) == BATCH_RANK for x in (input, weight, offsets, weights)):
@@ -238,13 +238,13 @@ def _check_options(
     check_plain(weight, "the table")
     if ndim_of(weight) != 2:
         raise ShapeError(f"a table of shape {shape_of(weight)}; expected (num_rows, dim): is it the second argument?")
-    other = next((mode for mode in modes if not MODES[mode].weights_own), None)
-    sums = ", ".join(mode for mode in BAG_MODES if MODES[mode].weights_own) if other else ""
+    other = next((mode for mode in modes if not MODES[mode].uses_weights), None)
+    sums = ", ".join(mode for mode in BAG_MODES if MODES[mode].uses_weights) if other else ""
     if by_freq and other:
         raise OptionError(f"scale_grad_by_freq=True with mode={other!r}; only {sums} take it")
     if bad_ids not in ("raise", "skip"):
         raise OptionError(f"bad_ids={bad_ids!r}; expected 'raise' or 'skip'")
-    if sparse and not isinstance(_table_below(weight), Table):
+    if sparse and not isinstance(_unboxed_table(weight), Table):
         raise OptionError("sparse=True with a plain array; the gradient of an EmbeddingTable(weight) is sparse")
     if weights is not None:
         if other:
@@ -282,7 +282,7 @@ def _empty(value: Any, dim: int) -> Any:
     return tuple(np.asarray(value).tolist())
 
 
-def _now(x: Any) -> Any:
+def _force(x: Any) -> Any:
     """Evaluate recorded ids or offsets to a plain array; return batches and plain values unchanged."""
     return np.asarray(x) if is_boxed(x) and rank_of(x) != BATCH_RANK else x
 
@@ -376,13 +376,13 @@ def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> A
     Args:
         num_rows: the number of rows of the table, or of each example's table; None for a table of keys.
     """
-    keep = _kept(table, call, options, num_rows)
-    if keep is not None and (len(call.ids) <= _AT_ONCE or is_boxed(table) or is_boxed(call.weights)):
+    keep = _keep_mask(table, call, options, num_rows)
+    if keep is not None and (len(call.ids) <= _CHUNK_IDS or is_boxed(table) or is_boxed(call.weights)):
         call, keep = call.where(keep), None
     if keep is None:
         return _pooled(table, call, options)
     count = len(call.bounds) - 1
-    cuts = np.searchsorted(call.bounds[:-1], np.arange(0, len(call.ids), _AT_ONCE))
+    cuts = np.searchsorted(call.bounds[:-1], np.arange(0, len(call.ids), _CHUNK_IDS))
     out: Any = None
     for first, stop in itertools.pairwise(np.unique([*cuts, count]).tolist()):
         found = _pooled(table, call.where(keep, first, stop), options)
@@ -405,14 +405,14 @@ def _pooled(table: Any, call: _FlatBags, options: _Options) -> Any:
     return np.where(lengths == 0, empty_value(options.empty, dtype_of(out)), out)
 
 
-def _kept(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> np.ndarray | None:
+def _keep_mask(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> np.ndarray | None:
     """A mask of the ids that are neither padding nor skipped, or None if all are kept; also checks ids (unless the
     batching rule has), applies `max_norm` and fills `call.skipped`.
 
     In a table of keys (`num_rows` None) every id is valid, and a negative `padding_idx` is itself a key."""
     ids, keep = call.ids, None
     own = num_rows if call.lane_of_id is None or np.ndim(num_rows) == 0 else num_rows[call.lane_of_id]
-    padding = None if options.padding_idx is None else _padding(options.padding_idx, num_rows, own)
+    padding = None if options.padding_idx is None else _padding_id(options.padding_idx, num_rows, own)
     if options.max_norm is not None and call.shift is not None:
         raise NeedsLoop("max_norm= with a table of each example")
     if options.bad_ids == "skip":
@@ -432,7 +432,7 @@ def _kept(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> np.n
     return None if keep is None or keep.all() else keep
 
 
-def _padding(index: int, num_rows: Any, own: Any) -> Any:
+def _padding_id(index: int, num_rows: Any, own: Any) -> Any:
     """The padding id as a nonnegative id; for tables per example, an array with one for each id."""
     if num_rows is None:
         return index
@@ -451,7 +451,7 @@ def _frequencies(ids: np.ndarray, lane_of_id: np.ndarray | None) -> np.ndarray:
     return np.bincount(inverse)[inverse] if len(inverse) else inverse
 
 
-def _table_below(weight: Any) -> Any:
+def _unboxed_table(weight: Any) -> Any:
     """The table or array inside a boxed weight (recorded or on a tape)."""
     while is_boxed(weight):
         inner = getattr(weight, "value", None)
@@ -461,7 +461,7 @@ def _table_below(weight: Any) -> Any:
 
 def _renormalise(weight: Any, ids: np.ndarray, max_norm: float, norm_type: float) -> None:
     """Scale each named row whose norm exceeds `max_norm` down to it, in place, once for each distinct id."""
-    table = _table_below(weight) if is_boxed(weight) else weight
+    table = _unboxed_table(weight) if is_boxed(weight) else weight
     if not isinstance(table, Table) and table is not weight:
         raise UnsupportedError("max_norm= writes into the table; differentiate an EmbeddingTable, not an array")
     if dtype_of(table).kind != "f":
@@ -488,7 +488,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     offsets = rest.pop(0) if options.offsets else None
     weights = rest.pop(0) if options.weights else None
     lanes = next(x.batch_size for x in operands if isinstance(x, Batched | Packed))
-    ids, described, form = _described(ids, offsets, lanes, options)
+    ids, described, form = _flatten_bags(ids, offsets, lanes, options)
     values = _ids(ids.values, table, options)
     bounds, counts, _ = segments_of_all(described, ids.lengths, form)
     lane_of_id = segments_in(ids.offsets)
@@ -511,7 +511,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     return Batched(placed.data if dims is None else mask_padding(placed.data, sizes), sizes)
 
 
-def _described(ids: Any, offsets: Any, lanes: int, options: _Options) -> tuple[Packed, Packed, str]:
+def _flatten_bags(ids: Any, offsets: Any, lanes: int, options: _Options) -> tuple[Packed, Packed, str]:
     """The ids of all examples, their bags' description, and its form: "lengths", "offsets" or "starts"."""
     rank = _rank(ids)
     if rank not in (1, 2):
@@ -544,7 +544,7 @@ def _weights(
     packed = (flattened_lists(weights, lanes) if _rank(weights) == 2 else flattened(weights, lanes, "weights"))[0]
     values, found = packed.values, packed.lengths
     if options.positional:
-        return _own_positions(values, found, bounds, lane_of_id)
+        return _position_weights(values, found, bounds, lane_of_id)
     wrong = np.flatnonzero(found != lengths)
     if wrong.size:
         lane = int(wrong[0])
@@ -552,7 +552,7 @@ def _weights(
     return values
 
 
-def _own_positions(values: Any, found: np.ndarray, bounds: np.ndarray, lane_of_id: np.ndarray) -> Any:
+def _position_weights(values: Any, found: np.ndarray, bounds: np.ndarray, lane_of_id: np.ndarray) -> Any:
     """Positional weights that differ by example, as a weight for each id."""
     sizes = np.diff(bounds)
     position = np.arange(len(lane_of_id)) - np.repeat(bounds[:-1], sizes)

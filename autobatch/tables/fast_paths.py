@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.threads import fits_one_thread
-from autobatch.kernels.bags import SUM, checked_sum
-from autobatch.kernels.segment_reductions import are_bounds, run_bounds, sum_rows, sum_runs
+from autobatch.kernels.bags import SUM, pool_sum_checked
+from autobatch.kernels.segment_reductions import are_valid_bounds, run_bounds, sum_rows, sum_runs
 from autobatch.tables.reduction_modes import MODES
-from autobatch.tables.row_access import ahead_of, lanes_of, lanes_of_runs, work_of
+from autobatch.tables.row_access import prefetch_distance, read_cost, row_layout, run_layout
 from autobatch.tables.table import EmbeddingTable
 
 _NORMS = {name: mode.norm.kernel for name, mode in MODES.items() if mode.norm is not None}
@@ -56,26 +56,26 @@ def direct_bags(
             return None
         padding = padding + rows if padding < 0 else padding
     row_bytes = dim * table.dtype.itemsize
-    if not dim or not fits_one_thread(work_of(ids.shape[0], row_bytes, table.nbytes)):
+    if not dim or not fits_one_thread(read_cost(ids.shape[0], row_bytes, table.nbytes)):
         return None
     out = np.empty((max(offsets.shape[0] - closed, 0), dim), table.dtype)
     if of_keys:
 
         def read() -> bool:
             found = table._ab_locate(ids, None)
-            lanes = lanes_of(format, dim, False, found.table, found.total_bytes)
+            lanes = row_layout(format, dim, False, found.table, found.total_bytes)
             bags = offsets, closed, weights, norm, out, dim, found.ahead, lanes
-            return checked_sum(found.table, _ANY, found.ids, *bags, None)
+            return pool_sum_checked(found.table, _ANY, found.ids, *bags, None)
 
-        return out if table._ab_steadily(read) else None
+        return out if table._ab_read_consistently(read) else None
     stride, step = table.strides
     if dim > 1 and step != table.itemsize:
         return None
     place = (table.__array_interface__["data"][0], stride)
-    lanes = lanes_of(format, dim, static, place, rows * row_bytes)
-    ahead = ahead_of(rows * row_bytes, row_bytes)
+    lanes = row_layout(format, dim, static, place, rows * row_bytes)
+    ahead = prefetch_distance(rows * row_bytes, row_bytes)
     bags = offsets, closed, weights, norm, out, dim, ahead, lanes
-    return out if checked_sum(place, rows, ids, *bags, padding) else None
+    return out if pool_sum_checked(place, rows, ids, *bags, padding) else None
 
 
 def direct_segments(mode: str, data: Any, form: str, described: Any, count: Any) -> np.ndarray | None:
@@ -99,9 +99,9 @@ def direct_segments(mode: str, data: Any, form: str, described: Any, count: Any)
         bounds = _bounds(described, len(x), count)
     if bounds is None or (count is not None and count != len(bounds) - 1):
         return None
-    if form != "segment_ids" and not are_bounds(bounds, len(x)):
+    if form != "segment_ids" and not are_valid_bounds(bounds, len(x)):
         return None
-    out, lanes = np.empty((len(bounds) - 1, dim), data.dtype), lanes_of_runs(format, dim)
+    out, lanes = np.empty((len(bounds) - 1, dim), data.dtype), run_layout(format, dim)
     if dim == 1:
         sum_runs(x, None, bounds, out, lanes)
     else:

@@ -97,7 +97,7 @@ def _lookup_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
 def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     table, ids = operands
     if isinstance(table, Batched):
-        return _lookup_own(table, ids)
+        return _lookup_per_example(table, ids)
     mask = padding_mask(ids.sizes, ids.data.shape[1:])
     sizes = (*ids.sizes, *shape_of(table)[1:])
     if mask is not None:
@@ -113,7 +113,7 @@ def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
         return Batched(lookup_p(table, ids.data, np.ones(ids.data.shape, np.bool_)), sizes)
 
 
-def _lookup_own(table: Batched, ids: Any) -> Batched:
+def _lookup_per_example(table: Batched, ids: Any) -> Batched:
     """Batching rule if each example has its own table: stack the tables, and add each table's first row to its ids."""
     lanes, padded = table.data.shape[:2]
     shared = not isinstance(ids, Batched)
@@ -274,10 +274,10 @@ def lookup(table: ArrayLike, ids: ArrayLike, out: NDArray[Any] | None = None) ->
     array([[1, 1, 1],
            [7, 7, 7]])
     """
-    return _looked_up(table, ids if is_boxed(ids) else table_ids(table, ids), out)
+    return _lookup_checked(table, ids if is_boxed(ids) else table_ids(table, ids), out)
 
 
-def _looked_up(table: Any, ids: Any, out: Any) -> Any:
+def _lookup_checked(table: Any, ids: Any, out: Any) -> Any:
     """`lookup`, once ids are an integer array."""
     rank = ndim_of(ids)
     if ndim_of(table) != 2:
@@ -382,14 +382,14 @@ def maplookup(
             f"strategy={strategy!r}; expected ab.strategies.Default(), SimpleParallel() or Preallocation()"
         )
     tables = list(tables)
-    lists = _by_table(ids, len(tables))
+    lists = _ids_per_table(ids, len(tables))
     boxed = any(map(is_boxed, [*tables, *lists]))
     if boxed and out is not None:
         raise UnsupportedError("maplookup(out=) writes into arrays, which carry no gradient and no batch; leave out=")
     if not boxed:
         lists = [_checked(table, one, i) for i, (table, one) in enumerate(zip(tables, lists, strict=True))]
     if isinstance(strategy, Preallocation):
-        return _side_by_side(tables, lists, strategy.prepend_rows, out, boxed)
+        return _concatenated(tables, lists, strategy.prepend_rows, out, boxed)
     if out is not None and (not isinstance(out, list | tuple) or len(out) != len(tables)):
         raise ShapeError(f"out is {_described(out)}; expected a list of {len(tables)} arrays, one for each table")
     outs = [None] * len(tables) if out is None else list(out)
@@ -407,7 +407,7 @@ def maplookup(
     return results if out is None else out
 
 
-def _by_table(ids: Any, count: int) -> list[Any]:
+def _ids_per_table(ids: Any, count: int) -> list[Any]:
     """Split ids into a list with one entry for each table."""
     if isinstance(ids, list | tuple):
         if len(ids) != count:
@@ -458,7 +458,7 @@ def _shared_out(calls: Sequence[Any]) -> list[Any]:
     return [lambda a=a, b=b: run_all(calls[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
-def _side_by_side(tables: Sequence[Any], lists: Sequence[Any], free: int, out: Any, boxed: bool) -> Any:
+def _concatenated(tables: Sequence[Any], lists: Sequence[Any], free: int, out: Any, boxed: bool) -> Any:
     """`Preallocation`: all results in one matrix, after `free` columns."""
     if not tables:
         raise ShapeError("Preallocation of no tables; expected at least one")

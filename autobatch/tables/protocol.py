@@ -17,7 +17,7 @@ from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 from autobatch.facts.call_effects import SHAPED_METHODS
 from autobatch.ops.rules.ragged_checks import check_ids, is_integer_index
 from autobatch.tables.lookup import index_table
-from autobatch.tables.row_access import Located, format_of, gather, locate, write_rows
+from autobatch.tables.row_access import LocatedRows, format_of, gather, locate, write_rows
 from autobatch.tables.sparse import SparseRows
 
 
@@ -93,7 +93,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
         """The single array that holds all rows in order, or None if there is no such array."""
         return None
 
-    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
+    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> LocatedRows:
         """Where the rows of checked ids are in memory, in the form that kernels take."""
         context = context or Context.FORWARD
         addresses = np.asarray(self.row_addresses(ids, context))
@@ -105,7 +105,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
         addresses = np.ascontiguousarray(addresses, np.int64)
         dim, size = self.shape[1], self.dtype.itemsize
         total = self.shape[0] * dim * size
-        return Located((0, 1), addresses, format_of(self.dtype), dim, False, dim * size, total, self)
+        return LocatedRows((0, 1), addresses, format_of(self.dtype), dim, False, dim * size, total, self)
 
     def read(self, ids: Any) -> np.ndarray:
         """The rows (n, dim) of ids (n,); raises BadIdError for an id out of range."""
@@ -174,17 +174,17 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         try:
-            rows = self._few_rows(index)
-            return index_table(self, index, self._part) if rows is None else rows
+            rows = self._small_lookup(index)
+            return index_table(self, index, self._basic_index) if rows is None else rows
         except Exception as error:
             hide_frames(error)
             raise
 
-    def _few_rows(self, index: Any) -> Any:
+    def _small_lookup(self, index: Any) -> Any:
         """A shortcut for one id or a few checked ids, where a subclass has one; None: use the general look-up."""
         return None
 
-    def _part(self, index: Any) -> Any:
+    def _basic_index(self, index: Any) -> Any:
         """NumPy indexing by something other than integer ids; where possible, only the named rows are read."""
         first, rest = _split_index(index)
         if first is None:

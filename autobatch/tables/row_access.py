@@ -20,7 +20,7 @@ from autobatch.kernels.segment_reductions import sum_rows
 from autobatch.kernels.simd_rows import FORMATS, REGISTER, VectorLayout, computed_dtype
 
 _AHEAD = (16, 96)  # minimum and maximum prefetch distance, in ids
-_ASKED = 16 << 10  # bytes of prefetched rows, a part of the first-level cache
+_PREFETCHED = 16 << 10  # bytes of prefetched rows, a part of the first-level cache
 _CACHED = 1 << 18  # tables of at most so many bytes are not prefetched
 _WIDEST = 512  # bytes of a row held in registers at a time
 _WIDEST_RUN = 1024  # the same for contiguous rows, which are read twice as fast whole as in halves
@@ -34,13 +34,13 @@ _POWERS = tuple(1 << i for i in range(9, -1, -1))
 
 
 @dataclasses.dataclass(slots=True)
-class Located:
+class LocatedRows:
     """Rows in the form that kernels read: row i is at the address `table[0] + table[1] * ids[i]`.
 
     Attributes:
         dim: number of elements of a row; for 4-bit codes rounded up to an even number.
         row_bytes: bytes of a row; total_bytes: bytes of the whole table.
-        keep: an object that must stay alive while the kernel runs.
+        owner: an object that must stay alive while the kernel runs.
     """
 
     table: tuple[int, int]
@@ -50,30 +50,30 @@ class Located:
     static: bool
     row_bytes: int
     total_bytes: int
-    keep: Any
+    owner: Any
 
     @property
     def ahead(self) -> int | None:
-        return None if self.ids is None else ahead_of(self.total_bytes, self.row_bytes)
+        return None if self.ids is None else prefetch_distance(self.total_bytes, self.row_bytes)
 
-    def parts_of(self, count: int, rows: int) -> list[tuple[int, int]]:
+    def split(self, count: int, rows: int) -> list[tuple[int, int]]:
         """Split `count` items, which have `rows` rows in total, into ranges for threads."""
-        return split_work(count, work_of(rows, self.row_bytes, self.total_bytes if self.ids is not None else 0))
+        return split_work(count, read_cost(rows, self.row_bytes, self.total_bytes if self.ids is not None else 0))
 
 
-def ahead_of(total_bytes: int, row_bytes: int) -> int | None:
+def prefetch_distance(total_bytes: int, row_bytes: int) -> int | None:
     """The prefetch distance, in ids, for a table of `total_bytes`; None: do not prefetch.
 
-    >>> [ahead_of(1 << 20, row_bytes) for row_bytes in (32, 512, 4096)], ahead_of(1 << 10, 32)
+    >>> [prefetch_distance(1 << 20, row_bytes) for row_bytes in (32, 512, 4096)], prefetch_distance(1 << 10, 32)
     ([96, 32, 16], None)
     """
     if total_bytes <= _CACHED:
         return None
     least, most = _AHEAD
-    return min(most, max(least, _ASKED // row_bytes))
+    return min(most, max(least, _PREFETCHED // row_bytes))
 
 
-def work_of(rows: int, row_bytes: int, total_bytes: int) -> int:
+def read_cost(rows: int, row_bytes: int, total_bytes: int) -> int:
     """The cost of reading `rows` rows of a table of `total_bytes`, in bytes read from the cache."""
     return rows * row_bytes * (_FAR if total_bytes > _NEAR else 1)
 
@@ -85,7 +85,7 @@ def integers(ids: np.ndarray) -> np.ndarray:
     return ids if ids.flags.c_contiguous else np.ascontiguousarray(ids)
 
 
-def locate(table: Any, ids: np.ndarray | None, context: Any = None) -> Located:
+def locate(table: Any, ids: np.ndarray | None, context: Any = None) -> LocatedRows:
     """Where the rows of a table or array are in memory; rows with gaps are gathered into a new array first.
 
     If `ids` is None, the rows are those of the array `table`, in order.
@@ -99,13 +99,13 @@ def locate(table: Any, ids: np.ndarray | None, context: Any = None) -> Located:
     return locate_array(np.asarray(table), ids, False)
 
 
-def steadily(table: Any, read: Callable[[], T]) -> T:
+def read_consistently(table: Any, read: Callable[[], T]) -> T:
     """Return `read()`; a table that another thread may change repeats it if rows changed meanwhile."""
-    keep = getattr(table, "_ab_steadily", None)
+    keep = getattr(table, "_ab_read_consistently", None)
     return read() if keep is None else keep(read)
 
 
-def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> Located:
+def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> LocatedRows:
     """`locate` for a two-dimensional array."""
     size = weights.itemsize
     if weights.size and weights.shape[1] > 1 and weights.strides[1] != size:
@@ -114,7 +114,7 @@ def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> L
         rows = np.ascontiguousarray(weights[ids])
         return locate_array(rows, np.arange(len(rows)), static)
     base = weights.__array_interface__["data"][0]
-    return Located(
+    return LocatedRows(
         (base, weights.strides[0]),
         ids,
         format_of(weights.dtype),
@@ -126,21 +126,21 @@ def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> L
     )
 
 
-def lanes_of(format: str, dim: int, static: bool, table: tuple[int, int], total_bytes: int) -> VectorLayout:
+def row_layout(format: str, dim: int, static: bool, table: tuple[int, int], total_bytes: int) -> VectorLayout:
     """The vector layout for rows of `dim` elements, where `table` is (address, stride)."""
     address, stride = table
-    return lanes_for(format, dim, static, address % _LINE, stride % _LINE, far=total_bytes > _NEAR)
+    return lane_layout(format, dim, static, address % _LINE, stride % _LINE, far=total_bytes > _NEAR)
 
 
-def lanes_of_runs(format: str, dim: int) -> VectorLayout:
+def run_layout(format: str, dim: int) -> VectorLayout:
     """The vector layout for sums of contiguous rows; if dim is 1, a machine vector holds several rows."""
     if dim == 1:
         return _NUMBERS[format]
-    return lanes_for(format, dim, False, widest=_WIDEST_RUN)
+    return lane_layout(format, dim, False, widest=_WIDEST_RUN)
 
 
 @functools.lru_cache(maxsize=4096)
-def lanes_for(
+def lane_layout(
     format: str, dim: int, static: bool, past: int = 0, step: int = 0, widest: int = _WIDEST, far: bool = False
 ) -> VectorLayout:
     """The vector layout that covers `dim` columns: the whole row if short and even, or `static`; else a power of two.
@@ -151,13 +151,13 @@ def lanes_for(
         far: prefetched rows may arrive late. A row of one cache line is then read faster in two halves; a row of two
             cache lines always is.
 
-    >>> lanes_for("f4", 100, False).n, lanes_for("f4", 99, False).n, lanes_for("f4", 99, True).n
+    >>> lane_layout("f4", 100, False).n, lane_layout("f4", 99, False).n, lane_layout("f4", 99, True).n
     (100, 64, 99)
-    >>> lanes_for("f4", 300, True).n, lanes_for("f4", 128, False, 16).lead
+    >>> lane_layout("f4", 300, True).n, lane_layout("f4", 128, False, 16).lead
     (100, 12)
-    >>> lanes_for("f4", 8, False, 32, 32).across, lanes_for("f4", 8, False, 16, 32).across
+    >>> lane_layout("f4", 8, False, 32, 32).across, lane_layout("f4", 8, False, 16, 32).across
     (False, True)
-    >>> [lanes_for("f4", dim, False).register for dim in (16, 32, 64)], lanes_for("f4", 16, False, far=True).register
+    >>> [lane_layout("f4", n, False).register for n in (16, 32, 64)], lane_layout("f4", 16, False, far=True).register
     ([64, 32, 64], 32)
     """
     size = computed_dtype(format).itemsize
@@ -188,7 +188,7 @@ def lanes_for(
 
 
 def pool(
-    found: Located,
+    found: LocatedRows,
     offsets: np.ndarray,
     weights: np.ndarray | None,
     norm: int,
@@ -207,9 +207,9 @@ def pool(
         return
     in_order = found.ids is None and wanted == "sum"
     if in_order:
-        lanes = lanes_for(found.format, found.dim, found.static, widest=_WIDEST_RUN)
+        lanes = lane_layout(found.format, found.dim, found.static, widest=_WIDEST_RUN)
     else:
-        lanes = lanes_of(found.format, found.dim, found.static, found.table, found.total_bytes)
+        lanes = row_layout(found.format, found.dim, found.static, found.table, found.total_bytes)
     offsets = integers(offsets)
     place = (found.dim, found.ahead, lanes)
 
@@ -225,10 +225,10 @@ def pool(
     run_parts(work, _by_ids(offsets, found))
 
 
-def _by_ids(offsets: np.ndarray, found: Located) -> list[tuple[int, int]]:
+def _by_ids(offsets: np.ndarray, found: LocatedRows) -> list[tuple[int, int]]:
     """Split bags into ranges with about equally many ids, for threads."""
     total, bags = int(offsets[-1]), len(offsets) - 1
-    parts = found.parts_of(bags, total)
+    parts = found.split(bags, total)
     if len(parts) == 1:
         return parts
     ends = np.searchsorted(offsets[1:], [total * (i + 1) // len(parts) for i in range(len(parts) - 1)], side="left") + 1
@@ -236,22 +236,22 @@ def _by_ids(offsets: np.ndarray, found: Located) -> list[tuple[int, int]]:
     return list(itertools.pairwise(bounds))
 
 
-def read_rows(found: Located, out: np.ndarray) -> None:
+def read_rows(found: LocatedRows, out: np.ndarray) -> None:
     """Copy located rows into `out`, (ids, dim) with contiguous rows; quantized codes are converted to float32."""
     if not found.dim or found.ids is None or not len(found.ids):
         return
     table, dim = found.table, found.dim
     if found.format in ("q8", "q4"):
-        lanes, target = lanes_for(found.format, dim, found.static), out
+        lanes, target = lane_layout(found.format, dim, found.static), out
     else:
         dim, target = found.row_bytes, out.view(np.uint8)
         (address, stride), far = table, found.total_bytes > _NEAR
-        lanes = lanes_for("u1", dim, False, address % _LINE, stride % _LINE) if far else lanes_for("u1", dim, False)
+        lanes = lane_layout("u1", dim, False, address % _LINE, stride % _LINE) if far else lane_layout("u1", dim, False)
 
     def work(part: tuple[int, int]) -> None:
-        kernels.unpack_rows(table, found.ids, target, part, dim, found.ahead, lanes)
+        kernels.gather_rows(table, found.ids, target, part, dim, found.ahead, lanes)
 
-    run_parts(work, found.parts_of(len(found.ids), len(found.ids)))
+    run_parts(work, found.split(len(found.ids), len(found.ids)))
 
 
 def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -262,7 +262,7 @@ def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.nda
     if whole is not None and ((out.nbytes <= FEW and whole.flags.c_contiguous) or whole.dtype.hasobject):
         whole.take(ids, axis=0, out=out, mode="clip")  # an array with gaps would be copied whole
         return out
-    steadily(table, lambda: _gathered(table, ids, out))
+    read_consistently(table, lambda: _gathered(table, ids, out))
     return out
 
 
@@ -277,12 +277,12 @@ def _gathered(table: Any, ids: np.ndarray, out: np.ndarray) -> None:
         flat[...] = wide[:, : table.shape[1]]
 
 
-def write_rows(found: Located, rows: np.ndarray) -> None:
+def write_rows(found: LocatedRows, rows: np.ndarray) -> None:
     """Write `rows` (C-contiguous, of the table's dtype) to the located rows, in the order of the ids."""
     if not found.row_bytes or found.ids is None or not len(found.ids):
         return
     source = (rows.__array_interface__["data"][0], found.row_bytes)
-    kernels.put_rows(found.table, found.ids, source, found.row_bytes, lanes_for("u1", found.row_bytes, False))
+    kernels.scatter_rows(found.table, found.ids, source, found.row_bytes, lane_layout("u1", found.row_bytes, False))
 
 
 def check_computed(dtype: np.dtype, what: str, kinds: str = "fiu") -> None:

@@ -1,4 +1,4 @@
-"""The segment functions: `segment_sum` and others, which reduce rows of data by the segment they belong to.
+"""The segment functions, such as `segment_sum`, reduce rows of data by the segment they belong to.
 
 Each function takes the segments as an id for each row (in any order), as lengths, or as offsets. It reduces the rows of
 `data`, or with `ids=` the rows data[ids]; with or without weights. In batched code, a call on one example's data runs
@@ -67,7 +67,7 @@ class Segments(NamedTuple):
 
 
 def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: Any) -> Any:
-    """Carry out one segment function; operands may be plain, batched or boxed."""
+    """Run the segment function `mode`; operands may be plain, batched or boxed."""
     op = segment_rows_p if MODES[mode].rowwise else segment_p
     form, described = how.description()
     if empty is None:
@@ -112,7 +112,7 @@ def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: An
 
 
 def _array(x: Any, integers: str = "") -> Any:
-    """Convert an operand to an array; a list may hold boxed values, and an empty list counts as `integers` if set."""
+    """Convert an operand to an array. A list may hold boxed values; with `integers` (the name in errors), to ids."""
     check_plain(x, integers or "the data or weights")
     if hasattr(x, "dtype"):
         return x
@@ -157,20 +157,21 @@ class SegmentFunction(Protocol):
 _DOC = """{what}
 
 {notes}Args:
-    data: (n, ...) rows; with `ids`, a table of which row i is `data[ids[i]]`, never gathered where that can be
-        avoided, and whose gradient is `SparseRows`.
-    segment_ids: (n,) the segment of each row, in any order. Or `lengths`, (segments,), or `offsets`,
-        (segments + 1,) from 0 to n, of segments that follow each other. Exactly one of the three.
-    weights: (n,) a factor for each row, taken in the dtype of float rows.
-    num_segments: how many segments there are; None: up to the greatest id.
-{empty}    sorted: the segment ids are said not to fall, and that is checked.
+    data: (n, ...), the rows. With `ids`, (n,), it is a table: row i is `data[ids[i]]`. Where possible the rows are
+        reduced without being gathered first; the table's gradient is `SparseRows`.
+    segment_ids: (n,), the segment of each row, in any order. For contiguous segments, give instead `lengths`,
+        (segments,), or `offsets`, (segments + 1,), from 0 to n. Exactly one of the three is required.
+    weights: (n,), a factor for each row, converted to the dtype of `data` if that is float.
+    num_segments: the number of segments; None: the greatest segment id + 1.
+{empty}    sorted: True if the segment ids never decrease; this is checked.
 
 Returns:
     {returns}
 
 Raises:
-    BadIdError: a segment id outside `num_segments` or that falls, an id outside the table, offsets that fall.
-    ShapeError: shapes that do not fit together, or not exactly one description of the segments.
+    BadIdError: a segment id outside `num_segments`, or that decreases despite `sorted`; an id outside the table;
+        offsets that decrease.
+    ShapeError: shapes that do not match, or not exactly one of segment_ids, lengths and offsets.
     DTypeError: ids that are not integers.
 
 Source: Caffe2's sparse operations ({source}).
@@ -184,7 +185,7 @@ def _function(mode: str, what: str, example: str, notes: str = "", source: str =
     """Make the public function `segment_<mode>`; it has no `empty=` if its result has a row for each row of data.
 
     Args:
-        what: first line of its docstring; notes: further text; example: the arguments of a doctest, and its result.
+        what: the first line of its docstring; notes: further text; example: the doctest's arguments and result.
     """
     how = MODES[mode]
 
@@ -211,7 +212,7 @@ def _function(mode: str, what: str, example: str, notes: str = "", source: str =
     call.__doc__ = _DOC.format(
         what=what,
         notes=notes and notes + "\n\n",
-        empty="" if how.rowwise else f"    empty: the value of a segment without rows; None is {_BARE.get(mode, 0)}.\n",
+        empty="" if how.rowwise else f"    empty: the value of a segment without rows; None: {_BARE.get(mode, 0)}.\n",
         returns=_RETURNS.get(mode, "(n, ...)" if how.rowwise else "(segments, ...)"),
         source=source,
         example=f"segment_{mode}({example}",
@@ -224,13 +225,13 @@ def _function(mode: str, what: str, example: str, notes: str = "", source: str =
 
 
 _RETURNS = {
-    "sum": """(segments, ...), of the dtype that `np.sum` gives: that of float data, int64 for smaller integers.
-    float16 is added up in float32.""",
+    "sum": """(segments, ...), in the dtype of `np.sum`: the dtype of float data, 64 bits for integers and bool.
+    float16 is accumulated in float32.""",
     "count": "(segments,)",
 }
-_BARE = {"prod": "1", "any": "False", "all": "True"} | dict.fromkeys(("argmax", "argmin"), "-1, which names no row")
-_OF_PRODUCTS = "With weights, of the rows times their weights."
-_FIRST = f"Its gradient goes to the first of equal rows. {_OF_PRODUCTS}"
+_BARE = {"prod": "1", "any": "False", "all": "True"} | dict.fromkeys(("argmax", "argmin"), "-1, not a row")
+_OF_PRODUCTS = "With weights, rows are multiplied by their weights first."
+_FIRST = f"The gradient goes to the first of equal rows. {_OF_PRODUCTS}"
 
 segment_sum = _function(
     "sum",
@@ -243,22 +244,22 @@ segment_mean = _function(
     "mean",
     "The mean of the rows of each segment; with weights Σwx/Σw.",
     "np.array([1.0, 3.0, 5.0]), lengths=[2, 0, 1])\narray([2., 0., 5.])",
-    "The mean of integers is float64, as NumPy's. Where the weights of a segment with rows sum to 0, IEEE decides.",
+    "The mean of integers is float64, as in NumPy. If the weights of a segment with rows sum to 0, it is inf or NaN.",
 )
 segment_sqrtn = _function(
     "sqrtn",
-    "The sum of the rows of each segment over √n; with weights Σwx/√Σw².",
+    "The sum of the rows of each segment, divided by √n; with weights Σwx/√Σw².",
     "np.array([1.0, 3.0, 4.0, 4.0, 5.0]), lengths=[4, 1])\narray([6., 5.])",
 )
 segment_max = _function(
     "max",
-    "The greatest of each column of a segment; NaN if there is one.",
+    "The maximum of each column of a segment; NaN if the column has one.",
     "np.array([1.0, 3.0, -5.0]), [1, 1, 0])\narray([-5.,  3.])",
     _FIRST,
 )
 segment_min = _function(
     "min",
-    "The least of each column of a segment; NaN if there is one.",
+    "The minimum of each column of a segment; NaN if the column has one.",
     "np.array([1.0, 3.0, -5.0]), [1, 1, 0])\narray([-5.,  1.])",
     _FIRST,
 )
@@ -266,13 +267,13 @@ segment_prod = _function(
     "prod",
     "The product of the rows of each segment, 1 for an empty one.",
     "np.array([2, 3, 5]), lengths=[2, 0, 1])\narray([6, 1, 5])",
-    f"Its gradient is right where rows are zero. {_OF_PRODUCTS}",
+    f"The gradient is correct also if rows are zero. {_OF_PRODUCTS}",
 )
 segment_logsumexp = _function(
     "logsumexp",
     "log Σ exp(x) over the rows of each segment; with weights log Σ w·exp(x).",
     "np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)\narray([1.386, 1.609])",
-    "It does not overflow: the greatest of each segment is taken out first.",
+    "It does not overflow: the maximum of each segment is subtracted first.",
     "`SortedSegmentRangeLogSumExp`",
 )
 segment_logmeanexp = _function(
@@ -285,61 +286,61 @@ segment_var = _function(
     "var",
     "The variance of the rows of each segment about their mean; with weights Σw(x - mean)²/Σw.",
     "np.array([1.0, 3.0, 5.0]), lengths=[2, 1])\narray([1., 0.])",
-    "As `np.var`, it divides by the number of rows.",
+    "Like `np.var`, it divides by the number of rows.",
 )
 segment_std = _function(
     "std",
-    "The standard deviation, the root of `segment_var`.",
+    "The standard deviation: the square root of `segment_var`.",
     "np.array([1.0, 3.0, 5.0]), lengths=[2, 1])\narray([1., 0.])",
-    "Where it is 0 its gradient is NaN, as that of `np.std`.",
+    "Where it is 0, its gradient is NaN, as for `np.std`.",
 )
 segment_any = _function(
     "any",
-    "Whether any row of each segment is not zero; of none it is False.",
+    "True if any row of the segment is nonzero; False for an empty segment.",
     "np.array([0, 3, 0]), [0, 0, 1])\narray([ True, False])",
 )
 segment_all = _function(
     "all",
-    "Whether every row of each segment is not zero; of none it is True.",
+    "True if all rows of the segment are nonzero; True for an empty segment.",
     "np.array([2, 3, 0]), [0, 0, 1])\narray([ True, False])",
 )
 segment_count = _function(
     "count",
-    "The number of rows of each segment; with weights their sum.",
+    "The number of rows of each segment; with weights the sum of the weights.",
     "np.array([2, 3, 0]), [0, 0, 2])\narray([2, 0, 1])",
 )
 segment_softmax = _function(
     "softmax",
-    "exp(x) over its sum within the segment; with weights w·exp(x) / Σ w·exp(x).",
+    "exp(x) / Σ exp(x) within each segment; with weights w·exp(x) / Σ w·exp(x).",
     "np.log([1.0, 3.0, 5.0]), lengths=[2, 1])\narray([0.25, 0.75, 1.  ])",
 )
 segment_log_softmax = _function(
     "log_softmax",
-    "The log of `segment_softmax`, computed without its overflow.",
+    "The log of `segment_softmax`, computed without overflow or underflow.",
     "np.zeros(3), lengths=[2, 1]).round(3)\narray([-0.693, -0.693,  0.   ])",
 )
 segment_cumsum = _function(
     "cumsum",
-    "The running sum within each segment, in the order of the rows; with weights of w·x.",
+    "The cumulative sum within each segment, in the order of the rows; with weights of w·x.",
     "np.array([1, 2, 3, 4]), [0, 1, 0, 1])\narray([1, 2, 4, 6])",
 )
 segment_sort = _function(
     "sort",
-    "Each column of each segment in ascending order, NaN last; with weights of w·x.",
+    "Each column of each segment in ascending order, with NaN last; with weights of w·x.",
     "np.array([3, 9, 1, 4]), [0, 1, 0, 1])\narray([1, 4, 3, 9])",
-    "The k-th least stands where the k-th row of the segment stood.",
+    "The k-th smallest value is at the position of the segment's k-th row.",
 )
 segment_argmax = _function(
     "argmax",
-    "The position among the n rows of the first greatest of each column of a segment; -1 for an empty one.",
+    "The position among the n rows of the first maximum of each column of a segment; -1 for an empty one.",
     "np.array([1.0, 3.0, 3.0]), [0, 2, 2])\narray([ 0, -1,  1])",
-    "A NaN counts as the greatest, as in `np.argmax`.",
+    "NaN counts as the maximum, as in `np.argmax`.",
 )
 segment_argmin = _function(
     "argmin",
-    "The position among the n rows of the first least of each column of a segment; -1 for an empty one.",
+    "The position among the n rows of the first minimum of each column of a segment; -1 for an empty one.",
     "np.array([1.0, 3.0, 3.0]), [0, 2, 2])\narray([ 0, -1,  1])",
-    "A NaN counts as the least, as in `np.argmin`.",
+    "NaN counts as the minimum, as in `np.argmin`.",
 )
 segment_first = _function(
     "first",
@@ -367,7 +368,7 @@ def segment_topk(
     empty: ArrayLike | None = None,
     sorted: bool = False,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The k greatest values of each column of a segment, in descending order, and their positions among the n rows.
+    """The k largest values of each column of a segment, in descending order, and their positions among the n rows.
 
     The other arguments, shapes and errors are those of `segment_sum`.
 
@@ -375,7 +376,7 @@ def segment_topk(
         k: the number of values, at least 0.
 
     Returns:
-        (values, positions), both (segments, k, ...). NaN counts as the greatest; equal values keep the order of their
+        (values, positions), both (segments, k, ...). NaN counts as the largest; equal values keep the order of their
         rows. If a segment has fewer than k rows, the missing values are 0 (or `empty`) and their positions -1.
 
     >>> segment_topk(np.array([1.0, 3.0, 2.0, 8.0]), [0, 0, 0, 1], k=2)

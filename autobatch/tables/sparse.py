@@ -158,10 +158,10 @@ class SparseRows(SparseCotangent):
             sources: (segments, ...) the cotangent of each sum. segments: (n,) int64. factors: (n,), or None for ones.
             dtype: the dtype of the rows; `sources` may have a wider dtype.
         """
-        return cls._unexpanded(ids, Spread(np.asarray(sources), segments, factors, np.dtype(dtype)), num_rows)
+        return cls._lazy(ids, Spread(np.asarray(sources), segments, factors, np.dtype(dtype)), num_rows)
 
     @classmethod
-    def _unexpanded(cls, ids: Any, spread: "Spread", num_rows: int | None) -> "SparseRows":
+    def _lazy(cls, ids: Any, spread: "Spread", num_rows: int | None) -> "SparseRows":
         self = cls.trusted(ids, None, num_rows)
         self._spread = spread
         return self
@@ -214,7 +214,7 @@ class SparseRows(SparseCotangent):
         Raises:
             ShapeError, BadIdError, DTypeError: as for `SparseRows`.
         """
-        ids = self.ids.view(np.int64) if self._of_wide_keys else as_ids(self.ids)
+        ids = self.ids.view(np.int64) if self._has_uint64_keys else as_ids(self.ids)
         spread = self._spread
         parts = [self._rows] if spread is None else [x for x in (spread.segments, spread.factors) if x is not None]
         if ids.ndim != 1 or any(shape_of(part)[:1] != ids.shape for part in parts):
@@ -227,12 +227,12 @@ class SparseRows(SparseCotangent):
         return ids
 
     @property
-    def _of_wide_keys(self) -> bool:
+    def _has_uint64_keys(self) -> bool:
         return self.num_rows is None and isinstance(self.ids, np.ndarray) and self.ids.dtype == np.uint64
 
-    def _as_given(self, ids: np.ndarray) -> np.ndarray:
+    def _id_copy(self, ids: np.ndarray) -> np.ndarray:
         """A copy of the ids, uint64 if the keys are uint64 (viewed as int64 in kernels), else int64."""
-        return ids.astype(np.uint64 if self._of_wide_keys else np.int64)
+        return ids.astype(np.uint64 if self._has_uint64_keys else np.int64)
 
     def where(self, kept: np.ndarray) -> "SparseRows":
         """Only the positions where the mask `kept`, (n,), is True."""
@@ -241,7 +241,7 @@ class SparseRows(SparseCotangent):
             return SparseRows.trusted(self.ids[kept], self._rows[kept], self.num_rows)
         factors = None if spread.factors is None else spread.factors[kept]
         spread = spread._replace(segments=spread.segments[kept], factors=factors)
-        return SparseRows._unexpanded(self.ids[kept], spread, self.num_rows)
+        return SparseRows._lazy(self.ids[kept], spread, self.num_rows)
 
     def pieces(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """(sources, segments, factors) for the coalescing kernels; if the rows exist, (rows (n, width), None, None)."""
@@ -268,12 +268,12 @@ class SparseRows(SparseCotangent):
         if self.dtype.kind not in "fiu" or not self.dtype.isnative:  # dtypes without a kernel
             out = np.zeros((len(unique), *self.shape[1:]), self.dtype)
             np.add.at(out, inverse, self.rows)
-            return SparseRows.trusted(self._as_given(unique), out, self.num_rows)
+            return SparseRows.trusted(self._id_copy(unique), out, self.num_rows)
         sources, segments, factors = self.pieces()
         out = np.zeros((len(unique), sources.shape[1]), sources.dtype)
         segment_sum(sources, segments, factors, inverse, out)
         rows = out.astype(self.dtype, copy=False).reshape(len(out), *self.shape[1:])
-        return SparseRows.trusted(self._as_given(unique), rows, self.num_rows)
+        return SparseRows.trusted(self._id_copy(unique), rows, self.num_rows)
 
     def add_to(self, dense: np.ndarray) -> None:
         """Add the rows into a dense array, in place.
@@ -335,14 +335,14 @@ class SparseRows(SparseCotangent):
         if id(owner) in taken or not isinstance(owner, np.ndarray):
             owner = sources = sources.copy()
         taken.add(id(owner))
-        return SparseRows._unexpanded(self.ids, self._spread._replace(sources=sources), self.num_rows)
+        return SparseRows._lazy(self.ids, self._spread._replace(sources=sources), self.num_rows)
 
     @staticmethod
     def combine(parts: Sequence["SparseRows"]) -> "SparseRows":
         ids = np.concatenate([part.ids for part in parts])
         spreads = [part._spread for part in parts if part._spread is not None]
         if len(spreads) == len(parts):
-            return SparseRows._unexpanded(ids, Spread.join(spreads), parts[0].num_rows)
+            return SparseRows._lazy(ids, Spread.join(spreads), parts[0].num_rows)
         return SparseRows.trusted(ids, np.concatenate([part.rows for part in parts]), parts[0].num_rows)
 
     def __add__(self, other: Any) -> Any:
@@ -376,7 +376,7 @@ class SparseRows(SparseCotangent):
         if spread is not None:
             sources = scale(spread.sources)
             if type(sources) is np.ndarray and sources.dtype == spread.sources.dtype:
-                return SparseRows._unexpanded(self.ids, spread._replace(sources=sources), self.num_rows)
+                return SparseRows._lazy(self.ids, spread._replace(sources=sources), self.num_rows)
         return SparseRows.trusted(self.ids, scale(self.rows), self.num_rows)
 
     def __reduce__(self) -> Any:

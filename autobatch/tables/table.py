@@ -10,7 +10,7 @@ from autobatch.errors import DTypeError, ShapeError
 from autobatch.kernels.rows import first_bad_id, split_addresses
 from autobatch.ops.rules.ragged_checks import check_ids, whole_number
 from autobatch.tables.protocol import Context, Table, checked_matrix
-from autobatch.tables.row_access import Located, locate_array
+from autobatch.tables.row_access import LocatedRows, locate_array
 
 _FEW = 1 << 10  # ids up to which `ndarray.take` is used; for more ids, the kernel that prefetches rows
 
@@ -49,7 +49,7 @@ class EmbeddingTable(Table):
         self.weights = checked_matrix(weights, "EmbeddingTable")
         self.static = static
 
-    def _few_rows(self, index: Any) -> Any:
+    def _small_lookup(self, index: Any) -> Any:
         weights, kind = self.weights, type(index)
         is_plain = type(weights) is np.ndarray
         if kind is int and is_plain and 0 <= index < len(weights):
@@ -82,13 +82,13 @@ class EmbeddingTable(Table):
     def _ab_whole(self) -> np.ndarray:
         return self.weights
 
-    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
+    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> LocatedRows:
         return locate_array(self.weights, ids, self.static)
 
     def _ab_overlaps(self, out: np.ndarray) -> bool:
         return np.may_share_memory(out, self.weights)
 
-    def _part(self, index: Any) -> Any:
+    def _basic_index(self, index: Any) -> Any:
         return self.weights[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -280,13 +280,13 @@ class QuantizedTable(Table):
             self._refuse_updates()
         return self.packed.__array_interface__["data"][0] + self.packed.strides[0] * ids.astype(np.int64)
 
-    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
+    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> LocatedRows:
         if context is Context.UPDATE:
             self._refuse_updates()
         base, dim = self.packed.__array_interface__["data"][0], self.shape[1]
         if self.bits == 4:
             dim += dim % 2
-        return Located(
+        return LocatedRows(
             (base, self.packed.strides[0]),
             ids,
             f"q{self.bits}",

@@ -1,7 +1,7 @@
 """Calls a user's own batched function: makes its arguments from examples, and splits its result by example.
 
-`Convention` reads it off the function's parameters, once; `pack` makes the arguments of one call, `rows` takes one
-result per example out of what it returned.
+`Convention` derives the calling convention from the function's parameters, once. `Convention.pack` makes the arguments
+of one call, and `rows` splits the return value into one result per example.
 """
 
 import dataclasses
@@ -22,14 +22,14 @@ from autobatch.testing.compared_ways import PackedArguments, corner, is_float
 
 LAYOUTS = ("padded", "list", "packed", "jagged", "batch")
 
-_WORDS = {  # what a parameter of this name, or one that ends with it, is
+_WORDS = {  # the meaning of a parameter with this name, or whose name ends with it
     **dict.fromkeys(("lengths", "length", "lens", "sizes"), "lengths"),
     **dict.fromkeys(("key_padding_mask", "padding_mask", "pad_mask"), "padding"),
     **dict.fromkeys(("attention_mask", "mask", "valid"), "mask"),
     **dict.fromkeys(("offsets", "cu_seqlens"), "offsets"),
     "segment_ids": "segments",
 }
-_WHOLE_BATCH = ("seq", "sequence", "src", "key", "input", "x", "token", "batch")  # prefixes that name no argument
+_WHOLE_BATCH = ("seq", "sequence", "src", "key", "input", "x", "token", "batch")  # prefixes for the whole batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Padding:
     """The contents of the padding.
 
     Attributes:
-        kind: "given" (what the user pads with), "high" or "low".
-        extra: how many positions beyond the longest example.
-        least: the least padded size, by dimension.
+        kind: the values: "given" (the user's padding value), "high" or "low".
+        extra: the number of positions beyond the longest example.
+        least: the minimum padded size, by dimension.
     """
 
     kind: str = "given"
@@ -53,17 +53,17 @@ class Padding:
 
 
 def example_arguments(examples: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Each example as the positional arguments of the function of one example: a plain tuple is several."""
+    """Each example as a tuple of positional arguments; a plain tuple already is one."""
     return [x if type(x) is tuple else (x,) for x in examples]
 
 
 class _ArgumentLeaf:
-    """One array, or other value, of every example.
+    """One leaf of the examples: an array, or another value, of every example.
 
     Attributes:
-        like: the first example's own.
-        sizes: of each of its dimensions, the number by which `Convention` knows a varying one; None for a fixed one.
-        range: the least and the largest value.
+        like: the first example's leaf.
+        sizes: for each dimension, its index in `Convention._sizes` if its size varies; None if it is fixed.
+        values: all elements, flat. shapes: the shape in each example. is_array: False if it is no array or number.
     """
 
     def __init__(self, column: list[Any], framework: Framework) -> None:
@@ -85,7 +85,7 @@ class _ArgumentLeaf:
             self.values = np.concatenate([x.ravel() for x in arrays])
 
     def filler(self, kind: str, padding: Any) -> Any:
-        """A value for padding: plausible, so that an id is one of a table's, but unlike what the user pads with."""
+        """A padding value unlike the user's, but plausible: an integer, which may be an id, occurs in the examples."""
         if kind == "given" or not self.values.size or self.dtype.kind not in "biufc":
             return np.asarray(padding).astype(self.dtype) if self.dtype.kind in "biufc" else 0
         if self.dtype.kind == "b":
@@ -102,21 +102,21 @@ class Convention:
 
     Args:
         batched: the user's function of a batch.
-        examples: all examples, as `example_arguments` gives them, of which each has as many arguments.
-        framework, source: whose arrays `batched` takes, and whose the examples are.
-        shared: what is passed on by keyword.
-        layout: one of `LAYOUTS`; None to read it off the parameters.
-        padding: what the user pads with.
-        collate: what makes the arguments of a list of examples instead.
+        examples: all examples, as returned by `example_arguments`, each with the same number of arguments.
+        framework, source: the library of the arrays that `batched` takes, and that of the examples' arrays.
+        shared: keyword arguments.
+        layout: one of `LAYOUTS`; None: derive it from the parameters.
+        padding: the user's padding value.
+        collate: a function that makes the arguments from a list of examples, in place of a layout.
         poison: "finite" or "nan".
 
     Attributes:
-        told: whether the function is told what is padding.
-        layout: the one that is used.
-        poisons_with_nan: whether "high" padding is NaN.
+        knows_padding: True if the function gets lengths or a mask, which tell it what is padding.
+        layout: the layout in use.
+        poisons_with_nan: True if "high" padding is NaN.
 
     Raises:
-        UnsupportedError, OptionError: a parameter that means nothing here; no such layout.
+        UnsupportedError, OptionError: a parameter with an unknown meaning; an unknown layout.
         ShapeError: examples that differ in structure or rank.
     """
 
@@ -148,7 +148,7 @@ class Convention:
         self._floats = [i for i, leaf in enumerate(self._leaves) if leaf.dtype.kind == "f"]
         self._paths = list(paths(self._structure))
         self._count = len(examples[0])
-        self._extra: list[tuple[str, str, int]] = []  # of further parameters: name, what it is, of which leaf
+        self._extra: list[tuple[str, str, int]] = []  # further parameters: (name, meaning, index of the leaf)
         parameters = _parameters(batched)
         self.arguments = [each.name for each in parameters[: self._count]]
         self._name_sizes()
@@ -157,8 +157,8 @@ class Convention:
         self._read(parameters[self._count :], shared, batched, collate is not None)
         kinds = {kind for _, kind, _ in self._extra}
         self.layout = layout or ("packed" if kinds & {"offsets", "segments"} else "padded")
-        self.told = self.layout == "padded" and bool(kinds)
-        if self.told and not self._ragged():
+        self.knows_padding = self.layout == "padded" and bool(kinds)
+        if self.knows_padding and not self._ragged():
             self._vary_first()
 
     @property
@@ -172,14 +172,14 @@ class Convention:
         return self._collate is None and self.layout != "batch"
 
     def is_size(self, column: Sequence[int]) -> bool:
-        """Whether these, one per example, are the sizes of a dimension that is padded."""
+        """True if these sizes, one per example, are those of a padded dimension."""
         return tuple(column) in self._sizes
 
     def _ragged(self) -> bool:
         return any(size is not None for leaf in self._leaves for size in leaf.sizes)
 
     def _name_sizes(self) -> None:
-        """Dimensions that vary alike are one: the words of a sentence and their tags."""
+        """Number the varying dimensions; those of equal sizes in all examples are one, as of words and tags."""
         self._sizes: list[tuple[int, ...]] = []
         for leaf in self._leaves:
             found: list[int | None] = []
@@ -190,7 +190,7 @@ class Convention:
             leaf.sizes = tuple(found)
 
     def _vary_first(self) -> None:
-        """Examples of one length, and a function that asks for lengths: their first dimension could vary."""
+        """Treat the first dimension as varying, though all examples have one length: the function takes lengths."""
         first = next((leaf for leaf in self._leaves if leaf.shapes and leaf.shapes[0]), None)
         if first is None:
             return
@@ -206,7 +206,7 @@ class Convention:
             name = parameter.name
             optional = parameter.default is not parameter.empty
             if optional and kinds.get(name) == "mask" and "padding" in kinds.values():
-                continue  # of pairs of positions, as in torch's layers
+                continue  # a mask of pairs of positions, as in torch's layers
             if name in shared or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
                 continue
             kind, leaf = self._meaning(name)
@@ -242,7 +242,7 @@ class Convention:
     # From examples to arguments.
 
     def lengths(self, examples: Sequence[tuple[Any, ...]]) -> list[tuple[int, ...]]:
-        """The varying sizes of each example, in the order of the numbers in `_ArgumentLeaf.sizes`."""
+        """The sizes of the varying dimensions of each example, ordered by their index."""
         out = []
         for example in examples:
             values = leaves(example)
@@ -255,7 +255,7 @@ class Convention:
         return out
 
     def cut(self, example: tuple[Any, ...], lengths: Sequence[int]) -> tuple[Any, ...]:
-        """An example cut to these lengths."""
+        """An example with its varying dimensions cut to these lengths."""
         values = leaves(example)
         for i, leaf in enumerate(self._leaves):
             if any(size is not None for size in leaf.sizes):
@@ -277,8 +277,8 @@ class Convention:
     def pack(self, examples: Sequence[tuple[Any, ...]], padding: Padding) -> PackedArguments:
         """The arguments of one call.
 
-        Its `floats` are (array, like) pairs, and `rebuild` takes arrays of the framework in their places; it gives
-        (positional, by keyword).
+        `floats` of the result are (array, like) pairs; `rebuild` takes arrays of the framework in their place, and
+        returns (positional arguments, keyword arguments).
         """
         if self._collate is not None or self.layout in ("list", "batch"):
             return self._pack_each(examples)
@@ -307,7 +307,7 @@ class Convention:
     def _packed(
         self, examples: Sequence[tuple[Any, ...]], data: list[Any], split: Any, padding: Padding | None = None
     ) -> PackedArguments:
-        """The arguments made of these arrays, with lengths, masks and the like beside them."""
+        """The arguments made from these arrays, and the lengths, masks and other parameters that describe them."""
 
         def rebuild(floats: list[Any]) -> Any:
             new = dict(zip(self._floats, floats, strict=True))
@@ -347,7 +347,7 @@ class Convention:
         return out
 
     def _told_of(self, leaf: _ArgumentLeaf) -> bool:
-        """Whether the function is told what of this leaf is padding: then its values there are nothing to rely on."""
+        """True if the function gets this leaf's lengths or mask, and so must not depend on values in its padding."""
         known = {size for _, _, i in self._extra for size in self._leaves[i].sizes if size is not None}
         return bool(known) and {size for size in leaf.sizes if size is not None} <= known
 
@@ -407,7 +407,7 @@ class Convention:
         return PackedArguments((), floats, rebuild, split)
 
     def _foreign(self, x: Any) -> Any:
-        """A leaf of an example as an array of the framework."""
+        """A leaf of an example, converted to an array of the framework."""
         plain = self.source.numpy(x)
         return self.framework.array(np.asarray(plain), x) if isinstance(plain, np.ndarray | np.generic) else x
 
@@ -456,15 +456,15 @@ class Convention:
 
 
 def _parameters(f: Any) -> list[inspect.Parameter]:
-    forward = getattr(f, "forward", None)  # of a torch module, whose __call__ takes anything
+    forward = getattr(f, "forward", None)  # the signature of a torch module; its __call__ takes anything
     try:
         return list(inspect.signature(f if forward is None or inspect.isfunction(f) else forward).parameters.values())
-    except (TypeError, ValueError):  # compiled code that does not say
+    except (TypeError, ValueError):  # compiled code without a signature
         return []
 
 
 def _layout_of(f: Any, parameters: Sequence[inspect.Parameter]) -> str | None:
-    """The layout that a function's class or annotations state."""
+    """The layout stated by a function's class or annotations; None if neither does."""
     if hasattr(type(f), "_ab_batch"):
         return "batch"
     for parameter in parameters:
@@ -486,12 +486,12 @@ def rows(result: Any, references: Sequence[Any], is_varying: Callable[[int, int]
     """One result per example.
 
     Args:
-        result: what the batched function returned.
-        references: what the function of one example gives for each, which says the structure and the sizes.
-        is_varying: of the number of a leaf and its axis, whether that varies among all examples.
+        result: the return value of the batched function.
+        references: the results of the function of one example, which determine structure and sizes.
+        is_varying: `is_varying(leaf number, axis)`: True if that size differs between examples.
 
     Raises:
-        ShapeError: results of another number of examples, or of other sizes.
+        ShapeError: the number of examples or the structure differs.
     """
     count = len(references)
     if isinstance(result, Batch) or batch_size_of(result) is not None:
@@ -500,7 +500,7 @@ def rows(result: Any, references: Sequence[Any], is_varying: Callable[[int, int]
         return list(result.unbind())
     wanted, structure = flatten(references[0])
     if isinstance(result, list) and len(result) == count and flatten(result[0])[1] == structure:
-        return [_fitted(each, reference, is_varying) for each, reference in zip(result, references, strict=True)]
+        return [_cut_row(each, reference, is_varying) for each, reference in zip(result, references, strict=True)]
     found = leaves(result)
     if len(found) != len(wanted):
         raise ShapeError(
@@ -517,21 +517,21 @@ def rows(result: Any, references: Sequence[Any], is_varying: Callable[[int, int]
     out = []
     for b, reference in enumerate(references):
         own = [
-            _corner(leaf[b], ref, i, is_varying)
+            _cut_leaf(leaf[b], ref, i, is_varying)
             for i, (leaf, ref) in enumerate(zip(found, leaves(reference), strict=True))
         ]
         out.append(unflatten(structure, own))
     return out
 
 
-def _fitted(row: Any, reference: Any, is_varying: Callable[[int, int], bool]) -> Any:
+def _cut_row(row: Any, reference: Any, is_varying: Callable[[int, int], bool]) -> Any:
     values, structure = flatten(row)
     pairs = zip(values, leaves(reference), strict=True)
-    return unflatten(structure, [_corner(x, ref, i, is_varying) for i, (x, ref) in enumerate(pairs)])
+    return unflatten(structure, [_cut_leaf(x, ref, i, is_varying) for i, (x, ref) in enumerate(pairs)])
 
 
-def _corner(row: Any, reference: Any, at: int, is_varying: Callable[[int, int], bool]) -> Any:
-    """An example's own part of its row: what is beyond it in a varying dimension is padding."""
+def _cut_leaf(row: Any, reference: Any, at: int, is_varying: Callable[[int, int], bool]) -> Any:
+    """An example's row without the padding: varying dimensions are cut to the size in the reference."""
     shape, own = tuple(np.shape(row)), tuple(np.shape(reference))
     if len(shape) != len(own) or shape == own:
         return row

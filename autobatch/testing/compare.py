@@ -1,8 +1,8 @@
 """Compare two results leaf by leaf: value, dtype, shape, structure and the kind of scalar.
 
-Floats may differ by re-association of sums, so they are compared within a tolerance of their dtype; everything else
-must be equal. A NumPy scalar and a 0-d array of its dtype are one thing here, as they are to NumPy; a Python scalar is
-another, because it promotes weakly.
+Floats may differ by the order of additions, so they are compared within a tolerance of the dtype; all else must be
+equal. A NumPy scalar and a 0-d array of its dtype count as equal, as in NumPy. A Python scalar is different, because
+it promotes weakly.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ import numpy as np
 
 from autobatch.core.pytree import attributes, children_of, flatten, is_node, step_to
 
-_RTOL = {2: 1e-2, 4: 1e-4, 8: 1e-9, 16: 1e-9}  # by the bytes of one real number
+_RTOL = {2: 1e-2, 4: 1e-4, 8: 1e-9, 16: 1e-9}  # by the itemsize of a real number
 _FLOOR = {2: 1e-3, 4: 1e-6, 8: 1e-13, 16: 1e-13}
 
 
@@ -23,10 +23,9 @@ class Difference:
     """One place where two results differ.
 
     Attributes:
-        path: where, as one would write it in Python: `result["h"][2]`.
-        what: the kind, "structure", "type", "dtype", "shape" or "value".
-        expected: what the reference has there, in words.
-        actual: what was found.
+        path: the place, as a Python expression: `result["h"][2]`.
+        what: the kind: "structure", "type", "dtype", "shape" or "value".
+        expected, actual: descriptions of the reference and of the compared result at this place.
     """
 
     path: str
@@ -39,13 +38,13 @@ class Difference:
 
 
 def compare(expected: Any, actual: Any, path: str = "result", precision: int = 16) -> list[Difference]:
-    """Every leaf in which `actual` differs from `expected`; the first differing element of each.
+    """The leaves in which `actual` differs from `expected`, with the first differing element of each.
 
     Args:
         expected, actual: arrays, scalars, strings, None, or nested dicts, lists, tuples, named tuples, dataclasses.
-        path: what to call the whole.
-        precision: the bytes of the coarsest float that went in: sums may have been taken in it before they were
-            promoted (`x32 @ y32 / np.sqrt(3)` is float64), so a wider float is no more precise than that.
+        path: the name of the whole result in `Difference.path`.
+        precision: the itemsize of the least precise float among the inputs. A wider result may have been computed in
+            it and promoted later (`x32 @ y32 / np.sqrt(3)` is float64), so it is compared no more strictly.
 
     >>> compare({"h": np.array([1.0, 2.0])}, {"h": np.array([1.0, 2.5])})[0].path
     "result['h'][1]"
@@ -64,7 +63,7 @@ def _differences(expected: Any, actual: Any, path: str, precision: int) -> Itera
         yield from _compare_arrays(expected, actual, path, precision)
     elif type(expected) is not type(actual):
         yield Difference(path, "type", _typed(expected), _typed(actual))
-    elif isinstance(expected, type):  # one of NumPy's has what its arrays have
+    elif isinstance(expected, type):  # a class, such as np.float32, which has attributes of arrays
         if expected is not actual:
             yield Difference(path, "value", repr(expected), repr(actual))
     elif isinstance(expected, float | complex):
@@ -119,23 +118,23 @@ def _compare_arrays(expected: Any, actual: Any, path: str, precision: int) -> It
 
 
 def tolerance(dtype: np.dtype, scale: float, precision: int = 16) -> tuple[float, float]:
-    """(relative, absolute) tolerance for sums of this float dtype done in another order.
+    """(relative, absolute) tolerance for sums in this float dtype with another order of additions.
 
     Args:
-        scale: the largest magnitude beside the value: what cancelled may be as large as this.
-        precision: the bytes of the coarsest float that went in.
+        scale: the largest magnitude in the same array; terms that cancelled may have been as large.
+        precision: the itemsize of the least precise float among the inputs.
     """
     size = min(_real_bytes(dtype), precision)
     return _RTOL[size], _FLOOR[size] + 0.1 * _RTOL[size] * scale
 
 
 def _real_bytes(dtype: np.dtype) -> int:
-    """The bytes of one real number of a float or complex dtype."""
+    """The itemsize of a float dtype, or of the real part of a complex one."""
     return dtype.itemsize // (2 if dtype.kind == "c" else 1)
 
 
 def coarsest(values: Iterable[Any]) -> int:
-    """The bytes of the coarsest float among arrays and other things; 16 where there is none.
+    """The itemsize of the least precise float among arrays and other values; 16 if there is none.
 
     >>> coarsest([np.zeros(2), np.float32(1), "a", np.arange(3)])
     4
@@ -145,7 +144,7 @@ def coarsest(values: Iterable[Any]) -> int:
 
 
 def _close(expected: np.ndarray, actual: np.ndarray, precision: int) -> np.ndarray:
-    """Elementwise, whether two arrays of one shape and dtype agree; NaN agrees with NaN."""
+    """Elementwise: True where two arrays of equal shape and dtype agree within the tolerance; NaN agrees with NaN."""
     if expected.dtype.kind not in "fc":
         same: np.ndarray = np.asarray(expected == actual)
         if expected.dtype.kind in "mM":
@@ -166,7 +165,7 @@ def _scale(x: np.ndarray) -> float:
 
 
 def largest_error(expected: Any, actual: Any) -> float:
-    """The largest difference of two like results, over their float leaves, relative to the largest value of the leaf.
+    """The largest difference of the float leaves of two results, relative to the largest value of the leaf.
 
     >>> largest_error([np.array([1.0, 10.0])], [np.array([1.0, 11.0])])
     0.1
@@ -203,7 +202,7 @@ def _typed(x: Any) -> str:
 
 
 def _same_object(expected: Any, actual: Any) -> bool:
-    """Equality of two objects of one class; by attributes where the class does not define `==`."""
+    """True if two objects of one class are equal; compared by attributes if the class does not define `==`."""
     if expected is actual:
         return True
     if isinstance(expected, types.FunctionType):
@@ -211,6 +210,6 @@ def _same_object(expected: Any, actual: Any) -> bool:
     if type(expected).__eq__ is object.__eq__:
         try:
             return not compare(vars(expected), vars(actual))
-        except TypeError:  # no attributes: nothing tells the two apart
+        except TypeError:  # no attributes: nothing to compare
             return True
     return bool(expected == actual)

@@ -1,8 +1,8 @@
-"""The ways of running a function over examples: the loop, lock-step on either kind of batch, on the fly.
+"""The ways of running a function over examples: the loop, lock-step on either kind of batch, on the fly, compiled.
 
-A way takes a list of examples (each a tuple, one entry per positional argument), packs them into the arguments of one
-call, and gives one plain result per example. `PackedArguments` also says which of the packed arrays are floats, so that
-they can be differentiated in place and their gradients handed back example by example.
+A way packs a list of examples (each a tuple of positional arguments) into the arguments of one call, and returns one
+plain result per example. `PackedArguments` also lists the float arrays among the arguments, with which the call can be
+differentiated, and splits their gradients by example.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from autobatch.rewrite.taped_forms import per_example_form
 
 
 class Unfit(Exception):  # noqa: N818 - not an error: this way cannot take these examples
-    """Raised if these examples cannot be run in this way; says why."""
+    """Raised if these examples cannot be run in this way; the message is the reason."""
 
 
 @dataclasses.dataclass
@@ -38,8 +38,8 @@ class PackedArguments:
     Attributes:
         args: the positional arguments.
         floats: the float arrays in them.
-        rebuild: the arguments with other arrays (on a tape, say) in the place of `floats`.
-        split: arrays shaped like `floats` to one list per example, in the order of the example's own float leaves.
+        rebuild: makes the arguments with other arrays (such as traced ones) in place of `floats`.
+        split: splits arrays of the shapes of `floats` into one list per example, in the order of its float leaves.
     """
 
     args: tuple[Any, ...]
@@ -52,21 +52,21 @@ class Way:
     """One way of running a function over examples.
 
     Attributes:
-        name: what reports call it.
+        name: its name in reports.
     """
 
     name: str = "way"
 
     def pack(self, examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
-        """The examples as the arguments of one call.
+        """Pack the examples into the arguments of one call.
 
         Raises:
-            Unfit: this way cannot take them.
+            Unfit: this way cannot run them.
         """
         return _columns(examples)
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
-        """One result per example."""
+        """Run `f`; returns one result per example."""
         raise TypeError(f"{type(self).__name__} does not say how it runs a function")
 
 
@@ -74,14 +74,14 @@ class ReferenceLoop(Way):
     """The reference: the undecorated function, one example at a time.
 
     Args:
-        place: the place of the first example in its batch, which keys its random numbers.
+        place: the first example's position in its batch, which determines its random numbers.
     """
 
     name = "the loop over the examples"
 
     def __init__(self, place: int = 0) -> None:
         self.place = place
-        self.random = False  # whether the last call drew random numbers
+        self.random = False  # True if the last call drew random numbers
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
         out = []
@@ -98,7 +98,7 @@ class ReferenceLoop(Way):
 
 
 def is_float(leaf: Any) -> bool:
-    """Whether a leaf is a NumPy array or scalar of floats."""
+    """True for a NumPy array or scalar of floats."""
     return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind == "f"
 
 
@@ -148,16 +148,16 @@ class OnTheFly(Way):
             return map_examples(f, *args, **shared)
 
 
-PATIENCE = 0.5  # seconds that the compiler, which is another process, is waited for after all else was compared
+PATIENCE = 0.5  # seconds to wait for the background compiler, after all other ways were compared
 
 
 class Compiled(Way):
-    """`ab.map`, compiled: what cannot be compiled is not run; a gradient that cannot be is that of another way."""
+    """`ab.map`, compiled. Raises `Unfit` if the function does not compile; a gradient then runs on the fly instead."""
 
     name = "compiled"
 
     def __init__(self) -> None:
-        self._in_vain = False  # whether waiting has not helped
+        self._in_vain = False  # True after waiting for the compiler did not help
 
     def begin(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> None:
         """Start compiling the function in the background."""
@@ -180,10 +180,10 @@ class LockStep(Way):
     """A lock-step call on batches.
 
     Args:
-        way: by which of the ways the call runs, as the option `way` names them.
-        packed: `PackedBatch` for what has a varying first length, instead of `MaskedBatch`.
-        poison: None, or what the padding (some of it beyond the longest example) is filled with: "high" is NaN and the
-            largest integers, "low" is -inf and the smallest. A dimension that varied in one batch stays a varying one
+        way: the value of the option `way` for the call.
+        packed: use `PackedBatch` for arguments with a varying first length, instead of `MaskedBatch`.
+        poison: None, or the values of the padding, which then goes beyond the longest example: "high" is NaN and the
+            largest integers, "low" is -inf and the smallest. A dimension that varied in one batch counts as varying
             in later ones, so that a batch of one example has padding too.
     """
 
@@ -205,7 +205,7 @@ class LockStep(Way):
         layouts = [self._layout([values[i] for values, _ in flat], i) for i in range(len(flat[0][0]))]
         if self.packed and not any(isinstance(layout, _PackedLayout) for layout in layouts):
             raise Unfit("no argument has a varying first length and fixed others")
-        arrays = [layout.scalar is None and layout.data.dtype.kind == "f" for layout in layouts]  # no Python float
+        arrays = [layout.scalar is None and layout.data.dtype.kind == "f" for layout in layouts]  # not a Python float
         differentiable = [i for i, is_array in enumerate(arrays) if is_array]
 
         def rebuild(floats: list[Any]) -> tuple[Any, ...]:
@@ -246,7 +246,7 @@ class LockStep(Way):
 
 
 class _MaskedLayout:
-    """One leaf of every example, padded."""
+    """One leaf of all examples as padded data."""
 
     def __init__(
         self, arrays: list[np.ndarray], scalar: type | None, varying: Sequence[bool], poison: str | None
@@ -273,12 +273,12 @@ class _MaskedLayout:
 
 
 def corner(index: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """The place of an example of this shape in padded data."""
+    """The index of an example of this shape in padded data."""
     return (index, *map(slice, shape))
 
 
 class _PackedLayout:
-    """One leaf of every example, end to end."""
+    """One leaf of all examples, concatenated."""
 
     scalar = None
 
@@ -300,7 +300,7 @@ def _python_number(column: list[Any]) -> type | None:
 
 
 def default_ways() -> list[Way]:
-    """The ways that every function has; `Compiled` comes in addition, for functions that compile."""
+    """The ways that apply to every function, that is, all but `Compiled`."""
     return [
         LockStep(),
         LockStep(poison="high"),

@@ -1,4 +1,4 @@
-"""Why a batched function differs, in words: what changes an example's result tells what the function reads."""
+"""Diagnoses why a batched function differs: experiments show which changes of a batch affect an example's result."""
 
 import contextlib
 import dataclasses
@@ -14,10 +14,10 @@ from autobatch.testing.own_batch import BatchDiffers, Pair, modules_of
 
 @dataclasses.dataclass
 class _Evidence:
-    """The changes that affect the differing example's result; None where one could not be tried.
+    """The changes that affect the differing example's result; None if one could not be tried.
 
     Attributes:
-        alone: whether it differs alone, without padding; the rest: what changes its result.
+        alone: True if it differs also in a batch of its own without padding; the others: what changes its result.
     """
 
     repeated: bool = False
@@ -31,7 +31,7 @@ class _Evidence:
 
 
 def diagnosis(pair: Pair, found: BatchDiffers) -> list[str]:
-    """Lines that say what was tried and what follows."""
+    """Lines of text: the experiments, their results, and a conclusion."""
     if not found.examples or found.kind == "error":
         return []
     place = found.place or 0
@@ -71,13 +71,13 @@ class _Experiments:
             return error
 
     def differ(self, left: Any, right: Any) -> bool:
-        """Whether two results are unlike."""
+        """True if two results differ, or only one is an exception, or their exceptions have different types."""
         if isinstance(left, Exception) or isinstance(right, Exception):
             return type(left) is not type(right)
         return bool(self.pair.compare(left, right))
 
     def evidence(self) -> _Evidence:
-        """All that can be tried."""
+        """Run all experiments that apply."""
         convention, found = self.pair.convention, self.found
         out = _Evidence()
         batch = self.result(found.examples, found.padding, self.place)
@@ -94,14 +94,14 @@ class _Experiments:
         if convention.pads:
             plain = self.result([self.example], self.padded)
             out.further = self.differ(plain, alone)
-            if convention.told:
+            if convention.knows_padding:
                 width = self.padded.least
                 out.high = self.differ(self.result([self.example], Padding("high", least=width)), alone)
                 out.low = self.differ(self.result([self.example], Padding("low", least=width)), alone)
         return out
 
     def _is_permuted(self) -> bool:
-        """Whether every example's result is there, at another example's place."""
+        """True if the results are right but in another order than the examples."""
         try:
             results = self.pair.run(self.found.examples, self.found.padding)
         except Exception:
@@ -112,13 +112,13 @@ class _Experiments:
         return not all(right) and all(map(any, same)) and all(map(any, zip(*same, strict=True)))
 
     def reads_values(self) -> bool:
-        """Whether values in the padding matter, where its amount does."""
+        """True if the values in the padding change the result, not only its amount."""
         width = self.padded.least
         high, low = (self.result([self.example], Padding(kind, least=width)) for kind in ("high", "low"))
         return self.differ(high, low)
 
     def is_mean_over_padding(self) -> bool:
-        """Whether the padded result is the right one times length / padded length, or that of the example so scaled."""
+        """True if the padded result is length / padded length times the right one, or the result of x scaled by it."""
         padded = self.result([self.example], self.padded)
         if isinstance(padded, Exception):
             return False
@@ -126,7 +126,7 @@ class _Experiments:
         for length, (_, width) in zip(own, self.padded.least, strict=True):
             ratio = length / width
             wanted = [[x * ratio if _is_number(x) else x for x in leaves(self.pair.reference(self.example))]]
-            with contextlib.suppress(Exception):  # what the user's function makes of other values
+            with contextlib.suppress(Exception):  # the user's function may reject scaled values
                 wanted.append(leaves(self.pair.reference(map_tree(self._scaled_by(ratio), self.example))))
             if any(_is_close(x, y) for each in wanted for x, y in zip(each, leaves(padded), strict=False)):
                 return True
@@ -142,7 +142,7 @@ class _Experiments:
         return scaled
 
     def shift(self, further: int) -> Any:
-        """The shift of the result under high values in this much more padding; None if low ones move it otherwise."""
+        """The change of the result by high values in so much more padding; None if low values change it differently."""
         width = tuple((size, most + further) for size, most in self.least)
         runs = [self.result([self.example], Padding(kind, least=width)) for kind in ("high", "given", "low")]
         if any(isinstance(x, Exception) for x in runs):
@@ -153,9 +153,9 @@ class _Experiments:
         return up if linear else None
 
     def moved(self) -> str:
-        """The part of an element-wise result that moves with the padding: "all" of it, or those at the "end"."""
+        """The elements of an element-wise result that change with the padding: "all", those at the "end", or ""."""
         own = self.pair.convention.lengths([self.example])[0]
-        kind = "high" if self.pair.convention.told else "given"
+        kind = "high" if self.pair.convention.knows_padding else "given"
         plain = self.pair.reference(self.example)
         padded = self.result([self.example], Padding(kind, least=self.padded.least))
         if isinstance(padded, Exception):
@@ -180,7 +180,7 @@ _TRAINING = ("Dropout", "BatchNorm", "SyncBatchNorm", "InstanceNorm")
 
 
 def _in_training(pair: Pair, names: Sequence[str]) -> str:
-    """The class of a torch module of these that is in training mode; "" if there is none."""
+    """The class name of a torch module in training mode whose class name starts with one of `names`; "" if none."""
     for module in modules_of(pair.batched):
         for part in module.modules():
             if part.training and type(part).__name__.startswith(tuple(names)):
@@ -256,7 +256,7 @@ def _of_padding(pair: Pair, seen: _Evidence, runs: _Experiments, reads: bool) ->
         if np.allclose(near, far):
             return f"an element is taken at the end of the padding, as {name}[:, -1] does: take it at length - 1"
         return "a sum over an example takes its padding in: select with the mask first (np.where(mask, x, 0).sum(1))"
-    if moved == "all" and (reads or not pair.convention.told):
+    if moved == "all" and (reads or not pair.convention.knows_padding):
         return (
             "every element of an example changes with the padding, as in attention without a mask (give it to the "
             "scores: -inf where there is padding, before the softmax), or in a pass from the right that begins there"
@@ -266,7 +266,7 @@ def _of_padding(pair: Pair, seen: _Evidence, runs: _Experiments, reads: bool) ->
             "the values of the padding reach the result, as in a mean over the padded length, attention (a softmax) "
             "without a mask, or a recurrence that runs on over the padding"
         )
-    if pair.convention.told:
+    if pair.convention.knows_padding:
         return (
             "the values of the padding do not matter, but how much there is of it does: a position, or a size, is "
             f"counted from the end of the padded array ({name}.shape[1]), or a mean divides by it; take the "

@@ -1,7 +1,7 @@
-"""`assert_equivalent`: the proof, for one function and some examples, that every way gives what the loop gives.
+"""`assert_equivalent` asserts, for one function and some examples, that every way of running gives the loop's results.
 
-`Reference` is the loop over the examples, its results and gradients computed once; `check_equivalence` runs each way on
-batches in several orders and compares.
+`Reference` holds the results and gradients of the loop, computed once; `check_equivalence` runs each way on batches in
+different orders, and compares.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.api.transforms import undecorated, without_marks
+from autobatch.api.transforms import undecorated, unwrap_shared
 from autobatch.core.config import seeded
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.foreign_arrays import advice, library_of
@@ -34,13 +34,13 @@ class Outcome:
 class Reference:
     """The undecorated function on plain arrays, one example at a time.
 
-    An example's result depends on its place in the batch only if it draws random numbers, so results are kept by
-    example, and by place too where random numbers were drawn. It depends on the examples before it only if the function
-    writes into a shared argument: such a function is run anew for each order, and gradients are not compared.
+    An example's result depends on its place in the batch only if it draws random numbers, so results are cached by
+    example, and also by place if random numbers were drawn. It depends on earlier examples only if the function writes
+    into a shared argument: such a function runs again for each order, and gradients are not compared.
 
     Attributes:
         function: the undecorated function.
-        shared_after: the shared arguments as the examples last asked for leave them.
+        shared_after: the shared arguments after the last call of `outcomes`.
     """
 
     def __init__(self, f: Callable[..., Any], examples: Sequence[tuple[Any, ...]], shared: dict[str, Any]) -> None:
@@ -77,7 +77,7 @@ class Reference:
         return out
 
     def repeats(self, index: int, place: int) -> bool:
-        """Whether the function, called with this example again, gives what it gave at first."""
+        """True if the function, called again with this example, gives the same result as at first."""
         first, again = self.outcome(index, place), self._run(index, place, fresh(self._shared))
         if first.error is not None or again.error is not None:
             return type(first.error) is type(again.error)
@@ -135,7 +135,7 @@ class Reference:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """True if an error, or one in its chain, says that there is no gradient; NumPy may wrap the library's error."""
+    """True if an error, or one in its chain, means that there is no gradient; NumPy may wrap the library's error."""
     while error is not None:
         if isinstance(error, ForcedValueError | UnsupportedError):
             return True
@@ -144,14 +144,14 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def _sum(parts: Sequence[Any]) -> Any:
-    """The sum of dense or sparse gradients, in float64, in their own dtype."""
+    """The sum of dense or sparse gradients, accumulated in float64 and returned in their dtype."""
     dense = [part.to_dense() if hasattr(part, "to_dense") else part for part in parts]
     if not is_float(dense[0]):
         return sum(dense)
     return np.sum(np.stack(dense), axis=0, dtype=np.float64).astype(dense[0].dtype)
 
 
-__tracebackhide__ = True  # what pytest shows of a failure is the user's line and the message
+__tracebackhide__ = True  # pytest then shows only the user's line and the message
 
 _SHOWN = 3  # differences in one message
 
@@ -220,7 +220,7 @@ def check_equivalence(
     Each way runs on all examples, shuffled, in halves and one at a time. Where some examples raise, that is done twice:
     with all examples, for the exception; without those, for results and gradients.
     """
-    examples, shared = _examples(example_sequences), without_marks(shared)
+    examples, shared = _examples(example_sequences), unwrap_shared(shared)
     for leaf in leaves([shared, examples[0]]):
         if library := library_of(leaf):
             raise UnsupportedError(
@@ -263,7 +263,7 @@ def check_equivalence(
 
 @dataclasses.dataclass
 class _Batches:
-    """Examples to make batches of, with their reference, their indices at the caller, and what to compare."""
+    """Examples to batch: their reference, their indices in the caller's sequence, and whether to compare gradients."""
 
     reference: Reference
     labels: Sequence[int]
@@ -285,7 +285,7 @@ def _examples(sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
 def _signature(f: Callable[..., Any]) -> inspect.Signature | None:
     try:
         return inspect.signature(f)
-    except ValueError:  # a C function that does not say
+    except ValueError:  # a C function without a signature
         return None
 
 
@@ -305,7 +305,7 @@ def orders(count: int) -> Iterator[tuple[str, list[int]]]:
 def _check_way(
     way: Way, f: Callable[..., Any], shared: dict[str, Any], batches: _Batches, report: EquivalenceReport
 ) -> None:
-    """Run one way on every order; raise `AssertionError` at the first that differs, `Unfit` if not all fit together."""
+    """Run one way on every order; raises `AssertionError` for a difference, `Unfit` if the whole batch does not fit."""
     reason: Unfit | None = None
     for name, order in orders(len(batches.reference)):
         run = _Run(way, f, shared, batches, order, name)
@@ -340,7 +340,7 @@ class _Run:
         self.title = f"{getattr(f, '__name__', 'function')}: {way.name}, {name}"
 
     def compare_results(self, report: EquivalenceReport) -> None:
-        """Values, or the exception of the first example that fails."""
+        """Compare values, or the exception of the first example that fails."""
         expected = self.reference.outcomes(self.order)
         first_failing = next((place for place, outcome in enumerate(expected) if outcome.error is not None), None)
         packed = self.way.pack(fresh(self.examples))
@@ -365,7 +365,7 @@ class _Run:
         self._compare(None, self.reference.shared_after, shared, "shared arguments after the call", report)
 
     def compare_gradients(self, report: EquivalenceReport) -> None:
-        """Gradients with respect to the shared arguments, and to each example."""
+        """Compare gradients with respect to the shared arguments and to each example."""
         expected = self.reference.gradients(self.order)
         weights = self.reference.weights(self.order)
         packed = self.way.pack(fresh(self.examples))

@@ -1,6 +1,6 @@
-"""Gradients of one way of running a function, and gradients against central differences.
+"""Computes gradients of one way of running a function, and compares gradients with central differences.
 
-No comparison of ways with each other sees a wrong vjp: all of them share it, and are wrong alike.
+Comparing ways with each other cannot find a wrong vjp, since all ways share it.
 """
 
 import copy
@@ -40,12 +40,12 @@ def fresh(tree: Any) -> Any:
     """A deep copy, so that a function that writes into its arguments starts every run from the same ones."""
     try:
         return copy.deepcopy(tree)
-    except (TypeError, RecursionError):  # something that cannot be copied, such as a lock or a very deep tree
+    except (TypeError, RecursionError):  # not copyable, such as a lock or a very deep tree
         return tree
 
 
 def cotangents(result: Any, seed: int) -> list[Any]:
-    """A random cotangent for each leaf of a result; None for a leaf that is no array of floats.
+    """A random cotangent for each leaf of a result; None for a leaf that is not a float array.
 
     >>> cotangents((np.ones(2), 3), seed=0)[1] is None
     True
@@ -54,7 +54,7 @@ def cotangents(result: Any, seed: int) -> list[Any]:
     return [random.standard_normal(x.shape).astype(x.dtype) if is_float(x) else None for x in leaves(result)]
 
 
-def _contracted(results: Sequence[Any], weights: Sequence[list[Any]]) -> Any:
+def _weighted_sum(results: Sequence[Any], weights: Sequence[list[Any]]) -> Any:
     """The sum over the float leaves of all results, each times its cotangent."""
     total: Any = 0.0
     for result, cotangent in zip(results, weights, strict=True):
@@ -65,7 +65,7 @@ def _contracted(results: Sequence[Any], weights: Sequence[list[Any]]) -> Any:
 
 
 def shared_floats(shared: dict[str, Any]) -> tuple[list[Any], Callable[[list[Any]], dict[str, Any]]]:
-    """The float arrays and tables among the shared arguments, and how to put others in their place."""
+    """(float arrays and tables among the shared arguments, function that replaces them by others)."""
     values, structure = parameter_trees.flatten(shared)
     where = [i for i, x in enumerate(values) if is_float(x) or (hasattr(x, "_ab_gradient") and x.dtype.kind == "f")]
 
@@ -88,14 +88,14 @@ def gradients(
         own, common = values[: len(packed.floats)], values[len(packed.floats) :]
         results = way.call(f, packed.rebuild(own), with_shared(common))
         with np.errstate(all="ignore"):
-            return _contracted(results, weights)
+            return _weighted_sum(results, weights)
 
     _, grads = value_and_grad(loss)([*packed.floats, *shared_leaves])
     own, common = grads[: len(packed.floats)], grads[len(packed.floats) :]
     return Gradients(list(common), packed.split(own))
 
 
-_MOST = 64  # elements of one array that are moved, one by one
+_MOST = 64  # elements of one array that are perturbed, one by one
 
 
 @seeded()
@@ -136,7 +136,7 @@ def check_grads(f: Callable[..., Any], *args: Any, eps: float = 1e-6, rtol: floa
         current = list(values)
         for i, x in zip(where, floats, strict=True):
             current[i] = x
-        return _contracted([per_example_form(f)(*unflatten(structure, current))], [weights])
+        return _weighted_sum([per_example_form(f)(*unflatten(structure, current))], [weights])
 
     floats = [np.array(values[i]) for i in where]
     _, analytic = value_and_grad(loss)(fresh(floats))
@@ -177,20 +177,20 @@ def _central_difference(
 
 
 _MOST_EXAMPLES = 4
-_MOST_ALONE = 6  # arrays that get a direction of their own; the others have one together
-_STEPS = (1e-5, 3e-4, 1e-3)  # the later ones for functions that compute in float32 inside
-_ALLOWED = 5e-3  # of the larger derivative
+_MOST_ALONE = 6  # arrays with a direction of their own; all others share one
+_STEPS = (1e-5, 3e-4, 1e-3)  # the larger ones are for functions that compute in float32 internally
+_ALLOWED = 5e-3  # relative to the larger derivative
 
 
 def check_directions(f: Callable[..., Any], examples: Sequence[tuple[Any, ...]], shared: dict[str, Any]) -> int:
-    """Assert that the gradient of an undecorated function has the slope of its values.
+    """Assert that the gradient of an undecorated function agrees with central differences along random directions.
 
     Args:
-        f: the function of one example; examples: of which the first few are used; shared: its keyword arguments.
+        f: the function of one example; examples: the first few are used; shared: its keyword arguments.
 
     Returns:
-        The number of directions that were compared: not those along which the function has no slope (a kink, a step, or
-        rounding inside), and none of a function that cannot be run in float64 or stops gradients on purpose.
+        The number of directions that were compared. Not compared are directions without a slope (a kink, a step, or
+        rounding inside), and functions that fail in float64 or stop gradients on purpose.
 
     Raises:
         AssertionError: names the arrays, and both derivatives.
@@ -204,7 +204,7 @@ def check_directions(f: Callable[..., Any], examples: Sequence[tuple[Any, ...]],
     try:
         with np.errstate(all="ignore"), watched(derivatives, "_stopped") as stopped:
             value, analytic = point.value(point.floats), point.gradients()
-    except Exception:  # the function's own: in float64, or with what follows from it, it is another
+    except Exception:  # of the user's function, which may not run in float64
         return 0
     if stopped or not np.isfinite(value):
         return 0
@@ -238,10 +238,10 @@ def _close(slope: float, numeric: float, noise: float) -> bool:
 
 @dataclasses.dataclass
 class _Point:
-    """A function at its arguments in float64: of the float arrays of the examples, then of those that are shared.
+    """A function and its arguments in float64, as a function of a list of float arrays.
 
     Attributes:
-        floats: they; names: what messages call them.
+        floats: the float arrays of the examples, then the shared ones; names: their names in messages.
     """
 
     f: Callable[..., Any]
@@ -293,7 +293,7 @@ class _Point:
         results = loop.call(self.f, loop.pack(examples).args, shared)
         if not self._weights:
             self._weights = [cotangents(result, i) for i, result in enumerate(results)]
-        return float(_contracted(map_tree(_as_float64, results), self._weights))
+        return float(_weighted_sum(map_tree(_as_float64, results), self._weights))
 
     def gradients(self) -> list[np.ndarray]:
         """Gradients of `floats`, given cotangents of `value`."""
@@ -305,14 +305,14 @@ class _Point:
         return [np.asarray(g.to_dense() if hasattr(g, "to_dense") else g, np.float64) for g in [*own, *common]]
 
     def slope(self, value: float, direction: Sequence[Any], step: float) -> tuple[float, float] | None:
-        """The slope of the value along a direction and how wrong it may be; None where both sides disagree."""
+        """(slope of the value along a direction, its rounding error); None if the one-sided slopes disagree."""
         try:
             with np.errstate(all="ignore"):
                 sides = [
                     self.value([x if v is None else x + s * v for x, v in zip(self.floats, direction, strict=True)])
                     for s in (step, -step)
                 ]
-        except Exception:  # outside of what the function takes
+        except Exception:  # outside the function's domain
             return None
         ahead, behind = (sides[0] - value) / step, (value - sides[1]) / step
         noise = 1e-13 * max(abs(value), *map(abs, sides)) / step

@@ -1,6 +1,6 @@
-"""Context managers for tests: they observe how a program runs, beyond its result, or force a way of running.
+"""Context managers for tests, which observe how a program runs, beyond its result, or force a way of running.
 
-Counts are the same on every machine, however busy, so a test of them fails only if the program does something else.
+Counts do not depend on the machine or its load, so a test of them fails only if the program does something else.
 Observations are collected in a list during the context::
 
     with inspect.op_calls() as calls:
@@ -8,7 +8,7 @@ Observations are collected in a list during the context::
     assert [call.op for call in calls if call.computes].count("matmul") == 1
 
 - seen: `python_calls`, `op_calls`, `products`, `block_launches`, `scans`, `bags`, `gathers`, `decisions`, `regions`;
-  what became a loop: `noted_fallbacks`; a map's launches: `map_with_stats`; anything else: `watched`
+  fallbacks to the loop: `noted_fallbacks`; a map's launches: `map_with_stats`; anything else: `watched`
 - forced: `compiled_at_once`, `no_compiler`, `step_by_step`, `however_small`; anything else: `replaced`
 - where a program is: `current_example`, `current_region`
 """
@@ -74,9 +74,9 @@ __all__ = [
 
 
 def python_calls(f: Callable[[], Any]) -> int:
-    """The number of Python calls that a call of `f` makes, itself among them.
+    """The number of Python calls that a call of `f` makes, including itself.
 
-    The collector waits: what other libraries hang on it (`gc.callbacks`) and the finalisers of others are not of `f`.
+    Garbage collection is off meanwhile, so that finalisers and `gc.callbacks` of other code are not counted.
 
     >>> python_calls(lambda: abs(-1))
     1
@@ -101,7 +101,7 @@ def python_calls(f: Callable[[], Any]) -> int:
 
 @contextlib.contextmanager
 def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
-    """Attributes of a module, class or object, replaced for as long as the context.
+    """Replace attributes of a module, class or object within the context.
 
     >>> import math
     >>> with replaced(math, pi=3):
@@ -132,10 +132,10 @@ def watched(
     """Record each call of functions of a module, class or object.
 
     Args:
-        owner: what the functions are attributes of.
-        names: their names.
-        before: called with the arguments of each call, before it; gives what is seen. Without either, the name.
-        after: called with the result and the arguments of each call, after it.
+        owner: the module, class or object.
+        names: the names of the functions.
+        before: called with the arguments before each call; its result is recorded. By default the name is recorded.
+        after: called with the result and the arguments after each call; its result is recorded instead.
 
     >>> import math
     >>> with watched(math, "sqrt", after=lambda out, x: (x, out)) as seen:
@@ -169,8 +169,8 @@ class OpCall:
 
     Attributes:
         op: the name of the op.
-        shapes: of the operands; () of what is no array.
-        computes: whether it runs now: no operand is a batch, recorded or on a tape.
+        shapes: the shapes of the operands; () for one that is not an array.
+        computes: True if it computes arrays, that is, no operand is a batch, recorded or on a tape.
     """
 
     op: str
@@ -179,7 +179,7 @@ class OpCall:
 
     @property
     def lanes(self) -> int:
-        """The longest first axis of an operand."""
+        """The longest first axis of the operands."""
         return max((shape[0] for shape in self.shapes if shape), default=0)
 
 
@@ -195,7 +195,7 @@ def op_calls() -> contextlib.AbstractContextManager[list[OpCall]]:
 
 
 def products() -> contextlib.AbstractContextManager[list[tuple[tuple[int, ...], tuple[int, ...]]]]:
-    """The shapes (x, y) of each product x @ y that is computed, outside of compiled blocks."""
+    """Record the shapes of x and y for each product x @ y that is computed outside compiled blocks."""
     return watched(matmul_p, "impl", before=lambda x, y, **params: (np.shape(x), np.shape(y)))
 
 
@@ -205,9 +205,9 @@ class BlockLaunch:
 
     Attributes:
         ops: the names of its ops, in order.
-        rows: how many rows it was run for.
-        products: of each product in it, the length of the rows that are multiplied.
-        program: the block itself.
+        rows: the number of rows it ran for.
+        products: for each matrix product in it, the length of the first operand's rows.
+        program: the block's program.
     """
 
     ops: tuple[str, ...]
@@ -223,13 +223,13 @@ def _block_launch(out: Any, program: Any, *operands: Any) -> BlockLaunch:
 
 
 def block_launches() -> contextlib.AbstractContextManager[list[BlockLaunch]]:
-    """Each launch of a block in lock-step."""
+    """Record each launch of a block in lock-step."""
     return watched(block_launch, "launch_rows", after=_block_launch)
 
 
 @contextlib.contextmanager
 def scans() -> Iterator[list[int]]:
-    """The number of steps that each loop ran as one op."""
+    """Record for each loop that ran as one op its number of steps."""
     seen: list[int] = []
     run = Scan.run
 
@@ -253,18 +253,18 @@ def scans() -> Iterator[list[int]]:
 
 
 def bags() -> contextlib.AbstractContextManager[list[str]]:
-    """The mode of each look-up followed by a reduction of its rows that was fused to a bag."""
+    """Record the mode of each bag that was fused from a look-up and a reduction of its rows."""
     return watched(lookup, "bags", before=lambda *args, mode, **more: mode)
 
 
 def gathers() -> contextlib.AbstractContextManager[list[int]]:
-    """The number of lanes of each gather of lanes."""
+    """Record the number of lanes of each gather of lanes."""
     return watched(MaskedBatch, "_take", before=lambda batch, index, memo: len(index))
 
 
 @contextlib.contextmanager
 def decisions() -> Iterator[list[int]]:
-    """The number of lanes that evaluate each condition."""
+    """Record for each evaluated condition the number of lanes."""
     seen: list[int] = []
     truth = branches.truth
 
@@ -279,7 +279,7 @@ def decisions() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def regions() -> Iterator[list[tuple[int, int]]]:
-    """(its lanes, the lanes of the region around it) of each region."""
+    """Record for each region (its number of lanes, that of the enclosing region)."""
     seen: list[tuple[int, int]] = []
 
     def noting(start: Callable[..., None]) -> Callable[..., None]:
@@ -295,7 +295,7 @@ def regions() -> Iterator[list[tuple[int, int]]]:
 
 @contextlib.contextmanager
 def compiled_at_once() -> Iterator[None]:
-    """Blocks run compiled from the first run on, with kernels where there are any."""
+    """Run blocks compiled from the first run on, with kernels if they have any."""
     with replaced(launch, RUNS_BEFORE_A_FORM=0, RUNS_BEFORE_KERNELS=0):
         yield
 
@@ -306,7 +306,7 @@ def no_compiler() -> contextlib.AbstractContextManager[None]:
 
 
 def step_by_step() -> contextlib.AbstractContextManager[None]:
-    """Every step of a loop in lock-step is a launch of its own."""
+    """Launch every step of a loop in lock-step by itself."""
     return replaced(lockstep_scans, _MOST_TRIES=0)
 
 
@@ -318,7 +318,7 @@ _SIZES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def however_small(what: str) -> contextlib.AbstractContextManager[None]:
-    """Apply optimisations to any amount of data that otherwise need a minimum amount.
+    """Apply optimisations to any amount of data, which otherwise need a minimum.
 
     Args:
         what: "row kernels" (softmax and layer_norm of rows), "rows without padding" (of ragged examples, however full)

@@ -1,6 +1,6 @@
-"""A user's own batched function beside his function of one example: one run of each, and how the two differ.
+"""`Pair` runs a user's own batched function and the function of one example, and compares their results.
 
-`Pair` is what the check, the search for the smallest batch and the diagnosis ask.
+The check, the search for the smallest batch that differs, and the diagnosis use it.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from autobatch.testing.equivalence import is_refusal
 from autobatch.testing.gradients import cotangents, fresh
 
 
-class BatchDiffers(Exception):  # noqa: N818 - what was found, not what went wrong
+class BatchDiffers(Exception):  # noqa: N818 - a finding, not an error
     """The batched function differs on one batch.
 
     Attributes:
         examples: the batch; padding: the padding that was used.
-        place: the example that differs; None if it is a shared value.
-        lines: what differs, in words.
+        place: the index in the batch of the example that differs; None if it is a shared value.
+        lines: descriptions of the differences.
         kind: "value" (of the result), "gradient" or "error".
     """
 
@@ -62,7 +62,7 @@ class Pair:
     ) -> None:
         self.per_example, self.batched, self.convention, self.own = per_example, batched, convention, own
         self.examples, self.shared = list(examples), shared
-        self._kept: dict[int, tuple[Any, Any]] = {}  # by the example's identity, which is kept beside
+        self._references: dict[int, tuple[Any, Any]] = {}  # by id(example); holding the example keeps the id valid
         values, self._shared_tree = flatten(shared)
         self._shared = [convention.source.numpy(x) for x in values]
         self._shared_like = values
@@ -82,15 +82,15 @@ class Pair:
         return {at: len(set(sizes)) > 1 or self.convention.is_size(sizes) for at, sizes in columns.items()}
 
     def reference(self, example: tuple[Any, ...]) -> Any:
-        """The result of the function of one example, with NumPy arrays; raises what the function raises."""
-        kept = self._kept.get(id(example))
+        """The result of the function of one example, with NumPy arrays; the function's exceptions are raised."""
+        kept = self._references.get(id(example))
         if kept is None:
-            args = self._as(self.own, fresh(example))
+            args = self._convert(self.own, fresh(example))
             result = self.own.call(self.per_example, args, self._keywords(self.own))
-            kept = self._kept[id(example)] = (example, map_tree(self.own.numpy, result))
+            kept = self._references[id(example)] = (example, map_tree(self.own.numpy, result))
         return kept[1]
 
-    def _as(self, framework: Framework, tree: Any) -> Any:
+    def _convert(self, framework: Framework, tree: Any) -> Any:
         """A tree with the examples' arrays converted to another library's."""
         source = self.convention.source
         if framework is source:
@@ -98,7 +98,7 @@ class Pair:
         return map_tree(lambda x: framework.array(source.numpy(x), x) if source.owns(x) else x, tree)
 
     def _keywords(self, framework: Framework, floats: Sequence[Any] | None = None) -> dict[str, Any]:
-        """The shared arguments as arrays of this library, their float arrays replaced by the given ones."""
+        """The shared arguments as arrays of this library; `floats`, if given, replace the float arrays."""
         values = []
         new = iter(floats or ())
         for i, (plain, like) in enumerate(zip(self._shared, self._shared_like, strict=True)):
@@ -111,7 +111,7 @@ class Pair:
         return out
 
     def run(self, examples: Sequence[tuple[Any, ...]], padding: Padding) -> list[Any]:
-        """The batched function's result for each example, with NumPy arrays."""
+        """The batched function's results, one per example, with NumPy arrays."""
         framework = self.convention.framework
         references = [self.reference(example) for example in examples]
         packed = self.convention.pack(examples, padding)
@@ -124,15 +124,15 @@ class Pair:
         return [map_tree(framework.numpy, x) for x in found]
 
     def is_varying(self, at: int, axis: int) -> bool:
-        """Whether this axis of a leaf of the result is as long as the example."""
+        """True if the size of this axis of a leaf of the result varies with the example."""
         return self._varying.get((at, axis), False)
 
     def compare(self, reference: Any, found: Any, path: str = "result") -> list[Difference]:
-        """The difference of one example's results."""
-        return compare(*_on_one_footing(reference, found, self.convention.framework), path, self.precision)
+        """The differences between two results for one example."""
+        return compare(*_in_common_dtypes(reference, found, self.convention.framework), path, self.precision)
 
     def check(self, examples: Sequence[tuple[Any, ...]], padding: Padding) -> None:
-        """Values, dtypes, shapes and structure.
+        """Compare values, dtypes, shapes and structure.
 
         Raises:
             BatchDiffers: they differ, or the batched function raises.
@@ -154,7 +154,7 @@ class Pair:
     def _check_empty(self, found: Sequence[Any], padding: Padding) -> None:
         wanted = leaves(self.reference(self.examples[0]))
         for leaf, own in zip(wanted, found, strict=False):
-            wanted_dtype = _on_one_footing(leaf, own, self.convention.framework)[0].dtype
+            wanted_dtype = _in_common_dtypes(leaf, own, self.convention.framework)[0].dtype
             if not hasattr(own, "shape") or own.shape[:1] != (0,) or own.dtype != wanted_dtype:
                 what = f"{getattr(own, 'shape', ())} of {getattr(own, 'dtype', type(own).__name__)}"
                 text = f"a batch of no examples gives an array of shape {what}; expected (0, ...) of {wanted_dtype}"
@@ -184,14 +184,14 @@ class Pair:
         return ""
 
     def _own_gradient(self, example: tuple[Any, ...], place: int) -> list[Any]:
-        """Gradients of the example's floats, then of the shared ones, then of the parameters."""
+        """Gradients of the example's floats, of the shared floats and of the parameters, in one list."""
         framework, source = self.own, self.convention.source
         values, tree = flatten(example)
         where = [i for i, x in enumerate(values) if _is_floats(source.numpy(x))]
         f = framework.differentiable(self.per_example)
 
         def run(floats: list[Any]) -> Any:
-            args = list(self._as(framework, values))
+            args = list(self._convert(framework, values))
             for i, x in zip(where, floats, strict=False):
                 args[i] = x
             result = f(*unflatten(tree, args), **self._keywords(framework, floats[len(where) :]))
@@ -207,7 +207,7 @@ class Pair:
     def _batch_gradient(
         self, examples: Sequence[tuple[Any, ...]], padding: Padding
     ) -> tuple[list[Any], list[Any], Any]:
-        """Gradients of each example's floats; of what is shared; and of the padding."""
+        """(gradients of each example's floats, of the shared floats and parameters, of the padding)."""
         framework = self.convention.framework
         references = [self.reference(example) for example in examples]
         weights = [cotangents(reference, place) for place, reference in enumerate(references)]
@@ -226,14 +226,14 @@ class Pair:
 
         flat = [ct for cts in weights for ct in cts if ct is not None]
         grads = framework.vjp(run, [*packed.floats, *self._shared_pairs()], flat, self.parameters)
-        outside = self.convention.outside(examples, grads[:count]) if self.convention.told else []
+        outside = self.convention.outside(examples, grads[:count]) if self.convention.knows_padding else []
         return packed.split(grads[:count]), grads[count:], outside
 
     def check_gradients(self, examples: Sequence[tuple[Any, ...]], padding: Padding) -> None:
-        """The gradients of all float outputs, along random cotangents.
+        """Compare the gradients of all float outputs, for random cotangents.
 
         Raises:
-            BatchDiffers: they differ, or the padding has one.
+            BatchDiffers: gradients differ, or the padding has a nonzero gradient.
         """
         own = [self._own_gradient(example, place) for place, example in enumerate(examples)]
         try:
@@ -244,11 +244,11 @@ class Pair:
         count = len(self.convention.floats(examples[0]))
         for place, (wanted, given) in enumerate(zip(own, found, strict=True)):
             for path, left, right in zip(self.convention.float_paths, wanted[:count], given, strict=False):
-                self._refuse(examples, padding, place, left, right, f"gradient of the example's own example{path}")
+                self._verify(examples, padding, place, left, right, f"gradient of the example's own example{path}")
         for i, right in enumerate(common):
             parts = [wanted[count + i] for wanted in own]
             left = np.sum(np.stack([np.asarray(x) for x in parts]), axis=0, dtype=np.float64).astype(parts[0].dtype)
-            self._refuse(examples, padding, None, left, right, f"gradient of {self._shared_name(i)}")
+            self._verify(examples, padding, None, left, right, f"gradient of {self._shared_name(i)}")
         for part in outside:
             if not (part == 0).all():
                 wrong = part[part != 0][0]
@@ -261,7 +261,7 @@ class Pair:
         names = [f"{name}{path}" for name, value in self.shared.items() for path in paths(flatten(value)[1])]
         return names[self._shared_floats[i]]
 
-    def _refuse(self, examples: Any, padding: Padding, place: int | None, left: Any, right: Any, path: str) -> None:
+    def _verify(self, examples: Any, padding: Padding, place: int | None, left: Any, right: Any, path: str) -> None:
         differences = self.compare(np.asarray(left), np.asarray(right), path)
         if differences:
             raise BatchDiffers(examples, padding, place, list(map(str, differences)), "gradient")
@@ -271,10 +271,10 @@ def _is_floats(x: Any) -> bool:
     return isinstance(x, np.ndarray | np.generic) and x.dtype.kind == "f"
 
 
-def _on_one_footing(reference: Any, found: Any, framework: Framework) -> tuple[Any, Any]:
-    """Both results converted to arrays of dtypes that the batched function's library has.
+def _in_common_dtypes(reference: Any, found: Any, framework: Framework) -> tuple[Any, Any]:
+    """Convert both results to arrays in dtypes of the batched function's library.
 
-    A number of Python's has no counterpart in a batch; JAX without x64 has no float64.
+    A Python number becomes an array in a batch, and JAX without x64 has no float64.
     """
     structure = flatten(reference)[1]
     values, other = flatten(found)
@@ -297,7 +297,7 @@ def _arrays(x: Any, y: Any, framework: Framework) -> tuple[Any, Any]:
 
 
 def _common_parameters(per_example: Any, batched: Any) -> list[Any]:
-    """The tensors that want a gradient, of the torch modules that both functions name."""
+    """The tensors with `requires_grad` to which both functions refer, also as parameters of torch modules."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "nn"):
         return []
@@ -321,7 +321,7 @@ def modules_of(f: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def unchanged(*functions: Any) -> Iterator[None]:
-    """Restore what calls of these functions change: buffers of torch modules, random numbers of torch and NumPy."""
+    """Restore on exit what these functions change: buffers of torch modules, random states of torch and NumPy."""
     buffers = {id(b): b for f in functions for module in modules_of(f) for b in module.buffers()}
     kept = [(b, b.detach().clone()) for b in buffers.values()]
     random = np.random.get_state()

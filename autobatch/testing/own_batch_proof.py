@@ -15,7 +15,7 @@ from autobatch.testing.own_batch import BatchDiffers, Pair, unchanged
 
 __tracebackhide__ = True
 
-_SHOWN = 3  # lines of one difference
+_SHOWN = 3  # differences in one message
 _NONE = "no batch is made of no examples there"
 
 
@@ -116,12 +116,12 @@ def assert_same(
 def _paddings(convention: Convention) -> list[Padding]:
     if not convention.pads:
         return [Padding()]
-    told = [Padding("high", 2), Padding("low", 1)] if convention.told else []
+    told = [Padding("high", 2), Padding("low", 1)] if convention.knows_padding else []
     return [Padding(), Padding(extra=2), *told]
 
 
 def _check(pair: Pair, report: EquivalenceReport, grad: bool, no_empty: str) -> None:
-    """Every order with every padding, the gradients of some."""
+    """Check the values of all orders with all paddings, and the gradients of some."""
     skip = "grad=False"
     paddings = _paddings(pair.convention)
     for name, order in orders(len(pair.examples)):
@@ -174,14 +174,14 @@ def _batch_text(pair: Pair, found: BatchDiffers) -> str:
     return text + (f", {padding}" if padding else "") + ":"
 
 
-_TRIES = 60  # calls for the search; shrinking has as many again
+_TRIES = 60  # batches to try in the search; shrinking may try as many again
 _LONGEST_BATCH = 4
 
 
 def smallest(pair: Pair, found: BatchDiffers) -> BatchDiffers:
-    """The mismatch with the fewest, shortest examples: those of `found`, cut, and its padding or less of it.
+    """The mismatch with the fewest and shortest examples: cut examples of `found`, with its padding or less.
 
-    Without hypothesis, and where nothing smaller differs, it is `found` itself.
+    It is `found` itself if hypothesis is not installed or nothing smaller differs.
     """
     if not found.examples or importlib.util.find_spec("hypothesis") is None:
         return found
@@ -207,7 +207,7 @@ def smallest(pair: Pair, found: BatchDiffers) -> BatchDiffers:
         try:
             for example in batch:
                 pair.reference(example)
-        except Exception:  # the user's own: an example that is cut may be none
+        except Exception:  # the user's function may reject a cut example
             return False
         try:
             pair.check(batch, drawn[1])

@@ -20,12 +20,12 @@ def ragged(
     """A hypothesis strategy for lists of arrays of one rank and dtype, each dimension of any length from 0 up.
 
     Args:
-        dtype: of every example. Floats are drawn from [-10, 10], integers from [-100, 100] (from 0 where unsigned).
+        dtype: of all examples. Floats are drawn from [-10, 10], integers from [-100, 100] (from 0 where unsigned).
         ndim: the rank of an example.
-        max_length: the longest a dimension gets.
-        min_examples, max_examples: how many examples.
-        static: sizes of the dimensions that are the same in every example, by axis.
-        elements: a strategy for the elements, instead.
+        max_length: the maximum size of a dimension.
+        min_examples, max_examples: the minimum and maximum number of examples.
+        static: by axis, the sizes of dimensions that are equal in all examples.
+        elements: another strategy for the elements.
 
     Returns:
         A strategy (`hypothesis.strategies.SearchStrategy`) of lists of arrays.

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autobatch.kernels.bags import SUM, checked_sum, pool_sum
-from autobatch.tables.row_access import ahead_of, lanes_of
+from autobatch.kernels.bags import SUM, pool_sum, pool_sum_checked
+from autobatch.tables.row_access import prefetch_distance, row_layout
 from benchmarks import common
 from benchmarks.declare import OURS, Bar, Case, Runner, Way, Workload
 
@@ -24,11 +24,11 @@ class Kernel:
         self.out = np.empty((bags, dim), np.float32)
         self.table = (self.weights.ctypes.data, self.weights.strides[0])
         size = self.weights.nbytes
-        self.rest = (dim, ahead_of(size, 4 * dim), lanes_of("f4", dim, False, self.table, size))
+        self.rest = (dim, prefetch_distance(size, 4 * dim), row_layout("f4", dim, False, self.table, size))
 
     def checked(self) -> np.ndarray:
         rows = len(self.weights)
-        assert checked_sum(self.table, rows, self.ids, self.offsets, 0, None, SUM, self.out, *self.rest, None)
+        assert pool_sum_checked(self.table, rows, self.ids, self.offsets, 0, None, SUM, self.out, *self.rest, None)
         return self.out
 
     def trusted(self) -> np.ndarray:

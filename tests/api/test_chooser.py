@@ -31,9 +31,9 @@ class Costs:
     def call(self, count):
         if self.kind.is_settled(count):
             if self.kind.untimed > 0:
-                self.kind.passed(count)
+                self.kind.record_untimed(count)
             else:
-                self.kind.took(count, count * self.loop)
+                self.kind.record_timed(count, count * self.loop)
             self.spent.append(count * self.loop)
             self.ways.append([LOOP])
             return
@@ -206,9 +206,9 @@ def test_what_a_way_cost_without_its_kernels_is_forgotten(cold):
     ran = []
     for call in range(60):
         if call == 10:
-            kind.warmed()
+            kind.compilation_ended()
         if kind.is_settled(64):
-            kind.took(64, 64.0)
+            kind.record_timed(64, 64.0)
             continue
         turn = kind.turn(64)
         while turn.left:
@@ -229,9 +229,9 @@ def test_fewer_and_fewer_short_calls_are_timed_and_a_change_is_noticed(seconds, 
         count = 0
         for _ in range(calls):
             if kind.untimed > 0:
-                kind.passed(4)
+                kind.record_untimed(4)
             else:
-                kind.took(4, seconds)
+                kind.record_timed(4, seconds)
                 count += 1
         return count
 
@@ -273,7 +273,7 @@ def test_what_is_made_behind_the_work_is_asked_for_seldom_and_taken_when_it_is_w
             step = turn.next()
             if step.way == "way" and call < 100:
                 asked.append(call)
-                turn.waits("way", 1.0)
+                turn.not_ready("way", 1.0)
             else:
                 ran += [call] * (step.way == "way")
                 turn.ran(step.way, step.count, step.count * (1.0 if step.way == LOOP else 0.01))
@@ -289,7 +289,7 @@ def test_a_way_that_waits_again_is_not_asked_twice_in_a_call():
         costs.call(10)
     turn = costs.kind.turn(10)
     assert turn.next().way == "way"
-    turn.waits("way", 0.1)
+    turn.not_ready("way", 0.1)
     assert turn.next().way == LOOP
 
 
@@ -305,13 +305,13 @@ def test_what_is_expected_to_gain_is_tried_in_the_first_calls(price, first):
 
 def test_what_comes_later_is_part_of_what_a_run_cost():
     kind = History(("way",), lambda way: Expectation())
-    kind.took(10, 1.0)
-    kind.took(10, 1.0)
-    kind.later(LOOP, 2, 10, 3.0)  # the walks back come in the opposite order
-    kind.later(LOOP, 1, 10, 5.0)
+    kind.record_timed(10, 1.0)
+    kind.record_timed(10, 1.0)
+    kind.add_backward_time(LOOP, 2, 10, 3.0)  # the walks back come in the opposite order
+    kind.add_backward_time(LOOP, 1, 10, 5.0)
     assert list(kind.costs[LOOP].recent) == [0.6, 0.4]
     assert kind.work == 10.0
     for _ in range(10):
-        kind.took(10, 1.0)
-    kind.later(LOOP, 1, 10, 50.0)  # of a run that is forgotten
+        kind.record_timed(10, 1.0)
+    kind.add_backward_time(LOOP, 1, 10, 50.0)  # of a run that is forgotten
     assert set(kind.costs[LOOP].recent) == {0.1}

@@ -754,7 +754,9 @@ def test_a_small_call_that_is_the_loop_takes_few_steps(monkeypatch):
 def test_what_a_call_that_is_the_loop_takes_is_counted(monkeypatch):
     ticks, noted = itertools.count(), []
     monkeypatch.setattr(call_ways, "clock", lambda: float(next(ticks)))
-    monkeypatch.setattr(measured_costs.History, "took", lambda self, count, seconds: noted.append((count, seconds)))
+    monkeypatch.setattr(
+        measured_costs.History, "record_timed", lambda self, count, seconds: noted.append((count, seconds))
+    )
 
     def tripled(x):
         return x * 3.0

@@ -19,7 +19,7 @@ from numba.core import registry
 from autobatch.blocks import kernel_cache
 from autobatch.blocks.kernel_cache import SUFFIX, kernel_of, name_of, wait_for_kernels
 from autobatch.kernels import disk_cache
-from autobatch.kernels.disk_cache import stamp
+from autobatch.kernels.disk_cache import environment_digest
 
 TEXT = """
 from numba import types
@@ -48,7 +48,7 @@ def made():
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
     monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(disk_cache, "_said", set())
+    monkeypatch.setattr(disk_cache, "_warned", set())
     monkeypatch.setattr(kernel_cache, "_RETRY", 0.0)
     return tmp_path
 
@@ -62,7 +62,7 @@ def asked(monkeypatch, folder, made):
         found.append(kernel.text)
         place = kernel_cache.usable_folder()
         if place is not None:
-            disk_cache.keep(place / (name_of(kernel.text) + SUFFIX), made[kernel.text])
+            disk_cache.write_atomically(place / (name_of(kernel.text) + SUFFIX), made[kernel.text])
         kernel.answered(made[kernel.text])
         return True
 
@@ -178,7 +178,7 @@ def test_names_of_temporaries_follow_no_links(monkeypatch, folder, made):
     replace = os.replace
     monkeypatch.setattr(os, "replace", lambda old, new: (names.append(old), replace(old, new)))
     for _ in range(3):
-        disk_cache.keep(file_of(folder), made[TEXT])
+        disk_cache.write_atomically(file_of(folder), made[TEXT])
     assert len(set(names)) == 3
     assert victim.read_text() == "kept"
     assert file_of(folder).stat().st_mode & 0o077 == 0
@@ -224,15 +224,15 @@ CHANGES = {
 def test_an_upgrade_gives_other_names(monkeypatch, change):
     before = name_of(TEXT)
     assert before != name_of(OTHER)
-    stamp.cache_clear()
+    environment_digest.cache_clear()
     try:
         assert name_of(TEXT) == before
-        stamp.cache_clear()
+        environment_digest.cache_clear()
         with monkeypatch.context() as patch:
             patch.setattr(*CHANGES[change])
             assert name_of(TEXT) != before
     finally:
-        stamp.cache_clear()
+        environment_digest.cache_clear()
 
 
 # --- the process
@@ -254,7 +254,7 @@ def compilers(monkeypatch, folder):
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_kernel_may_be_loaded_behind_the_work(damaged, folder, asked, made):
     kept = made[TEXT][:-1] if damaged else made[TEXT]
-    disk_cache.keep(kernel_cache.usable_folder() / (name_of(TEXT) + SUFFIX), kept)
+    disk_cache.write_atomically(kernel_cache.usable_folder() / (name_of(TEXT) + SUFFIX), kept)
     kernel = kernel_cache.CachedKernel(TEXT)
     assert not kernel.look(wait=False)
     end = time.monotonic() + 240

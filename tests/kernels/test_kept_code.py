@@ -41,7 +41,7 @@ def folder(monkeypatch, tmp_path):
     (tmp_path / "kernels.py").write_text(SOURCE, encoding="utf-8")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))  # Numba reads it when it first compiles
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "kept"))
-    monkeypatch.setattr(disk_cache, "_said", set())
+    monkeypatch.setattr(disk_cache, "_warned", set())
     return tmp_path
 
 
@@ -133,15 +133,15 @@ def test_an_upgrade_compiles_again(folder, monkeypatch, change):
     used(folder)
     with monkeypatch.context() as patch:
         if change == "the CPU":  # the one that compiles stays what it is
-            patch.setattr(disk_cache, "stamp", lambda: "of another")
+            patch.setattr(disk_cache, "environment_digest", lambda: "of another")
         else:
             patch.setattr(*CHANGES[change])
-            disk_cache.stamp.cache_clear()
+            disk_cache.environment_digest.cache_clear()
         try:
             assert not used(folder)
         finally:
-            disk_cache.stamp.cache_clear() if change != "the CPU" else None
-    disk_cache.stamp.cache_clear()
+            disk_cache.environment_digest.cache_clear() if change != "the CPU" else None
+    disk_cache.environment_digest.cache_clear()
 
 
 def test_a_changed_source_compiles_again(folder):
@@ -156,7 +156,7 @@ def test_many_threads_keep_the_same_at_once(folder):
 
     def keep():
         go.wait(240)
-        disk_cache.keep(folder / "kept.kernel", b"x" * 100_000)
+        disk_cache.write_atomically(folder / "kept.kernel", b"x" * 100_000)
 
     threads = [threading.Thread(target=keep) for _ in range(4)]
     for thread in threads:

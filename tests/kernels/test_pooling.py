@@ -80,7 +80,7 @@ def test_s1_04_every_format(format, dim, n):
 def test_every_float16():
     table = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(-1, 64)
     out = np.empty(table.shape, np.float32)
-    bags_module.unpack_rows(place(table), np.arange(len(table)), out, (0, len(table)), 64, None, VectorLayout("f2", 64))
+    bags_module.gather_rows(place(table), np.arange(len(table)), out, (0, len(table)), 64, None, VectorLayout("f2", 64))
     np.testing.assert_array_equal(out, table.astype(np.float32))
 
 
@@ -88,7 +88,7 @@ def test_every_float16():
 def test_every_bfloat16(n):
     table = np.arange(1 << 16, dtype=np.uint16).reshape(-1, 64)
     out = np.empty(table.shape, np.float32)
-    bags_module.unpack_rows(place(table), np.arange(len(table)), out, (0, len(table)), 64, None, VectorLayout("b2", n))
+    bags_module.gather_rows(place(table), np.arange(len(table)), out, (0, len(table)), 64, None, VectorLayout("b2", n))
     np.testing.assert_array_equal(out.view(np.uint32), table.astype(np.uint32) << 16)
 
 
@@ -102,7 +102,7 @@ def test_s1_15_codes_with_a_scale_and_a_bias(bits, n):
     packed = np.concatenate([packed, numbers.view(np.uint8)], axis=1)
     out = np.empty((4, dim), np.float32)
     ids = np.array([2, 0, 1, 2])
-    bags_module.unpack_rows(place(packed), ids, out, (0, 4), dim, 2, VectorLayout(f"q{bits}", n))
+    bags_module.gather_rows(place(packed), ids, out, (0, 4), dim, 2, VectorLayout(f"q{bits}", n))
     np.testing.assert_array_equal(out, (codes.astype(np.float32) * numbers[:, :1] + numbers[:, 1:])[ids])
 
 
@@ -158,7 +158,7 @@ RIGHT = np.array([4, 0, 0, 2, 1])
     ],
 )
 def test_s1_09_s1_12_checked_in_the_pass_that_reads(ids, offsets, closed, right, dtype):
-    """`checked_sum` says whether ids and offsets are right, and writes nothing outside its output if they are not."""
+    """`pool_sum_checked` says whether ids and offsets are right, and writes only to its output if they are not."""
     table, offsets = matrix("f4", 5, 9), np.array(offsets, dtype)
     bags = max(len(offsets) - closed, 0)
     out, edges = guarded_block(bags, 9, np.float32)
@@ -176,7 +176,7 @@ def test_s1_09_s1_12_checked_in_the_pass_that_reads(ids, offsets, closed, right,
         VectorLayout("f4", 8),
         None,
     )
-    assert bags_module.checked_sum(*arguments) == right
+    assert bags_module.pool_sum_checked(*arguments) == right
     assert (np.array(edges) == 77).all()
     if right:
         bounds = offsets if closed or not bags else np.append(offsets, len(ids))
@@ -188,7 +188,7 @@ def test_rows_are_put_where_they_belong():
     whole = np.zeros((6, 9), np.float32)
     rows, lanes = matrix("f4", 3, 5), VectorLayout("u1", 16)
     table = whole[::2, 2:7]
-    bags_module.put_rows(place(table), np.array([2, 0, 2]), place(rows), 20, lanes)
+    bags_module.scatter_rows(place(table), np.array([2, 0, 2]), place(rows), 20, lanes)
     np.testing.assert_array_equal(table, [rows[1], np.zeros(5), rows[2]])
     assert np.count_nonzero(whole) == 10
 

@@ -92,7 +92,7 @@ def test_picked_rows_and_dots_are_transposes(fused, width, n):
     untouched()
     at, (out, untouched) = np.full((4, width), -1), guarded((n, width), np.float64, 0)
     segment_reductions.first_equal(x, None, of, naive.segments(x, of, 4, "max"), at)
-    segment_reductions.pick_rows(ct, at, out)
+    segment_reductions.scatter_add_columns(ct, at, out)
     expected = np.zeros((n, width))
     for segment, column in zip(*np.nonzero(at >= 0), strict=True):
         expected[at[segment, column], column] = ct[segment, column]

@@ -9,7 +9,7 @@ import pytest
 import autobatch as ab
 from autobatch.kernels import bags
 from autobatch.kernels.simd_rows import VectorLayout
-from autobatch.tables.row_access import lanes_for
+from autobatch.tables.row_access import lane_layout
 from tests import naive
 
 RANDOM = np.random.default_rng(41)
@@ -78,7 +78,7 @@ def test_s1_02_a_pretrained_array_and_ids_split_by_offsets():
 @pytest.mark.parametrize(("dim", "n"), [(1, 1), (3, 2), (8, 8), (100, 100), (101, 64), (128, 128), (257, 128)])
 def test_s1_18_kernels_by_block_size(dim, n):
     """S1.18: the kernel is chosen at run time by the length of the rows."""
-    assert lanes_for("f4", dim, False).n == n
+    assert lane_layout("f4", dim, False).n == n
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled at all")

@@ -10,7 +10,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 from autobatch.kernels.simd_rows import computed_dtype
-from autobatch.tables.row_access import lanes_for
+from autobatch.tables.row_access import lane_layout
 
 RANDOM = np.random.default_rng(11)
 
@@ -188,11 +188,11 @@ def test_s0_28_a_static_dim_takes_the_fewest_passes_over_a_bag_at_every_dim(form
     fewer = 0
     for dim in range(1, 400):
         most = 512 // computed_dtype(format).itemsize
-        static, dynamic = (-(-dim // lanes_for(format, dim, s).n) for s in (True, False))
+        static, dynamic = (-(-dim // lane_layout(format, dim, s).n) for s in (True, False))
         assert static == -(-dim // most) <= dynamic
         fewer += static < dynamic
     assert fewer > 20
-    assert lanes_for(format, 100, True).n == lanes_for(format, 100, False).n == 100 or format == "f8"
+    assert lane_layout(format, 100, True).n == lane_layout(format, 100, False).n == 100 or format == "f8"
 
 
 def test_s0_33_a_thin_wrapper_of_the_array():

@@ -489,7 +489,7 @@ def sort(
         iteration.each(reader, items, lambda item: containers.put(reader, keys, reader.once(called(item)), node))
     _ordered(reader, keys.kind.elem, node)
     _without_nan(reader, keys.text, keys.kind.elem)
-    order = reader.temp(f"stable_order({keys.text}, {backwards})", NONE)
+    order = reader.temp(f"stable_argsort({keys.text}, {backwards})", NONE)
     reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
     return Value(NONE, "0", None)
 

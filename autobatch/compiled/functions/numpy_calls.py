@@ -116,7 +116,7 @@ def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> 
         step = args[2] if len(args) == 3 else reader.constant(1.0, node)
         texts = [reader.temp(as_float(each), FLOAT).text for each in (start, stop, step)]
         reader.fail_if(f"{texts[2]} == 0.0 or not abs(({texts[1]} - {texts[0]}) / {texts[2]}) < 1e9")
-        return reader.temp(f"steps_between({', '.join(texts)})", Array("float64", 1))
+        return reader.temp(f"float_arange({', '.join(texts)})", Array("float64", 1))
     texts = [reader.temp(reader.index(arg, node), INT).text for arg in args]
     kind = dtype_of(reader, dtype, "int64", node)
     if len(texts) == 3:
@@ -150,7 +150,7 @@ def astype_text(reader: Any, value: Value, name: str) -> Value:
         return reader.temp(f"({value.text} != 0)", out)
     if np.dtype(name).kind in "iu" and np.dtype(value.kind.dtype).kind == "f":
         low, high = float(max(np.iinfo(name).min, -9.2e18)), float(min(np.iinfo(name).max, 9.2e18))
-        reader.fail_if(f"not within({value.text}, {low!r}, {high!r})")
+        reader.fail_if(f"not all_within({value.text}, {low!r}, {high!r})")
     return reader.temp(f"{value.text}.astype({_named(name)})", out)
 
 
@@ -205,8 +205,8 @@ def array(reader: Any, node: ast.Call, dtype: ast.expr | None = None) -> Value:
         return _nested(reader, reader.once(value), wanted, node)
     if isinstance(value.kind, List) and isinstance(value.kind.elem, Array) and value.kind.elem.ndim == 1:
         value = reader.once(value)
-        reader.fail_if(f"not even_arrays({value.text})")
-        out = reader.temp(f"stacked_arrays({value.text})", Array(value.kind.elem.dtype, 2))
+        reader.fail_if(f"not equal_sizes({value.text})")
+        out = reader.temp(f"stack_rows({value.text})", Array(value.kind.elem.dtype, 2))
         return astype_text(reader, out, dtype_of(reader, wanted, out.kind.dtype, node))
     out = arrays.as_array(reader, reader.once(value), node)
     return astype_text(reader, out, dtype_of(reader, wanted, out.kind.dtype, node))
@@ -217,7 +217,7 @@ def _nested(reader: Any, value: Value, wanted: Value | None, node: Any) -> Value
     elem = value.kind.elem.elem
     if not (isinstance(elem, Scalar) and elem.kind in "biuf"):
         raise reader.refuse(f"an array of lists of {elem}", node)
-    reader.fail_if(f"len({value.text}) == 0 or not even({value.text})")
+    reader.fail_if(f"len({value.text}) == 0 or not equal_lengths({value.text})")
     name = dtype_of(reader, wanted, elem.name, node)
     out = reader.temp(f"np.empty((len({value.text}), len({value.text}[0])), {_named(elem.name)})", Array(elem.name, 2))
     reader.emit(f"fill_rows({out.text}, {value.text})")
@@ -339,7 +339,7 @@ def where(reader: Any, node: Any, condition: Value, x: Value | None = None, y: V
                 ).text
             )
     return reader.temp(
-        f"chosen(np.ascontiguousarray({condition.text}), {', '.join(texts)})", Array(name, condition.kind.ndim)
+        f"where_aligned(np.ascontiguousarray({condition.text}), {', '.join(texts)})", Array(name, condition.kind.ndim)
     )
 
 
@@ -491,7 +491,7 @@ def _place(function: Any, name: str) -> None:
         def reduce(lane: Value) -> Value:
             flat = reader.temp(f"np.ascontiguousarray({lane.text}).ravel()", Array(value.kind.dtype, 1))
             reader.fail_if(f"{flat.text}.size == 0")
-            return reader.temp(f"place_of_extreme({flat.text}, {name == 'argmax'})", Scalar("int64", False))
+            return reader.temp(f"arg_extremum({flat.text}, {name == 'argmax'})", Scalar("int64", False))
 
         return _along(reader, value, axes, _keeps(reader, keepdims, node), Scalar("int64", False), reduce)
 
@@ -564,14 +564,14 @@ def searchsorted(reader: Any, node: Any, value: Value, v: Value, side: Value | N
         v = arrays.as_array(reader, v, node)
         if v.kind.ndim != 1 or v.kind.dtype != value.kind.dtype:
             raise reader.refuse("values of another dtype", node)
-        return reader.temp(f"places_in({value.text}, {v.text}, {which == 'right'})", Array("int64", 1))
+        return reader.temp(f"binary_search_each({value.text}, {v.text}, {which == 'right'})", Array("int64", 1))
     if not isinstance(v.kind, Scalar) or v.kind == NONE:
         raise reader.refuse(f"the place of a {v.kind}", node)
     common = Scalar(np.result_type(np.dtype(value.kind.dtype), np.dtype(v.kind.name)).name, False)
     if v.kind.kind != np.dtype(value.kind.dtype).kind or (v.kind.python and value.kind.dtype != v.kind.name):
         raise reader.refuse("a value of another dtype", node)
     source = astype_text(reader, value, common.name)
-    return reader.temp(f"place_in({source.text}, {cast(v, common)}, {which == 'right'})", Scalar("int64", False))
+    return reader.temp(f"binary_search({source.text}, {cast(v, common)}, {which == 'right'})", Scalar("int64", False))
 
 
 # --- counting, scattering

@@ -72,12 +72,12 @@ PARTIALS: dict[str, tuple[str, ...]] = {
 # `kernels.compiled_code.checked_array_calls`, NumPy and Python) those that count, search and test.
 CONSTANT = frozenset((
     *(name for name in DTYPES if "int" in name),
-    "uint64", "boolean", "len", "range", "place_of_extreme", "place_in", "places_in",
-    "has_ties", "within", "overlap", "common_shape", "common_shape_ranked", "stable_order", "float_flags",
-    "clear_flags", "wrapped", "even", "even_arrays", "same_text", "order_of_text", "text_in",
-    "floor_divide", "np.floor", "np.ceil", "np.trunc", "np.isnan", "np.isinf", "np.isfinite", "math.isnan",
-    "math.isinf", "math.isfinite", "np.argsort", "np.nonzero", "np.arange", "steps_between",
-    "places_of_1", "places_of_2", "crossing", "address", "same_memory", "new_stream", "next_float", "next_normal",
+    "uint64", "boolean", "len", "range", "arg_extremum", "binary_search", "binary_search_each",
+    "has_ties", "all_within", "overlap", "common_shape", "common_shape_ranked", "stable_argsort", "float_flags",
+    "clear_flags", "nonnegative_indices", "equal_lengths", "equal_sizes", "equal_strings", "compare_strings",
+    "is_substring", "floor_divide", "np.floor", "np.ceil", "np.trunc", "np.isnan", "np.isinf", "np.isfinite",
+    "math.isnan", "math.isinf", "math.isfinite", "np.argsort", "np.nonzero", "np.arange", "float_arange",
+    "nonzero_1", "nonzero_2", "spans_overlap", "address", "same_memory", "new_stream", "next_float", "next_normal",
     "next_exponential", "next_whole", "shuffle_places", "add", "subtract", "multiply",
     "integer_power", "max", "min", "math.gcd", "extent",
 ))  # fmt: skip

@@ -38,7 +38,7 @@ from autobatch.compiled.translation.source_program import Instance, Lines, Sourc
 from autobatch.compiled.translation.typed_text import rep
 
 _ZERO = "int64(0)"
-_ALIKE = frozenset({"np.ascontiguousarray", "spread", "spread_same", "stacked_arrays", "list_item", "room"})
+_ALIKE = frozenset({"np.ascontiguousarray", "broadcast_to", "broadcast_aligned", "stack_rows", "list_item", "reserve"})
 _MADE = frozenset({"np.zeros", "np.ones", "np.empty"})
 _METHODS = frozenset({"copy", "ravel", "reshape", "pop"})
 _MODULES = frozenset({"np", "math", "heapq"})
@@ -643,8 +643,8 @@ class _ShadowedFunction:
             assert isinstance(args[0], ast.Tuple)
             parts = [self._of_array(each) for each in args[0].elts]
             return f"np.concatenate(({''.join(part + ', ' for part in parts)}))"
-        if name == "chosen":
-            return f"taped_choice(tape, {ast.unparse(args[0])}, {', '.join(map(self._of_array, args[1:]))})"
+        if name == "where_aligned":
+            return f"taped_where(tape, {ast.unparse(args[0])}, {', '.join(map(self._of_array, args[1:]))})"
         if name.startswith("product_"):
             both = [text for each in args[:2] for text in (ast.unparse(each), self._of_array(each))]
             return f"taped_{name}(tape, {', '.join(both)})"

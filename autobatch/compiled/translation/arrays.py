@@ -166,7 +166,7 @@ def _mask_places(reader: Any, mask: Value, holder: Value, axis: int, node: Any) 
         reader.fail_if(f"{mask.text}.shape[{k}] != {holder.text}.shape[{axis + k}]", IndexError)
     if rank not in (1, 2):
         raise reader.refuse("a mask of more than two dimensions", node)
-    found = reader.temp(f"places_of_{rank}({mask.text})", NONE)
+    found = reader.temp(f"nonzero_{rank}({mask.text})", NONE)
     if rank == 1:
         return [reader.temp(found.text, Array("int64", 1))]
     return [reader.temp(f"{found.text}[{k}]", Array("int64", 1)) for k in range(rank)]
@@ -189,7 +189,7 @@ def _together(reader: Any, holder: Value, out: ArrayIndex, arrays: list[tuple[in
         reader.emit(f"{shape.text}, {ok} = common_shape({shape.text}, {value.text}.shape)")
         reader.fail_if(f"not {ok}", IndexError)
     for axis, value in arrays:
-        text = value.text if len(arrays) == 1 else f"spread_same({value.text}, {shape.text})"
+        text = value.text if len(arrays) == 1 else f"broadcast_aligned({value.text}, {shape.text})"
         flat = reader.temp(f"np.ascontiguousarray({text}).ravel()", Array(value.kind.dtype, 1))
         out.parts[axis] = f"{checked_places(reader, flat, f'{holder.text}.shape[{axis}]', node)}[@]"
     out.shape = shape.text
@@ -240,7 +240,7 @@ def looked_up(reader: Any, table: Value, index: ast.expr, node: Any) -> Value:
         raise reader.refuse("another index of a table than ids", node)
     found = ArrayIndex(["", ":"], [False, True], [], [])
     _together(reader, holder, found, [(0, ids)], node)
-    reader.fail_if(f"not within({ids.text}, 0.0, 9.2e18)")
+    reader.fail_if(f"not all_within({ids.text}, 0.0, 9.2e18)")
     return taken(reader, holder, found)
 
 
@@ -300,7 +300,7 @@ def checked_places(reader: Any, places: Value, length: str, node: Any) -> str:
     """The name of an index array with all indices in range, negative ones wrapped."""
     if np.dtype(places.kind.dtype).kind not in "iu":
         reader.stop()
-    out = reader.temp(f"wrapped({places.text}, {length})", NONE)
+    out = reader.temp(f"nonnegative_indices({places.text}, {length})", NONE)
     reader.fail_if(f"{out.text}.size != {places.text}.size", IndexError)
     return out.text
 
@@ -570,9 +570,9 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
     if not by_loop or rank > 1:
         for place, source in enumerate(sources):
             if isinstance(source.kind, Array):
-                whole = "np.ascontiguousarray({0})" if len(full) == 1 else "spread({0}, {1})"
+                whole = "np.ascontiguousarray({0})" if len(full) == 1 else "broadcast_to({0}, {1})"
                 if len(full) == 2 and source.kind.ndim == rank:
-                    whole = "spread_same({0}, {1})"
+                    whole = "broadcast_aligned({0}, {1})"
                 text = whole.format(source.text, shape.text) + (".ravel()" if by_loop else "")
                 sources[place] = reader.temp(text, Array(source.kind.dtype, 1) if by_loop else NONE)
     made = reader.temp(f"np.empty({shape.text}, np.{_dtype(out.name)})", Array(out.name, rank))

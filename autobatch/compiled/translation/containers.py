@@ -353,8 +353,8 @@ def _set_slice(reader: Any, holder: Value, index: ast.Slice, value: Value, node:
     first, last = f"first{reader.count}", f"last{reader.count}"
     ends = slice_text(reader, ast.Slice(index.lower, index.upper, None)).split(":")
     length = f"len({holder.text})"
-    reader.emit(f"{first} = place_of_end({ends[0] or '0'}, {length})")
-    reader.emit(f"{last} = max({first}, place_of_end({ends[1] or length}, {length}))")
+    reader.emit(f"{first} = clamp_slice_bound({ends[0] or '0'}, {length})")
+    reader.emit(f"{last} = max({first}, clamp_slice_bound({ends[1] or length}, {length}))")
     items = iteration.items_of_value(reader, value, node)
     reader.emit(f"for _ in range({last} - {first}):", [f"{holder.text}.pop({first})"])
 
@@ -486,9 +486,9 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
                 if isinstance(one.constant, str) and len(one.constant) == 1:
                     text = f"({other.text}.size == 1 and {other.text}[0] == {ord(one.constant)})"
                     return reader.temp(text if op == "Eq" else f"not {text}", BOOL)
-            return reader.temp(f"{'' if op == 'Eq' else 'not '}same_text({a.text}, {b.text})", BOOL)
+            return reader.temp(f"{'' if op == 'Eq' else 'not '}equal_strings({a.text}, {b.text})", BOOL)
         sign = {"Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}[op]
-        return reader.temp(f"order_of_text({a.text}, {b.text}) {sign} 0", BOOL)
+        return reader.temp(f"compare_strings({a.text}, {b.text}) {sign} 0", BOOL)
     if isinstance(a.kind, Tuple) and isinstance(b.kind, Tuple):
         return _compared_tuples(reader, op, parts_of(a), parts_of(b), node)
     if op in ("Eq", "NotEq") and type(a.kind) is not type(b.kind) and not isinstance(a.kind, Struct):
@@ -543,7 +543,7 @@ def contains(reader: Any, value: Value, holder: Value, node: Any) -> Value:
     if isinstance(kind, Tuple):
         return _any_of(reader, value, parts_of(holder), node)
     if isinstance(kind, Text) and isinstance(value.kind, Text):
-        return reader.temp(f"text_in({value.text}, {holder.text})", BOOL)
+        return reader.temp(f"is_substring({value.text}, {holder.text})", BOOL)
     if isinstance(kind, List):
         found = reader.temp("False", BOOL)
         value = reader.once(value)

@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from autobatch.kernels.jit import jit
 
-_STATED = sys.platform == "linux"  # where the error bound of the C libraries' `pow` is known
+_POW_ERROR_IS_KNOWN = sys.platform == "linux"  # the C libraries there document the error bound of `pow`
 FLAGS = 0b111 if platform.machine().lower() in ("arm64", "aarch64") else 0b1101  # invalid, divided by zero, overflow
 
 
@@ -72,8 +72,8 @@ def clear_flags(typing_context):
     return types.int32(), generate
 
 
-def _hidden(builder: Any, value: Any) -> Any:
-    """The same float, of which the compiler knows nothing."""
+def _opaque(builder: Any, value: Any) -> Any:
+    """Hide a float's value from the optimiser, by an empty inline assembly statement."""
     register = "w" if FLAGS == 0b111 else "x"
     assembly = ir.InlineAsm(ir.FunctionType(value.type, [value.type]), "", f"={register},0", side_effect=False)
     return builder.call(assembly, [value])
@@ -81,10 +81,10 @@ def _hidden(builder: Any, value: Any) -> Any:
 
 @intrinsic
 def opaque(typing_context, value):
-    """The same float, of which the compiler knows nothing: a power that it knows becomes a product, of other bits."""
+    """The same float, hidden from the optimiser, which turns `pow` of known exponent into products with other bits."""
 
     def generate(context, builder, signature, args):
-        return _hidden(builder, args[0])
+        return _opaque(builder, args[0])
 
     return value(value), generate
 
@@ -93,7 +93,7 @@ _LIST: Any = types.ListType  # type: ignore[attr-defined]  # Numba's own
 
 
 def _by_operator(typing_context: Any, function: Any, *kinds: Any) -> Any:
-    """What Numba has for an operator: its signature, and what generates it."""
+    """Numba's implementation of an operator: its signature, and the function that generates its code."""
     known = typing_context.resolve_value_type(function)
     signature = known.get_call_type(typing_context, kinds, {})
     return signature, lambda context, builder, _, args: context.get_function(known, signature)(builder, args)
@@ -206,19 +206,19 @@ def scalar_2(typing_context, address, data, x, y, like):
 
 @jit
 def reduce_1(address, data, x, out):
-    """out[0] = loop(out[0], x[i]) for each i, in the order, and with the pairs, of NumPy's reductions."""
+    """Reduce x into out[0] with a binary ufunc's inner loop, so that terms are paired as in NumPy's reductions."""
     _call_2(address, data, out.ctypes.data, x.ctypes.data, out.ctypes.data, x.size, 0, x.itemsize, 0)
 
 
 @jit
-def place_of_end(end, length):
-    """Where a slice of a sequence ends that is said to end here."""
+def clamp_slice_bound(end, length):
+    """The start or end of a slice, with a negative one counted from the end, limited to [0, length]."""
     return max(0, end + length) if end < 0 else min(end, length)
 
 
 @jit
-def same_text(a, b):
-    """Whether two strings are equal."""
+def equal_strings(a, b):
+    """True if two strings are equal."""
     if a.size != b.size:
         return False
     for i in range(a.size):  # noqa: SIM110  # a loop that Numba compiles well
@@ -228,8 +228,8 @@ def same_text(a, b):
 
 
 @jit
-def order_of_text(a, b):
-    """-1, 0 or 1: how two strings compare."""
+def compare_strings(a, b):
+    """-1 if a < b, 0 if a == b, 1 if a > b; of strings."""
     for i in range(min(a.size, b.size)):
         if a[i] != b[i]:
             return -1 if a[i] < b[i] else 1
@@ -237,17 +237,17 @@ def order_of_text(a, b):
 
 
 @jit
-def text_in(part, whole):
-    """Whether a string occurs in another."""
+def is_substring(part, whole):
+    """True if the string `part` occurs in `whole`."""
     for start in range(whole.size - part.size + 1):  # noqa: SIM110
-        if same_text(part, whole[start : start + part.size]):
+        if equal_strings(part, whole[start : start + part.size]):
             return True
     return False
 
 
 @jit
-def stable_order(keys, backwards):
-    """The places of a list's elements in their order; equal ones stay in the order in which they are."""
+def stable_argsort(keys, backwards):
+    """The indices that sort a list, by a stable merge sort; descending if `backwards`."""
     count = len(keys)
     order, other = np.arange(count), np.empty(count, np.int64)
     width = 1
@@ -280,7 +280,7 @@ def apply_1(address, data, x, out):
 
 @jit
 def apply_2(address, data, x, y, out):
-    """out[i] = loop(x[i], y[i]); an operand of one element is that element throughout. All are contiguous."""
+    """out[i] = loop(x[i], y[i]); an operand of size 1 is broadcast. All are contiguous."""
     count = out.size
     x_step = x.itemsize if x.size == count else 0
     y_step = y.itemsize if y.size == count else 0
@@ -315,7 +315,7 @@ def modulo(a, b):
 
 @jit
 def hypot(a, b):
-    """`math.hypot` of two, as CPython has computed it since 3.10: scaled by a power of two, and corrected."""
+    """`math.hypot(a, b)` as CPython computes it since 3.10: scaled by a power of two, with a correction of the root."""
     x, y = abs(a), abs(b)
     if x == np.inf or y == np.inf:
         return np.inf
@@ -326,7 +326,7 @@ def hypot(a, b):
         return 0.0
     _, exponent = math.frexp(largest)
     if exponent < -1023:
-        # too small to be scaled: CPython scales by another factor first
+        # subnormal: like CPython, scale by the smallest normal number first
         tiny = 2.2250738585072014e-308
         return tiny * hypot(a / tiny, b / tiny)
     scale = math.ldexp(1.0, -exponent)
@@ -350,7 +350,7 @@ def hypot(a, b):
 
 @jit
 def square_exactly(x):
-    """x * x as the float nearest to it and the rest."""
+    """(x * x rounded to a float, the rounding error): their exact sum is the square."""
     scaled = x * 134217729.0
     high = scaled - (scaled - x)
     low = x - high
@@ -360,7 +360,7 @@ def square_exactly(x):
 
 @intrinsic
 def select(typing_context, condition, a, b):
-    """`a if condition else b` without a branch; both are there already."""
+    """`a if condition else b` without a branch; both values are already computed."""
     signature = a(types.boolean, a, a)
 
     def generate(context, builder, signature, args):
@@ -370,7 +370,7 @@ def select(typing_context, condition, a, b):
 
 
 def _rare_power(module: Any) -> Any:
-    """C's `pow(x, 2)`, out of the way: what calls it keeps its numbers in registers until then."""
+    """A function that calls C's `pow(x, 2)`, not inlined and cold, so that its callers keep values in registers."""
     double, name = ir.DoubleType(), "autobatch_rare_power"
     if name in module.globals:
         return module.globals[name]
@@ -380,22 +380,22 @@ def _rare_power(module: Any) -> Any:
         function.attributes.add(attribute)
     builder = ir.IRBuilder(function.append_basic_block())
     power = cgutils.get_or_insert_function(module, ir.FunctionType(double, [double, double]), "pow")
-    builder.ret(builder.call(power, [function.args[0], _hidden(builder, double(2.0))]))
+    builder.ret(builder.call(power, [function.args[0], _opaque(builder, double(2.0))]))
     return function
 
 
 @intrinsic
 def squared(typing_context, x):
-    """`x ** 2.0` of C's `pow`.
+    """`x ** 2.0` with the result of C's `pow`, mostly computed as the product x * x.
 
-    For numbers of moderate size the error of `pow` is below 0.515 of the last place (glibc's and Arm's optimized
-    routines state it): where the product stays what it is with 1.03 times its rounding error, so that the exact square
-    is nearer than 0.485 to it, `pow` can give nothing else.
+    For numbers of moderate size, `pow` has an error below 0.515 ulp (documented by glibc and Arm's optimized routines).
+    If adding 1.03 times the product's rounding error does not change the product, the exact square is within 0.485 ulp
+    of it, so `pow` must return the same number. Otherwise `pow` is called.
     """
 
     def generate(context, builder, signature, args):
         (x,), double, word = args, ir.DoubleType(), ir.IntType(64)
-        if not _STATED:
+        if not _POW_ERROR_IS_KNOWN:
             return builder.call(_rare_power(builder.module), [x])
         low, high = (int(np.float64(bound).view(np.int64)) for bound in (1e-18, 1e18))
         product = builder.fmul(x, x)
@@ -413,7 +413,7 @@ def squared(typing_context, x):
 
 @jit
 def integer_power(base, exponent):
-    """`base ** exponent` and whether it overflowed; the exponent is not negative."""
+    """(`base ** exponent`, 1 if it overflowed else 0); the exponent must not be negative."""
     out, over = np.int64(1), np.int64(0)
     square, left = np.int64(base), np.int64(exponent)
     while left > 0:
@@ -428,7 +428,7 @@ def integer_power(base, exponent):
 
 
 @jit
-def room(buffer, used, more):
+def reserve(buffer, used, more):
     """The buffer, or a larger copy of it if `more` elements after the first `used` do not fit."""
     if used + more <= buffer.size:
         return buffer
@@ -439,7 +439,7 @@ def room(buffer, used, more):
 
 @jit
 def common_shape(a, b):
-    """The shape that two of one rank broadcast to, and whether they do."""
+    """(broadcast shape, True if valid) of two shapes of equal rank."""
     out, fits = a, True
     for axis in range(len(a)):
         if a[axis] != b[axis]:
@@ -452,7 +452,7 @@ def common_shape(a, b):
 
 @jit
 def common_shape_ranked(a, b):
-    """The same where b has more dimensions than a."""
+    """Like `common_shape`, where b has more dimensions than a."""
     out, fits, more = b, True, len(b) - len(a)
     for axis in range(len(a)):
         if a[axis] != b[axis + more]:
@@ -464,22 +464,22 @@ def common_shape_ranked(a, b):
 
 
 @jit
-def spread(x, shape):
-    """x broadcast to a shape, in C order."""
+def broadcast_to(x, shape):
+    """x broadcast to a shape, as a C-contiguous array."""
     return np.ascontiguousarray(np.broadcast_to(x, shape))
 
 
 @jit
-def spread_same(x, shape):
-    """The same where the ranks are equal: no copy where nothing is to be done."""
+def broadcast_aligned(x, shape):
+    """Like `broadcast_to` for a shape of x's rank; does not copy if x is contiguous and has that shape."""
     if x.shape == shape:
         return np.ascontiguousarray(x)
     return np.ascontiguousarray(np.broadcast_to(x, shape))
 
 
 @jit
-def wrapped(places, length):
-    """Indices counted from the start; none at all if one is out of range."""
+def nonnegative_indices(places, length):
+    """Indices with negative ones counted from the end; an array one longer if an index is out of range."""
     out = np.empty(places.size, np.int64)
     for i in range(places.size):
         place = np.int64(places[i])

@@ -9,7 +9,7 @@ from autobatch.kernels.jit import jit
 
 
 @jit
-def within(x, low, high):
+def all_within(x, low, high):
     """True if every element is in [low, high]; NaN is not."""
     for value in x.flat:  # noqa: SIM110  # a loop that Numba compiles well
         if not low <= value <= high:
@@ -18,7 +18,7 @@ def within(x, low, high):
 
 
 @jit
-def even(rows):
+def equal_lengths(rows):
     """True if all lists have the same length."""
     for row in rows:  # noqa: SIM110
         if len(row) != len(rows[0]):
@@ -27,7 +27,7 @@ def even(rows):
 
 
 @jit
-def steps_between(start, stop, step):
+def float_arange(start, stop, step):
     """`np.arange` of floats."""
     out = np.empty(max(0, int(np.ceil((stop - start) / step))))
     delta = start + step - start
@@ -40,14 +40,14 @@ def steps_between(start, stop, step):
 
 @jit
 def fill_rows(out, rows):
-    """out[i] = rows[i], lists of one length."""
+    """out[i] = rows[i], where `rows` are lists of equal length."""
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             out[i, j] = rows[i][j]
 
 
 @jit
-def even_arrays(rows):
+def equal_sizes(rows):
     """True if there is at least one vector, and all have the same length."""
     if len(rows) == 0:
         return False
@@ -58,7 +58,7 @@ def even_arrays(rows):
 
 
 @jit
-def stacked_arrays(rows):
+def stack_rows(rows):
     """Stack vectors of the same length into a matrix."""
     out = np.empty((len(rows), rows[0].size), rows[0].dtype)
     for i in range(len(rows)):
@@ -67,7 +67,7 @@ def stacked_arrays(rows):
 
 
 @jit
-def chosen(condition, x, y):
+def where_aligned(condition, x, y):
     """`np.where` of arrays of the same shape, in C order; a new array."""
     out = np.empty_like(x)
     for i in range(x.size):
@@ -76,7 +76,7 @@ def chosen(condition, x, y):
 
 
 @jit
-def place_of_extreme(x, largest):
+def arg_extremum(x, largest):
     """The first index of the largest (or smallest) element, or of the first NaN; x must not be empty."""
     place = 0
     for i in range(x.size):
@@ -98,7 +98,7 @@ def has_ties(x, order):
 
 
 @jit
-def place_in(x, value, right):
+def binary_search(x, value, right):
     """`np.searchsorted` of one value."""
     low, high = 0, x.size
     while low < high:
@@ -115,22 +115,22 @@ def place_in(x, value, right):
 
 
 @jit
-def places_in(x, values, right):
-    """`np.searchsorted` of several values."""
+def binary_search_each(x, values, right):
+    """`np.searchsorted` of an array of values."""
     out = np.empty(values.size, np.int64)
     for i in range(values.size):
-        out[i] = place_in(x, values[i], right)
+        out[i] = binary_search(x, values[i], right)
     return out
 
 
 @jit
-def places_of_1(mask):
+def nonzero_1(mask):
     """The indices where a mask is True."""
     return np.nonzero(mask)[0]
 
 
 @jit
-def places_of_2(mask):
+def nonzero_2(mask):
     """The row and column indices where a mask is True, in row-major order."""
     rows, columns = np.empty(mask.size, np.int64), np.empty(mask.size, np.int64)
     count = 0
@@ -153,7 +153,7 @@ def overlap(a, b):
 
 
 @jit
-def crossing(spans):
+def spans_overlap(spans):
     """True if two of the spans (first byte, last byte) overlap; sorts the list."""
     spans.sort()
     for i in range(1, len(spans)):  # noqa: SIM110

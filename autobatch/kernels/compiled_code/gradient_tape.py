@@ -8,12 +8,12 @@ the tape. `walk` goes back over the nodes, and leaves `adjoints` and `seen` zero
 Only a window of the tape is stored. If the whole tape does not fit, the function runs again for each window, the last
 one first, so memory is bounded at the cost of recomputation.
 
-A tape is `(parents, partials, state, values, operands)`: (n, 2) int64 and float64 for the window; [next place, place of
-the first node, whether an operation never fits, whether the tape is as long as may be, how much of `values` and of
-`operands` is used, first place of the window, place after its last]; the numbers and the places of operands.
+A tape is `(parents, partials, state, values, operands)`. `parents` (int64) and `partials` (float64) are (n, 2), for the
+window's nodes; `values` and `operands` belong to array operations. `state` is [next place, first node, 1 if one of them
+exceeds the buffers, 1 if the tape has its maximum length, used parts of `values` and `operands`, the window's bounds].
 
-Source: Wengert, A simple automatic derivative evaluation program (1964); the flat layout as in CppAD and Stan;
-computing again: Griewank, Achieving logarithmic growth of temporal and spatial complexity (1992), of one level only.
+Sources: Wengert, A simple automatic derivative evaluation program (1964); the flat layout of CppAD and Stan; one level
+of the recomputation in Griewank, Achieving logarithmic growth of temporal and spatial complexity (1992).
 """
 
 import math
@@ -22,7 +22,7 @@ import numpy as np
 
 from autobatch.kernels.jit import jit
 
-_WHOLE = -(2**62)  # the second parent of an operation on arrays; the first: where its operands are
+_ARRAY_OP = -(2**62)  # second parent of an array operation; the first is the index of its record in `operands`
 _ELEMENTS, _OF_ROOT, _SUM, _PRODUCT = 0, 1, 2, 3
 
 
@@ -78,10 +78,10 @@ def push_root(tape, a, da):
 
 
 @jit
-def push_whole(tape, kind, count, numbers, places):
-    """Places for the results of an operation on arrays, and room for so many numbers and places of its operands.
+def push_array_op(tape, kind, count, numbers, places):
+    """Record an array operation with `count` results, and reserve space for `numbers` values and `places` operands.
 
-    Returns the first place, and where in `values` and in `operands` there is room: nowhere, -1, outside of the window.
+    Returns (first place, index in `values`, index in `operands`); the indices are -1 if it is outside the window.
     """
     parents, _, state, values, operands = tape
     first, at, used = state[0], state[4], state[5]
@@ -97,15 +97,15 @@ def push_whole(tape, kind, count, numbers, places):
         return first, np.int64(-1), np.int64(-1)
     node = last - state[6]
     parents[node, 0] = used
-    parents[node, 1] = _WHOLE
+    parents[node, 1] = _ARRAY_OP
     operands[used], operands[used + 1], operands[used + 2] = kind, count, first
     state[4], state[5] = at + numbers, used + places
     return first, at, used + 3
 
 
 @jit
-def listed(places):
-    """How many places have to be listed: none where they follow one another, or there is but one."""
+def list_length(places):
+    """The number of places to store as a list: 0 if they are consecutive, or only one."""
     in_a_row = places.size == 0 or places[0] > 0
     for k in range(1, places.size):
         in_a_row &= places[k] == places[0] + k
@@ -113,11 +113,11 @@ def listed(places):
 
 
 @jit
-def push_side(operands, at, many, list_at, places, numbers_at, wide):
-    """Write one operand of an element-wise operation: where its places and its partial derivatives are.
+def write_operand(operands, at, many, list_at, places, numbers_at, wide):
+    """Write one operand of an element-wise operation: the indices of its places and its partial derivatives.
 
-    Four words: the first place, or where in `operands` they are listed; how far it is to the next place, 2 if they are
-    listed; the first partial derivative, and how far it is to the next.
+    Four words: the first place, or the index in `operands` of a list of places; the step to the next place (0 or 1), or
+    2 for a list; the index in `values` of the first partial derivative; the step to the next (0 or 1).
     """
     operands[at], operands[at + 1] = places[0] if places.size else 0, 1 if places.size > 1 else 0
     operands[at + 2], operands[at + 3] = numbers_at, 1 if wide else 0
@@ -128,44 +128,44 @@ def push_side(operands, at, many, list_at, places, numbers_at, wide):
 
 @jit
 def push_elements(tape, out, a, a_wide, b, b_wide, is_root):
-    """An element-wise operation: its results get places in `out`, those of its operands being a and b.
+    """Record an element-wise operation with operands at places a and b; the results' places are written to `out`.
 
     Args:
-        out: (n,) to be filled; left as zeros where all operands are constants.
-        a, b: (n,) places, of one element that is that element throughout, or of none of what carries no gradient.
-        a_wide, b_wide: whether there is a partial derivative for each element, or one for all.
+        out: (n,) zeros; unchanged if all operands are constants.
+        a, b: places: (n,), (1,) for an operand that is broadcast, or (0,) for one without a gradient.
+        a_wide, b_wide: True if there is one partial derivative for each element, False if one for all.
 
-    Returns where in `values` to write those of a, and those of b; -1 where they are not wanted.
+    Returns the indices in `values` at which to write the partial derivatives of a and of b; -1 if they are not needed.
     """
     count = out.size
     if count == 0 or not (a.any() or b.any()):
         return np.int64(-1), np.int64(-1)
-    a_many, b_many = listed(a), listed(b)
+    a_many, b_many = list_length(a), list_length(b)
     a_numbers = count if a_wide else 1
     numbers = a_numbers + (count if b_wide else 1)
-    first, at, used = push_whole(tape, _OF_ROOT if is_root else _ELEMENTS, count, numbers, 8 + a_many + b_many)
+    first, at, used = push_array_op(tape, _OF_ROOT if is_root else _ELEMENTS, count, numbers, 8 + a_many + b_many)
     for k in range(count):
         out[k] = first + k
     if at < 0:
         return np.int64(-1), np.int64(-1)
     operands = tape[4]
-    push_side(operands, used, a_many, used + 8, a, at, a_wide)
-    push_side(operands, used + 4, b_many, used + 8 + a_many, b, at + a_numbers, b_wide)
+    write_operand(operands, used, a_many, used + 8, a, at, a_wide)
+    write_operand(operands, used + 4, b_many, used + 8 + a_many, b, at + a_numbers, b_wide)
     return at, at + a_numbers
 
 
 @jit
 def walk(tape, adjoints, seen, end):
-    """Carry the cotangents of nodes before `end` back, over the window; the place of the first that it has met.
+    """Propagate the cotangents of the window's nodes before `end` to their parents; returns the first place visited.
 
-    A node that no cotangent has reached is passed over.
+    Nodes that no cotangent has reached are skipped.
     """
     parents, partials, state, values, operands = tape
     low = state[6]
     place = end - 1
     while place >= low:
         node = place - low
-        if parents[node, 1] == _WHOLE:
+        if parents[node, 1] == _ARRAY_OP:
             at = parents[node, 0]
             if operands[at] == _PRODUCT:
                 walk_product(values, operands, at, adjoints, seen)
@@ -194,7 +194,7 @@ def walk(tape, adjoints, seen, end):
 
 @jit
 def walk_elements(values, operands, at, adjoints, seen):
-    """Carry the cotangents of an element-wise operation's results to its operands."""
+    """Propagate the cotangents of an element-wise operation's results to its operands."""
     is_root, count, first = operands[at] == _OF_ROOT, operands[at + 1], operands[at + 2]
     for side in (at + 3, at + 7):
         start, step, partial, wide = operands[side], operands[side + 1], operands[side + 2], operands[side + 3]
@@ -213,7 +213,7 @@ def walk_elements(values, operands, at, adjoints, seen):
 
 @jit
 def walk_sum(operands, at, adjoints, seen):
-    """Carry the cotangent of a sum to what is added up."""
+    """Propagate the cotangent of a sum to its terms."""
     place = operands[at + 2]
     if seen[place] == 0:
         return
@@ -229,7 +229,7 @@ def walk_sum(operands, at, adjoints, seen):
 
 @jit
 def seed(adjoints, seen, places, first, last, cts, at):
-    """Add the cotangents from `at` on to the numbers at places[first:last]; none if it is negative."""
+    """Add cts[at], cts[at + 1] ... to the adjoints of places[first:last]; does nothing if `at` is negative."""
     if at < 0:
         return
     for k in range(first, last):
@@ -242,7 +242,7 @@ def seed(adjoints, seen, places, first, last, cts, at):
 @jit
 def sign_of(x):
     """`np.sign`."""
-    return x if x != x else 1.0 if x > 0 else -1.0 if x < 0 else 0.0  # Numba makes no float of a bool
+    return x if x != x else 1.0 if x > 0 else -1.0 if x < 0 else 0.0  # Numba does not convert a bool to a float
 
 
 @jit
@@ -253,17 +253,17 @@ def power_x(x, y):
 
 @jit
 def power_y(x, out):
-    """The derivative of `x ** y`, which is `out`, with respect to y."""
+    """The derivative of `out = x ** y` with respect to y."""
     return 0.0 if x == 0 else out * math.log(x)
 
 
 @jit
 def taped_sum(tape, start, places):
-    """The place of the sum of a number and others."""
+    """The place of a sum: the number at `start` plus the numbers at `places`."""
     flat = places.ravel()
     if not flat.any():
         return start
-    first, _, used = push_whole(tape, _SUM, 1, 0, 1 + flat.size)
+    first, _, used = push_array_op(tape, _SUM, 1, 0, 1 + flat.size)
     if used >= 0:
         tape[4][used] = flat.size
         tape[4][used + 1 : used + 1 + flat.size] = flat
@@ -272,7 +272,7 @@ def taped_sum(tape, start, places):
 
 @jit
 def taped_product(tape, start, value, places, values):
-    """The place of the product of a number and others."""
+    """The place of a product: `value`, at place `start`, times `values`."""
     for k in range(values.size):
         start = push_2(tape, start, values[k], places[k], value)
         value *= values[k]
@@ -281,7 +281,7 @@ def taped_product(tape, start, value, places, values):
 
 @jit
 def taped_extreme(start, value, places, values, sign):
-    """The place of the first of the largest numbers (of the smallest, the sign being -1), NaN being the most."""
+    """The place of the first maximum (minimum if sign is -1) of `value` and `values`; a NaN wins."""
     for k in range(values.size):
         if value == value and (values[k] != values[k] or sign * values[k] > sign * value):
             start, value = places[k], values[k]
@@ -289,8 +289,8 @@ def taped_extreme(start, value, places, values, sign):
 
 
 @jit
-def taped_choice(tape, condition, x, y):
-    """The places of `np.where`; what is not chosen gets a cotangent of zero."""
+def taped_where(tape, condition, x, y):
+    """The places of `np.where`; elements not chosen get a cotangent of zero."""
     out = np.zeros(condition.shape, np.int64)
     chosen = condition.ravel()
     one, two = push_elements(tape, out.ravel(), x.ravel(), True, y.ravel(), True, False)
@@ -302,13 +302,13 @@ def taped_choice(tape, condition, x, y):
 
 @jit
 def taped_product_22(tape, a, a_places, b, b_places):
-    """The places of the elements of a product of two matrices; constants where nothing in either carries a gradient."""
+    """The places of the elements of a matrix product; zeros (constants) if no operand carries a gradient."""
     rows, inner, columns = a.shape[0], a.shape[1], b.shape[1]
     out = np.zeros((rows, columns), np.int64)
     if not (a_places.any() or b_places.any()) or out.size == 0 or inner == 0:
         return out
     many = rows * inner + inner * columns
-    first, at, used = push_whole(tape, _PRODUCT, out.size, many, 4 + many)
+    first, at, used = push_array_op(tape, _PRODUCT, out.size, many, 4 + many)
     for k in range(out.size):
         out.flat[k] = first + k
     if used < 0:
@@ -326,7 +326,7 @@ def taped_product_22(tape, a, a_places, b, b_places):
 
 @jit
 def walk_product(values, operands, at, adjoints, seen):
-    """Carry the cotangents of a product's elements to those of its operands."""
+    """Propagate the cotangents of a matrix product's elements to the elements of its operands."""
     place, rows, inner, columns = operands[at + 2], operands[at + 3], operands[at + 4], operands[at + 5]
     a, a_place = operands[at + 6], at + 7
     b, b_place = a + rows * inner, a_place + rows * inner

@@ -13,7 +13,7 @@ from typing import Any
 
 from autobatch.checkpoint.files import Lock
 from autobatch.errors import OptionError, StructureError
-from autobatch.ray.hosts import Lost
+from autobatch.ray.hosts import ProcessesLost
 from autobatch.ray.maps.row_groups import (
     Skipped,
     Unit,
@@ -26,7 +26,7 @@ from autobatch.ray.maps.row_groups import (
     write_json,
 )
 from autobatch.ray.maps.table_mapper import Mapper
-from autobatch.ray.ray_session import losses_of_processes, ray_session
+from autobatch.ray.ray_session import ray_session, translated_errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,17 +107,17 @@ def map(
         os.makedirs(folder, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise OptionError(f"out={folder!r} is a file or lies in one; expected a folder, new or of this map") from None
-    with _alone(folder):
+    with _exclusive_folder(folder):
         units, unreadable = _units(files, on_error == "skip")
         _check_job(folder, {"files": files, "columns": mapper.columns, "keep": mapper.keep}, units, resume)
         done = {unit: found for unit in units if (found := committed(folder, unit)) is not None}
         resumed = len(done)
         left = [unit for unit in units if unit not in done]
-        with _bar(sum(unit.rows for unit in units), progress) as advance:
+        with _progress_bar(sum(unit.rows for unit in units), progress) as advance:
             for unit in done:
                 advance(unit.rows)
             skip = on_error == "skip"
-            run = _here if workers == 0 else functools.partial(_by_ray, workers=workers, retries=retries)
+            run = _run_locally if workers == 0 else functools.partial(_run_on_ray, workers=workers, retries=retries)
             failures: list[tuple[Unit, Exception]] = []
             for unit, result in run(mapper, left, folder, skip):
                 if isinstance(result, UnitDone):
@@ -158,21 +158,21 @@ def _check_columns(done: dict[Unit, UnitDone]) -> None:
 
 
 @contextlib.contextmanager
-def _alone(folder: str) -> Iterator[None]:
+def _exclusive_folder(folder: str) -> Iterator[None]:
     """Lock the folder, so that one map runs at a time, and remove half-written files of processes that were killed."""
     try:
         lock = Lock(os.path.join(folder, "_lock"))
     except BlockingIOError:
         raise OptionError(f"another map is writing to {folder}; wait for it, or give another folder") from None
     try:
-        _tidy(folder)
+        _remove_partial_files(folder)
         yield
-        _tidy(folder)
+        _remove_partial_files(folder)
     finally:
         lock.release()
 
 
-def _tidy(folder: str) -> None:
+def _remove_partial_files(folder: str) -> None:
     for path in pathlib.Path(folder).glob(".*.part"):
         path.unlink(missing_ok=True)
 
@@ -195,7 +195,7 @@ def _check_job(folder: str, job: dict[str, Any], units: Sequence[Unit], resume: 
 
 
 @contextlib.contextmanager
-def _bar(total: int, progress: bool | None) -> Iterator[Callable[[int], Any]]:
+def _progress_bar(total: int, progress: bool | None) -> Iterator[Callable[[int], Any]]:
     """Gives a progress callback, to be called with how many further examples are done."""
     shown = sys.stderr.isatty() if progress is None else progress
     if shown:
@@ -213,7 +213,7 @@ def _bar(total: int, progress: bool | None) -> Iterator[Callable[[int], Any]]:
 Results = Iterator[tuple[Unit, UnitDone | Exception]]
 
 
-def _attempt(mapper: Mapper, unit: Unit, folder: str, skip: bool) -> UnitDone:
+def _run_or_skip(mapper: Mapper, unit: Unit, folder: str, skip: bool) -> UnitDone:
     """Run one unit; for damaged pages, raise an error that names the unit, or, with `skip`, skip the whole unit."""
     import pyarrow as pa  # noqa: PLC0415
 
@@ -232,10 +232,10 @@ def skip_unit(folder: str, unit: Unit, why: str) -> UnitDone:
     return commit_unit(folder, unit, UnitDone(0, [Skipped(unit.path, unit.group, None, why)], []))
 
 
-def _here(mapper: Mapper, units: Sequence[Unit], folder: str, skip: bool) -> Results:
+def _run_locally(mapper: Mapper, units: Sequence[Unit], folder: str, skip: bool) -> Results:
     for unit in units:
         try:
-            yield unit, _attempt(mapper, unit, folder, skip)
+            yield unit, _run_or_skip(mapper, unit, folder, skip)
         except Exception as error:
             yield unit, error
             return
@@ -250,10 +250,10 @@ def _in_worker(shared: list[Any], unit: Unit, folder: str, skip: bool) -> UnitDo
     if reference not in _known:
         _known.clear()
         _known[reference] = ray_session().get(reference)
-    return _attempt(_known[reference], unit, folder, skip)
+    return _run_or_skip(_known[reference], unit, folder, skip)
 
 
-def _by_ray(
+def _run_on_ray(
     mapper: Mapper, units: Sequence[Unit], folder: str, skip: bool, *, workers: int | None, retries: int
 ) -> Results:
     """Yield units as workers finish them; after one that failed no other is started."""
@@ -281,9 +281,9 @@ def _by_ray(
             unit = running.pop(result)
             found: UnitDone | Exception
             try:
-                with losses_of_processes():
+                with translated_errors():
                     found = ray.get(result)
-            except Lost as error:
+            except ProcessesLost as error:
                 died[unit] += 1
                 if died[unit] <= retries:
                     waiting.appendleft(unit)

@@ -216,12 +216,12 @@ def _results(mapper: Mapper, unit: Unit, skip: bool, skipped: list[Skipped]) -> 
         first = 0
         for chunk in file.iter_batches(rows, row_groups=[unit.group], columns=names):
             table = pa.Table.from_batches([chunk])
-            for kept, results in _rows_that_do(mapper, table, skip, unit, first, skipped):
+            for kept, results in _successful_rows(mapper, table, skip, unit, first, skipped):
                 yield pa.table({**kept, **{name: arrow_column(column) for name, column in results.items()}})
             first += table.num_rows
 
 
-def _rows_that_do(
+def _successful_rows(
     mapper: Mapper, table: Any, skip: bool, unit: Unit, first: int, skipped: list[Skipped]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """The results of the rows that do not fail, in pieces, which are small where many rows fail."""

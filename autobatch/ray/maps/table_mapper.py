@@ -12,7 +12,7 @@ from autobatch.batches.stacking import examples
 from autobatch.core.config import options
 from autobatch.core.pytree import flatten, paths
 from autobatch.errors import OptionError, StructureError
-from autobatch.ray.key_columns import place_name
+from autobatch.ray.key_columns import path_name
 
 
 class RowError(Exception):
@@ -71,7 +71,7 @@ class Mapper:
         except RowError as failed:
             failed.error.add_note(f"in row {failed.row} of the table")
             raise failed.error from None
-        return _like(table, kept, results)
+        return _as_input_type(table, kept, results)
 
     def results(self, table: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """The kept columns and the result columns, by name; a result column is a batch or a list of objects.
@@ -151,7 +151,7 @@ def _columns_of(results: Any) -> dict[str, Any]:
     leaves, structure = flatten(results)
     found = {}
     for path, leaf in zip(paths(structure), leaves, strict=True):
-        found[place_name(path, ".", "result")] = leaf if isinstance(leaf, Batch) else examples(leaf)
+        found[path_name(path, ".", "result")] = leaf if isinstance(leaf, Batch) else examples(leaf)
     return found
 
 
@@ -164,7 +164,7 @@ def arrow_column(column: Any) -> Any:
     return pa.array(column)
 
 
-def _like(table: Any, kept: dict[str, Any], results: dict[str, Any]) -> Any:
+def _as_input_type(table: Any, kept: dict[str, Any], results: dict[str, Any]) -> Any:
     if isinstance(table, dict):
         return kept | {name: _array(column) for name, column in results.items()}
     if hasattr(table, "iloc"):

@@ -141,7 +141,7 @@ class Vocabulary:
             data = np.resize(data, max(needed, 2 * len(data)))
         if 2 * count > len(index):
             index = np.full(1 << (4 * count).bit_length(), -1, np.int64)
-            kernels.place_hashes(hashes, len(self), index)
+            kernels.insert_hashes(hashes, len(self), index)
         self._memory = index, hashes, offsets, data, total
 
     def __contains__(self, string: Any) -> bool:

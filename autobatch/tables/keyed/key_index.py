@@ -5,7 +5,7 @@ import numpy as np
 from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import hash_table as kernels
 from autobatch.tables.keyed.growing_arrays import Reserved
-from autobatch.tables.row_access import work_of
+from autobatch.tables.row_access import read_cost
 
 _FULLEST = 0.7  # maximum load, at which a look-up reads fewer than two cache lines on average
 _GROWTH = 1.25  # growth factor of the slots, so that the load is never much below one half
@@ -56,7 +56,7 @@ class KeyIndex:
         found: list[int] = []
         run_parts(
             lambda part: found.append(int(kernels.find_rows(keys, self.array, self.form, special, out, *part))),
-            split_work(len(keys), work_of(len(keys), _KEY_BYTES, self.nbytes)),
+            split_work(len(keys), read_cost(len(keys), _KEY_BYTES, self.nbytes)),
         )
         return out, sum(found)
 

@@ -69,7 +69,7 @@ class SortedRows:
         run_parts(lambda part: find_sorted(keys, self.row_keys, out, *part), parts)
         return out, int((out < 0).sum())
 
-    def steadily(self, read: Callable[[], T]) -> T:
+    def read_consistently(self, read: Callable[[], T]) -> T:
         """Return `read()`; nothing ever changes."""
         return read()
 

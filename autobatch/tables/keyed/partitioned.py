@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from autobatch.errors import OptionError
-from autobatch.kernels.hash_table import part_of
+from autobatch.kernels.hash_table import assign_partitions
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.protocol import Context
-from autobatch.tables.row_access import Located
+from autobatch.tables.row_access import LocatedRows
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.stored import StoredBlock
 
@@ -72,7 +72,7 @@ class PartitionedVariable(KeyedTable):
         keys = self._ab_ids(keys)
         flat = np.ascontiguousarray(keys.reshape(-1)).view(np.int64)
         out = np.empty(len(flat), np.int64)
-        part_of(flat, len(self.parts), out)
+        assign_partitions(flat, len(self.parts), out)
         return out.reshape(keys.shape)
 
     def _shares(self, keys: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
@@ -88,20 +88,20 @@ class PartitionedVariable(KeyedTable):
             out[at] = part.row_addresses(keys[at], context)
         return out
 
-    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
+    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> LocatedRows:
         addresses, keep, total = np.empty(len(ids), np.int64), [], 0
         keys = ids.view(self.key_dtype)
         for part, at in self._shares(keys):
             found = part._ab_locate(ids[at], context)
             addresses[at] = found.table[0] + found.table[1] * found.ids
-            keep.append(found.keep)
+            keep.append(found.owner)
             total += found.total_bytes
         size = self.dim * self.dtype.itemsize
-        return Located((0, 1), addresses, self.dtype.str[1:], self.dim, False, size, total, keep)
+        return LocatedRows((0, 1), addresses, self.dtype.str[1:], self.dim, False, size, total, keep)
 
-    def _ab_steadily(self, read: Callable[[], T]) -> T:
+    def _ab_read_consistently(self, read: Callable[[], T]) -> T:
         for part in self.parts:
-            read = functools.partial(part._ab_steadily, read)
+            read = functools.partial(part._ab_read_consistently, read)
         return read()
 
     def keys(self) -> np.ndarray:

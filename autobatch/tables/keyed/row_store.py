@@ -172,7 +172,7 @@ class RowStore:
         """(row of each key, or -1 if it is missing, (n,); number of missing keys)."""
         return self._index.find(keys, self.notes[SPECIAL])
 
-    def steadily(self, read: Callable[[], T]) -> T:
+    def read_consistently(self, read: Callable[[], T]) -> T:
         """Return `read()`, repeated under the lock if another thread changed rows meanwhile (a sequence lock)."""
         before = self.notes[VERSION]
         if not before & 1:

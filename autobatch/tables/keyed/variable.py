@@ -23,7 +23,7 @@ from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.keyed.partitioned import partitioned_from
 from autobatch.tables.keyed.row_store import Change, RowStore, blocks_of
 from autobatch.tables.protocol import Context
-from autobatch.tables.row_access import Located
+from autobatch.tables.row_access import LocatedRows
 from autobatch.tables.sparse import SparseRows, first_seen
 from autobatch.tables.stored import Changes, StoredBlock
 
@@ -269,7 +269,7 @@ class EmbeddingVariable(KeyedTable):
     def _base(self) -> int:
         return self._store.rows.__array_interface__["data"][0]
 
-    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
+    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> LocatedRows:
         keys = np.ascontiguousarray(ids, np.int64)
         if self.insert_on == "lookup":
             self._born(keys)
@@ -279,21 +279,21 @@ class EmbeddingVariable(KeyedTable):
         total = self._store.high * self.row_bytes
         form = self.dtype.str[1:]
         if not missing:
-            return Located((self._base, self.row_bytes), rows, form, self.dim, False, self.row_bytes, total, self)
+            return LocatedRows((self._base, self.row_bytes), rows, form, self.dim, False, self.row_bytes, total, self)
         places = np.flatnonzero(rows < 0)
         new, inverse = first_seen(keys[places])
         made = np.ascontiguousarray(self._store.initial(new))
         addresses = self._base + rows * self.row_bytes
         addresses[places] = made.__array_interface__["data"][0] + inverse * self.row_bytes
-        return Located((0, 1), addresses, form, self.dim, False, self.row_bytes, total, (self, made))
+        return LocatedRows((0, 1), addresses, form, self.dim, False, self.row_bytes, total, (self, made))
 
     def _born(self, keys: np.ndarray) -> None:
         if self._store.find(keys)[1]:
             with self._store.lock:
                 self._store.commit(self._staged(first_seen(keys)[0]), self.step)
 
-    def _ab_steadily(self, read: Callable[[], T]) -> T:
-        return self._store.steadily(read)
+    def _ab_read_consistently(self, read: Callable[[], T]) -> T:
+        return self._store.read_consistently(read)
 
     def _ab_overlaps(self, out: np.ndarray) -> bool:
         return np.may_share_memory(out, self._store.rows)
@@ -316,7 +316,7 @@ class EmbeddingVariable(KeyedTable):
         """For each key, True if it is in the table; in the shape of `keys`."""
         keys = self._ab_ids(keys)
         flat = np.ascontiguousarray(keys.reshape(-1)).view(np.int64)
-        return (self._store.steadily(lambda: self._store.find(flat)[0]) >= 0).reshape(keys.shape)
+        return (self._store.read_consistently(lambda: self._store.find(flat)[0]) >= 0).reshape(keys.shape)
 
     def _inserting(self, keys: np.ndarray, rows: np.ndarray | None) -> Calls:
         unique, inverse = first_seen(keys)
