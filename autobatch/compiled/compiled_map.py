@@ -66,7 +66,7 @@ class KernelForm:
         Raises:
             NotCompiled: there is no kernel, or it is not compiled yet.
         """
-        if self.kernel is None or not self.kernel.look(wait=False):
+        if self.kernel is None or not self.kernel.poll(wait=False):
             raise NotCompiled(*self.state())
 
     def state(self) -> tuple[str, bool]:
@@ -200,7 +200,7 @@ def wait_for(form: KernelForm | None, seconds: float = 120.0) -> None:
     if form is None:
         return
     end = time.monotonic() + seconds
-    while not (form.kernel is not None and form.kernel.look()):
+    while not (form.kernel is not None and form.kernel.poll()):
         reason, pending = form.state()
         if not pending or time.monotonic() > end:
             raise NotCompiled(reason, pending)

@@ -218,7 +218,7 @@ class Block:
         shared: list[LazyArray] = []
         for slot, value in zip(self.slots, values, strict=True):
             kind = type(value)
-            if slot.several and kind not in (list, tuple):
+            if slot.is_list and kind not in (list, tuple):
                 return None
             if kind is LazyArray:
                 key.append(value.aval)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import off_tape
-from autobatch.blocks.launch import Form, apart_of, launch_rows, looked_up
+from autobatch.blocks.launch import Form, inputs_of_rest, launch_rows, split_for
 from autobatch.core.abstract_eval import Weak
 from autobatch.core.batched import Batched
 from autobatch.core.memory import library_code
@@ -546,7 +546,7 @@ class _RoundOperands(Launches):
         return row_p(source, row=segment.rows[~ref]) if ~ref in segment.rows else source
 
 
-def _looked_up(table: Any, ids: np.ndarray) -> np.ndarray:
+def _fast_lookup(table: Any, ids: np.ndarray) -> np.ndarray:
     """Like `lookup_p`, with a fast path for valid int64 ids into a plain C-contiguous table."""
     whole: Any = table if type(table) is np.ndarray else getattr(table, "_ab_whole", None)
     is_array = type(whole) is np.ndarray and whole.flags.c_contiguous and getattr(table, "_ab_ids", None) is None
@@ -563,7 +563,7 @@ class _Launch:
         outputs: function of (operands, stats) that returns the rows of each output.
     """
 
-    __slots__ = ("_apart", "_call", "_data", "_is_weak", "_key", "_rows", "arity", "outputs", "outs", "sig")
+    __slots__ = ("_call", "_data", "_is_weak", "_key", "_rows", "_split", "arity", "outputs", "outs", "sig")
 
     def __init__(self, sig: Signature) -> None:
         self.sig = sig
@@ -580,14 +580,14 @@ class _Launch:
         self._is_weak = Weak in map(type, sig.avals)
         self.outputs = self._block
         self._rows = tuple([each is None for each in self._data])
-        self._apart = apart_of(self._call.program, self._rows)
-        if self._apart is not None:
-            self._key = (*[self._rows[slot] for slot in self._apart.kept], *[True] * len(self._apart.lookups)), ()
+        self._split = split_for(self._call.program, self._rows)
+        if self._split is not None:
+            self._key = (*[self._rows[slot] for slot in self._split.inputs], *[True] * len(self._split.lookups)), ()
         else:
             self._key = self._rows, ()
 
     def _row(self, operands: _RoundOperands, stats: Stats) -> Sequence[Any]:
-        return [_looked_up(operands.shared(0), operands.data(1, self.sig.avals[1]))]
+        return [_fast_lookup(operands.shared(0), operands.data(1, self.sig.avals[1]))]
 
     def _op(self, operands: _RoundOperands, stats: Stats) -> Sequence[Any]:
         return [operands._op(self.sig, operands, stats)]
@@ -598,8 +598,8 @@ class _Launch:
         data, program, rows = self._data.copy(), self._call.program, self._rows
         for position, slot in enumerate(self._call.own):
             data[slot] = operands.data(position, self.sig.avals[position])
-        if self._apart is not None:
-            data, program, rows = looked_up(self._apart, data, _looked_up), self._apart.rest, self._key[0]
+        if self._split is not None:
+            data, program, rows = inputs_of_rest(self._split, data, _fast_lookup), self._split.rest, self._key[0]
         form = program.forms.get(self._key)
         if type(form) is Form and False not in form.batched:
             return form.forward(data)

@@ -41,7 +41,7 @@ from autobatch.lazy.buffers import (
 from autobatch.lazy.grouping.addition_chains import Forest, Graph, forest_p
 from autobatch.lazy.grouping.any_length import SizesByLength
 from autobatch.lazy.grouping.plans import Plans
-from autobatch.lazy.grouping.ragged import Group, NotTogether, Sizes, refuse, run_ragged, run_steps
+from autobatch.lazy.grouping.ragged import Group, NoRaggedRule, Sizes, refuse, run_ragged, run_steps
 from autobatch.lazy.grouping.signatures import Signature
 from autobatch.lazy.launch_order import Schedule
 from autobatch.ops.numpy.joining import stack_p
@@ -423,7 +423,7 @@ class Launches:
                 inputs = [next(given) if value is None else value for value in first.block.shared]
                 programs = [sig.block.program for sig in group.sigs]
                 outs = run_steps(programs, inputs, sizes_of, stats.fallbacks)
-        except NotTogether:
+        except NoRaggedRule:
             refuse(first.family)
             return self._one_by_one(group, calls, sizes_of)
         kinds = [first.out] if first.block is None else first.block.outs
@@ -438,13 +438,13 @@ class Launches:
                 operands.append(self._operand(avals[0], calls, position))
                 continue
             which, rows, how = self._places(calls, position)
-            sizes_of.meet(avals, self._sizes_of(which, rows), len(calls))
+            sizes_of.add_operand(avals, self._sizes_of(which, rows), len(calls))
             sizes = sizes_of(avals)
             operands.append(Batched(sized_rows(self.buffers, which, rows, how, sizes), sizes))
         shared = () if sig.block is None else sig.block.shared
         try:
             outs = sig.any_length.run(operands, sizes_of, shared, stats.fallbacks)
-        except NotTogether:
+        except NoRaggedRule:
             refuse(sig.family)
             raise NeedsLoop("calls of any length that have no form together") from None
         return _as_buffers(outs, len(calls), [sig.out] if sig.block is None else sig.block.outs)

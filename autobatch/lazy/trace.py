@@ -558,11 +558,11 @@ def _finished(trace: Trace, x: Any) -> Any:
     if x.source is None:
         trace.place(x)
     if x.row != -1:  # stored in the handle, so that every other use of it gives the same object
-        x.source, x.row = _apart(x), -1
+        x.source, x.row = _unshared_value(x), -1
     return x.source
 
 
-def _apart(x: LazyArray) -> Any:
+def _unshared_value(x: LazyArray) -> Any:
     """A handle's value with its own memory: copied out of a shared value (row -2) or a buffer of rows."""
     source, row = x.source, x.row
     if row == -2:

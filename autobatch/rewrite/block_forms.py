@@ -24,7 +24,7 @@ from typing import Any
 
 from autobatch.batches.any_batch import Batch
 from autobatch.blocks.block_expressions import LEAST, BlockForm, Names, Refused, Scope
-from autobatch.blocks.finder import COMPUTED, FoundBlock, body_function, longest_block, scope_in, set_tests_apart
+from autobatch.blocks.finder import COMPUTED, FoundBlock, body_function, longest_block, scope_in, split_off_arrays
 from autobatch.core.current_region import check_time
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.python_functions import PAUSES
@@ -185,7 +185,7 @@ def _make(function: FunctionType) -> _Made:
         around = frozenset(code.co_freevars)
         scope = Scope(function.__globals__, around, around, around, helper)
         mark(tree)
-        set_tests_apart(tree, scope)
+        split_off_arrays(tree, scope)
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
                 annotate(part)
@@ -282,13 +282,13 @@ class Blocks:
 
     def _scope(self, sure: frozenset[str]) -> Scope:
         old = self.scope
-        return old.with_names(old.own | self.temporaries, old.sure | sure | self.temporaries, old.shifting)
+        return old.with_names(old.local | self.temporaries, old.bound | sure | self.temporaries, old.rebindable)
 
     def form(self, sure: frozenset[str]) -> BlockForm:
         return BlockForm(self._scope(sure), True, self.fresh, lambda node: self.expression(node, sure), self.lists)
 
     @contextlib.contextmanager
-    def otherwise(self, form: BlockForm, lists: bool = False) -> Iterator[None]:
+    def in_fallback(self, form: BlockForm, lists: bool = False) -> Iterator[None]:
         """Context for a block's fallback code, which reuses evaluated inputs and never iterates over a list again."""
         outer = self.temporaries, self.lists
         self.temporaries = self.temporaries | set(form.replaced.values())
@@ -318,17 +318,17 @@ class Blocks:
         form, first, last = block.form, block.statements[0], block.statements[-1]
         where = ast.copy_location(ast.Pass(), first)
         where.end_lineno = last.end_lineno
-        name = self.make(form, block.whole(), where)
+        name = self.make(form, block.returning_body(), where)
         result = self.fresh()
         record = ast.Assign([ast.Name(result, ast.Store())], _call(name, form))
-        again = block.otherwise()
-        with self.otherwise(form, lists=block.length > 1):
+        again = block.fallback()
+        with self.in_fallback(form, lists=block.length > 1):
             if form.goes_through:
                 at = block.lists_from
                 parts = (again[:at], again[at : at + 1], again[at + 1 :])
-                otherwise = [line for part in parts for line in self.body(part)]
+                fallback = [line for part in parts for line in self.body(part)]
             else:
-                otherwise = [line for each in again for line in self._smaller(each, block.length)]
+                fallback = [line for each in again for line in self._smaller(each, block.length)]
         taken: Any = ast.Name(result, ast.Load())
         names: list[ast.expr] = [ast.Name(each, ast.Store()) for each in block.outputs]
         then: list[ast.stmt] = [ast.Assign([names[0] if len(names) == 1 else ast.Tuple(names, ast.Store())], taken)]
@@ -336,7 +336,7 @@ class Blocks:
             sure = frozenset(getattr(last, "bound_before", frozenset()))
             then.append(ast.Return(self.expression(block.returned, sure, whole=False)))
         test = ast.Compare(ast.Name(result, ast.Load()), [ast.Is()], [ast.Constant(None)])
-        return [placed(record, first), placed(ast.If(test, otherwise, then), first)]
+        return [placed(record, first), placed(ast.If(test, fallback, then), first)]
 
     def _smaller(self, statement: ast.stmt, length: int) -> list[ast.stmt]:
         if length > 1:
@@ -397,13 +397,13 @@ class Blocks:
         result = self.fresh()
         call = _call(name, form)
         test = ast.Compare(ast.NamedExpr(ast.Name(result, ast.Store()), call), [ast.IsNot()], [ast.Constant(None)])
-        otherwise = substituted(node, form.replaced)
+        fallback = substituted(node, form.replaced)
         if form.goes_through:
-            with self.otherwise(form):
-                otherwise = self.expression(otherwise, sure)
+            with self.in_fallback(form):
+                fallback = self.expression(fallback, sure)
         else:
-            otherwise = _through_forms(otherwise, self.scope)
-        out = ast.IfExp(test, ast.Name(result, ast.Load()), otherwise)
+            fallback = _through_forms(fallback, self.scope)
+        out = ast.IfExp(test, ast.Name(result, ast.Load()), fallback)
         return placed(out, node)
 
     def _parts(self, node: ast.expr, sure: frozenset[str]) -> ast.expr:
@@ -411,7 +411,7 @@ class Blocks:
         if isinstance(node, ast.Lambda):
             inner = Blocks(self.scope, self.make, self.numbers)
             names = parameters(node)
-            inner.scope = self.scope.with_names(self.scope.own | names, self.scope.own | names, self.scope.own)
+            inner.scope = self.scope.with_names(self.scope.local | names, self.scope.local | names, self.scope.local)
             node.body = inner.expression(node.body, frozenset(names))
             return node
         if isinstance(node, _COMPREHENSIONS):
@@ -436,7 +436,7 @@ class Blocks:
         """Rewrite the element only: Python allows no `:=` in the iterables."""
         names = frozenset(name for each in node.generators for name in target_names(each.target))
         outer = self.scope
-        self.scope = outer.with_names(outer.own | names, outer.sure | names, outer.shifting)
+        self.scope = outer.with_names(outer.local | names, outer.bound | names, outer.rebindable)
         for field in ("elt", "key", "value"):
             if hasattr(node, field):
                 setattr(node, field, self.expression(getattr(node, field), sure))

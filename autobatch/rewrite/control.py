@@ -324,17 +324,17 @@ def item_loop(
         parts = {"KEPT": values(kept, bound, at), "CARRIED": values(carried, bound, at)}
         call = f"LOOP.narrow(KEPT, CARRIED{places([*kept, *carried], own)})"
         narrow = rebind([*kept, *carried], expression(call, at, LOOP=loop, **parts), bound, at)
-        narrow = _let_go(views - live_head - target_names(at), at) + narrow
+        narrow = _clear_dead_names(views - live_head - target_names(at), at) + narrow
         body = [*statements("if LOOP.fewer:\n    REBIND", at, LOOP=loop, REBIND=narrow), *body]
     out = statements("LOOP = _ab_loop(ITER)", at, LOOP=loop, ITER=node.iter)
     out.append(ast.copy_location(ast.For(target, name(loop, at), body, []), node))
     merge = expression(f"LOOP.merge(KEPT{places(kept, own)})", at, LOOP=loop, KEPT=values(kept, bound, at))
-    out += _let_go(views - live_out, at)
+    out += _clear_dead_names(views - live_out, at)
     out += rebind(kept, merge, bound, at) if kept else [ast.copy_location(ast.Expr(merge), at)]
     return out + orelse
 
 
-def _let_go(names: set[str], at: ast.AST) -> list[ast.stmt]:
+def _clear_dead_names(names: set[str], at: ast.AST) -> list[ast.stmt]:
     """Set names that are not read again to None, so that views they hold no longer count as aliases."""
     return [line for each in sorted(names) for line in statements("NAME = None", at, NAME=each)]
 

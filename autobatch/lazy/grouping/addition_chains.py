@@ -1,8 +1,8 @@
 """Chains and trees of additions, each launched as one: `total = total + loss` at every node or step.
 
 A term should not need a launch of its own because of its position in such a chain. So a block that only adds to an
-incoming value is split (`parts_of`): its term becomes an ordinary result, the addition a call of its own. Connected
-additions, of all examples, then become one call (`contracted`), which adds in the order of the user's code, so that
+incoming value is split (`split_block`): its term becomes an ordinary result, the addition a call of its own. Connected
+additions, of all examples, then become one call (`contract`), which adds in the order of the user's code, so that
 every intermediate sum is available and bit-identical. The same is done for products, extrema and `np.logaddexp`.
 """
 
@@ -21,11 +21,11 @@ from autobatch.lazy.grouping.general_blocks import Merged
 from autobatch.ops.numpy.elementwise import UFUNCS, add_p, sub_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
-_CHAINED = frozenset(
+_CHAINABLE_OPS = frozenset(
     [UFUNCS[each] for each in (np.add, np.multiply, np.maximum, np.minimum, np.logaddexp)]
 )  # ops of which what is on the way is done in no more than a pass over the operands
 _SUBTRACT = sub_p  # a sum of what is negated, to the last bit
-_SUMMED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))  # of which there are kernels
+_KERNEL_DTYPES = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))  # of which there are kernels
 
 
 @dataclasses.dataclass(slots=True)
@@ -87,10 +87,10 @@ class Forest:
         return f"{self.aval!r}, {self.aval!r}, in chains"
 
 
-def is_chained(sig: Any) -> bool:
+def is_chainable(sig: Any) -> bool:
     """Whether calls of this signature that lead to each other are one. One operand may be a Python number."""
     out = sig.out
-    if not (_sum_of(sig.op) in _CHAINED and sig.block is None and len(sig.avals) == 2 and not sig.params):
+    if not (_chain_op(sig.op) in _CHAINABLE_OPS and sig.block is None and len(sig.avals) == 2 and not sig.params):
         return False
     arrays = [aval for aval in sig.avals if type(aval) is not Weak or out.dtype.kind != "f"]
     return out.dtype.kind in "iuf" and bool(arrays) and all(aval is out for aval in arrays)
@@ -136,7 +136,7 @@ class BlockParts:
     links: list[Link]
 
 
-def parts_of(program: Program, own: Sequence[bool]) -> BlockParts | None:
+def split_block(program: Program, own: Sequence[bool]) -> BlockParts | None:
     """Split a block; None if it has no such additions.
 
     Args:
@@ -146,7 +146,7 @@ def parts_of(program: Program, own: Sequence[bool]) -> BlockParts | None:
         return None
     number = len(program.inputs)
     position = {slot: place for place, slot in enumerate([slot for slot in range(number) if own[slot]])}
-    paths = _paths(program, own)
+    paths = _sum_paths(program, own)
     removed = {step.out for path in paths.values() for step, _ in path}
     steps = [step for step in program.steps if step.out not in removed]
     out = BlockParts()
@@ -171,19 +171,19 @@ def parts_of(program: Program, own: Sequence[bool]) -> BlockParts | None:
 _Path = list[tuple[Any, int]]  # additions, and on which side of each what they add to is
 
 
-def _paths(program: Program, own: Sequence[bool]) -> dict[int, _Path]:
+def _sum_paths(program: Program, own: Sequence[bool]) -> dict[int, _Path]:
     """For each output that is a sum of an operand, which is used for nothing else, and terms: the additions."""
     producer = {step.out: step for step in program.steps}
     uses = Counter([slot for step in program.steps for slot in step.args] + list(program.outputs))
-    found = {place: _path(program, own, producer, uses, slot) for place, slot in enumerate(program.outputs)}
+    found = {place: _sum_path(program, own, producer, uses, slot) for place, slot in enumerate(program.outputs)}
     return {place: path for place, path in found.items() if path is not None}
 
 
-def _path(
+def _sum_path(
     program: Program, own: Sequence[bool], producer: dict[int, Any], uses: Counter[int], slot: int
 ) -> _Path | None:
     step = producer.get(slot)
-    if step is None or uses[slot] != 1 or not _adds(program, step):
+    if step is None or uses[slot] != 1 or not _is_addition(program, step):
         return None
     for side in (0, 1):
         at, term = step.args[side], step.args[1 - side]
@@ -191,49 +191,49 @@ def _path(
             continue
         if at < len(own) and own[at] and uses[at] == 1:
             return [(step, side)]
-        if at in producer and _sum_of(producer[at].op) is _sum_of(step.op):
-            before = _path(program, own, producer, uses, at)
+        if at in producer and _chain_op(producer[at].op) is _chain_op(step.op):
+            before = _sum_path(program, own, producer, uses, at)
             if before is not None:
                 return [*before, (step, side)]
     return None
 
 
-def _adds(program: Program, step: Any) -> bool:
+def _is_addition(program: Program, step: Any) -> bool:
     """True if a step is an addition (or a similar op) of values of one kind."""
     aval = program.avals[step.out]
-    if _sum_of(step.op) not in _CHAINED or step.params or aval.dtype.kind not in "iuf":
+    if _chain_op(step.op) not in _CHAINABLE_OPS or step.params or aval.dtype.kind not in "iuf":
         return False
     return all(program.avals[arg] is aval for arg in step.args)
 
 
-def _sum_of(op: Op) -> Op:
+def _chain_op(op: Op) -> Op:
     """The op whose chains one is part of."""
     return add_p if op is _SUBTRACT else op
 
 
-def _parts(sig: Any) -> BlockParts | None:
-    if "apart" not in sig.parts:
+def _cached_split(sig: Any) -> BlockParts | None:
+    if "split" not in sig.groups:
         program, own = sig.block.program, tuple([value is None for value in sig.block.shared])
-        if own not in program.parts:
-            program.parts[own] = parts_of(program, own)
-        sig.parts["apart"] = program.parts[own]
-    found: BlockParts | None = sig.parts["apart"]
+        if own not in program.groups:
+            program.groups[own] = split_block(program, own)
+        sig.groups["split"] = program.groups[own]
+    found: BlockParts | None = sig.groups["split"]
     return found
 
 
-def linked(graph: Graph, used: Sequence[int], table: Sequence[Any]) -> dict[int, BlockParts]:
+def split_blocks(graph: Graph, used: Sequence[int], table: Sequence[Any]) -> dict[int, BlockParts]:
     """Split the blocks that add to an incoming value, if some calls of them add to the sum of another.
 
     Args:
         used: the numbers of the signatures that have calls.
     """
     blocks = [index for index in used if table[index].block is not None and table[index].any_length is None]
-    found = {index: parts for index in blocks if (parts := _parts(table[index])) is not None}
+    found = {index: parts for index in blocks if (parts := _cached_split(table[index])) is not None}
     if not found:
         return found
     sums = np.zeros(graph.count, bool)  # places of sums
     for index in used:
-        if is_chained(table[index]):
+        if is_chainable(table[index]):
             sums[graph.places[graph.sigs == index]] = True
     calls = {index: np.flatnonzero(graph.sigs == index) for index in found}
     for index, parts in found.items():
@@ -248,16 +248,16 @@ def linked(graph: Graph, used: Sequence[int], table: Sequence[Any]) -> dict[int,
     return out
 
 
-def rewritten(graph: Graph, table: list[Any], found: Mapping[int, BlockParts | Merged]) -> Graph:
+def rewrite(graph: Graph, table: list[Any], found: Mapping[int, BlockParts | Merged]) -> Graph:
     """Rewrite the graph: calls of these signatures are split, or become calls of the general block.
 
     Args:
         table: the signatures; new ones of the parts are added.
     """
-    return _Rewriting(graph, table).run(found)
+    return _GraphRewriter(graph, table).run(found)
 
 
-class _Rewriting:
+class _GraphRewriter:
     """Builds a graph from sets of calls of one signature.
 
     Args:
@@ -327,7 +327,7 @@ class _Rewriting:
         given = graph.refs[graph.offsets[calls][:, None] + np.arange(len(sig.avals))]
         places = graph.places[calls]
         numbers = iter(range(most))
-        rest = self._rest(sig, parts)
+        rest = self._rest_signature(sig, parts)
         width = len(rest.block.outs)
         results = self._new_places(len(calls), width)
         refs = given[:, parts.operands]
@@ -339,7 +339,7 @@ class _Rewriting:
             left = before if link.start < 0 else given[:, link.start]
             pair = (left, results + link.term) if link.is_left else (results + link.term, left)
             before = places + link.output if link.output >= 0 else self._new_places(len(calls))
-            index = self._call(sig, link)
+            index = self._addition_signature(sig, link)
             self._add(calls * most + next(numbers), index, np.stack(pair, axis=1), 2, before)
 
     def _merge(self, sig: Any, parts: Any, calls: np.ndarray, most: int) -> None:
@@ -366,10 +366,10 @@ class _Rewriting:
         self._count += width * count
         return out
 
-    def _rest(self, sig: Any, parts: BlockParts) -> Any:
-        found = sig.parts.get("rest")
+    def _rest_signature(self, sig: Any, parts: BlockParts) -> Any:
+        found = sig.groups.get("rest")
         if found is None:
-            found = sig.parts["rest"] = sig.copied()
+            found = sig.groups["rest"] = sig.copied()
             found.index = len(self._table)
             found.block = type(sig.block)(parts.rest, _shared_of_rest(sig, parts), found.index)
             found.avals = tuple([sig.avals[at] for at in parts.operands])
@@ -377,7 +377,7 @@ class _Rewriting:
             self._table.append(found)
         return found
 
-    def _call(self, sig: Any, link: Link) -> int:
+    def _addition_signature(self, sig: Any, link: Link) -> int:
         """The number of the signature of an addition."""
         op, aval = link.op, link.aval
         key = op, aval, *sig.errors.values()
@@ -418,7 +418,7 @@ def _stages(offsets, operands, added, out):
                     out[i] = stage
 
 
-def chained(used: Sequence[int], table: Sequence[Any]) -> dict[Any, list[int]]:
+def chain_signatures(used: Sequence[int], table: Sequence[Any]) -> dict[Any, list[int]]:
     """The signatures of additions, by their kind.
 
     Args:
@@ -427,12 +427,12 @@ def chained(used: Sequence[int], table: Sequence[Any]) -> dict[Any, list[int]]:
     out: dict[Any, list[int]] = {}
     for index in used:
         sig = table[index]
-        if sig.block is None and is_chained(sig):
-            out.setdefault((_sum_of(sig.op), sig.out, *sig.errors.values()), []).append(index)
+        if sig.block is None and is_chainable(sig):
+            out.setdefault((_chain_op(sig.op), sig.out, *sig.errors.values()), []).append(index)
     return out
 
 
-def contracted(
+def contract(
     graph: Graph, numbers: Sequence[int], table: Sequence[Any], alone: bool
 ) -> tuple[Graph, np.ndarray] | None:
     """Replace connected additions by one call (a `Forest`); None if no two are connected.
@@ -469,7 +469,7 @@ def contracted(
         forest, terms, calls = _forest(graph, mine[inverse == number], member, number, table)
         forests.append(forest)
         first.append((stages[number], terms, calls))
-    return _joined(graph, kept, stage, member, forests, first, len(table))
+    return _with_forests(graph, kept, stage, member, forests, first, len(table))
 
 
 def _forest(
@@ -496,7 +496,7 @@ def _subtracts(index: int, table: Sequence[Any]) -> bool:
     return table[index].op is _SUBTRACT
 
 
-def _joined(
+def _with_forests(
     graph: Graph,
     kept: np.ndarray,
     stage: np.ndarray,
@@ -515,7 +515,7 @@ def _joined(
     new[kept] = place_in_order[: len(kept)]
     is_member = member >= 0
     new[is_member] = place_in_order[len(kept) + member[is_member]]
-    starts = np.concatenate([graph.offsets[kept], len(graph.refs) + _starts([each.terms for each in forests])])
+    starts = np.concatenate([graph.offsets[kept], len(graph.refs) + _offsets([each.terms for each in forests])])
     all_refs = np.concatenate([graph.refs, *[each[1] for each in first]])
     all_calls = np.concatenate([graph.operands, *[each[2] for each in first]])
     counts, starts = counts[order], starts[order]
@@ -542,7 +542,7 @@ def _joined(
     return joined, np.concatenate([kept, np.full(len(forests), -1)])[order]
 
 
-def _starts(counts: Sequence[int]) -> np.ndarray:
+def _offsets(counts: Sequence[int]) -> np.ndarray:
     return np.cumsum([0, *counts])[:-1]
 
 
@@ -563,7 +563,7 @@ def _sum_pairs(values, left, right, minus, terms):
 
 
 @jit
-def _give_back(cts, left, right, minus, terms):
+def _sum_pairs_vjp(cts, left, right, minus, terms):
     """The reverse: what is at a sum is added to both of its operands, from the last to the first."""
     for k in range(left.shape[0] - 1, -1, -1):
         a, b = left[k], right[k]
@@ -586,17 +586,17 @@ def _levels(left: np.ndarray, right: np.ndarray, terms: int) -> list[np.ndarray]
     return np.split(order, np.flatnonzero(np.diff(np.array(depth)[order])) + 1)
 
 
-_NOWHERE = np.zeros(0, bool)
+_NO_MINUS = np.zeros(0, bool)
 
 
-def _run(terms: Any, *, op: Op, left: np.ndarray, right: np.ndarray, minus: np.ndarray | None) -> Any:
+def _run_forest(terms: Any, *, op: Op, left: np.ndarray, right: np.ndarray, minus: np.ndarray | None) -> Any:
     """(M, ...): `op` of the values at `left` and `right`, which are terms or results before."""
     count = len(terms)
     values = np.empty((count + len(left), *terms.shape[1:]), terms.dtype)
     values[:count] = terms
     out = values[count:]
-    if op is add_p and values.dtype in _SUMMED:
-        _sum_pairs(values.reshape(len(values), -1), left, right, _NOWHERE if minus is None else minus, count)
+    if op is add_p and values.dtype in _KERNEL_DTYPES:
+        _sum_pairs(values.reshape(len(values), -1), left, right, _NO_MINUS if minus is None else minus, count)
         if values.dtype.kind != "f" or np.isfinite(out).all():
             return out
     for level in _levels(left, right, count):  # what NumPy warns of, it says
@@ -612,14 +612,14 @@ def _by_sign(op: Op, level: np.ndarray, minus: np.ndarray | None) -> list[tuple[
     return [(each, part) for each, part in ((op, level[~minus[level]]), (_SUBTRACT, level[minus[level]])) if len(part)]
 
 
-def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+def _forest_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     op, left, right, minus = params["op"], params["left"], params["right"], params["minus"]
     (terms,) = args
     count = len(terms)
-    if op is add_p and type(ct) is np.ndarray and ct.dtype in _SUMMED:
+    if op is add_p and type(ct) is np.ndarray and ct.dtype in _KERNEL_DTYPES:
         cts = np.zeros((count + len(left), *ct.shape[1:]), ct.dtype)
         cts[count:] = ct
-        _give_back(cts.reshape(len(cts), -1), left, right, _NOWHERE if minus is None else minus, count)
+        _sum_pairs_vjp(cts.reshape(len(cts), -1), left, right, _NO_MINUS if minus is None else minus, count)
         return cts[:count]
     values: Any = np.concatenate([terms, out])
     found: Any = np.concatenate([np.zeros(terms.shape, terms.dtype), ct])
@@ -634,4 +634,4 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
 
 
 # forest(terms, op=, left=, right=, minus=): (M, ...) results of calls that lead to each other.
-forest_p = Op("forest", _run, vjp=_vjp, kind="reduction")
+forest_p = Op("forest", _run_forest, vjp=_forest_vjp, kind="reduction")
