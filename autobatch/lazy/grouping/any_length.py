@@ -22,8 +22,8 @@ SHORTEST, LONGEST = 2, 512  # lengths recorded this way; NumPy broadcasts length
 SAMPLES = (
     (68, LONGEST + 1, SHORTEST, 131), (74, LONGEST + 10, 3, 140), (91, LONGEST + 3, 4, 158), (83, LONGEST + 18, 7, 122)
 )  # fmt: skip
-"""Lengths that a program is tried with, of one source of lengths after the other: even and odd, the shortest and the
-longest, and no two sources whose difference is the same throughout."""
+"""Sample lengths for up to four independent lengths, one tuple each: even and odd, the shortest and the longest;
+no two tuples differ by a constant."""
 Column = tuple[int, ...]
 
 
@@ -31,7 +31,7 @@ class AnyLength:
     """Extra information of a signature that serves calls with operands of any length.
 
     Attributes:
-        avals: for each operand its `Aval` at each sample; outs: for each output likewise.
+        avals: for each operand, its `Aval` at each sample; outs: the same for each output.
     """
 
     __slots__ = ("_covered", "_op", "_params", "_programs", "avals", "outs")
@@ -59,7 +59,7 @@ class AnyLength:
         """The results of a group of calls, one for each output: `Batched`, or one value for all.
 
         Args:
-            operands: those of each call's own; shared: for each input of a block what all examples share, else None.
+            operands: the per-example operands; shared: for each input of a block, the shared value or None.
 
         Raises:
             NoRaggedRule: some op has no rule for such operands.
@@ -107,13 +107,13 @@ class AnyLength:
         return True
 
     def run_samples(self, shared: Sequence[Any]) -> None:
-        """Run calls of the sample lengths, on ones.
+        """Check the results' sizes by running calls of the sample lengths on dummy values.
 
         Args:
-            shared: as for `run`; of their shapes and dtypes.
+            shared: as for `run`; only shapes and dtypes matter.
 
         Raises:
-            Exception: of whatever kind, where that has no form.
+            Exception: of any kind, if such calls have no any-length form.
         """
         sizes_of = SizesByLength({})
         operands = [self._sample(avals, sizes_of) for avals in self.avals]
@@ -137,7 +137,7 @@ class AnyLength:
 
 
 class SizesByLength(Sizes):
-    """The sizes of the values of a group of calls, given those at the samples.
+    """The sizes of the values of a group of calls, derived from their sizes at the samples.
 
     Args:
         known: as for `Sizes`.
@@ -150,10 +150,10 @@ class SizesByLength(Sizes):
         self._found: dict[Column, np.ndarray] = {}
 
     def add_operand(self, avals: Sequence[Aval], sizes: Sequence[Size], n: int = len(SAMPLES[0])) -> None:
-        """Take in the sizes of an operand of the n calls.
+        """Add the sizes of an operand of the n calls; they define lengths, or must match known ones.
 
         Raises:
-            ShapeError: they contradict those of an operand before.
+            ShapeError: they contradict those of an earlier operand.
         """
         for column, size in zip(zip(*[aval.shape for aval in avals], strict=True), sizes, strict=True):
             values = size.values if isinstance(size, Lengths) else np.full(n, size, np.int64)
@@ -168,7 +168,7 @@ class SizesByLength(Sizes):
                 raise ShapeError(f"operands of lengths {values.tolist()}, expected {expected}")
 
     def match(self, avals: Sequence[Aval], aval: Aval) -> bool:
-        """Whether the size of a value of one call follows from the lengths."""
+        """True if a value of one call has the shape that follows from the lengths."""
         sizes = [size.values.item(0) if isinstance(size, Lengths) else size for size in self(avals)]
         return sizes == list(aval.shape)
 
@@ -193,7 +193,7 @@ class SizesByLength(Sizes):
         """The value for each call, given its values at the samples.
 
         Raises:
-            NoRaggedRule: it does not follow from the lengths.
+            NoRaggedRule: the value is no known function of the lengths.
         """
         found = self._found.get(column)
         if found is None:
@@ -206,7 +206,7 @@ def _is_constant(column: Sequence[Any]) -> bool:
 
 
 def _from_lengths(column: Column, known: dict[Column, np.ndarray]) -> np.ndarray:
-    """What follows from lengths: a multiple of one with something added, or a sum of two."""
+    """Compute a size from known lengths: a linear function of one, or a sum of two plus a constant."""
     if any(type(each) is not int for each in column):
         raise NoRaggedRule
     for other, values in known.items():

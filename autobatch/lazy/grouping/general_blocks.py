@@ -21,8 +21,8 @@ from autobatch.ops.rules.selected_operands import chosen_matmul_p, chosen_p
 
 _NUMBER = aval_of((), np.dtype(np.int64), True)
 _MULTIPLY = UFUNCS[np.multiply]
-_IDENTITY = {add_p: -0.0, _MULTIPLY: 1.0}  # what leaves every number as it is, zeros and their signs too
-_SMALL = 4096  # bytes; of larger values a copy for each call costs more than a launch
+_IDENTITY = {add_p: -0.0, _MULTIPLY: 1.0}  # the operand that changes no number, not even the sign of a zero
+_SMALL = 4096  # bytes; copying larger values for each call costs more than a launch
 _MOST_OPERANDS = 8
 _MOST_MISSING = 3
 
@@ -43,9 +43,9 @@ class Merged:
     """How calls of a signature become calls of the general block.
 
     Attributes:
-        sig: that block's signature.
-        operands: for each of its operands the position of the call's own; or a value, which the call lacks or which is
-            the number of what it reads.
+        sig: the general block's signature.
+        operands: for each operand of the general block, the position of the call's operand; or a constant: the
+            identity for a missing term, or the number of the shared value that the call reads.
     """
 
     sig: Any
@@ -53,10 +53,10 @@ class Merged:
 
 
 class _SlotMap(dict[int, Any]):
-    """For each slot of a program that of another, or `_MissingOperand`.
+    """Maps slots of the general program to slots of another program, or to a `_MissingOperand`.
 
     Attributes:
-        same: the results of additions that the other lacks, and the operand that each then is.
+        same: {result of an addition that the other program lacks: the operand that it then equals}.
     """
 
     __slots__ = ("same",)
@@ -65,14 +65,14 @@ class _SlotMap(dict[int, Any]):
         self.same: dict[int, int] = {}
 
     def root(self, slot: int) -> int:
-        """The slot that this one is, where additions are lacking."""
+        """Follow `same`: the slot that this one equals in a program that lacks some additions."""
         while slot in self.same:
             slot = self.same[slot]
         return slot
 
 
 class _Candidate:
-    """A block and its shared values."""
+    """A block and its shared values; `own`: for each input, True if it differs between examples."""
 
     __slots__ = ("own", "positions", "program", "shared", "sig")
 
@@ -86,10 +86,10 @@ class _Candidate:
 
 
 def find_merges(used: Iterable[int], table: list[Any]) -> dict[int, Merged]:
-    """{signature number: how its calls become calls of a general block} for all blocks that can.
+    """{signature number: how its calls become calls of a general block}, for each block that has one.
 
     Args:
-        used: the numbers of the signatures that have calls; table: the signatures; new ones are added.
+        used: the numbers of the signatures that have calls; table: the signatures; new ones are appended.
     """
     kinds: dict[Any, list[int]] = {}
     for index in used:
@@ -109,7 +109,7 @@ def find_merges(used: Iterable[int], table: list[Any]) -> dict[int, Merged]:
 
 
 def _merge_key(sig: Any) -> Any:
-    """What blocks that may be calls of one another have in common."""
+    """Key of a block: only blocks with equal keys can be merged."""
     program = sig.block.program
     steps = tuple([step.op for step in program.steps if step.op not in _IDENTITY])
     results = tuple([aval.key for aval in program.results])
@@ -134,7 +134,7 @@ def _merges_of(numbers: Sequence[int], table: list[Any]) -> dict[int, Merged]:
 
 
 def _slot_map(general: _Candidate, other: _Candidate) -> _SlotMap | None:
-    """What each slot of the general program is in the other, of which its calls are calls; None if they are not."""
+    """Map the slots of the general block to those of the other; None if it cannot stand for the other. Cached."""
     known, key = general.program.groups, ("fit", other.program, general.own, other.own)
     if key not in known:
         known[key] = _match_blocks(general, other)
@@ -165,7 +165,7 @@ def _match_blocks(general: _Candidate, other: _Candidate) -> _SlotMap | None:
 
 
 def _match_step(general: _Candidate, other: _Candidate, fit: _SlotMap, each: Step, step: Step) -> bool:
-    """Whether a step is the other one, given what the slots so far are; if so, its operands are noted."""
+    """True if two steps match, given the slots mapped so far; if so, their operands are added to the map."""
     if len(each.args) != len(step.args) or general.program.avals[each.out] is not other.program.avals[step.out]:
         return False
     if each.params is not step.params and freeze_params(each.params) != freeze_params(step.params):
@@ -183,7 +183,7 @@ def _match_step(general: _Candidate, other: _Candidate, fit: _SlotMap, each: Ste
 
 
 def _same_input(general: _Candidate, other: _Candidate, a: int, b: int) -> bool:
-    """Whether two slots are inputs of one kind, or equal constants."""
+    """True if two slots are inputs with the same `Aval`, both shared or both not; or equal constants."""
     count, others = len(general.own), len(other.own)
     if a >= count:
         if not (a < count + len(general.program.constants) and others <= b < others + len(other.program.constants)):
@@ -196,7 +196,7 @@ def _same_input(general: _Candidate, other: _Candidate, a: int, b: int) -> bool:
 
 
 def _optional_term(general: _Candidate, fit: _SlotMap, step: Step) -> tuple[int, int] | None:
-    """The operand that an addition could do without, and the one that is then its result."""
+    """(operand that a call may lack, operand that is then the result) of an addition; None if there is none."""
     program = general.program
     aval = program.avals[step.out]
     if step.op not in _IDENTITY or step.params or type(aval) is Weak or aval.dtype.kind != "f":
@@ -210,7 +210,7 @@ def _optional_term(general: _Candidate, fit: _SlotMap, step: Step) -> tuple[int,
 
 
 def _generalised(general: _Candidate, fits: dict[int, _SlotMap], table: list[Any]) -> dict[int, Merged]:
-    """The signature that stands for all of these, and what the calls of each are of it; nothing if there is none."""
+    """Append the signature of a general block, and map each member to it; {} if there is no such block."""
     read = [slot for slot in range(len(general.own)) if slot in next(iter(fits.values()))]
     shared = [slot for slot in read if not general.own[slot]]
     values = {slot: [table[index].block.shared[fit[slot]] for index, fit in fits.items()] for slot in shared}
@@ -236,19 +236,19 @@ def _generalised(general: _Candidate, fits: dict[int, _SlotMap], table: list[Any
 def _with_selectors(
     general: _Candidate, read: Sequence[int], varied: dict[int, list[Any]]
 ) -> tuple[Program, list[Any], list[tuple[int, ...]]] | None:
-    """The program with numbers in place of shared values that vary.
+    """The general program, in which an operand selects each shared value that differs between the members.
 
     Args:
-        read: the inputs that it keeps; varied: for each of those whose value varies, that of each member.
+        read: the inputs that it keeps; varied: {input: the value that each member reads}, for those that differ.
 
     Returns:
-        The program, what its inputs share, and for each number that of each member; None if there is none.
+        The program, the shared value of each input, and for each selector its value in each member; or None.
     """
     program = general.program
     avals = list(program.avals)
     inputs = [slot for slot in read if slot not in varied]
     given = [general.shared[slot] for slot in inputs]
-    number: dict[tuple[int, ...], int] = {}  # the slot of each
+    number: dict[tuple[int, ...], int] = {}  # {selector values of the members: its slot}
     values: dict[int, tuple[int, list[int]]] = {}
     for slot, each in varied.items():
         distinct = list({id(value): value for value in each}.values())

@@ -18,8 +18,8 @@ from autobatch.lazy.launch_order import Schedule, refine, schedule
 
 Plan = tuple[Graph, Schedule, Sequence[Group | None]]
 
-_MOST_PLANS, _MOST_CALLS = 8, 1 << 12  # how many plans a trace keeps, and of how many calls the largest
-_TRIALS, _RETRY_AFTER = 3, 64  # times that all was tried, and after how many more occasions it is again
+_MOST_PLANS, _MOST_CALLS = 8, 1 << 12  # plans that a trace keeps, and calls of the largest that it keeps
+_TRIALS, _RETRY_AFTER = 3, 64  # wins in a row that settle a choice, and uses until all is tried again
 
 
 class Plans:
@@ -63,10 +63,10 @@ def _integers(values: Any) -> np.ndarray:
 
 
 def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any], outside: int) -> Graph:
-    """What was recorded as a graph of calls."""
+    """The recorded calls as a graph."""
     count, operands = len(sigs), refs
     places = np.flatnonzero(sigs >= 0)
-    if len(places) < count:  # outputs beside nodes
+    if len(places) < count:  # some calls have further outputs, recorded as -1
         node = np.cumsum(sigs >= 0) - 1
         sigs = sigs[places]
         operands = np.where(refs >= 0, node[np.maximum(refs, 0)], refs)
@@ -77,7 +77,7 @@ def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any], outside:
 
 
 def _used_signatures(graph: Graph, table: Sequence[Any]) -> list[int]:
-    """The numbers of the signatures that there are calls of."""
+    """The numbers of the signatures that have calls."""
     return np.flatnonzero(np.bincount(graph.sigs, minlength=len(table))[: len(table)]).tolist()
 
 
@@ -85,7 +85,7 @@ def _make_plan(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
     """The plan with the fewest launches: for the graph unchanged, with blocks split, merged, or both.
 
     Args:
-        marks: for each external value 0, or the number of a constant that several examples read.
+        marks: for each external value 0, or the number (from 1) of a constant that several examples read.
     """
     used = _used_signatures(graph, table)
     code = len(graph.sigs).bit_length(), frozenset([(table[index].op.name, table[index].where) for index in used])
@@ -111,11 +111,11 @@ def _make_plan(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
 
 
 _Way = tuple[bool, bool]  # whether blocks are split, and merged
-_Ungrouped = tuple[Graph, Schedule, bool]  # whether there are calls of several signatures in some launches
+_Ungrouped = tuple[Graph, Schedule, bool]  # the flag: True if some launch has calls of several signatures
 
 
 def _schedule_chains(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: np.ndarray) -> _Ungrouped:
-    """The schedule of a graph, with chains of additions as one call each where that takes fewer launches."""
+    """Schedule a graph; chains of additions become one call each where that takes fewer launches."""
     kinds, is_mixed = by_family(graph.sigs, used, table)
     count = len(table)
     if marks.any():
@@ -150,15 +150,15 @@ def _schedule_chains(graph: Graph, used: Sequence[int], table: Sequence[Any], ma
     return graph, plan, is_mixed
 
 
-# What was tried
+# Choices that are remembered
 
 _MOST_CHOICES = 1 << 10
-_CHAINS = "apart", "chains", "alone"  # additions one by one; chains as one call; those that lead to no other, too
-_choices: dict[Hashable, tuple[Any, int]] = {}  # by the code, and how often in a row
+_CHAINS = "apart", "chains", "alone"  # additions one by one; chains as one call; chains and also single additions
+_choices: dict[Hashable, tuple[Any, int]] = {}  # {code: (choice, wins in a row)}
 
 
 def _known_choice(code: Hashable) -> Any:
-    """What took the fewest launches for this code the last times; None where all is to be tried."""
+    """The choice that took the fewest launches for this code `_TRIALS` times in a row; None if all are to be tried."""
     if code not in _choices:
         return None
     chosen, times = _choices[code]

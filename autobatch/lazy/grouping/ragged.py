@@ -31,15 +31,15 @@ from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.selected_operands import products_by_number_p
 from autobatch.tables.lookup import lookup_p
 
-_FLOAT_DTYPES = (np.float32, np.float64)  # dtypes whose products and sums are of that dtype all the way
-_LARGE_BYTES = 1 << 18  # of own operands in a signature's part of a group; larger ones gain nothing by sharing a launch
+_FLOAT_DTYPES = (np.float32, np.float64)  # dtypes in which NumPy both multiplies and sums, without an intermediate cast
+_LARGE_BYTES = 1 << 18  # bytes of per-example operands; calls with more gain nothing by sharing a launch
 
 
 class NoRaggedRule(Exception):  # noqa: N818  (a signal between these files)
     """An op that has no rule for these ragged operands."""
 
 
-_refused: set[Any] = set()  # families of which that was found
+_refused: set[Any] = set()  # families for which `NoRaggedRule` was raised
 _MOST_REFUSED = 1 << 12
 
 
@@ -51,7 +51,7 @@ def refuse(family: Any) -> None:
 
 
 def refusal_count() -> int:
-    """How many families there are that were refused: where it has grown, plans are out of date."""
+    """The number of refused families; plans made when it was smaller are out of date."""
     return len(_refused)
 
 
@@ -91,7 +91,7 @@ def _family_of(sig: Any) -> Any:
 
 
 def _join_kind(sig: Any) -> Any:
-    """What the operands of an op that puts all of them below each other share; None for any other op."""
+    """(row shape, dtype) of the operands of a stack or concatenate along the first axis; None for any other call."""
     if sig.block is not None or sig.op not in (stack_p, concatenate_p) or sig.params["axis"] != 0:
         return None
     first = sig.avals[0]
@@ -109,8 +109,8 @@ def _kind_without_sizes(aval: Aval) -> Any:
 
 
 def _is_worth_grouping(sigs: Sequence[Any], calls: int) -> bool:
-    """Whether calls of these signatures are better launched together than signature by signature."""
-    if sigs[0].op is stack_p:  # which copies rows, whether alone or not
+    """True if one launch of these calls costs less than a launch for each signature."""
+    if sigs[0].op is stack_p:  # it copies the rows in either case
         return True
     own = sum([aval.nbytes for sig in sigs for aval in sig.avals if not aval.shared])
     return own <= _LARGE_BYTES * len(sigs) or calls > 4 * len(sigs)
@@ -134,7 +134,7 @@ class Sizes:
         """One `Size` for each dimension.
 
         Args:
-            avals: for each signature that of the value.
+            avals: the value's `Aval` in each signature.
         """
         first = avals[0].shape
         if all(aval.shape == first for aval in avals):
@@ -142,7 +142,7 @@ class Sizes:
         return tuple([self._size(column) for column in zip(*[aval.shape for aval in avals], strict=True)])
 
     def template(self, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int | None, ...], list[Batched]]:
-        """The shapes of an attribute as one, None for a size that differs; and those sizes, as operands."""
+        """Merge the shapes of an attribute: None stands for a size that differs; the sizes that differ are operands."""
         template: list[int | None] = []
         counts = []
         for column in zip(*shapes, strict=True):
@@ -153,7 +153,7 @@ class Sizes:
         return tuple(template), counts
 
     def constant(self, values: Sequence[Any]) -> Any:
-        """A constant of each signature as an operand of the group."""
+        """One operand of the group from each signature's value of a constant."""
         first = values[0]
         if type(first) in WEAK:
             if all(each is first or freeze(each) == freeze(first) for each in values):
@@ -197,7 +197,7 @@ class Group:
 
 @functools.lru_cache(maxsize=1024)
 def _common_text(first: str, last: str) -> str:
-    """What signatures that differ in numbers have in common: the range of each number that differs."""
+    """Merge two texts that differ only in numbers: `a..b` for each number that differs."""
     parts = [_NUMBER.split(text) for text in (first, last)]
     if len(set(map(len, parts))) > 1:
         return first
@@ -219,7 +219,7 @@ def by_family(sigs: np.ndarray, used: Sequence[int], table: Sequence[Any]) -> tu
         used: the numbers of the signatures that have nodes.
 
     Returns:
-        The number of each node's kind, that of a signature, and whether some are of several signatures.
+        (N,) the first signature number of each node's family; and whether a family has several signatures.
     """
     kind_of = np.arange(len(table))
     first: dict[Any, int] = {}
@@ -235,7 +235,7 @@ def by_family(sigs: np.ndarray, used: Sequence[int], table: Sequence[Any]) -> tu
 
 
 def split_mixed(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tuple[Schedule, list[Group | None]]:
-    """The launches of a schedule by families: those of several signatures, taken apart where it does not pay."""
+    """Split launches of several signatures where sharing does not pay; also a `Group` for each that stays mixed."""
     order, starts = plan.order.copy(), plan.starts.tolist()
     ordered = sigs[order]
     bounds = [0]
@@ -259,7 +259,7 @@ def split_mixed(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tuple
 
 
 def _by_any_length(sigs: Sequence[Any]) -> list[int]:
-    """The number of the launch of each of these: calls of any length have their own, where they serve others, too."""
+    """The launch number of each signature: one launch per any-length signature and all it covers, one for the rest."""
     generals = list(dict.fromkeys([sig.any_length for sig in sigs if sig.any_length is not None]))
     return [
         next((k for k, each in enumerate(generals) if sig.any_length is each or each.covers(sig)), len(generals))
@@ -275,7 +275,7 @@ def _lookup_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
 
 
 def _broadcast_rows(operands: Sequence[Any], sizes: tuple[Any, ...]) -> Any:
-    """`broadcast_to`, along the first dimension."""
+    """`broadcast_to` a ragged first dimension, without padding; None if other sizes differ, too."""
     (x,), (first, *rest) = operands, sizes
     own = x.sizes if type(x) is Batched else shape_of(x)
     if Lengths in map(type, (*own, *rest)) or (len(own) == len(sizes) and own[0] != 1):
@@ -289,7 +289,7 @@ def _broadcast_rows(operands: Sequence[Any], sizes: tuple[Any, ...]) -> Any:
 
 
 def _matmul_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
-    """`matmul` of rows with one vector of each example, or of a vector as long as there are rows with these."""
+    """`matmul` of ragged rows and a vector per example, or of a ragged vector and rows of the same lengths."""
     if any(type(x) is not Batched or x.data.dtype not in _FLOAT_DTYPES for x in operands):
         return None
     left, right = operands[0].data, operands[1].data
@@ -306,7 +306,7 @@ def _matmul_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
 
 
 def _chosen_matmul_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
-    """`chosen_matmul` of rows, each with the matrix that its example reads."""
+    """`chosen_matmul` of ragged rows: each row times the matrix that its example selects."""
     x, index, *matrices = operands
     if type(x) is not Batched or type(index) is not Batched or type(x.data) is not Unpadded:
         return None
@@ -329,7 +329,7 @@ def run_ragged(
 
     Args:
         operands: `Batched`, or one value for all.
-        params, avals: for each signature of the group the attributes, and the kind of the result.
+        params, avals: for each signature of the group, the attributes and the result's `Aval`.
 
     Returns:
         The results, `Batched`.
@@ -359,10 +359,10 @@ def run_ragged(
 
 
 class _UniformRun:
-    """Consecutive steps whose values have one size for all members, as a program of its own.
+    """Consecutive steps whose values have equal sizes in all programs, as a program that can be compiled.
 
     Attributes:
-        inputs: the slots that it reads; outs: those of its steps that are read later; stop: the first one after it.
+        inputs: the slots that it reads; outs: its results that are read later; stop: the number of the next step.
     """
 
     __slots__ = ("inputs", "outs", "program", "stop")
@@ -380,10 +380,10 @@ class _UniformRun:
 
 
 class _Family:
-    """What programs that differ in sizes and constants have in common, as far as they have been seen.
+    """Programs with the same steps but different sizes and constants: those seen so far.
 
     Attributes:
-        runs: by the number of its first step, what runs compiled.
+        runs: {number of the first step: the steps that run compiled}.
     """
 
     __slots__ = ("_first", "_seen", "_uniform", "runs")
@@ -391,11 +391,11 @@ class _Family:
     def __init__(self, first: Program) -> None:
         self._first = first
         self._seen: dict[int, Program] = {}  # by id
-        self._uniform = [True] * len(first.avals)  # slots that are of one size, and one value where it is a constant's
+        self._uniform = [True] * len(first.avals)  # per slot: all have one size, and one value if constant
         self.runs: dict[int, _UniformRun] = {}
 
     def add_programs(self, programs: Sequence[Program]) -> None:
-        """Take these into account."""
+        """Add programs, and update `runs`."""
         new = {id(each): each for each in programs if id(each) not in self._seen}
         if not new:
             return
@@ -441,7 +441,7 @@ def run_steps(
     """Run programs that differ in sizes and constants; stretches of steps with equal sizes run compiled.
 
     Args:
-        programs: that of each signature of the group.
+        programs: the program of each signature of the group.
         operands: for each input `Batched`, or one value for all.
 
     Returns:
@@ -470,7 +470,7 @@ def run_steps(
         params = [each.params for each in steps]
         is_static = all(aval is avals[0] or aval.shape == avals[0].shape for aval in avals)
         if not own:
-            if not is_static:  # made of what all share, by an attribute that differs
+            if not is_static:  # a result of shared values whose size still differs, by an attribute
                 raise NoRaggedRule
             slots.append(step.op(*given, **step.params))
         elif is_static and not any(x.is_ragged for x in own):
