@@ -129,7 +129,7 @@ class Trace:
         sig = self.table[self.segment.sigs[handle.ref]]
         return sig.base or sig
 
-    def in_force(self, sig: Signature) -> Signature:
+    def under_error_state(self, sig: Signature) -> Signature:
         """The variant of a signature for the current floating-point error state (`np.errstate`)."""
         return sig if handling() is self._handling else self._variant(sig)
 
@@ -145,7 +145,7 @@ class Trace:
             raise why
 
     def _variant(self, sig: Signature) -> Signature:
-        """Like `in_force`, after the state was found to be another object (it may still be an equal state)."""
+        """Like `under_error_state`, after the state was found to be another object (it may still be an equal state)."""
         errors = np.geterr()
         key = (sig.index, *errors.values())
         found = sig if errors == sig.errors else self.interned.get(key)
@@ -157,7 +157,7 @@ class Trace:
             self.table.append(found)
         return found
 
-    def lengthened(self, sig: Signature, any_length: AnyLength) -> Signature:
+    def any_length_variant(self, sig: Signature, any_length: AnyLength) -> Signature:
         """The any-length variant of a signature."""
         key = ("any length", sig.index, any_length)
         found = self.interned.get(key)
@@ -173,7 +173,7 @@ class Trace:
         """Record one call. Returns a handle whose shape and dtype are known at once."""
         for arg in args:
             if type(arg) is LazyArray and arg.segment is None and arg.source is None and arg.trace is self:
-                bag = deferred_lookups.reduced(self, op, args, params)
+                bag = deferred_lookups.record_on_deferred(self, op, args, params)
                 if bag is not None:
                     return bag
                 self.settle(arg)  # records the look-up, which may itself start a new segment
@@ -372,7 +372,7 @@ class Trace:
 
     def settle(self, handle: LazyArray) -> None:
         """Record a deferred look-up now."""
-        handle._ab_rebind(deferred_lookups.now(handle))
+        handle._ab_rebind(deferred_lookups.record_deferred(handle))
 
     def place(self, handle: LazyArray) -> None:
         """Wait until a handle's value has been launched, and set its `source` and `row`."""

@@ -171,7 +171,7 @@ class BlockWriter(LineWriter):
                 if called[0].shared:
                     return site, ("", []), key
                 try:
-                    site.lengthened(called[0], self.written.trace, self.written.constants.values, key)
+                    site.any_length_variant(called[0], self.written.trace, self.written.constants.values, key)
                 except Misfit:
                     continue
                 return site, self._operands(site, inputs), key

@@ -135,7 +135,7 @@ class MapRecorders:
         self._ran = 0
         self._tried = 0
 
-    def missed(self) -> None:
+    def count_misfit(self) -> None:
         """Count an example that did not fit; running it as Python may show its blocks inputs for another recorder."""
         if self._recorders.forms:
             self._recorders.forms[0].misfits += 1
@@ -506,7 +506,7 @@ class _BoundForm:
         """The places where it waits for values; if there are any, the function is a generator."""
         return self._form.waits
 
-    def is_still(self) -> bool:
+    def is_unchanged(self) -> bool:
         """True if everything it relies on is still the same object (equal for scalars)."""
         try:
             values = self._form.constants.now(self._roots)
