@@ -39,7 +39,7 @@ from autobatch.compiled.ufunc_loops import table_of
 from autobatch.compiled.value_layout import batch_of, unpack, words_of
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.threads import run_together, thread_count
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 
 MIN_PARALLEL = 2e-3  # seconds of estimated work above which several threads are used
 _PATIENCE = 0.01  # seconds between two checks whether a compilation is done
@@ -95,8 +95,8 @@ class CompiledForm(KernelForm):
     taped: dict[tuple[bool, ...], Any] = dataclasses.field(default_factory=dict)  # forms for gradients
 
 
-_forms: "Bounded[Any, tuple[FunctionType, dict[str, CompiledForm]]]" = Bounded(MOST_FUNCTIONS)
-_refusals: Bounded[Any, str | None] = Bounded(MOST_FUNCTIONS)
+_forms: "BoundedDict[Any, tuple[FunctionType, dict[str, CompiledForm]]]" = BoundedDict(MOST_FUNCTIONS)
+_refusals: BoundedDict[Any, str | None] = BoundedDict(MOST_FUNCTIONS)
 _lock = threading.Lock()
 
 

@@ -32,9 +32,9 @@ from autobatch.facts.types import forget_classes
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.fibers import item
 from autobatch.lazy.trace import plain_parts
-from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, helper, through_form
+from autobatch.rewrite.callees import FORM, FRAME_NAME_READERS, ID, KNOWN, Forms, function_of, helper, through_form
 from autobatch.rewrite.taped_forms import CELLS, mark
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded, OfCodes
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression, placed, substituted
 from autobatch.syntax.scopes import parameters, path_of, target_names
@@ -55,7 +55,7 @@ _CONTAINERS = (dict, list, tuple)
 _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 
 
-class _Made:
+class _BlockForm:
     """Block form of one function; `code` is None if the function stays unchanged. `blocks`: {recorder name: Block}."""
 
     __slots__ = ("blocks", "cells", "code", "globals", "origin", "plain", "tree")
@@ -76,17 +76,17 @@ class _Made:
         }
 
 
-_made: Bounded[tuple[int, int], _Made] = Bounded(MOST_FUNCTIONS)
-_ours: OfCodes[None] = OfCodes()
-_checked = plain_parts  # containers known to hold no batches, by id
-_harmless: set[type] = set()
+_forms: BoundedDict[tuple[int, int], _BlockForm] = BoundedDict(MOST_FUNCTIONS)
+_generated: CodeCache[None] = CodeCache()
+_batch_free = plain_parts  # containers known to hold no batches, by id
+_leaf_types: set[type] = set()
 
 
 def forget_forms() -> None:
     """Drop the cached forms of functions that were called; their rewritten code stays cached."""
     block_form.forget()
-    _checked.clear()
-    _harmless.clear()
+    _batch_free.clear()
+    _leaf_types.clear()
     forget_classes()
 
 
@@ -99,7 +99,7 @@ def block_source(function: Any) -> str:
     function = getattr(function, "__wrapped__", function)
     if type(function) is not FunctionType:
         raise UnsupportedError(f"{function!r} is no function written in Python")
-    made = _made_of(function)
+    made = _form_of(function)
     if made is not None and made.tree is not None:
         return ast.unparse(made.tree)
     try:
@@ -113,7 +113,7 @@ def _decorated(function: Any) -> Any:
     inner = block_form(function.__wrapped__)
     if type(inner) is not FunctionType:
         return function
-    harmless, checked = _harmless, _checked
+    harmless, checked = _leaf_types, _batch_free
 
     def call(*args: Any, **kwargs: Any) -> Any:
         for arg in args:
@@ -131,11 +131,11 @@ def _may_hold_batch(arg: Any) -> bool:
     if isinstance(arg, Batch):
         return True
     if type(arg) not in _CONTAINERS:  # object trees that hold batches were made for lock-step
-        _harmless.add(type(arg))
+        _leaf_types.add(type(arg))
         return False
-    if id(arg) in _checked:
+    if id(arg) in _batch_free:
         return False
-    harmless, checked, nodes = _harmless, _checked, [arg]
+    harmless, checked, nodes = _leaf_types, _batch_free, [arg]
     checked[id(arg)] = arg
     for node in nodes:  # `nodes` grows during the loop
         for part in node.values() if type(node) is dict else node:
@@ -155,29 +155,29 @@ def _may_hold_batch(arg: Any) -> bool:
     return False
 
 
-def _made_of(function: FunctionType) -> _Made | None:
+def _form_of(function: FunctionType) -> _BlockForm | None:
     """Block form of a user function's code; None for library code or generated code."""
     code = function.__code__
-    if id(code) in _ours:
+    if id(code) in _generated:
         return None
     key = id(code), id(function.__globals__)
-    made = _made.get(key)
+    made = _forms.get(key)
     if made is None:
         if is_library(code.co_filename):
             return None
-        made = _made[key] = _make(function)
+        made = _forms[key] = _make(function)
     return made
 
 
 def _form(function: FunctionType) -> FunctionType:
-    made = _made_of(function)
+    made = _form_of(function)
     return function if made is None or made.code is None else function_of(function, made.code, made.cells)
 
 
-def _make(function: FunctionType) -> _Made:
+def _make(function: FunctionType) -> _BlockForm:
     code = function.__code__
-    made = _Made(code, function.__globals__)
-    if code.co_flags & _PLAIN_CODE or (LOOKS_AT_NAMES | PAUSES) & set(code.co_names):
+    made = _BlockForm(code, function.__globals__)
+    if code.co_flags & _PLAIN_CODE or (FRAME_NAME_READERS | PAUSES) & set(code.co_names):
         return made
     try:
         check_time()
@@ -198,7 +198,7 @@ def _make(function: FunctionType) -> _Made:
         return made
     remember(new, code)
     for each in inner_codes(new):
-        _ours.put(each)
+        _generated.put(each)
     made.code, made.tree = new, tree
     return made
 
@@ -232,7 +232,7 @@ def block_tree(function: FunctionType) -> tuple[ast.FunctionDef, dict[str, Block
     Raises:
         NoSourceError: it is not a plain Python function of the user's with source.
     """
-    made = _made_of(function)
+    made = _form_of(function)
     if made is None or function.__code__.co_flags & (_PLAIN_CODE | _GENERATOR):
         raise NoSourceError(f"{function.__qualname__} is no plain function of the user's")
     if made.tree is not None:
@@ -246,7 +246,7 @@ block_form = Forms(_form, _decorated)
 """Maps a function to the form to call while examples are recorded."""
 
 
-def _block(made: _Made, filename: str, form: BlockForm, body: list[ast.stmt], at: ast.AST) -> str:
+def _block(made: _BlockForm, filename: str, form: BlockForm, body: list[ast.stmt], at: ast.AST) -> str:
     """Create a block and return the name of the closure cell that holds its recorder."""
     lines = getattr(at, "lineno", 0), getattr(at, "end_lineno", 0)
     function = body_function(form, body, filename, at)

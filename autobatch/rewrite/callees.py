@@ -17,7 +17,7 @@ from autobatch.blocks.finder import guards_of_helper
 from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.numpy.math_functions import OF_NUMBERS
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import path_of
@@ -28,7 +28,7 @@ _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "
 _MISSING = object()
 _NO_PLAIN_CODE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, asynchronous generator
 _NUMBERS = (int, float, bool, type(None), str)
-_relied: Bounded[tuple[int, int], tuple[types.CodeType, dict[str, Any], list[Guard] | None]] = Bounded(MOST_FUNCTIONS)
+_relied: BoundedDict[tuple[int, int], tuple[types.CodeType, Any, list[Guard] | None]] = BoundedDict(MOST_FUNCTIONS)
 _ARRAY_FUNCTIONS = (np.ufunc, type(np.sum))
 
 
@@ -109,7 +109,7 @@ def _relied_on(function: types.FunctionType) -> list[Guard] | None:
     return guards_of_helper(tree, Scope(function.__globals__, none, none, none, helper))
 
 
-LOOKS_AT_NAMES = FRAME_READERS - {"globals"} | {"_getframe", "currentframe"}
+FRAME_NAME_READERS = FRAME_READERS - {"globals"} | {"_getframe", "currentframe"}
 _LIMIT = 1 << 12
 
 

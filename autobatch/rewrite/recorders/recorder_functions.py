@@ -41,7 +41,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 from autobatch.syntax.scopes import bound_names, captured, parameters
 
 _MOST_VERSIONS = 24
-_MOST_OF_ONE = 4  # versions that differ only in numbers
+_MOST_VERSIONS_OF_ONE = 4  # versions that differ only in numbers
 _ROUNDS = 12
 
 
@@ -447,7 +447,7 @@ class Written:
         tree, owner = of.tree, of.owner
         same = [each for each in self.versions.values() if each.tree is tree and each.owner is owner]
         key = id(tree), id(owner), tuple(env.items())
-        if key not in self.versions and len(same) >= _MOST_OF_ONE:  # such as a number that counts the depth
+        if key not in self.versions and len(same) >= _MOST_VERSIONS_OF_ONE:  # such as a number that counts the depth
             env = {
                 name: PLAIN if isinstance(kind, Const) and type(kind.value) in (int, float) else kind
                 for name, kind in env.items()
@@ -497,7 +497,7 @@ class Written:
         self.waits.append(Wait((file, line), exact))
         return len(self.waits) - 1
 
-    def gives(self, version: Version, kind: RecorderKind) -> None:
+    def add_result_kind(self, version: Version, kind: RecorderKind) -> None:
         """Note the kind of a value that a version returns."""
         found = join(version.result, kind)
         if found != version.result:
