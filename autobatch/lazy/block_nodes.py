@@ -19,7 +19,7 @@ from autobatch.core.op import rank_of
 from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_codegen import Tree, flatten, recorder, signature
-from autobatch.lazy.fibers import taken
+from autobatch.lazy.fibers import shared_handle
 from autobatch.ops.rules.aliasing import view
 from autobatch.tables.lookup import lookup_p
 
@@ -164,7 +164,7 @@ class Block:
 
     def _value(self, slot: Slot, arguments: Sequence[Any]) -> Any:
         value = self._follow(slot.root, slot.steps, arguments)
-        value = taken(value, 1 if slot.index is None else 2)
+        value = shared_handle(value, 1 if slot.index is None else 2)
         if slot.index is None:
             return value
         index = self._index(slot.index, arguments)

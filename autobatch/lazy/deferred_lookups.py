@@ -69,7 +69,7 @@ def read_row(trace: Any, rows: LazyArray, index: int) -> Any:
     """`rows[index]` of a deferred look-up: the look-up of one row, unless the rows are weighted."""
     table, ids, weights = rows.pending
     if weights is not None:
-        trace.settle(rows)
+        trace.record_deferred(rows)
         return rows[index]
     if not -len(ids) <= index < len(ids):
         raise IndexError(f"index {index} is out of bounds for axis 0 with size {len(ids)}")

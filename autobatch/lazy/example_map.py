@@ -20,7 +20,7 @@ from autobatch.lazy.example_recorder import ExampleRecorder, Recorders
 from autobatch.lazy.example_state import ExampleState, shows_identity, shows_order
 from autobatch.lazy.fibers import Fibers, Joining, LaunchError, active_trace
 from autobatch.lazy.launching import Stats
-from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
+from autobatch.lazy.trace import Trace, finish, record_lookups, wrap_example, wrap_shared
 from autobatch.syntax.source import is_rewritten
 
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
@@ -200,7 +200,7 @@ class _Map:
         trace, arguments = self.trace, self._arguments
         values = wrap_example(trace, [column[index] for column in self.columns], self.state.copies)
         positional, named = (values, arguments) if self._arguments_of is None else self._arguments_of(values, arguments)
-        return settled(trace, (self._form if trace.inputs.in_order else self._function)(*positional, **named))
+        return record_lookups(trace, (self._form if trace.inputs.in_order else self._function)(*positional, **named))
 
     def _admit(self, values: Sequence[Any]) -> None:
         for column, value in zip(self.columns, values, strict=True):

@@ -24,10 +24,10 @@ _PLAIN = (np.generic, *SCALARS)
 
 
 # Containers given to a map by keyword are wrapped for its examples. Objects, closures and globals are not: their
-# arrays are wrapped where they are read, as operands of ops or where rows are indexed (`taken`, `item`).
+# arrays are wrapped where they are read, as operands of ops or where rows are indexed (`shared_handle`, `shared_item`).
 
 
-def taken(value: Any, least: int = 1) -> Any:
+def shared_handle(value: Any, least: int = 1) -> Any:
     """The lazy handle of an array that all examples share, if it has `least` dimensions; else the value unchanged."""
     trace = active_trace()
     if trace is None or id(value) not in trace.reached or value.ndim < least:
@@ -35,9 +35,9 @@ def taken(value: Any, least: int = 1) -> Any:
     return trace.shared(value)
 
 
-def item(base: Any, index: Any) -> Any:
+def shared_item(base: Any, index: Any) -> Any:
     """`base[index]`; recorded if it reads rows of an array that all examples share."""
-    return (taken(base, 2) if type(index) in _ROWS else base)[index]
+    return (shared_handle(base, 2) if type(index) in _ROWS else base)[index]
 
 
 class LaunchError(Exception):

@@ -31,7 +31,7 @@ from autobatch.tables.lookup import lookup_p
 
 _FIRST = 1024  # nodes
 _IDS = frozenset((int, np.int64, np.int32))
-_MOST_KEPT = 1 << 14  # external values held before `carry` drops those that no waiting node refers to
+_MOST_KEPT = 1 << 14  # external values held before `keep_externals` drops those that no waiting node refers to
 _OUTSIDE, _SEVERAL = -1, -2  # operand location codes: all values external; values in several buffers
 
 

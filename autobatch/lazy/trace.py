@@ -176,7 +176,7 @@ class Trace:
                 bag = deferred_lookups.record_on_deferred(self, op, args, params)
                 if bag is not None:
                     return bag
-                self.settle(arg)  # records the look-up, which may itself start a new segment
+                self.record_deferred(arg)  # records the look-up, which may itself start a new segment
         segment = self.segment
         key: list[Any] = [op]
         refs: list[int] = []
@@ -319,7 +319,7 @@ class Trace:
             self._shared[id(value)] = handle
         return handle
 
-    def known(self, value: Any) -> LazyArray:
+    def computed(self, value: Any) -> LazyArray:
         """A new handle of one example's value that is already computed."""
         handle = LazyArray(self, known_aval(value), None, 0)
         handle.source, handle.row = value, -1
@@ -333,10 +333,10 @@ class Trace:
     def wrap(self, result: Any) -> Any:
         """A computed value as the example sees it: float arrays and values on a tape as handles, all else plain."""
         if type(result) is np.ndarray:
-            return self.known(result) if is_recorded(result) else result
+            return self.computed(result) if is_recorded(result) else result
         if isinstance(result, tuple):
             return tuple(map(self.wrap, result))
-        return self.known(result) if hasattr(result, "_ab_rank") and hasattr(result, "dtype") else result
+        return self.computed(result) if hasattr(result, "_ab_rank") and hasattr(result, "dtype") else result
 
     def run_shared(self, sig: Signature, key: tuple[Any, ...], args: Sequence[Any]) -> Any:
         """The result of an op whose operands are all shared; computed once for all examples."""
@@ -370,7 +370,7 @@ class Trace:
             result.row = -2
         return result
 
-    def settle(self, handle: LazyArray) -> None:
+    def record_deferred(self, handle: LazyArray) -> None:
         """Record a deferred look-up now."""
         handle._ab_rebind(deferred_lookups.record_deferred(handle))
 
@@ -378,7 +378,7 @@ class Trace:
         """Wait until a handle's value has been launched, and set its `source` and `row`."""
         if handle.source is None:
             if handle.segment is None:
-                self.settle(handle)
+                self.record_deferred(handle)
             if handle.source is None:
                 if not handle.segment.done:
                     self.wait()
@@ -514,7 +514,7 @@ def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> A
             return x
         found.append(x)
         is_weak = type(getattr(x, "value", None)) is float  # a Python number on a tape
-        return trace.shared(x) if is_weak else trace.known(x)
+        return trace.shared(x) if is_weak else trace.computed(x)
 
     out = replace_leaves(value, leaf, plain_parts, copies)
     if out is not value:  # else nothing was wrapped
@@ -536,12 +536,12 @@ def wrap_shared(trace: Trace, value: Any, copies: list[Any] | None = None) -> An
     return replace_leaves(value, leaf, copies=copies)
 
 
-def settled(trace: Trace, value: Any) -> Any:
+def record_lookups(trace: Trace, value: Any) -> Any:
     """Record all deferred look-ups in a result, so that they are launched together."""
 
     def leaf(x: Any) -> Any:
         if type(x) is LazyArray and x.segment is None and x.source is None and x.trace is trace:
-            trace.settle(x)
+            trace.record_deferred(x)
         return x
 
     return replace_leaves(value, leaf)

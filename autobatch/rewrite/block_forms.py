@@ -30,7 +30,7 @@ from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.python_functions import PAUSES
 from autobatch.facts.types import forget_classes
 from autobatch.lazy.block_nodes import Block
-from autobatch.lazy.fibers import item
+from autobatch.lazy.fibers import shared_item
 from autobatch.lazy.trace import plain_parts
 from autobatch.rewrite.callees import FORM, FRAME_NAME_READERS, ID, KNOWN, Forms, function_of, helper, through_form
 from autobatch.rewrite.taped_forms import CELLS, mark
@@ -71,7 +71,7 @@ class _BlockForm:
             FORM: CellType(block_form),
             KNOWN: CellType(block_form.known),
             ID: CellType(id),
-            _ITEM: CellType(item),
+            _ITEM: CellType(shared_item),
             **CELLS,
         }
 
@@ -190,7 +190,7 @@ def _make(function: FunctionType) -> _BlockForm:
             if isinstance(part, ast.FunctionDef):
                 annotate(part)
         Blocks(scope, functools.partial(_block, made, code.co_filename)).function(tree)
-        run = _taking_rows(tree)
+        run = _with_shared_items(tree)
         if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(run)):
             return made
         new = compiled(run, code, made.cells)
@@ -203,16 +203,16 @@ def _make(function: FunctionType) -> _BlockForm:
     return made
 
 
-def _taking_rows(node: Any) -> Any:
-    """A copy in which `model.table[ids]` calls `item`, which checks for an array that all examples share."""
+def _with_shared_items(node: Any) -> Any:
+    """A copy in which `model.table[ids]` calls `shared_item`, which checks for an array that all examples share."""
     changed: dict[str, Any] = {}
     for name, value in ast.iter_fields(node):
         if isinstance(value, ast.AST):
-            new: Any = _taking_rows(value)
+            new: Any = _with_shared_items(value)
             if new is not value:
                 changed[name] = new
         elif isinstance(value, list):
-            new = [_taking_rows(each) if isinstance(each, ast.AST) else each for each in value]
+            new = [_with_shared_items(each) if isinstance(each, ast.AST) else each for each in value]
             if any(a is not b for a, b in zip(new, value, strict=True)):
                 changed[name] = new
     if changed:

@@ -123,7 +123,7 @@ def made(value: Any) -> Any:
     if tape is None or type(value) is not np.ndarray or value.dtype.kind not in "fc" or value.base is not None:
         return value
     trace = active_trace()
-    return tape.constant(value) if trace is None or trace.level < tape.level else trace.known(value)
+    return tape.constant(value) if trace is None or trace.level < tape.level else trace.computed(value)
 
 
 @functools.cache
@@ -141,7 +141,7 @@ def total_maker(function: Any) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
         value, trace = called(*args, **kwargs), active_trace()
         is_plain = type(value) is np.ndarray and value.ndim and value.dtype.kind == "f" and value.base is None
-        return trace.known(value) if trace is not None and is_plain else value
+        return trace.computed(value) if trace is not None and is_plain else value
 
     return make
 

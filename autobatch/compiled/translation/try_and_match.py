@@ -67,7 +67,7 @@ def try_statement(reader: Any, node: ast.Try) -> None:
         start = reader.merge_paths(ways, None)
         if start is not None:
             written, left = reader.arm(handler.body, start)
-            written.insert(0, "leave = 0")  # in place, since `meet` adds to this list
+            written.insert(0, "leave = 0")  # in place, since `merge_paths` adds to this list
             reader.emit(f"if leave == {first + number}:", written)
             if left is not None:
                 ends.append((written, left))

@@ -433,12 +433,12 @@ def chain_signatures(used: Sequence[int], table: Sequence[Any]) -> dict[Any, lis
 
 
 def contract(
-    graph: Graph, numbers: Sequence[int], table: Sequence[Any], alone: bool
+    graph: Graph, numbers: Sequence[int], table: Sequence[Any], singles: bool
 ) -> tuple[Graph, np.ndarray] | None:
     """Replace connected additions by one call (a `Forest`); None if no two are connected.
 
     Args:
-        numbers: the signatures of additions of one kind; alone: include additions that are not connected to another.
+        numbers: the signatures of additions of one kind; singles: include additions that are not connected to another.
 
     Returns:
         The new graph, and for each of its calls the old call; negative for a forest.
@@ -452,7 +452,7 @@ def contract(
     if not links.any():
         return None
     added = np.ones(len(kind), bool)  # calls of chains of two or more, or whose result no call reads
-    if not alone:
+    if not singles:
         added[graph.operands[graph.operands >= 0]] = False
         added[mine[links.any(axis=1)]] = True
         added[pairs[links]] = True

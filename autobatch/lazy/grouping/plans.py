@@ -90,11 +90,11 @@ def _make_plan(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
     used = _used_signatures(graph, table)
     code = len(graph.sigs).bit_length(), frozenset([(table[index].op.name, table[index].where) for index in used])
     settled = _known_choice(code)
-    apart = {False: graph}
+    variants = {False: graph}
     if (settled is None or settled[0]) and (parts := split_blocks(graph, used, table)):
-        apart = {**(apart if settled is None else {}), True: rewrite(graph, table, parts)}
+        variants = {**(variants if settled is None else {}), True: rewrite(graph, table, parts)}
     found: list[tuple[_Way, _Ungrouped]] = []
-    for way, other in apart.items():
+    for way, other in variants.items():
         own_used = _used_signatures(other, table)
         together = find_merges(own_used, table) if settled is None or settled[1] else {}
         if together:
@@ -132,9 +132,9 @@ def _schedule_chains(graph: Graph, used: Sequence[int], table: Sequence[Any], ma
         settled = _known_choice(key)
         found: list[tuple[str, Graph, np.ndarray, int]] = []
         for way in _CHAINS if settled is None else (settled,):
-            if way == "apart":
+            if way == "separate":
                 found.append((way, graph, kinds, count))
-            elif (shorter := contract(graph, numbers, table, way == "alone")) is not None:
+            elif (shorter := contract(graph, numbers, table, way == "all")) is not None:
                 other, calls = shorter
                 own = np.where(calls >= 0, kinds[calls], count - 1 + np.cumsum(calls < 0))
                 found.append((way, other, own, count + len(other.forests) - len(graph.forests)))
@@ -143,7 +143,7 @@ def _schedule_chains(graph: Graph, used: Sequence[int], table: Sequence[Any], ma
             best = min(range(len(plans)), key=lambda at: len(plans[at].starts))
             (way, graph, kinds, count), plan = found[best], plans[best]
             _note_choice(key, way)
-        elif found and settled != "apart":
+        elif found and settled != "separate":
             (_, graph, kinds, count), plan = found[0], None
     if plan is None:
         plan = launches(graph, kinds, count)
@@ -153,7 +153,7 @@ def _schedule_chains(graph: Graph, used: Sequence[int], table: Sequence[Any], ma
 # Choices that are remembered
 
 _MOST_CHOICES = 1 << 10
-_CHAINS = "apart", "chains", "alone"  # additions one by one; chains as one call; chains and also single additions
+_CHAINS = "separate", "chains", "all"  # additions one by one; chains as one call; chains and also single additions
 _choices: dict[Hashable, tuple[Any, int]] = {}  # {code: (choice, wins in a row)}
 
 

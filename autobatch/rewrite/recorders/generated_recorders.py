@@ -578,7 +578,7 @@ class _BoundForm:
         """A value of an example as an operand of an op outside blocks: its arrays are wrapped, as in examples."""
         if type(value) is np.ndarray and is_recorded(value):
             self.seen.append(value)
-            return self._trace.known(value)
+            return self._trace.computed(value)
         return value
 
     def _constant(self, value: Any, aval: Aval) -> int:
