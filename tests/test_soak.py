@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from autobatch.syntax.bounded_caches import Bounded
+from autobatch.syntax.bounded_caches import BoundedDict
 from tests.soak import SOAKS, defined_and_dropped
 
 
@@ -18,7 +18,7 @@ def test_functions_that_are_gone_are_let_go_of(monkeypatch):
     """Broken once: any of the dicts that know functions by their code, made to hold all."""
     defined_and_dropped(0)  # all modules are there
     modules = [module for name, module in sys.modules.items() if name.startswith("autobatch.")]
-    for each in [each for module in modules for each in vars(module).values() if type(each) is Bounded]:
+    for each in [each for module in modules for each in vars(module).values() if type(each) is BoundedDict]:
         monkeypatch.setattr(each, "most", 4)
     codes = [defined_and_dropped(number) for number in range(24)]
     gc.collect()

@@ -22,7 +22,7 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.pytree import is_node, leaves
 from autobatch.facts.python_functions import PAUSES
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 
 
 class FunctionCosts:
@@ -41,7 +41,7 @@ class FunctionCosts:
 WAYS = (LOCKSTEP, FLY, COMPILED)  # of maps and of calls on batches, beside the loop
 _MOST_KINDS = 64
 _FEW = 63  # inputs of at most so many elements are of one kind
-functions: Bounded[int, FunctionCosts] = Bounded(MOST_FUNCTIONS)
+functions: BoundedDict[int, FunctionCosts] = BoundedDict(MOST_FUNCTIONS)
 _PRICES = {  # seconds to set a way up: for the first function of a process, and for each further one
     LOCKSTEP: (0.012, 0.008),
     FLY: (0.03, 0.015),

@@ -64,20 +64,20 @@ class Scope:
     """The meaning of names at the place of an expression.
 
     Attributes:
-        globals: the function's globals; own: names local to the function or to enclosing ones.
-        sure: names of `own` that are certainly bound; shifting: names of `own` that other code may rebind.
+        globals: the function's globals; local: names local to the function or to enclosing ones.
+        bound: names of `local` that are certainly bound; rebindable: names of `local` that other code may rebind.
         helper: returns the guards of a user function that a block may call; None if a block may not call it.
     """
 
     globals: dict[str, Any]
-    own: Names
-    sure: Names
-    shifting: Names
+    local: Names
+    bound: Names
+    rebindable: Names
     helper: Callable[[Any], list[Guard] | None]
 
-    def with_names(self, own: Names, sure: Names, shifting: Names) -> "Scope":
+    def with_names(self, local: Names, bound: Names, rebindable: Names) -> "Scope":
         """The same globals, and other names."""
-        return dataclasses.replace(self, own=own, sure=sure, shifting=shifting)
+        return dataclasses.replace(self, local=local, bound=bound, rebindable=rebindable)
 
     def binding(self, name: str) -> Any:
         """The object that a global name is bound to now."""
@@ -133,7 +133,7 @@ class BlockForm:
         numbers: dict[str, int] = {}
 
         def root_of(name: str) -> Any:
-            if name not in self.scope.own and not name.startswith("_ab_"):
+            if name not in self.scope.local and not name.startswith("_ab_"):
                 return name
             if name not in numbers:
                 numbers[name] = len(arguments)
@@ -148,7 +148,7 @@ class BlockForm:
                 arguments.append(ast.NamedExpr(target, self.inner(each.node)))
                 continue
             if each.temporary:
-                slots.append(Slot(len(arguments), (), None, each.number, each.several))
+                slots.append(Slot(len(arguments), (), None, each.number, each.is_list))
                 node = each.node if each.path is not None else self.inner(each.node)
                 arguments.append(ast.NamedExpr(ast.Name(each.temporary, ast.Store()), node))
                 continue
@@ -158,7 +158,7 @@ class BlockForm:
                 at: Any = Key(tuple(paths), index.items, index.function, index.text)
             else:
                 at = None if index is None else (root_of(index[0]), index[1])
-            slots.append(Slot(root_of(root), steps, at, each.number, each.several))
+            slots.append(Slot(root_of(root), steps, at, each.number, each.is_list))
         self._slots = arguments, slots
         return self._slots
 
@@ -171,15 +171,15 @@ class BlockForm:
 
     def attempt(self, node: ast.expr) -> ast.expr | None:
         """`build`, or None with all changes undone if the expression cannot be part of the block."""
-        inputs = [(each, each.number, each.temporary, list(each.places), each.several) for each in self.inputs]
+        inputs = [(each, each.number, each.temporary, list(each.places), each.is_list) for each in self.inputs]
         before = self.count, self.rows, dict(self.replaced), dict(self.guards), dict(self._known)
         try:
             return self.build(node)
         except Refused:
             self.count, self.rows, self.replaced, self.guards, self._known = before
             self.inputs = [each for each, *_ in inputs]
-            for each, number, temporary, places, several in inputs:
-                each.number, each.temporary, each.places, each.several = number, temporary, places, several
+            for each, number, temporary, places, is_list in inputs:
+                each.number, each.temporary, each.places, each.is_list = number, temporary, places, is_list
             return None
 
     def build(self, node: ast.expr, static: bool = False, operand: bool = False) -> ast.expr:
@@ -211,7 +211,7 @@ class BlockForm:
                 return type(node)(parts, ast.Load())
             case ast.List() if self.lists:
                 parts = [
-                    ast.Starred(self._several(part.value), ast.Load())
+                    ast.Starred(self._list_of(part.value), ast.Load())
                     if isinstance(part, ast.Starred)
                     else self.build(part, static)
                     for part in node.elts
@@ -236,7 +236,7 @@ class BlockForm:
 
     def _for_each(self, node: Any, each: ast.comprehension) -> ast.expr:
         """A comprehension over a list of arrays: the block computes the element for each of them."""
-        over = self._several(each.iter)
+        over = self._list_of(each.iter)
         bound = self.bound
         self.bound = bound | target_names(each.target)  # refuses anything evaluated before the block
         try:
@@ -245,22 +245,22 @@ class BlockForm:
             self.bound = bound
         return type(node)(element, [ast.comprehension(each.target, over, [], 0)])
 
-    def _several(self, node: ast.expr) -> ast.expr:
+    def _list_of(self, node: ast.expr) -> ast.expr:
         """The iterable over which the block iterates."""
         if isinstance(node, ast.Call) and self._is_zip(node):
-            lists = [self._several(arg) for arg in node.args]
+            lists = [self._list_of(arg) for arg in node.args]
             return ast.Call(node.func, lists, self._keywords(node))
         made = items = self.build(node)
         while isinstance(items, ast.Subscript):  # a slice of the list
             items = items.value
         for slot in self.inputs:
             if isinstance(items, ast.Name) and items.id == slot.name:
-                slot.several = self.goes_through = True
+                slot.is_list = self.goes_through = True
         return made
 
     def _is_zip(self, node: ast.Call) -> bool:
         """True for `zip` of lists, which is iterated once, as the block would do."""
-        if not isinstance(node.func, ast.Name) or node.func.id in self.scope.own:
+        if not isinstance(node.func, ast.Name) or node.func.id in self.scope.local:
             return False
         if self._global(node.func.id, []) is not zip or any(isinstance(arg, ast.Starred) for arg in node.args):
             return False
@@ -277,7 +277,7 @@ class BlockForm:
         if found is None:
             return self._opaque(node, static, operand)
         root, steps = found
-        if root not in self.scope.own:
+        if root not in self.scope.local:
             base = self.scope.binding(root)
             if isinstance(base, types.ModuleType) or not steps:
                 value = self._global(root, [name for _, name in steps]) if is_dotted(steps) else None
@@ -299,7 +299,7 @@ class BlockForm:
     def _input(self, node: ast.expr, path: Any, static: bool, operand: bool) -> ast.expr:
         root, steps, index = path
         names = {root, *roots(index)}
-        if any(name in self.bound or (name in self.scope.own and name not in self.scope.sure) for name in names):
+        if any(name in self.bound or (name in self.scope.local and name not in self.scope.bound) for name in names):
             raise Refused
         key = (root, steps, index, static)
         found = self._known.get(key)
@@ -319,7 +319,7 @@ class BlockForm:
         if self.count > self.rows or self.bound or binds(node):
             raise Refused
         for each in self.inputs:  # inputs that are read before this expression must also be evaluated before it
-            if not each.temporary and (each.path[1] or each.path[2] or self._may_shift(each.path[0])):
+            if not each.temporary and (each.path[1] or each.path[2] or self._may_be_rebound(each.path[0])):
                 self._evaluate(each)
         self._known.clear()
         made = BlockInput(f"_ab_s{len(self.inputs)}", node, None)
@@ -335,8 +335,8 @@ class BlockForm:
         for place in each.places:
             self.replaced[id(place)] = each.temporary
 
-    def _may_shift(self, name: str) -> bool:
-        return name not in self.scope.own or name in self.scope.shifting
+    def _may_be_rebound(self, name: str) -> bool:
+        return name not in self.scope.local or name in self.scope.rebindable
 
     def _call(self, node: ast.Call, static: bool) -> ast.expr:
         if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
@@ -344,10 +344,10 @@ class BlockForm:
         function = path_of(node.func)
         guards = dict(self.guards)
         value: Any = _MISSING
-        if function is not None and function[0] not in self.scope.own and is_dotted(function[1]):
+        if function is not None and function[0] not in self.scope.local and is_dotted(function[1]):
             value = self._global(function[0], [name for _, name in function[1]])
         if function is not None and value is not _MISSING:
-            if self._computes(value) and (value is not len or self._is_made(node)):
+            if self._computes(value) and (value is not len or self._is_computed(node)):
                 if value in NUMBERS and value not in (abs, len):
                     static = True
                 args = [self.build(arg, static, value is abs or isinstance(value, np.ufunc)) for arg in node.args]
@@ -358,7 +358,7 @@ class BlockForm:
             relied = self.scope.helper(value)
             if relied is not None:
                 args = [self.build(arg, static, True) for arg in node.args]
-                self._rely(value, relied)
+                self._add_guards(value, relied)
                 self.count += LEAST
                 return ast.Call(node.func, args, self._keywords(node))
             self.guards = guards
@@ -384,9 +384,9 @@ class BlockForm:
                 return self._for_each(node, each)
             case ast.List() | ast.ListComp():
                 return self.build(node)
-        return self._several(node)
+        return self._list_of(node)
 
-    def _rely(self, function: Any, more: list[Guard]) -> None:
+    def _add_guards(self, function: Any, more: list[Guard]) -> None:
         """Add guards for a helper, and for everything that it relies on itself."""
         own = getattr(function, "__wrapped__", function) if hasattr(type(function), "_ab_batch") else function
         named = own.__kwdefaults__ or {}
@@ -397,7 +397,7 @@ class BlockForm:
         ]
         self.guards.update({(str(id(each.scope)), each.name, *each.attributes): each for each in more})
 
-    def _is_made(self, node: ast.Call) -> bool:
+    def _is_computed(self, node: ast.Call) -> bool:
         """True if the argument of a call is an array that this block computes."""
         return len(node.args) == 1 and isinstance(node.args[0], ast.Name) and node.args[0].id in self.bound
 
@@ -406,7 +406,7 @@ class BlockForm:
 
     def _attribute(self, node: ast.Attribute, static: bool, operand: bool) -> ast.expr:
         root = path_of(node)
-        is_array = root is None or root[0] in self.scope.own
+        is_array = root is None or root[0] in self.scope.local
         if is_array and node.attr in _SHAPES and (self.recorded or root is None or root[0] in self.bound):
             return ast.Attribute(self.build(node.value, False, True), node.attr, ast.Load())
         if is_array and node.attr == "T":
@@ -427,7 +427,7 @@ class BlockForm:
             node = node.value
         if node is read or not isinstance(node, ast.Name) or node.id in self.bound:
             return None
-        if isinstance(self.scope.binding(node.id), types.ModuleType) and node.id not in self.scope.own:
+        if isinstance(self.scope.binding(node.id), types.ModuleType) and node.id not in self.scope.local:
             return None
         return node.id, (("read", ast.unparse(read)),), None
 
@@ -443,13 +443,13 @@ class BlockForm:
         where = path_of(index)
         if where is None and (self.count > self.rows or self.bound):
             key = key_of(index)
-            if key is not None and self.recorded and self.scope.own.issuperset([base[0], *roots(key)]):
+            if key is not None and self.recorded and self.scope.local.issuperset([base[0], *roots(key)]):
                 return self._look_up(node, (*base, key), static, operand)
         if not self.recorded and (where is None or where[0] not in self.bound):
             return self._by_index(node, static)
-        if where is None and base[0] in self.scope.own and isinstance(index, ast.Subscript) and not static:
+        if where is None and base[0] in self.scope.local and isinstance(index, ast.Subscript) and not static:
             return self._row(node, operand)
-        if where is None or where[0] in self.bound or not {base[0], where[0]} <= self.scope.own:
+        if where is None or where[0] in self.bound or not {base[0], where[0]} <= self.scope.local:
             return self._opaque(node, static, operand)
         return self._look_up(node, (*base, where), static, operand)
 

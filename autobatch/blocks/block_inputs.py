@@ -88,14 +88,14 @@ class Slot:
         steps: the reads from the root: ("key", constant) for an item, ("attr", name) for an attribute.
         index: the index that is applied last: its path (root, steps), or a computed `Key`; None without one.
         number: True if it is only an operand of operators, so that tracing need not know the value of a number.
-        several: True if the block iterates over it: it must be a list or tuple of arrays, never one array.
+        is_list: True if the block iterates over it: it must be a list or tuple of arrays, never one array.
     """
 
     root: Any
     steps: tuple[Any, ...]
     index: Path | Key | None
     number: bool
-    several: bool = False
+    is_list: bool = False
 
 
 def _builtin(scope: dict[str, Any], name: str) -> Any:
@@ -112,7 +112,7 @@ class BlockInput:
         name: its name in the body; node: the expression evaluated for it; places: its nodes in the user's code.
         path: (root, steps, index) if the recorder reads it; temporary: the name it is bound to otherwise.
         part: True if it is passed only so that another input can be read from it.
-        several: True if the block iterates over it.
+        is_list: True if the block iterates over it.
     """
 
     name: str
@@ -122,7 +122,7 @@ class BlockInput:
     number: bool = True
     temporary: str = ""
     part: bool = False
-    several: bool = False
+    is_list: bool = False
 
 
 def roots(index: Any) -> list[str]:

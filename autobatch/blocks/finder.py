@@ -7,7 +7,7 @@
 A block is as long as possible. Its inputs are the values it reads from outside; its outputs are the values that may be
 read after it. The statements' liveness must be annotated (`syntax.liveness`).
 
-Before that, `set_tests_apart` splits array expressions that a statement tests, iterates over or appends into
+Before that, `split_off_arrays` splits array expressions that a statement tests, iterates over or appends into
 statements of their own, with which a block may end.
 
     seen = np.concatenate([a, b])            seen = np.concatenate([a, b])
@@ -64,11 +64,11 @@ def scope_in(tree: ast.FunctionDef, outer: Scope) -> tuple[Scope, Names]:
     declared = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
     elsewhere = {name for node in ast.walk(tree) if isinstance(node, ast.Nonlocal) for name in node.names}
     assignable = Names(own - declared - elsewhere)
-    around = outer.own - assignable
-    return outer.with_names((outer.own | own) - declared, around, around | captured(tree) | elsewhere), assignable
+    around = outer.local - assignable
+    return outer.with_names((outer.local | own) - declared, around, around | captured(tree) | elsewhere), assignable
 
 
-def relies_on(tree: ast.FunctionDef, outer: Scope) -> list[Guard] | None:
+def guards_of_helper(tree: ast.FunctionDef, outer: Scope) -> list[Guard] | None:
     """The guards of a function that only computes with its parameters; None for any other function."""
     args, names = tree.args, parameters(tree)
     if args.vararg or args.kwarg or not tree.body or not isinstance(tree.body[-1], ast.Return):
@@ -79,7 +79,7 @@ def relies_on(tree: ast.FunctionDef, outer: Scope) -> list[Guard] | None:
     numbers = itertools.count(1)
 
     def make(sure: Names) -> BlockForm:
-        known = scope.with_names(scope.own, scope.sure | sure, scope.shifting)
+        known = scope.with_names(scope.local, scope.bound | sure, scope.rebindable)
         return BlockForm(known, True, lambda: f"_ab_{next(numbers)}", lambda node: node)
 
     block = FoundBlock(tree.body[1:] if documented else tree.body, make, assignable)
@@ -158,12 +158,12 @@ class FoundBlock:
         enough = self.form.count >= LEAST and bool(self.outputs) and bool(self.form.inputs)
         return enough and not self.copied.intersection(self.outputs)
 
-    def whole(self) -> list[ast.stmt]:
+    def returning_body(self) -> list[ast.stmt]:
         """The body of a function that returns the outputs: one value, or a tuple."""
         values: list[ast.expr] = [ast.Name(name, ast.Load()) for name in self.outputs]
         return [*self.body, ast.Return(values[0] if len(values) == 1 else ast.Tuple(values, ast.Load()))]
 
-    def otherwise(self) -> list[Any]:
+    def fallback(self) -> list[Any]:
         """The original statements, run if the block is not; parts evaluated before it are read from names."""
         return [substituted(each, self.form.replaced) for each in self.statements]
 
@@ -173,7 +173,7 @@ class FoundBlock:
             raise Refused
         before = form.count
         match node:
-            case ast.Assign(targets=[target]) if _is_plain(target) and (form.recorded or not _counts(node)):
+            case ast.Assign(targets=[target]) if _is_plain(target) and (form.recorded or not _is_counter(node)):
                 value = self._value(node.value)
             case ast.AnnAssign(target=ast.Name() as target, value=ast.expr(), simple=1):
                 value = self._value(node.value)  # type: ignore[arg-type]
@@ -219,7 +219,7 @@ class FoundBlock:
         over = False
         for part in parts:
             if isinstance(part, ast.Name | ast.Constant):
-                sure = isinstance(part, ast.Constant) or part.id in form.bound | form.scope.sure
+                sure = isinstance(part, ast.Constant) or part.id in form.bound | form.scope.bound
                 over = over or not sure
                 out.append(part)
                 continue
@@ -253,7 +253,7 @@ def _is_plain(target: ast.expr) -> bool:
     return all(isinstance(part, ast.Name) for part in parts)
 
 
-def _counts(node: ast.Assign) -> bool:
+def _is_counter(node: ast.Assign) -> bool:
     """True for `n = n + 1`: most likely a Python counter, not worth a launch in lock-step."""
     match node:
         case ast.Assign(
@@ -268,12 +268,12 @@ _BODIES = ("body", "orelse", "finalbody")
 _CONVERSIONS = (bool, float, int)
 
 
-def set_tests_apart(tree: ast.FunctionDef, scope: Scope) -> None:
+def split_off_arrays(tree: ast.FunctionDef, scope: Scope) -> None:
     """Split off tested expressions in the body of a function, so that they can join the block before them."""
-    _Apart(scope, frozenset(parameters(tree) | bound_names(tree.body)) | scope.own, _lists(tree)).bodies(tree)
+    _ArraySplitter(scope, frozenset(parameters(tree) | bound_names(tree.body)) | scope.local, _lists(tree)).bodies(tree)
 
 
-class _Apart:
+class _ArraySplitter:
     def __init__(self, scope: Scope, own: frozenset[str], lists: frozenset[str]) -> None:
         self.scope = scope
         self.own = own
@@ -295,14 +295,14 @@ class _Apart:
                 out.append(each)
                 continue
             if isinstance(each, ast.Assign | ast.Return):
-                out += self._apart(self._converted(each.value))
+                out += self._split_off(self._converted(each.value))
             elif isinstance(each, ast.If):
-                out += self._apart(self._converted(each.test) or (each, "test"))
+                out += self._split_off(self._converted(each.test) or (each, "test"))
             elif isinstance(each, ast.For):
-                out += self._apart(self._converted(each.iter) or (each, "iter"))
+                out += self._split_off(self._converted(each.iter) or (each, "iter"))
             elif isinstance(each, ast.Expr) and self._appends(each.value):
                 args = each.value.args  # type: ignore[attr-defined]
-                out += self._apart(self._converted(args[0]) or (args, 0))
+                out += self._split_off(self._converted(args[0]) or (args, 0))
             out.append(each)
         out = sink(out, self._is_array)
         for each in out:
@@ -327,7 +327,7 @@ class _Apart:
                 return node.func, "value"
         return None
 
-    def _apart(self, where: Any) -> list[ast.stmt]:
+    def _split_off(self, where: Any) -> list[ast.stmt]:
         """A statement that binds the expression at a place to a new name."""
         if where is None:
             return []

@@ -28,7 +28,7 @@ _NARROW = 4  # elements; shorter rows leave most lanes of a vector register empt
 _SAMPLE = 3  # examples in the array of positions that reveals which elements a view reads
 
 
-def leads(kind: Kind) -> bool:
+def has_batch_axis(kind: Kind) -> bool:
     """True if the first dimension is the batch axis, and no other depends on the batch size."""
     if not kind.shape or kind.shape[0] != Affine(1, 0):
         return False
@@ -116,10 +116,10 @@ class Plan:
     def _find_view(self, step: Step) -> None:
         """Note a step that reads one contiguous range of each example's row."""
         kinds, params = self.code.kinds, step.params
-        if step.op not in (getitem_p, reshape_p, squeeze_p) or not leads(kinds[step.out]):
+        if step.op not in (getitem_p, reshape_p, squeeze_p) or not has_batch_axis(kinds[step.out]):
             return
         source = kinds[step.args[0]]
-        if not leads(source) or any(slot not in self.code.constants for slot in step.args[1:]):
+        if not has_batch_axis(source) or any(slot not in self.code.constants for slot in step.args[1:]):
             return
         shape = (_SAMPLE, *source.shape[1:])
         positions = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
@@ -136,7 +136,7 @@ class Plan:
 
     def _find_rule(self, step: Step) -> None:
         kind = self.code.kinds[step.out]
-        if not leads(kind) or width_of(kind) < _NARROW or step.op.kind != "elementwise":
+        if not has_batch_axis(kind) or width_of(kind) < _NARROW or step.op.kind != "elementwise":
             return
         dtype = self._computed_in(step)
         rule = None if dtype is None else rule_of(step.op, step.params, dtype)
@@ -170,7 +170,7 @@ class Plan:
             return Read(slot, mode="number") if kind.weak in (int, float, bool) and dtype.kind == "f" else None
         if kind.dtype != dtype:
             return None
-        if leads(kind):
+        if has_batch_axis(kind):
             return Read(*self.root(slot)) if kind.shape == like.shape else None
         if dtype.kind == "b":
             return None

@@ -97,7 +97,7 @@ class CachedKernel:
         self._next_look = 0.0
         self._tries = 0
 
-    def look(self, wait: bool = True) -> bool:
+    def poll(self, wait: bool = True) -> bool:
         """True if the kernel is available; requests it if not. Checks at most once per interval.
 
         Args:
@@ -140,7 +140,7 @@ class CachedKernel:
         except Exception:  # no source of its dependencies, or no process: no kernel
             self.failed = True
 
-    def answered(self, made: bytes | None) -> None:
+    def on_compiled(self, made: bytes | None) -> None:
         """Take the compiled kernel; b"" if it does not compile, None if the process died before it answered."""
         self._made = made
         self.failed = made == b""
@@ -168,7 +168,7 @@ def wait_for_kernels(seconds: float = 240.0) -> bool:
     """Wait until every kernel in use is available or failed (for tests and benchmarks); False if time runs out."""
     end = time.monotonic() + seconds
     while True:
-        if all(kernel.look() or kernel.failed for kernel in list(_known.values())):
+        if all(kernel.poll() or kernel.failed for kernel in list(_known.values())):
             return True
         if time.monotonic() > end:
             return False
@@ -333,7 +333,7 @@ class _Compiler:
         assert process.stdout is not None
         while (made := _receive(process.stdout.fileno())) is not None:
             with self._lock:
-                self.sent.popleft()[0].answered(made)
+                self.sent.popleft()[0].on_compiled(made)
                 self._send_some(process)
         with self._lock:
             self._process = None
@@ -343,7 +343,7 @@ class _Compiler:
         process.kill()
         process.wait()
         for kernel, _ in lost:
-            kernel.answered(None)
+            kernel.on_compiled(None)
 
     def _start(self) -> "subprocess.Popen[bytes] | None":
         python = _python()
@@ -366,11 +366,11 @@ class _Compiler:
             process.kill()
             process.wait()
             return None
-        atexit.register(_let_go, process)
+        atexit.register(_close_at_exit, process)
         return process
 
 
-def _let_go(process: "subprocess.Popen[bytes]") -> None:
+def _close_at_exit(process: "subprocess.Popen[bytes]") -> None:
     """At exit: let the process finish its requests, without waiting for it."""
     if process.stdin is not None:
         with contextlib.suppress(OSError):

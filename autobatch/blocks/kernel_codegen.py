@@ -202,7 +202,7 @@ class Fused:
 
     def ready(self) -> Callable[..., Any] | None:
         """The function; None while a kernel is missing, which is then requested."""
-        found = [kernel.look() for kernel in self.kernels]  # look at all of them, so that all are requested
+        found = [kernel.poll() for kernel in self.kernels]  # look at all of them, so that all are requested
         if not all(found):
             return None
         names = dict(self._names)
@@ -280,7 +280,7 @@ class _FusedWriter(Writer):
                 continue
             if slot not in self.contiguous:
                 made = f"v{slot} = contiguous(v{slot})"
-                self.lines.append(made if what == "array" else self.allocation(slot, self._make_of(slot)))
+                self.lines.append(made if what == "array" else self.allocation(slot, self._allocator_of(slot)))
                 self.contiguous.add(slot)
             if what == "out" and slot in self.plan.cluster_of:
                 self.there.add(slot)
@@ -288,7 +288,7 @@ class _FusedWriter(Writer):
         call = ", ".join([*(f"{name}{number}" for name in ("wide", "masks", "tail", "tail_masks")), "n", *arguments])
         self.lines.append(f"if kernel{number}({call}): return None")
 
-    def _make_of(self, slot: int) -> str:
+    def _allocator_of(self, slot: int) -> str:
         """The function that allocates an array for kernels to write to: zeros, unless they write every element."""
         step = self.plan.made[slot]
         is_filled = step.op is not assemble_p or is_covered(step.params["places"], step.params["shape"])

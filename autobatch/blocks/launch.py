@@ -23,7 +23,7 @@ from autobatch.blocks.numpy_codegen import (
     forward_code,
     take_parts,
 )
-from autobatch.blocks.program import Apart, Program, lookups_apart
+from autobatch.blocks.program import Program, SplitLookups, split_lookups
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.current_region import check_time
@@ -174,10 +174,10 @@ def launch_rows(
         data: for each input one row per example, or one value for all examples; no rows of Python numbers.
         rows: which inputs are rows.
     """
-    apart = apart_of(program, rows)
-    if apart is not None:
-        own = (*[rows[slot] for slot in apart.kept], *[True] * len(apart.lookups))
-        return launch_rows(apart.rest, looked_up(apart, data, lookup_p), own, fallbacks)
+    split = split_for(program, rows)
+    if split is not None:
+        own = (*[rows[slot] for slot in split.inputs], *[True] * len(split.lookups))
+        return launch_rows(split.rest, inputs_of_rest(split, data, lookup_p), own, fallbacks)
     results = _compiled(program, data, rows)
     if results is not None:
         return results
@@ -185,21 +185,21 @@ def launch_rows(
     return step_by_step(program, operands, fallbacks)
 
 
-def apart_of(program: Program, rows: Sequence[bool]) -> Apart | None:
+def split_for(program: Program, rows: Sequence[bool]) -> SplitLookups | None:
     """A program split into look-ups and the rest; None unless all examples share the tables and have their own ids.
 
     Args:
         rows: as for `launch_rows`.
     """
-    apart = lookups_apart(program)
-    suits = apart is not None and all(rows[step.args[1]] and not rows[step.args[0]] for step in apart.lookups)
-    return apart if suits else None
+    split = split_lookups(program)
+    suits = split is not None and all(rows[step.args[1]] and not rows[step.args[0]] for step in split.lookups)
+    return split if suits else None
 
 
-def looked_up(apart: Apart, data: Sequence[Any], rows_of: Callable[[Any, Any], Any]) -> list[Any]:
+def inputs_of_rest(split: SplitLookups, data: Sequence[Any], rows_of: Callable[[Any, Any], Any]) -> list[Any]:
     """The inputs of the rest of a program, after its look-ups in shared tables."""
-    rows = [rows_of(*[data[slot] for slot in step.args]) for step in apart.lookups]
-    return [*[data[slot] for slot in apart.kept], *rows]
+    rows = [rows_of(*[data[slot] for slot in step.args]) for step in split.lookups]
+    return [*[data[slot] for slot in split.inputs], *rows]
 
 
 def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> list[Any] | None:

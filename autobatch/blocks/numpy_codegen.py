@@ -261,19 +261,19 @@ class Writer:
         """Write the lines before the steps."""
         for slot, value in self.code.constants.items():
             self.names[f"v{slot}"] = value
-        counted = next((slot for slot in self.code.inputs if _leads(self.code.kinds[slot])), None)
+        counted = next((slot for slot in self.code.inputs if _has_batch_axis(self.code.kinds[slot])), None)
         if counted is not None:
             self.lines.append(f"n = v{counted}.shape[0]")
 
     def finish(self) -> str:
         """Write the lines after the steps, and return the whole source."""
-        self._let_go()
+        self._free_dead_slots()
         results = "".join("None, " if slot is None else f"v{slot}, " for slot in self.code.outputs)
         self.lines.append(f"return ({results})")
         head = f"def block({', '.join(f'v{slot}' for slot in self.code.inputs)}):"
         return "\n    ".join([head, *self.lines]) + "\n"
 
-    def _let_go(self) -> None:
+    def _free_dead_slots(self) -> None:
         """Delete each result after the last line that reads it, so that its memory is reused."""
         returned = {f"v{slot}" for slot in self.code.outputs}
         last: dict[str, int] = {}
@@ -334,7 +334,7 @@ class Writer:
         return self.name("value", value)
 
 
-def _leads(kind: Kind) -> bool:
+def _has_batch_axis(kind: Kind) -> bool:
     """True if the first dimension is the batch axis."""
     return bool(kind.shape) and isinstance(kind.shape[0], Affine) and (kind.shape[0].a, kind.shape[0].b) == (1, 0)
 

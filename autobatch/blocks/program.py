@@ -39,11 +39,11 @@ class Program:
         avals: for each slot, the abstract value (shape, dtype) in one example.
         views: {output: (output that it is a view of, derive, restore, args, contiguous)}, as `aliasing` has them.
         forms: the forms compiled by `blocks.launch`, by the kinds of operands.
-        apart: the cached result of `lookups_apart`; False if not computed yet.
-        parts: cached results of `lazy.grouping.addition_chains.parts_of`, by which inputs differ between examples.
+        split: the cached result of `split_lookups`; False if not computed yet.
+        groups: cached results of `lazy.grouping`, by which inputs differ between examples.
     """
 
-    __slots__ = ("_skeleton", "apart", "avals", "constants", "forms", "inputs", "outputs", "parts", "steps", "views")
+    __slots__ = ("_skeleton", "avals", "constants", "forms", "groups", "inputs", "outputs", "split", "steps", "views")
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Program:
         self.outputs = tuple(outputs)
         self.avals = tuple(avals)
         self.forms: dict[Any, Any] = {}
-        self.apart: Any = False
-        self.parts: dict[tuple[Any, ...], Any] = {}
+        self.split: Any = False
+        self.groups: dict[tuple[Any, ...], Any] = {}
         self._skeleton: Any = False
 
     def skeleton(self) -> Any:
@@ -154,7 +154,7 @@ _ALONE = frozenset(("lanewise", "linalg", "random"))  # kinds of ops that run la
 _SHAPED = frozenset(("broadcast_to", "reshape"))  # ops whose attribute `shape` may leave sizes to operands
 
 
-def is_served(op: Op) -> bool:
+def has_ragged_rule(op: Op) -> bool:
     """True if calls of this op with different sizes may be merged into one; the op's rule decides finally."""
     return op.rule is not None and not op.ragged and not op.data_dependent and op.kind not in _ALONE
 
@@ -167,7 +167,7 @@ def without_sizes(op: Op, params: dict[str, Any]) -> Any:
 
 
 def _skeleton(program: Program) -> Any:
-    if not all(is_served(step.op) for step in program.steps):
+    if not all(has_ragged_rule(step.op) for step in program.steps):
         return None
     kinds = tuple([(aval.ndim, aval.dtype, aval.scalar, aval.non_c_order, aval.weak) for aval in program.avals])
     if len(_skeletons) >= _LIMIT:
@@ -234,29 +234,29 @@ def _read(steps: Sequence[Step], outputs: Sequence[int], slots: Sequence[int]) -
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Apart:
+class SplitLookups:
     """A program split into look-ups and the rest.
 
     Attributes:
         lookups: the steps that run first; they read only inputs of the program.
-        rest: the other steps; its inputs are the program inputs in `kept`, then the rows of each look-up.
-        kept: the slots of the program inputs that `rest` reads.
+        rest: the other steps; its inputs are the program inputs in `inputs`, then the rows of each look-up.
+        inputs: the slots of the program inputs that `rest` reads.
     """
 
     lookups: Sequence[Step]
     rest: Program
-    kept: Sequence[int]
+    inputs: Sequence[int]
 
 
-def lookups_apart(program: Program) -> Apart | None:
+def split_lookups(program: Program) -> SplitLookups | None:
     """Split a program into look-ups and the rest; None if no step looks up its inputs, or nothing else is left."""
-    if program.apart is False:
-        program.apart = _lookups_apart(program)
-    apart: Apart | None = program.apart
-    return apart
+    if program.split is False:
+        program.split = _split_lookups(program)
+    split: SplitLookups | None = program.split
+    return split
 
 
-def _lookups_apart(program: Program) -> Apart | None:
+def _split_lookups(program: Program) -> SplitLookups | None:
     count = len(program.inputs)
     lookups = [step for step in program.steps if step.op is lookup_p and max(step.args) < count]
     others = [step for step in program.steps if not any(step is each for each in lookups)]
@@ -265,4 +265,4 @@ def _lookups_apart(program: Program) -> Apart | None:
     read = {slot for step in others for slot in step.args} | set(program.outputs)
     kept = [slot for slot in range(count) if slot in read]
     rest = program.part((*kept, *(step.out for step in lookups)), others, program.outputs)
-    return Apart(lookups, rest, kept)
+    return SplitLookups(lookups, rest, kept)

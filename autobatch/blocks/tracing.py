@@ -233,7 +233,7 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
         return None  # written in place: it keeps its memory order, unlike the new value
     found = _views(outputs) if views else {}
     others = [out for at, out in enumerate(outputs) if at not in found]
-    if any(map(_is_read_only, others)) or not _apart(others, tracer):
+    if any(map(_is_read_only, others)) or not _share_no_memory(others, tracer):
         return None
     return tracer.program([out.slot for out in outputs], found)
 
@@ -263,7 +263,7 @@ def _is_known(x: Any) -> bool:
     return all(map(_is_known, x)) if type(x) is tuple else x is None or isinstance(x, int | str | np.integer)
 
 
-def _apart(outputs: Sequence[Any], tracer: Tracer) -> bool:
+def _share_no_memory(outputs: Sequence[Any], tracer: Tracer) -> bool:
     """True if no output is (part of) an input, and no two outputs share an element."""
     taken: dict[int, np.ndarray] = {}
     for out in outputs:

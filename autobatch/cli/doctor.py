@@ -143,7 +143,7 @@ def _compiler() -> Iterator[Finding]:
         return
     kernel = kernel_cache.kernel_of(_KERNEL.format(number=time.time_ns()))  # never compiled before
     start = time.perf_counter()
-    while not kernel.look() and not kernel.failed and time.perf_counter() - start < 60:
+    while not kernel.poll() and not kernel.failed and time.perf_counter() - start < 60:
         time.sleep(0.02)
     seconds = time.perf_counter() - start
     if kernel.entry is None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.compiled_call import ColumnPlace, CompiledCall, NotCompiled, is_own
+from autobatch.compiled.compiled_call import ColumnPlace, CompiledCall, NotCompiled, is_varying
 from autobatch.compiled.translation.exact_types import (
     OWN,
     PART,
@@ -46,13 +46,13 @@ class KernelChanges:
         return any(self.returned) or bool(self.containers)
 
 
-def returned_arguments(result: Type, kinds: Sequence[Type], own: Sequence[bool]) -> list[int]:
-    """For each item of a result tuple, or the result, how many ints say which argument it is, or is a view of.
+def argument_slots(result: Type, kinds: Sequence[Type], varying: Sequence[bool]) -> list[int]:
+    """For each result item, the number of ints that say which argument it is, or is a view of.
 
     One for a container: the index of the argument. For an array also the byte offset of its start, and its strides.
     """
     items = result.items if isinstance(result, Tuple) else (result,)
-    given = any(map(_given, kinds)) and any(own)
+    given = any(map(_given, kinds)) and any(varying)
     return [0 if not given or not _given(item) else 2 + item.ndim if isinstance(item, Array) else 1 for item in items]
 
 
@@ -60,20 +60,20 @@ def _given(kind: Type) -> bool:
     return isinstance(kind, Array | List | Dict) and bool(kind.given & OWN)
 
 
-def changed_containers(program: SourceProgram, kinds: Sequence[Type], own: Sequence[bool]) -> list[int]:
+def changed_containers(program: SourceProgram, kinds: Sequence[Type], varying: Sequence[bool]) -> list[int]:
     """The indices of the arguments that are containers and are changed.
 
     Raises:
         Mismatch: a changed container is shared or nested, or holds mutable objects, so it cannot be written back.
     """
     out = []
-    for place, (kind, of_examples) in enumerate(zip(kinds, own, strict=True)):
+    for place, (kind, of_examples) in enumerate(zip(kinds, varying, strict=True)):
         holders = [each for each in parts_within(kind) if isinstance(each, List | Set | Dict)]
         if of_examples and any(
-            program.changes_what(each) for holder in holders for each in parts_within(holder) if each != holder
+            program.may_change(each) for holder in holders for each in parts_within(holder) if each != holder
         ):
             raise Mismatch(f"it may change what is in a {holders[0]}")
-        inner = [each for each in holders if program.changes_what(each)]
+        inner = [each for each in holders if program.may_change(each)]
         if not inner:
             continue
         plain = isinstance(kind, List | Dict) and not any(_can_change(item) for item in kind.site.find().items)
@@ -98,7 +98,7 @@ def parts_within(kind: Type) -> Iterator[Type]:
             yield from parts_within(item)
 
 
-def demand_separate(call: CompiledCall, program: SourceProgram, kinds: Sequence[Type]) -> None:
+def check_independent(call: CompiledCall, program: SourceProgram, kinds: Sequence[Type]) -> None:
     """Check that no example can see what another one changes.
 
     Raises:
@@ -107,18 +107,18 @@ def demand_separate(call: CompiledCall, program: SourceProgram, kinds: Sequence[
     spans: list[tuple[int, int, bool]] = []
     seen: set[int] = set()
     for value, kind in zip(call.values, kinds, strict=True):
-        own = isinstance(value, ColumnPlace)
-        if not own and is_own(value) and any(program.changes_what(each) for each in parts_within(kind)):
+        varying = isinstance(value, ColumnPlace)
+        if not varying and is_varying(value) and any(program.may_change(each) for each in parts_within(kind)):
             raise NotCompiled("an argument that is partly shared is changed")
         objects = call.examples(value.column) if isinstance(value, ColumnPlace) else [value]
         for each, each_kind in _objects(kind, objects):
             if isinstance(each_kind, Array):
-                written = own and program.changes_what(each_kind)
+                written = varying and program.may_change(each_kind)
                 if written and not each.flags.writeable:
                     raise NotCompiled("an array that is written into is read-only")
                 if each.size:
                     spans.append((*np.lib.array_utils.byte_bounds(each), written))
-            elif program.changes_what(each_kind):
+            elif program.may_change(each_kind):
                 if id(each) in seen:
                     raise NotCompiled("a container that is changed is an argument of several examples")
                 seen.add(id(each))
@@ -171,12 +171,12 @@ def write_back(
             flat, _ = next(arrays), next(arrays)
             ends = itertools.accumulate((value.size for value in values), initial=0)
             for value, (first, last), is_wanted in zip(values, itertools.pairwise(ends), wanted, strict=True):
-                if is_wanted and program.changes_what(kind):
+                if is_wanted and program.may_change(kind):
                     value[...] = flat[first:last].reshape(value.shape)
         case RandomStream():
             words = next(arrays).reshape(-1, 6)
             for value, state, is_wanted in zip(values, words, wanted, strict=True):
-                if is_wanted and program.changes_what(kind):
+                if is_wanted and program.may_change(kind):
                     set_words(value, state)
         case Tuple():
             for place, item in enumerate(kind.items):

@@ -27,7 +27,7 @@ from autobatch.compiled.translation.exact_types import (
     of_dtype,
 )
 from autobatch.compiled.translation.source_program import SourceProgram
-from autobatch.compiled.value_layout import count_apart, pack, type_of
+from autobatch.compiled.value_layout import count_steps, pack, type_of
 from autobatch.core.batched import Lengths
 from autobatch.core.current_region import Example, example
 from autobatch.core.op import is_boxed
@@ -37,11 +37,10 @@ Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[
 
 
 class NotCompiled(Exception):  # noqa: N818  # a signal, raised before anything has happened
-    """No compiled form (yet): `api.call_ways` takes the next way; `compiled_map` makes it of `Unreadable`, `Mismatch`.
+    """No compiled form (yet), for `Unreadable` and `Mismatch` too: `api.call_ways` takes the next way.
 
     Attributes:
-        reason: why, naming the user's line where there is one.
-        pending: the form is being compiled.
+        reason: why, with the user's line if there is one; pending: True if the form is being compiled.
     """
 
     def __init__(self, reason: str, pending: bool = False) -> None:
@@ -117,7 +116,7 @@ def bound_values(function: FunctionType, given: Sequence[Any], named: dict[str, 
 def _places(
     code: Any, function: FunctionType, given: int, named: tuple[str, ...], defaults: int
 ) -> list[tuple[str, Any]] | str:
-    """Where each parameter's value comes from, as pairs of a source and a key in it; or a string that says why not."""
+    """For each parameter, (source of its value, key in the source); or a string: why the arguments do not fit."""
     signature = inspect.signature(function)
     parameters = sorted(signature.parameters.values(), key=lambda each: each.kind == each.KEYWORD_ONLY)
     if {each.kind for each in parameters} & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
@@ -136,24 +135,24 @@ def _places(
     ]  # fmt: skip
 
 
-def is_own(value: Any) -> bool:
-    """Whether an argument is, or contains, a value that differs by example."""
+def is_varying(value: Any) -> bool:
+    """True if an argument is, or contains, a value that differs by example."""
     if isinstance(value, ColumnPlace):
         return True
     if isinstance(value, dict):
-        return any(map(is_own, value.values()))
-    return isinstance(value, list | tuple) and any(map(is_own, value))
+        return any(map(is_varying, value.values()))
+    return isinstance(value, list | tuple) and any(map(is_varying, value))
 
 
 def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where: str) -> Type:
     """The type of an argument; for a tuple or dict of several columns, the type of the whole."""
     if isinstance(value, ColumnPlace):
         column = call.columns[value.column]
-        if isinstance(column, Batch) and lies_flat(column):
+        if isinstance(column, Batch) and is_contiguous(column):
             data = column.values if isinstance(column, PackedBatch) else column.data  # type: ignore[attr-defined]
             return Array(of_dtype(data.dtype).name, data.ndim - isinstance(column, MaskedBatch), FIXED)
         return type_of(program, call.examples(value.column), where, FIXED if isinstance(column, Batch) else OWN)
-    if is_own(value):
+    if is_varying(value):
         if type(value) is tuple:
             return Tuple(tuple(kind_of_value(program, call, each, f"{where}[{i}]") for i, each in enumerate(value)))
         if type(value) is dict and all(isinstance(name, str) for name in value):
@@ -163,8 +162,8 @@ def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where:
     return type_of(program, [value], where, FIXED)
 
 
-def lies_flat(batch: Any) -> bool:
-    """Whether the examples of a batch can be read without a copy: each is contiguous."""
+def is_contiguous(batch: Any) -> bool:
+    """True if the examples of a batch can be read without a copy: each is contiguous."""
     if isinstance(batch, PackedBatch):
         values = batch.values
         return isinstance(values, np.ndarray) and not is_boxed(values) and values.flags.c_contiguous
@@ -191,8 +190,8 @@ def describe(kind: Type) -> str:
 def packed_values(call: CompiledCall, value: Any, kind: Type, first: int, last: int) -> tuple[list[Any], list[int]]:
     """The packed arrays of an argument, and how far examples lie apart in those of `Loader.steps` (-1: no gaps)."""
     if not isinstance(value, ColumnPlace):
-        if not is_own(value):
-            return pack(kind, [value] * (last - first)), [-1] * count_apart(kind)
+        if not is_varying(value):
+            return pack(kind, [value] * (last - first)), [-1] * count_steps(kind)
         arrays: list[Any] = []
         steps: list[int] = []
         for each, item in zip(value.values() if isinstance(value, dict) else value, kind.items, strict=True):
@@ -201,7 +200,7 @@ def packed_values(call: CompiledCall, value: Any, kind: Type, first: int, last: 
             steps += inner_steps
         return arrays, steps
     column = call.columns[value.column]
-    if isinstance(column, Batch) and lies_flat(column):
+    if isinstance(column, Batch) and is_contiguous(column):
         if isinstance(column, PackedBatch):
             offsets = column.offsets[first : last + 1]
             values = column.values[offsets[0] : offsets[-1]]
@@ -216,7 +215,7 @@ def packed_values(call: CompiledCall, value: Any, kind: Type, first: int, last: 
         sizes = np.empty((last - first, kind.ndim), np.int64)
         sizes[:, 0], sizes[:, 1:] = lengths, trailing
         return [values.reshape(-1), sizes.reshape(-1)], [step]
-    return pack(kind, call.examples(value.column)[first:last]), [-1] * count_apart(kind)
+    return pack(kind, call.examples(value.column)[first:last]), [-1] * count_steps(kind)
 
 
 def packed_arguments(
@@ -227,7 +226,7 @@ def packed_arguments(
     steps: list[int] = []
     for value, kind in zip(call.values, kinds, strict=True):
         own_arrays, own_steps = (
-            packed_values(call, value, kind, first, last) if is_own(value) else (pack(kind, [value]), [])
+            packed_values(call, value, kind, first, last) if is_varying(value) else (pack(kind, [value]), [])
         )
         arrays += own_arrays
         steps += own_steps

@@ -20,7 +20,7 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
-from autobatch.compiled.changed_arguments import demand_separate, returned, write_back
+from autobatch.compiled.changed_arguments import check_independent, returned, write_back
 from autobatch.compiled.compiled_call import (
     Arguments,
     ColumnPlace,
@@ -28,7 +28,7 @@ from autobatch.compiled.compiled_call import (
     NotCompiled,
     bound_values,
     describe,
-    is_own,
+    is_varying,
     kind_of_value,
     packed_arguments,
 )
@@ -39,10 +39,10 @@ from autobatch.compiled.ufunc_loops import table_of
 from autobatch.compiled.value_layout import batch_of, unpack, words_of
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.threads import run_together, thread_count
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 
-WORTH = 2e-3  # seconds of estimated work above which more than one thread is used
-_PATIENCE = 0.01  # seconds between two looks at whether a compilation is done
+MIN_PARALLEL = 2e-3  # seconds of estimated work above which several threads are used
+_PATIENCE = 0.01  # seconds between two checks whether a compilation is done
 _KINDS = 32  # kinds of examples (lists of argument types) remembered for one function
 _CHECKED = 2  # examples that also run in Python, for comparison, when a module is first used
 
@@ -60,13 +60,13 @@ class KernelForm:
     table: Any = None
     checked: bool = False
 
-    def demand(self) -> None:
+    def require_ready(self) -> None:
         """Check that the kernel can run now.
 
         Raises:
             NotCompiled: there is no kernel, or it is not compiled yet.
         """
-        if self.kernel is None or not self.kernel.look(wait=False):
+        if self.kernel is None or not self.kernel.poll(wait=False):
             raise NotCompiled(*self.state())
 
     def state(self) -> tuple[str, bool]:
@@ -95,8 +95,8 @@ class CompiledForm(KernelForm):
     taped: dict[tuple[bool, ...], Any] = dataclasses.field(default_factory=dict)  # forms for gradients
 
 
-_forms: "Bounded[Any, tuple[FunctionType, dict[str, CompiledForm]]]" = Bounded(MOST_FUNCTIONS)
-_refusals: Bounded[Any, str | None] = Bounded(MOST_FUNCTIONS)
+_forms: "BoundedDict[Any, tuple[FunctionType, dict[str, CompiledForm]]]" = BoundedDict(MOST_FUNCTIONS)
+_refusals: BoundedDict[Any, str | None] = BoundedDict(MOST_FUNCTIONS)
 _lock = threading.Lock()
 
 
@@ -166,7 +166,7 @@ def compiled_map(
     if call.count == 0:
         return []
     assert form is not None
-    form.demand()
+    form.require_ready()
     done = run_kernel(call, form, stacked)
     if done.tree is not None:
         return done.tree
@@ -200,7 +200,7 @@ def wait_for(form: KernelForm | None, seconds: float = 120.0) -> None:
     if form is None:
         return
     end = time.monotonic() + seconds
-    while not (form.kernel is not None and form.kernel.look()):
+    while not (form.kernel is not None and form.kernel.poll()):
         reason, pending = form.state()
         if not pending or time.monotonic() > end:
             raise NotCompiled(reason, pending)
@@ -234,24 +234,24 @@ def prepared(
         kinds = [kind_of_value(program, call, value, f"argument {i}") for i, value in enumerate(values)]
     except Mismatch as error:
         raise NotCompiled(f"{function.__qualname__} is given {error}") from None
-    own = [is_own(value) for value in values]
-    key = f"{own}{[describe(kind) for kind in kinds]}"
+    varying = [is_varying(value) for value in values]
+    key = f"{varying}{[describe(kind) for kind in kinds]}"
     with _lock:
         forms = _forms_of(function)
         form = forms.get(key)
-        if form is None or not _holds(form):
+        if form is None or not _globals_unchanged(form):
             if len(forms) >= _KINDS:
                 forms.clear()
             before = form
-            form = forms[key] = _made(program, function, kinds, own)
+            form = forms[key] = _write_form(program, function, kinds, varying)
             if {*_memos(before)} & {*_memos(form)}:
                 form = forms[key] = CompiledForm("what a memoised function has read is something else since")
     return call, form
 
 
-def _made(program: SourceProgram, function: Any, kinds: list[Type], own: list[bool]) -> CompiledForm:
+def _write_form(program: SourceProgram, function: Any, kinds: list[Type], varying: list[bool]) -> CompiledForm:
     try:
-        module = write(program, function, kinds, own)
+        module = write(program, function, kinds, varying)
         table = np.append(table_of(program.ufuncs), 0)
     except (Unreadable, Mismatch, RuntimeError, RecursionError) as error:
         return CompiledForm(str(error))
@@ -263,8 +263,8 @@ def _memos(form: CompiledForm | None) -> list[Any]:
     return [] if form is None or form.module is None else [wrapper for wrapper, _ in form.module.program.memos.values()]
 
 
-def _holds(form: CompiledForm) -> bool:
-    """Whether globals and closure values are as when compiled: the same objects; for arrays the dtype and rank."""
+def _globals_unchanged(form: CompiledForm) -> bool:
+    """True if globals and closure values are as when compiled: the same objects; for arrays the dtype and rank."""
     if form.module is None:
         return True
     try:
@@ -317,7 +317,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
     assert entry is not None
     program, kinds = module.program, module.root.kinds
     if program.writes:
-        demand_separate(call, program, kinds)
+        check_independent(call, program, kinds)
     captured = [np.ascontiguousarray(each.read()) for each in program.captured.values()]
     depth = max(0, sys.getrecursionlimit() - open_calls() - 60)
     packed: list[tuple[int, int, list[np.ndarray]]] = []
@@ -343,7 +343,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
 
     try:
         count = call.count
-        threads = min(thread_count(), count) if form.seconds * count > WORTH else 1
+        threads = min(thread_count(), count) if form.seconds * count > MIN_PARALLEL else 1
         bounds = [count * i // threads for i in range(threads + 1)]
         calls = [functools.partial(part, a, b) for a, b in itertools.pairwise(bounds)]
         parts = run_together(calls)
@@ -377,9 +377,9 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
             wanted = [first <= index < last and index not in bad for index in range(start, end)]
             given = iter(arrays)
             for value, kind in zip(call.values, kinds, strict=True):
-                own = isinstance(value, ColumnPlace)  # nothing is written into shared arguments
-                examples = call.examples(value.column)[start:end] if own else [value]
-                write_back(program, kind, examples, given, wanted if own else [False])
+                varying = isinstance(value, ColumnPlace)  # nothing is written into shared arguments
+                examples = call.examples(value.column)[start:end] if varying else [value]
+                write_back(program, kind, examples, given, wanted if varying else [False])
         for index in range(first, last):
             for value, content in contents[index] if contents and index not in bad else ():
                 if isinstance(value, list):
@@ -474,7 +474,7 @@ def _restore(values: Sequence[Any], before: Sequence[Any]) -> None:
 
 
 def same(a: Any, b: Any, approximate: bool) -> bool:
-    """Whether two results are equal in type and bits; `approximate` allows for another order of sums."""
+    """True if two results are equal in type and bits; `approximate` allows for another order of sums."""
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray):

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import cast
 
-from autobatch.compiled.changed_arguments import KernelChanges, changed_containers, returned_arguments
+from autobatch.compiled.changed_arguments import KernelChanges, argument_slots, changed_containers
 from autobatch.compiled.translation.exact_types import EITHER, INT, Array, Mismatch, Tuple, Type
 from autobatch.compiled.translation.expression_reader import read_function
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, Unreadable, flat
 from autobatch.compiled.translation.typed_text import rep
-from autobatch.compiled.value_layout import Keeper, Loader, apart
+from autobatch.compiled.value_layout import Loader, ResultWriter, check_aliases
 from autobatch.syntax.quote import parse
 
 HEAD = """\
@@ -42,7 +42,7 @@ class Module:
         text: a module that defines `kernel` and its `SIGNATURE`.
         result: the type of the function's result; kept: of what the kernel stores for an example (`KernelLoop.kept`).
         steps: the packed arrays whose examples may lie apart, as in a padded batch.
-        own: for each argument, whether it differs by example; the others are shared by all.
+        varying: for each argument, whether it differs by example; the others are shared by all.
     """
 
     program: SourceProgram
@@ -52,7 +52,7 @@ class Module:
     kept: Type
     changes: KernelChanges
     steps: tuple[int, ...]
-    own: tuple[bool, ...]
+    varying: tuple[bool, ...]
 
 
 def numba_array(dtype: str, ndim: int = 1) -> str:
@@ -63,16 +63,16 @@ def numba_array(dtype: str, ndim: int = 1) -> str:
 
 @dataclasses.dataclass
 class KernelLoop:
-    """What a kernel does with each example, as lines of text; the lines `before` run once and read shared arguments.
+    """The lines of a kernel's loop body; the lines `before` run once, before the loop, and read shared arguments.
 
     Attributes:
-        loop: reads an example, runs it and appends the result; the variable `ok` says whether the result stands.
-        undo: removes what was appended for a result that does not stand.
+        loop: reads an example, runs it and appends the result; the variable `ok` is True if the result is valid.
+        undo: removes what was appended for an invalid result.
         kept: the type of what is appended: the result, or a tuple of the result and what `changes` lists.
     """
 
     loader: Loader
-    keeper: Keeper
+    writer: ResultWriter
     before: Lines
     loop: Lines
     undo: Lines
@@ -80,7 +80,7 @@ class KernelLoop:
     changes: KernelChanges
 
     @classmethod
-    def of(cls, program: SourceProgram, root: Instance, own: Sequence[bool], taped: bool = False) -> "KernelLoop":
+    def of(cls, program: SourceProgram, root: Instance, varying: Sequence[bool], taped: bool = False) -> "KernelLoop":
         """The loop for a program.
 
         Args:
@@ -89,36 +89,36 @@ class KernelLoop:
         Raises:
             Unreadable: compiled code cannot return a result of this type.
         """
-        loader, keeper = Loader(), Keeper()
+        loader, writer = Loader(), ResultWriter()
         before: Lines = []
         inside: Lines = []
         arguments = []
-        for kind, is_own in zip(root.kinds, own, strict=True):
-            arguments.append(loader.load(kind, inside if is_own else before, at_top=is_own))
+        for kind, is_varying in zip(root.kinds, varying, strict=True):
+            arguments.append(loader.load(kind, inside if is_varying else before, at_top=is_varying))
         after: Lines = []
         separate: Lines = []
         aliases: list[str] = []
         changes = KernelChanges([], [])
         try:
             if not taped:
-                containers = changed_containers(program, root.kinds, own)
-                changes = KernelChanges(returned_arguments(root.result, root.kinds, own), containers)
-                aliases = _aliases(root, changes, arguments, own, separate)
+                containers = changed_containers(program, root.kinds, varying)
+                changes = KernelChanges(argument_slots(root.result, root.kinds, varying), containers)
+                aliases = _aliases(root, changes, arguments, varying, separate)
             memory = [(f"in{leaf}", dtype) for leaf, dtype in enumerate(loader.dtypes)]
             memory += [(name, each.kind.dtype) for name, each in program.captured.items()]
-            apart(root.result, "result", memory, separate, aliases)
-            keeper.keep(root.result, "result", after)
+            check_aliases(root.result, "result", memory, separate, aliases)
+            writer.append(root.result, "result", after)
             for text in _places(root.result, aliases):
-                keeper.keep(INT, text, after)
+                writer.append(INT, text, after)
             for place in changes.containers:
-                keeper.keep(root.kinds[place], arguments[place], after)
+                writer.append(root.kinds[place], arguments[place], after)
         except Mismatch as error:
             code = root.function.__code__
             raise Unreadable(
                 f"{code.co_filename}:{code.co_firstlineno}: {root.function.__qualname__}: {error}"
             ) from None
         before += [f"{name} = new_{rep(kind)}()" for name, (_, kind) in program.memos.items()]
-        leaves = range(len(keeper.dtypes))
+        leaves = range(len(writer.dtypes))
         loop: Lines = [
             *inside,
             f"code, result = {root.name}({', '.join(['table', 'depth', *arguments])}{program.extra()})",
@@ -129,24 +129,24 @@ class KernelLoop:
         ]
         kept = [root.result, *[INT] * sum(changes.returned), *(root.kinds[place] for place in changes.containers)]
         undo = [f"used{leaf} = kept{leaf}" for leaf in leaves]
-        return cls(loader, keeper, before, loop, undo, Tuple(tuple(kept)) if changes else root.result, changes)
+        return cls(loader, writer, before, loop, undo, Tuple(tuple(kept)) if changes else root.result, changes)
 
     def start(self) -> Lines:
         """The lines that run before the loop."""
         lines: Lines = [f"at{leaf} = 0" for leaf in range(len(self.loader.dtypes))]
-        for leaf, dtype in enumerate(self.keeper.dtypes):
+        for leaf, dtype in enumerate(self.writer.dtypes):
             name = "bool_" if dtype == "bool" else dtype
             lines += [f"out{leaf} = np.empty(max(n, 16), np.{name})", f"used{leaf} = 0"]
         return [*lines, *self.before]
 
     def end(self) -> str:
         """The return statement."""
-        outs = "".join(f"out{leaf}[:used{leaf}], " for leaf in range(len(self.keeper.dtypes)))
+        outs = "".join(f"out{leaf}[:used{leaf}], " for leaf in range(len(self.writer.dtypes)))
         return f"return ({outs})" if outs else "return n"
 
     def returns(self) -> str:
         """The type of what the kernel returns, as a Numba type."""
-        outs = "".join(numba_array(dtype) + ", " for dtype in self.keeper.dtypes)
+        outs = "".join(numba_array(dtype) + ", " for dtype in self.writer.dtypes)
         return f"types.Tuple(({outs}))" if outs else "types.int64"
 
     def parameters(self, program: SourceProgram) -> list[tuple[str, str]]:
@@ -157,7 +157,7 @@ class KernelLoop:
 
 
 def _aliases(
-    root: Instance, changes: KernelChanges, arguments: Sequence[str], own: Sequence[bool], lines: Lines
+    root: Instance, changes: KernelChanges, arguments: Sequence[str], varying: Sequence[bool], lines: Lines
 ) -> list[str]:
     """Write code that finds which argument each result item is, or is a view of; returns variables that hold this."""
     items = enumerate(root.result.items) if isinstance(root.result, Tuple) else [(None, root.result)]
@@ -168,8 +168,8 @@ def _aliases(
             continue
         where = "result" if place is None else f"result[{place}]"
         lines += [f"{names[-1]} = -1", f"{names[-1]}_at = 0"]
-        for argument, (given, is_own) in enumerate(zip(root.kinds, own, strict=True)):
-            if not is_own or type(given) is not type(kind):
+        for argument, (given, is_varying) in enumerate(zip(root.kinds, varying, strict=True)):
+            if not is_varying or type(given) is not type(kind):
                 continue
             one, found = arguments[argument], [f"{names[-1]} = {argument}"]
             if rep(given) == rep(kind):
@@ -205,11 +205,11 @@ FIRST_PARAMETERS = [
 nest; `status`: for each example, 1 if Python has to run it, and in the last place whether any flag was set."""
 
 
-def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type], own: Sequence[bool]) -> Module:
+def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type], varying: Sequence[bool]) -> Module:
     """Write the module for arguments of these types.
 
     Args:
-        own: for each argument, whether it differs by example; the others are shared by all.
+        varying: for each argument, whether it differs by example; the others are shared by all.
 
     Raises:
         Unreadable: the function has no compiled form.
@@ -219,7 +219,7 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
         code = function.__code__
         where = f"{code.co_filename}:{code.co_firstlineno}: {function.__qualname__}"
         raise Unreadable(f"{where}: a memoised function of a module, beside arrays from outside")
-    kernel = KernelLoop.of(program, root, own)
+    kernel = KernelLoop.of(program, root, varying)
     loop: Lines = [
         *kernel.loop,
         "if careful != 0 and float_flags() != 0:",
@@ -233,8 +233,8 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
     text = HEAD + program.text() + "\n"
     text += "\n".join(flat(["@jit", head, [*lines, kernel.end()]])) + "\n\n"
     text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in parameters)})\n"
-    text = without_comprehensions(text)
-    return Module(program, root, text, root.result, kernel.kept, kernel.changes, tuple(kernel.loader.steps), tuple(own))
+    text, steps = without_comprehensions(text), tuple(kernel.loader.steps)
+    return Module(program, root, text, root.result, kernel.kept, kernel.changes, steps, tuple(varying))
 
 
 def without_comprehensions(text: str) -> str:

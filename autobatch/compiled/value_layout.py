@@ -1,7 +1,7 @@
 """How example values become flat arrays that compiled code reads, and its result arrays become Python objects.
 
 `type_of` finds the type of many values; `pack` writes them one after the other into arrays, its leaves; `Loader` and
-`Keeper` write the code that reads an example's value and appends a result; `unpack` makes objects of result arrays.
+`ResultWriter` write the code that reads an example's value and appends a result; `unpack` makes objects of the results.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 _KINDS = {tag: kind for kind, tag in TAGS.items()}
 
 
-_MOST_CONTAINERS = 2_000  # whose types are told apart
+_MOST_CONTAINERS = 2_000  # containers of the arguments that are typed one by one
 
 
 def type_of(
@@ -63,9 +63,8 @@ def type_of(
     """The one type that covers all these values; None if there are no values.
 
     Args:
-        given: whose memory they are, as in `Array.given`.
-        where: the path that leads to them, as `argument 0[1]`; containers of one path share a `MakingPlace`.
-        around: the ids of the containers that hold them.
+        given: whose memory they are, as in `Array.given`; around: the ids of the containers that hold them.
+        where: the path that leads to them, as `argument 0[1]`; containers of one path share an `AllocationSite`.
 
     Raises:
         Mismatch: no variable of compiled code can hold them all, or one has a type without a compiled form.
@@ -143,10 +142,10 @@ def _is_slot(cls: Any, name: str) -> bool:
 
 
 def _around(program: SourceProgram, around: frozenset[int], own: Sequence[Any]) -> frozenset[int]:
-    """What is around the parts of these values.
+    """The ids of the containers around the parts of these values: `around`, and the values themselves.
 
     Raises:
-        Mismatch: one holds itself, as nodes with their parent do, or there are too many ways through what they share.
+        Mismatch: a value contains itself, as nodes that refer to their parent do, or there are too many containers.
     """
     ids = frozenset(map(id, own))
     if not ids.isdisjoint(around):
@@ -269,7 +268,7 @@ _WORD = (1 << 64) - 1
 
 
 def words_of(generator: np.random.Generator) -> list[int]:
-    """Where a generator is in its stream: the six words that compiled code uses (`random_streams`)."""
+    """The position of a generator in its stream: the six words that compiled code uses (`random_streams`)."""
     state: Any = generator.bit_generator.state
     wide = state["state"]["state"], state["state"]["inc"]
     words = [part for each in wide for part in (each >> 64, each & _WORD)]
@@ -283,10 +282,10 @@ def set_words(generator: np.random.Generator, words: Any) -> None:
     generator.bit_generator.state = {"bit_generator": "PCG64", "state": wide, "has_uint32": has, "uinteger": left}
 
 
-def count_apart(kind: Type) -> int:
+def count_steps(kind: Type) -> int:
     """The number of packed arrays of a type whose examples may lie apart (`Loader.steps`)."""
     if isinstance(kind, Tuple | Struct):
-        return sum(map(count_apart, kind.items))
+        return sum(map(count_steps, kind.items))
     return int(isinstance(kind, Array))
 
 
@@ -379,7 +378,7 @@ class Loader:
 # --- out
 
 
-class Keeper:
+class ResultWriter:
     """Writes the code that appends a result to arrays that grow.
 
     Attributes:
@@ -412,7 +411,7 @@ class Keeper:
             f"used{leaf} += {name}.size",
         ]
 
-    def keep(self, kind: Type, text: str, lines: Lines) -> None:
+    def append(self, kind: Type, text: str, lines: Lines) -> None:
         """Write the code that appends a value.
 
         Raises:
@@ -429,7 +428,7 @@ class Keeper:
             case Maybe():
                 self._put("bool", f"{text}[0]", lines)
                 inside: Lines = []
-                self.keep(kind.inner, f"{text}[1]", inside)
+                self.append(kind.inner, f"{text}[1]", inside)
                 lines += [f"if {text}[0]:", inside or ["pass"]]
             case Array():
                 for axis in range(kind.ndim):
@@ -442,7 +441,7 @@ class Keeper:
                 if isinstance(kind, Struct) and (kind.given or not is_plain(kind.cls)):
                     raise Mismatch(f"it returns a {kind}")
                 for place, item in enumerate(kind.items):
-                    self.keep(item, f"{text}[{place}]", lines)
+                    self.append(item, f"{text}[{place}]", lines)
             case List() | Dict() if not isinstance(kind, Deque | Counts | DefaultDict):
                 if isinstance(kind, Dict) and kind.site.find().vague:
                     raise Mismatch(f"it returns {kind}, whose keys are Python's or NumPy's")
@@ -451,20 +450,22 @@ class Keeper:
                 name = f"y{self._count}"
                 inner: Lines = []
                 if isinstance(kind, Dict):
-                    self.keep(kind.elem, f"{name}[0]", inner)
-                    self.keep(kind.value, f"{name}[1]", inner)
+                    self.append(kind.elem, f"{name}[0]", inner)
+                    self.append(kind.value, f"{name}[1]", inner)
                     lines += [f"for {name} in {text}.items():", inner or ["pass"]]
                 else:
-                    self.keep(kind.elem, name, inner)
+                    self.append(kind.elem, name, inner)
                     lines += [f"for {name} in {text}:", inner or ["pass"]]
             case _:
                 raise Mismatch(f"it returns a {kind}")
 
 
-def apart(kind: Type, text: str, given: Sequence[tuple[str, str]], lines: Lines, aliases: Sequence[str] = ()) -> None:
-    """Write code that leaves an example to Python if one object, or one memory, occurs twice in its result.
+def check_aliases(
+    kind: Type, text: str, given: Sequence[tuple[str, str]], lines: Lines, aliases: Sequence[str] = ()
+) -> None:
+    """Write code that leaves an example to Python if its result contains an object, or memory, twice or of an argument.
 
-    Likewise if the result contains a part of an argument. Results are copied out, which would lose such sharing.
+    Results are copied out, which would lose such sharing.
 
     Args:
         given: the name and the dtype of each array that holds data of arguments.
@@ -486,7 +487,7 @@ def apart(kind: Type, text: str, given: Sequence[tuple[str, str]], lines: Lines,
 
 
 def _objects(kind: Type) -> int:
-    """How many mutable objects a value of this type contains: 0, 1, or a larger number that only means several."""
+    """The number of mutable objects in a value of this type: 0, 1, or any larger number for several."""
     if isinstance(kind, Tuple):
         return sum(map(_objects, kind.items))
     if isinstance(kind, Maybe):
@@ -546,7 +547,7 @@ def _is_mutable(kind: Type) -> bool:
 
 
 def unpack(kind: Type, arrays: Sequence[np.ndarray], count: int) -> list[Any]:
-    """The results that a `Keeper` appended, as Python and NumPy objects."""
+    """The results that a `ResultWriter` appended, as Python and NumPy objects."""
     with collector_paused():  # many objects are made, and none is garbage
         out, rest = _unpack(kind, list(arrays), count)
     assert not rest
@@ -554,7 +555,7 @@ def unpack(kind: Type, arrays: Sequence[np.ndarray], count: int) -> list[Any]:
 
 
 def batch_of(kind: Type, arrays: list[np.ndarray]) -> Any:
-    """The results that a `Keeper` appended, as a batch or a tuple of batches; None if that needs work per example.
+    """The results of a `ResultWriter` as a batch or a tuple of batches; None if that needs work per example.
 
     Handles numbers, arrays of one dimension, and tuples of these.
     """

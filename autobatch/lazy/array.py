@@ -124,7 +124,7 @@ class LazyArray(AbstractArray, ArrayMixin):
         else:
             spec, operands = parse(self, index)
             args = spec, tuple(operands)
-        return _link_view(self.trace.known(part), self, (None, view_of, write_view, args, part.flags.c_contiguous))
+        return _link_view(self.trace.computed(part), self, (None, view_of, write_view, args, part.flags.c_contiguous))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if self.aval.scalar:
@@ -149,7 +149,7 @@ class LazyArray(AbstractArray, ArrayMixin):
                 self._ab_refuse(NeedsLoop("an example writes into an argument that is read-only"))
             self.strided = self._ab_plain  # a write does not change the strides
         if type(new) is not LazyArray:
-            new = self.trace.known(np.array(new))
+            new = self.trace.computed(np.array(new))
         non_c_order = self.aval.non_c_order
         self.aval, self.segment, self.ref, self.source = new.aval, new.segment, new.ref, new.source
         self._ab_set_order(non_c_order)  # a write does not change the memory order

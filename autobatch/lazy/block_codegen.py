@@ -78,12 +78,12 @@ class Tree:
         self._structure = structure
         self.leaves = tuple(_leaves(structure))
 
-    def rebuilt(self, values: Iterator[Any]) -> Any:
+    def unflatten(self, values: Iterator[Any]) -> Any:
         """The same structure with other arrays as leaves, taken in order from `values`."""
-        return _rebuilt(self._structure, values)
+        return _unflatten(self._structure, values)
 
 
-def flattened(trace: Any, value: Any) -> tuple[Tree | None, list[int]]:
+def flatten(trace: Any, value: Any) -> tuple[Tree | None, list[int]]:
     """The structure of a list or tuple and the references of its arrays; (None, []) if it cannot be a block's input.
 
     It may contain only non-shared arrays recorded in this trace, nested in lists and tuples.
@@ -128,12 +128,12 @@ def _leaves(structure: Any) -> Iterator[Aval]:
             yield part
 
 
-def _rebuilt(structure: Any, values: Iterator[Any]) -> Any:
+def _unflatten(structure: Any, values: Iterator[Any]) -> Any:
     kind, *parts = structure
-    return kind([_rebuilt(part, values) if type(part) is tuple else next(values) for part in parts])
+    return kind([_unflatten(part, values) if type(part) is tuple else next(values) for part in parts])
 
 
-class _Unsuited(Exception):  # noqa: N818  (a signal inside of this file)
+class _NoFastRecorder(Exception):  # noqa: N818  (a signal inside of this file)
     """Raised for a kind of call that no fast recorder can be generated for."""
 
 
@@ -153,7 +153,7 @@ def recorder(
         made.guards()
         made.read(values, kinds)
         made.append(values, kinds, outs)
-    except _Unsuited:
+    except _NoFastRecorder:
         return None
     return made.compiled()
 
@@ -177,7 +177,7 @@ class _Source:
             "_len": len,
             "_freeze": freeze,
             "_weak": WEAK,
-            "_flattened": flattened,
+            "_flatten": flatten,
             "_link_views": link_views,
             "_faults": FAULTS,
         }
@@ -254,9 +254,9 @@ class _Source:
         for slot, value, kind in zip(self.block.slots, values, kinds, strict=True):
             name, base = self.follow(slot.root, slot.steps)
             if kind == "constant" and type(value) is not np.ndarray:
-                raise _Unsuited
+                raise _NoFastRecorder
             if kind in ("row", "shared") and type(base) is not LazyArray and (kind == "row" or slot.index is None):
-                raise _Unsuited  # a plain array that all examples share: each trace has its own handle of it
+                raise _NoFastRecorder  # a plain array that all examples share: each trace has its own handle of it
             if slot.index is not None:
                 index, at = self.index(slot.index)
                 self.check(f"_type({index}) is not {self.refer(type(at))}")
@@ -266,7 +266,7 @@ class _Source:
                     continue
                 self.check(f"_type({name}) is not {self.refer(type(base))}")
                 if type(base) not in (list, tuple, dict, np.ndarray):
-                    raise _Unsuited
+                    raise _NoFastRecorder
                 self.reads.append(f"_i{len(self.slots)} = {name}[{index}]")
                 name = f"_i{len(self.slots)}"
             self.check(f"_type({name}) is not {'_lazy' if type(value) is LazyArray else self.refer(type(value))}")
@@ -274,7 +274,7 @@ class _Source:
 
     def append(self, values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
         """Emit code that looks the signature up, records the node and makes the outputs."""
-        key = [self.refer(self.block.tag_of(kinds))]
+        key = [self.refer(self.block.kinds_key(kinds))]
         refs: list[str] = []
         arrays: list[str] = []
         sources: list[str] = []
@@ -306,7 +306,7 @@ class _Source:
                 sources.append(index[0] if index else name)
                 refs.append(f"_n - {len(sources) - 1}" if len(sources) > 1 else "_n")
         if not refs or not owner:
-            raise _Unsuited
+            raise _NoFastRecorder
         add = self.rest.append
         outputs = [f"_v{i}" for i in range(outs)]
         each_array = list(dict.fromkeys(arrays))
@@ -314,7 +314,7 @@ class _Source:
             f"_trace = {owner}.trace",
             "_segment = _trace.segment",
             *[f"_c{i}, _d{i} = _constant(_trace, {name})" for i, name in enumerate(constants)],
-            *[f"_t{i}, _f{i} = _flattened(_trace, {name})" for i, name in enumerate(trees)],
+            *[f"_t{i}, _f{i} = _flatten(_trace, {name})" for i, name in enumerate(trees)],
             f"_sig = _trace.of_blocks.get(({', '.join(key)},))",
             f"if _sig is None or _handling() is not _trace._handling: {self.slow}",
             *[f"if {name}.segment is not _segment and not _trace.enter({name}): {self.slow}" for name in each_array],

@@ -18,8 +18,8 @@ from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze, know
 from autobatch.core.op import rank_of
 from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.block_codegen import Tree, flattened, recorder, signature
-from autobatch.lazy.fibers import taken
+from autobatch.lazy.block_codegen import Tree, flatten, recorder, signature
+from autobatch.lazy.fibers import shared_handle
 from autobatch.ops.rules.aliasing import view
 from autobatch.tables.lookup import lookup_p
 
@@ -120,7 +120,7 @@ class Block:
             if first is None:
                 return None
         owner = first.trace
-        if any(type(x) is LazyArray and (x.trace is not owner or _is_put_off(x)) for x in values):
+        if any(type(x) is LazyArray and (x.trace is not owner or _is_deferred(x)) for x in values):
             return None
         call = self._call(owner, values)
         if call is None:
@@ -138,7 +138,7 @@ class Block:
 
     def _quicken(self, arguments: Sequence[Any], values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
         """Install a fast recorder for the next calls of this kind."""
-        kind = (self.tag_of(kinds), *map(type, values), *map(type, arguments))
+        kind = (self.kinds_key(kinds), *map(type, values), *map(type, arguments))
         if kind not in self._recorders:
             if len(self._recorders) >= _RECORDERS:
                 return
@@ -149,7 +149,7 @@ class Block:
         if self._recorders[kind] is not None:
             self._by_types[tuple(map(type, arguments))] = self._recorders[kind]
 
-    def tag_of(self, kinds: Sequence[str]) -> object:
+    def kinds_key(self, kinds: Sequence[str]) -> object:
         """A unique key part for calls with these slot kinds, since the kinds decide which inputs are operands."""
         return self._tags.setdefault(tuple(kinds), object())
 
@@ -164,7 +164,7 @@ class Block:
 
     def _value(self, slot: Slot, arguments: Sequence[Any]) -> Any:
         value = self._follow(slot.root, slot.steps, arguments)
-        value = taken(value, 1 if slot.index is None else 2)
+        value = shared_handle(value, 1 if slot.index is None else 2)
         if slot.index is None:
             return value
         index = self._index(slot.index, arguments)
@@ -218,7 +218,7 @@ class Block:
         shared: list[LazyArray] = []
         for slot, value in zip(self.slots, values, strict=True):
             kind = type(value)
-            if slot.several and kind not in (list, tuple):
+            if slot.is_list and kind not in (list, tuple):
                 return None
             if kind is LazyArray:
                 key.append(value.aval)
@@ -246,7 +246,7 @@ class Block:
                 key.append(value if kind is int else (kind, freeze(value)))
                 kinds.append("static")
             elif kind is list or kind is tuple:
-                tree, each = flattened(owner, value)
+                tree, each = flatten(owner, value)
                 if tree is None:
                     return None
                 key.append(tree)
@@ -264,7 +264,7 @@ class Block:
                     refs.append(ref)
             else:
                 return None
-        known = (self.tag_of(kinds), *key)
+        known = (self.kinds_key(kinds), *key)
         sig = owner.of_blocks.get(known)
         if sig is None:
             program = self._program(key, kinds, values)
@@ -294,7 +294,7 @@ class Block:
                 if kind == "static":
                     inputs.append(value)
                 elif kind == "tree":
-                    inputs.append(next(trees).rebuilt(given))
+                    inputs.append(next(trees).unflatten(given))
                 elif kind == "row":
                     table = next(given)
                     # marked as a view of the table, so that a write into it is refused
@@ -336,7 +336,7 @@ def _operands(key: Sequence[Any]) -> list[Any]:
     return out
 
 
-def _is_put_off(x: LazyArray) -> bool:
+def _is_deferred(x: LazyArray) -> bool:
     """True for a deferred look-up (it may still become a bag)."""
     return x.segment is None and x.source is None
 

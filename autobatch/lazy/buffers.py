@@ -242,7 +242,7 @@ class Buffers:
         return out
 
 
-def order_of(which: np.ndarray, rows: np.ndarray) -> int:
+def classify_rows(which: np.ndarray, rows: np.ndarray) -> int:
     """CONSECUTIVE, ONE_BUFFER or SEVERAL, as `kernels.rows.locate` classifies rows that lie in buffers."""
     if (which != which[0]).any():
         return SEVERAL
@@ -279,7 +279,7 @@ def gather_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int,
         return buffers.copied(first, which, rows)
     number = np.zeros(used[-1] + 1, np.int64)
     number[used] = np.arange(len(used))
-    return gather_p(*several, which=_Which(number[which]), rows=rows)
+    return gather_p(*several, which=_BufferNumbers(number[which]), rows=rows)
 
 
 def sized_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int, sizes: tuple[Size, ...]) -> Any:
@@ -300,7 +300,7 @@ def sized_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int, 
     return joined_rows(buffers.arrays, which, rows, sizes)
 
 
-class _Which:
+class _BufferNumbers:
     """The buffer number of each gathered row, with a lazily computed inverse (`places`)."""
 
     __slots__ = ("_bounds", "_order", "numbers")
@@ -344,7 +344,7 @@ class Picked(SparseCotangent):
             np.add.at(dense, self.rows, self.values[self.places])
 
 
-def _gather(*buffers: Any, which: _Which | None, rows: Any) -> np.ndarray:
+def _gather(*buffers: Any, which: _BufferNumbers | None, rows: Any) -> np.ndarray:
     if which is None:
         buffer = buffers[0]  # take() would first copy a whole non-contiguous array
         return buffer.take(rows, axis=0) if buffer.flags.c_contiguous and type(rows) is np.ndarray else buffer[rows]

@@ -32,13 +32,13 @@ def read(trace: Any, table: LazyArray, index: Any) -> Any:
         if kind is np.ndarray:
             if index.ndim == 1 and index.dtype.kind in "iu" and _from_zero(table, index):
                 ids = index.astype(np.int64) if id_bound(table) is not None else table_ids(table, index.copy())
-                return _put_off(trace, table, ids, None)
+                return _defer(trace, table, ids, None)
         elif (kind is int or kind is np.int64) and id_bound(table) is not None and 0 <= index < aval.shape[0]:
             out = lookup_p(table, np.int64(index))  # the id is an operand, so all such reads share one signature
             if type(out) is LazyArray and type(getattr(table.source, "value", table.source)) is np.ndarray:
                 out._view = _SHARED
             return out
-    return _read_now(table, index)
+    return _record_lookup(table, index)
 
 
 def _from_zero(table: LazyArray, ids: np.ndarray) -> bool:
@@ -69,34 +69,34 @@ def read_row(trace: Any, rows: LazyArray, index: int) -> Any:
     """`rows[index]` of a deferred look-up: the look-up of one row, unless the rows are weighted."""
     table, ids, weights = rows.pending
     if weights is not None:
-        trace.settle(rows)
+        trace.record_deferred(rows)
         return rows[index]
     if not -len(ids) <= index < len(ids):
         raise IndexError(f"index {index} is out of bounds for axis 0 with size {len(ids)}")
     return lookup_p(table, ids[index])
 
 
-def _put_off(trace: Any, table: LazyArray, ids: np.ndarray, weights: Any) -> LazyArray:
+def _defer(trace: Any, table: LazyArray, ids: np.ndarray, weights: Any) -> LazyArray:
     out = LazyArray(trace, aval_of((len(ids), table.aval.shape[1]), table.aval.dtype), None, 0)
     out.pending = (table, ids, weights)
     return out
 
 
-def _read_now(table: LazyArray, index: Any) -> Any:
+def _record_lookup(table: LazyArray, index: Any) -> Any:
     lookup = getattr(table.source, "_ab_lookup", None)
     if lookup is None:
         return ArrayMixin.__getitem__(table, index)
     return lookup(table, index, lambda i: ArrayMixin.__getitem__(table, i))
 
 
-def now(handle: LazyArray) -> Any:
+def record_deferred(handle: LazyArray) -> Any:
     """Record the deferred look-up of a handle, and return the result."""
     table, ids, weights = handle.pending
-    rows = _read_now(table, ids)
+    rows = _record_lookup(table, ids)
     return rows if weights is None else rows * weights
 
 
-def reduced(trace: Any, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+def record_on_deferred(trace: Any, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """Record (or defer further) an op on deferred rows without their look-up; None if the op needs the rows."""
     if op is _MULTIPLY:
         found = _weighted(trace, args[0], args[1])
@@ -126,4 +126,4 @@ def _weighted(trace: Any, rows: Any, weights: Any) -> LazyArray | None:
         return None
     if type(weights) is np.ndarray:
         weights = weights.copy()
-    return _put_off(trace, table, ids, weights)
+    return _defer(trace, table, ids, weights)

@@ -20,7 +20,7 @@ from autobatch.lazy.example_recorder import ExampleRecorder, Recorders
 from autobatch.lazy.example_state import ExampleState, shows_identity, shows_order
 from autobatch.lazy.fibers import Fibers, Joining, LaunchError, active_trace
 from autobatch.lazy.launching import Stats
-from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
+from autobatch.lazy.trace import Trace, finish, record_lookups, wrap_example, wrap_shared
 from autobatch.syntax.source import is_rewritten
 
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
@@ -66,14 +66,14 @@ def map_with_stats(
     stats = run.trace.stats
     if run.shows_order():
         run.trace.close()
-        return run.looped("NeedsLoop: the order of the examples shows in what they print, draw or read", True), stats
+        return run.as_loop("NeedsLoop: the order of the examples shows in what they print, draw or read", True), stats
     if run.shows_identity():
         run.trace.close()
-        return run.looped("NeedsLoop: it is asked whether an array that has two names is one object", True), stats
+        return run.as_loop("NeedsLoop: it is asked whether an array that has two names is one object", True), stats
     if run.state.may_change:
         joining = None
     try:
-        results = run.together(recorders_of, joining)
+        results = run.run_together(recorders_of, joining)
     finally:
         run.trace.inputs.clear()
     if results is not None:
@@ -84,7 +84,7 @@ def map_with_stats(
         if cause is not None and not isinstance(cause, NeedsLoop):
             raise cause
         run.columns = [column[:count] for column in columns]
-    return run.looped("a batched call failed" if cause is None else f"{type(cause).__name__}: {cause}"), stats
+    return run.as_loop("a batched call failed" if cause is None else f"{type(cause).__name__}: {cause}"), stats
 
 
 @dataclasses.dataclass(eq=False)
@@ -130,7 +130,7 @@ class _Map:
         units = self._function, *self._shared.values()
         return shows_identity(self._before, self.state.kinds, self.columns, units)
 
-    def looped(self, reason: str, early: bool = False) -> list[Any]:
+    def as_loop(self, reason: str, early: bool = False) -> list[Any]:
         """Run the loop and return its results; warns before it (`early`, before the examples print), or after it."""
         says = self._arguments_of is None  # else the user did not call `ab.map`: the caller warns
         why = f"ab.map could not run these examples together ({reason})"
@@ -148,7 +148,7 @@ class _Map:
         self._before.restore()
         self.state.restore()
 
-    def together(
+    def run_together(
         self, recorders_of: Callable[[dict[str, Any]], Recorders | None], joining: Joining | None
     ) -> list[Any] | None:
         """Run the examples together; returns None, and sets `cause`, if they have to run as a loop."""
@@ -157,12 +157,12 @@ class _Map:
             if fibers.error is None and not changed:
                 results = fibers.results
                 del fibers  # it refers to the trace
-                return self._handed_out(results)
+                return self._finish_map(results)
         except LaunchError as launch:
             self.cause = launch.__cause__
             return None
         except BaseException as stop:
-            self._stopped(stop)
+            self._clean_up_after(stop)
             raise
         self.cause = self._reason(fibers, changed)
         return None
@@ -181,7 +181,7 @@ class _Map:
                 fibers.run()
                 changed = self._changed(fibers)
                 if fibers.error is None and not changed:
-                    writes = trace.inputs.given_back(leaves(self._shared))
+                    writes = trace.inputs.pending_writes(leaves(self._shared))
                     if writes is None:
                         raise LaunchError from NeedsLoop(
                             "an example writes into memory that it shares with other arguments"
@@ -200,7 +200,7 @@ class _Map:
         trace, arguments = self.trace, self._arguments
         values = wrap_example(trace, [column[index] for column in self.columns], self.state.copies)
         positional, named = (values, arguments) if self._arguments_of is None else self._arguments_of(values, arguments)
-        return settled(trace, (self._form if trace.inputs.in_order else self._function)(*positional, **named))
+        return record_lookups(trace, (self._form if trace.inputs.in_order else self._function)(*positional, **named))
 
     def _admit(self, values: Sequence[Any]) -> None:
         for column, value in zip(self.columns, values, strict=True):
@@ -213,9 +213,9 @@ class _Map:
         waited = bool(self.trace.stats.forced)
         if waited and (fibers.changed or self._before.changed()):
             return True
-        return self.state.changed_in_common(waited)
+        return self.state.shared_state_changed(waited)
 
-    def _handed_out(self, results: list[Any]) -> list[Any]:
+    def _finish_map(self, results: list[Any]) -> list[Any]:
         """Finish the map: replace all recorded arrays left anywhere by values, write to arguments, return the results.
 
         Raises:
@@ -231,7 +231,7 @@ class _Map:
             gc.collect(0)  # most often cyclic garbage, such as an inner function that calls itself
         made: Sequence[Any]
         if self._is_referred_to():
-            made = self._settled_left(results)
+            made = self._replace_left_over(results)
         else:
             made = [each for each in results if type(each) is FunctionType]
         if self._is_referred_to():
@@ -247,13 +247,13 @@ class _Map:
         """True if recorded arrays are left anywhere (each refers to the trace)."""
         return self.trace.references() > self._alone
 
-    def _settled_left(self, results: list[Any]) -> Sequence[Any]:
+    def _replace_left_over(self, results: list[Any]) -> Sequence[Any]:
         """Replace recorded arrays that examples left in reachable state; returns the functions found there."""
         left = Snapshot([results, self._function, self._shared, self.columns])
         left.settle(functools.partial(finish, self.trace))
         return left.functions
 
-    def _stopped(self, stop: BaseException) -> None:
+    def _clean_up_after(self, stop: BaseException) -> None:
         """Clean up after an interrupt or the deadline; neither comes between the writes into arguments (one C call)."""
         is_over = type(stop) is OverTime
         if self._written is not None and not operator.length_hint(self._written):
@@ -261,7 +261,7 @@ class _Map:
         found: list[Any] = []
         if not is_over:  # changes made by examples stay, as after a loop, unless they contain recorded arrays
             roots = [self._function, self._shared, self.columns]
-            Snapshot(roots).settle(functools.partial(_found, self.trace, found))
+            Snapshot(roots).settle(functools.partial(_collect_recorded, self.trace, found))
         if found or self._ended or is_over:
             self.restore()
 
@@ -281,14 +281,14 @@ class _Map:
         return trace.failed or fibers.error
 
 
-def _found(trace: Trace, found: list[Any], value: Any) -> Any:
+def _collect_recorded(trace: Trace, found: list[Any], value: Any) -> Any:
     """Return the value unchanged; append it to `found` if it is a recorded array of this trace."""
     if type(value) is LazyArray and value.trace is trace:
         found.append(value)
     return value
 
 
-class _Running(Example):
+class _LoopExample(Example):
     """The current example of a loop; its index is the number of results so far."""
 
     __slots__ = ("_at", "_first", "results")
@@ -313,7 +313,7 @@ def run_loop(
     first: int = 0,
 ) -> list[Any]:
     """Run one example after the other; `first` is the place of the first one in its batch."""
-    running = _Running(first)
+    running = _LoopExample(first)
     results = running.results
     token = set_example(running)  # `with example(...)` would cost more than a small function
     try:

@@ -30,7 +30,7 @@ class UnusualLength(Exception):  # noqa: N818  (a signal)
 class Bound(Generating, Protocol):
     """A generated function, bound to one map; a generator function if it waits for values."""
 
-    def is_still(self) -> bool:
+    def is_unchanged(self) -> bool:
         """True if everything it relies on (globals, attributes) is still the same object."""
 
     def holds(self) -> bool:
@@ -50,7 +50,7 @@ class Recorders(Protocol):
     def bound(self, trace: Trace, columns: Sequence[Sequence[Any]], index: int) -> Bound | None:
         """The recorder that fits this map, bound to it; None if none is known before example `index`."""
 
-    def missed(self) -> None:
+    def count_misfit(self) -> None:
         """Count an example that did not fit."""
 
 
@@ -90,7 +90,7 @@ class ExampleRecorder:
         if run is None or handling() is not trace._handling:
             self._doubt = True  # the Python that runs now may change what the generated function relies on
             return NOT_RECORDED
-        park, trace.park = trace.park, _never
+        park, trace.park = trace.park, _refuse_pause
         try:
             result = run(index, [column[index] for column in self._columns])
         finally:
@@ -127,9 +127,9 @@ class ExampleRecorder:
         misfits: list[int] = []
         doubt = self._doubt or handling() is not trace._handling
         for bound, rounds in self._rounds:
-            if doubt and not bound.is_still():
+            if doubt and not bound.is_unchanged():
                 misfits += rounds.close()
-            park, trace.park = trace.park, _never
+            park, trace.park = trace.park, _refuse_pause
             try:
                 found, unfit = rounds.resume(limit, launch)
             finally:
@@ -154,7 +154,7 @@ class ExampleRecorder:
 
     def _missed(self) -> None:
         """Count an example that does not fit; drop the function unless it is a generator."""
-        self._recorders.missed()
+        self._recorders.count_misfit()
         self._patience -= 1
         self._doubt = True
         if self._bound is not None and not self._bound.waits:
@@ -166,7 +166,7 @@ class ExampleRecorder:
         if not self._patience > 0:
             return None
         trace, bound = self._trace, self._bound
-        if bound is not None and bound.waits and (not self._doubt or bound.is_still()):
+        if bound is not None and bound.waits and (not self._doubt or bound.is_unchanged()):
             self._doubt, self._segment = False, trace.segment
             return self._run
         if bound is None or bound.waits or (self._doubt and not bound.holds()):
@@ -206,5 +206,5 @@ def _recorded(trace: Trace, function: Callable[..., Any], largest: int, index: i
     return result
 
 
-def _never(urgent: bool) -> None:
+def _refuse_pause(urgent: bool) -> None:
     raise RuntimeError("a recorder waits for no value")

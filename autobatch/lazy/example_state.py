@@ -45,7 +45,7 @@ from autobatch.lazy.array import LazyArray
 from autobatch.syntax.scopes import is_dotted, path_of
 from autobatch.syntax.source import NoSourceError, find, inner_codes, is_library
 
-_MOST_LOOKED_AT = 20_000  # objects in examples
+_MOST_CHECKED = 20_000  # objects in examples
 _Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it
 
 
@@ -111,7 +111,7 @@ class ExampleState:
             return True
         return bool(self._common) and self._states[index].changed(self._common, entries=True)
 
-    def changed_in_common(self, waited: bool) -> bool:
+    def shared_state_changed(self, waited: bool) -> bool:
         """True if examples may have missed changes that others made to state they have in common.
 
         Args:
@@ -165,7 +165,7 @@ def _hold_callables(values: Iterable[Any], names: Collection[str]) -> bool:
         if kind in SCALARS or kind is np.ndarray or id(value) in seen:
             continue
         seen.add(id(value))
-        if len(seen) > _MOST_LOOKED_AT or callable(value):
+        if len(seen) > _MOST_CHECKED or callable(value):
             return True
         if isinstance(value, dict | list | tuple | set | frozenset | collections.deque):
             waiting += value.values() if isinstance(value, dict) else value
@@ -260,9 +260,9 @@ def shows_order(state: Snapshot, kinds: Collection[type] = (), batches: bool = F
     if batches and any(isinstance(value, Batch) for value in reached):
         return True
     codes = [code for code in codes if not is_library(code.co_filename)]
-    if any(map(_names_one, codes)) or any(map(_is_of_one, kinds)) or any(map(_is_one, reached)):
+    if any(map(_names_effectful, codes)) or any(map(_has_unsaveable_state, kinds)) or any(map(_is_effectful, reached)):
         return True
-    return any(map(_acts_elsewhere, functions))
+    return any(map(_calls_effects_elsewhere, functions))
 
 
 def shows_identity(state: Snapshot, kinds: Collection[type], columns: Iterable[Any], units: Iterable[Any]) -> bool:
@@ -275,7 +275,7 @@ def shows_identity(state: Snapshot, kinds: Collection[type], columns: Iterable[A
     """
     codes = [function.__code__ for function in _functions(state, kinds)]
     asks = any(_compares_objects(code) for code in codes if not is_library(code.co_filename))
-    if not asks and not _holds_what_is_only_itself(state):
+    if not asks and not _holds_identity_objects(state):
         return False
     if any(map(state.has_reached, _arrays_in(columns))):
         return True
@@ -284,7 +284,7 @@ def shows_identity(state: Snapshot, kinds: Collection[type], columns: Iterable[A
     return any(count > 1 for count in times.values())
 
 
-def _holds_what_is_only_itself(state: Snapshot) -> bool:
+def _holds_identity_objects(state: Snapshot) -> bool:
     """True if the state contains a dataclass object compared by identity: it may be copied, and `in` would see that."""
     kinds = {kind for kind in state.classes if dataclasses.is_dataclass(kind) and kind.__eq__ is object.__eq__}
     return bool(kinds) and any(type(each) in kinds for each in state.all_reached())
@@ -336,7 +336,7 @@ def changes_nothing(function: Any, shared: Any, kinds: Collection[type]) -> bool
     return not may_change(state.functions or [function], [*state.classes, *kinds])
 
 
-def _acts_elsewhere(function: FunctionType) -> bool:
+def _calls_effects_elsewhere(function: FunctionType) -> bool:
     """True if it calls another package's function with possible side effects and drops the result."""
     for name, steps in _dropped_calls(function):
         value = meaning_of(function, name)
@@ -368,7 +368,7 @@ _dropped: weakref.WeakKeyDictionary[CodeType, Sequence[tuple[str, Any]]] = weakr
 
 
 @functools.lru_cache(maxsize=1024)
-def _names_one(code: CodeType) -> bool:
+def _names_effectful(code: CodeType) -> bool:
     if not _NAMES.isdisjoint(code.co_names):
         loads = [(each.argval, each.opname) for each in dis.get_instructions(code) if each.opname in _LOADS]
         for (name, how), (following, _) in itertools.pairwise([*loads, ("", "")]):
@@ -376,16 +376,16 @@ def _names_one(code: CodeType) -> bool:
                 continue
             if name in _NAMES and not (name == "random" and following in _MAKERS):
                 return True
-    return any(_names_one(const) for const in code.co_consts if isinstance(const, CodeType))
+    return any(_names_effectful(const) for const in code.co_consts if isinstance(const, CodeType))
 
 
-def _is_one(value: Any) -> bool:
+def _is_effectful(value: Any) -> bool:
     """True if a value is an iterator, or a callable or object with effects outside of the process's memory."""
     acts = isinstance(value, BuiltinFunctionType) and value.__name__ in _NAMES
-    return acts or _is_of_one(type(value)) or (callable(value) and _is_in_module(value))
+    return acts or _has_unsaveable_state(type(value)) or (callable(value) and _is_in_module(value))
 
 
-def _is_of_one(kind: type) -> bool:
+def _has_unsaveable_state(kind: type) -> bool:
     """True if a snapshot cannot save the state of objects of this class: an iterator, an `array.array`, a file."""
     if issubclass(kind, _KEPT):
         return issubclass(kind, random.SystemRandom)
@@ -461,7 +461,7 @@ class Inputs:
         """Release the handles that were written to."""
         self.written.clear()
 
-    def given_back(self, shared: Iterable[Any]) -> list[tuple[Any, Any, Any]] | None:
+    def pending_writes(self, shared: Iterable[Any]) -> list[tuple[Any, Any, Any]] | None:
         """Pending writes (array, index, value) into the caller's arrays; None if one overlaps another array."""
         if not self.written:
             return []

@@ -24,10 +24,10 @@ _PLAIN = (np.generic, *SCALARS)
 
 
 # Containers given to a map by keyword are wrapped for its examples. Objects, closures and globals are not: their
-# arrays are wrapped where they are read, as operands of ops or where rows are indexed (`taken`, `item`).
+# arrays are wrapped where they are read, as operands of ops or where rows are indexed (`shared_handle`, `shared_item`).
 
 
-def taken(value: Any, least: int = 1) -> Any:
+def shared_handle(value: Any, least: int = 1) -> Any:
     """The lazy handle of an array that all examples share, if it has `least` dimensions; else the value unchanged."""
     trace = active_trace()
     if trace is None or id(value) not in trace.reached or value.ndim < least:
@@ -35,9 +35,9 @@ def taken(value: Any, least: int = 1) -> Any:
     return trace.shared(value)
 
 
-def item(base: Any, index: Any) -> Any:
+def shared_item(base: Any, index: Any) -> Any:
     """`base[index]`; recorded if it reads rows of an array that all examples share."""
-    return (taken(base, 2) if type(index) in _ROWS else base)[index]
+    return (shared_handle(base, 2) if type(index) in _ROWS else base)[index]
 
 
 class LaunchError(Exception):
@@ -53,13 +53,13 @@ class Joining(Protocol):
     def arrivals(self) -> Sequence[Sequence[Any]]:
         """Examples that join now, each with one value per sequence of the map; called before each launch."""
 
-    def left(self, index: int) -> bool:
+    def is_cancelled(self, index: int) -> bool:
         """True if nobody wants the result of an example any more."""
 
-    def settled(self, index: int, result: Any) -> None:
+    def on_result(self, index: int, result: Any) -> None:
         """Receive the result of an example, as soon as it is known; may be called twice for an example."""
 
-    def raised(self, index: int) -> None:
+    def on_error(self, index: int) -> None:
         """Called for an example that raised while it was recorded; run on its own, it may not raise."""
 
 
@@ -138,7 +138,7 @@ class Fibers:
         while self._join() or self._fibers or (self._recorder is not None and self._recorder.is_waiting):
             self._launch()
             for index, fiber in list(self._fibers.items()):
-                if index < self.failed and not (self._joining is not None and self._joining.left(index)):
+                if index < self.failed and not (self._joining is not None and self._joining.is_cancelled(index)):
                     self._step(index, fiber)
                 else:
                     self._end(index, fiber)
@@ -213,7 +213,7 @@ class Fibers:
         except Exception as error:
             del self._fibers[index]
             if self._joining is not None:
-                self._joining.raised(index)
+                self._joining.on_error(index)
             else:
                 self.failed, self.error = index, error
             return
@@ -239,7 +239,7 @@ class Fibers:
         for index in self._finished:
             self.results[index] = self._settle(self.results[index])
             if self._joining is not None and not self._trace.inputs.lent and _is_plain(self.results[index]):
-                self._joining.settled(index, self.results[index])
+                self._joining.on_result(index, self.results[index])
         self._finished = []
 
     def _park(self, urgent: bool) -> None:

@@ -78,16 +78,16 @@ class Rounds:
         self._segment = OpenSegment(active_tape() is not None, is_plain)
         self._consts: dict[Any, int] = {}
         self._room = self._most = trace._budget
-        self._exchange()
+        self._swap_segment()
         try:
             self._function = form.begin()
             self._half = form.make_room() // 2
         finally:
-            self._exchange()
+            self._swap_segment()
         segment = self._segment
         self._fixed = len(segment.sources), len(segment.keep), dict(segment.large), dict(self._consts)
 
-    def _exchange(self) -> None:
+    def _swap_segment(self) -> None:
         """Swap the trace's segment, constants and budget with those of the rounds; a second call swaps back."""
         trace = self._trace
         trace.segment, self._segment = self._segment, trace.segment
@@ -96,7 +96,7 @@ class Rounds:
 
     def start(self, index: int, given: Sequence[Any]) -> Any:
         """Start an example: `WAITS` (even if it ended without needing a value), or `MISFIT`."""
-        ended, misfits = self._go_on([(index, self._function(*given), 0, 0)], [None])
+        ended, misfits = self._advance([(index, self._function(*given), 0, 0)], [None])
         self._ended += ended
         return MISFIT if misfits else WAITS
 
@@ -123,7 +123,7 @@ class Rounds:
             self._segment.drop(self._live())
             self._most = max(self._most, 2 * self._segment.nbytes)
         waiting, self.waiting = self.waiting, []
-        before = self._given_out()
+        before = self._take_results()
         if waiting and waiting[-1][0] >= limit:
             for _, generator, _, _ in waiting[bisect.bisect_left(waiting, limit, key=operator.itemgetter(0)) :]:
                 generator.close()
@@ -140,23 +140,23 @@ class Rounds:
             if self.is_full:
                 launch()
             some = slice(start, start + _AT_ONCE)
-            more, unfit = self._go_on(waiting[some], values[some])
+            more, unfit = self._advance(waiting[some], values[some])
             self._ended += more
             misfits += unfit
         return before, misfits
 
-    def _given_out(self) -> list[tuple[int, Any]]:
+    def _take_results(self) -> list[tuple[int, Any]]:
         """Hand out the results of ended examples, once no node waits to be launched."""
         if self._segment.is_pending:
             return []
         ended, self._ended = self._ended, []
         return ended
 
-    def _go_on(self, waiting: Sequence[_Waiting], values: Sequence[Any]) -> tuple[list[tuple[int, Any]], list[int]]:
+    def _advance(self, waiting: Sequence[_Waiting], values: Sequence[Any]) -> tuple[list[tuple[int, Any]], list[int]]:
         """Resume these examples, each until it waits again; returns (ended results, misfits)."""
         trace, form, still = self._trace, self._form, self.waiting
         ended, misfits = [], []
-        self._exchange()
+        self._swap_segment()
         segment = trace.segment
         sigs, refs, seen = segment.sigs, segment.refs, form.seen
         try:
@@ -185,13 +185,13 @@ class Rounds:
                 trace.failed = None
         finally:
             trace.example = -1
-            self._exchange()
+            self._swap_segment()
         return ended, misfits
 
     def launch(self) -> None:
         """Launch the nodes that examples wait for and their inputs; everything if none waits, or memory is short."""
         trace, segment = self._trace, self._segment
-        segment.take_in(trace.table)
+        segment.add_recorded(trace.table)
         wanted = [] if self.is_full and not segment.is_taped else [node for _, _, node, _ in self.waiting]
         if segment.is_pending:
             if wanted and (segment.is_taped or (segment.is_plain and not segment.large)):
@@ -203,16 +203,16 @@ class Rounds:
         segment.leave()
         if not segment.is_taped:  # else all are needed again for the launch on the tape
             sources, kept, large, consts = self._fixed
-            segment.carry(sources)
+            segment.keep_externals(sources)
             segment.large = dict(large)
             self._consts = dict(consts)
             del segment.keep[kept:]
         self._room = trace._budget
-        self._exchange()
+        self._swap_segment()
         try:
             self._half = len(segment.sigs) + self._form.make_room() // 2
         finally:
-            self._exchange()
+            self._swap_segment()
 
     def _results(self) -> list[int]:
         """The nodes in the results of ended examples."""

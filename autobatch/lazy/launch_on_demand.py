@@ -3,7 +3,7 @@
 Used only by `generator_rounds`; in every other example a `float(x)` goes to `trace.Trace.value`. Nodes keep their
 numbers for the whole map. Nodes not needed in a round wait, and join calls that other examples record later. A round
 schedules each call as late as possible (by longest path to a wanted node), since most calls feed the decision that ends
-the round. One kernel call (`round_of`) finds the launch order, the place of each operand and of each result.
+the round. One kernel call (`schedule_round`) finds the launch order, the place of each operand and of each result.
 
 Under a gradient, rounds compute plain values, used only to decide branches. At the end the nodes that the results
 depend on form one ordinary segment, which is planned and launched on the tape; nodes used only for decisions are not.
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import off_tape
-from autobatch.blocks.launch import Form, apart_of, launch_rows, looked_up
+from autobatch.blocks.launch import Form, inputs_of_rest, launch_rows, split_for
 from autobatch.core.abstract_eval import Weak
 from autobatch.core.batched import Batched
 from autobatch.core.memory import library_code
@@ -26,12 +26,12 @@ from autobatch.kernels.jit import jit
 from autobatch.kernels.rows import first_bad_id
 from autobatch.lazy.buffers import row_p
 from autobatch.lazy.grouping.signatures import BlockCall, Signature
-from autobatch.lazy.launching import GraphSegment, KeptRows, Launches, Stats, packed_values, weak_numbers
+from autobatch.lazy.launching import BorrowedRows, GraphSegment, Launches, Stats, packed_values, weak_numbers
 from autobatch.tables.lookup import lookup_p
 
 _FIRST = 1024  # nodes
 _IDS = frozenset((int, np.int64, np.int32))
-_MOST_KEPT = 1 << 14  # external values held before `carry` drops those that no waiting node refers to
+_MOST_KEPT = 1 << 14  # external values held before `keep_externals` drops those that no waiting node refers to
 _OUTSIDE, _SEVERAL = -1, -2  # operand location codes: all values external; values in several buffers
 
 
@@ -85,7 +85,7 @@ class OpenSegment(GraphSegment):
         """The operand references of all waiting nodes, concatenated."""
         return self._operands[: self._offsets.item(self.waiting)]
 
-    def take_in(self, table: Sequence[Signature]) -> None:
+    def add_recorded(self, table: Sequence[Signature]) -> None:
         """Move the nodes recorded since the last call to the waiting nodes."""
         first, begun, end = self.waiting, self.begun, len(self.sigs)
         if end == begun:
@@ -95,7 +95,7 @@ class OpenSegment(GraphSegment):
         if self.is_taped:
             self._recorded.append((sigs, refs))
         if len(self._launches) < len(table):
-            self._meet(table)
+            self._add_signatures(table)
         self.waiting, self.begun = last, _ = first + end - begun, end
         used = self._offsets.item(first)
         self._make_room(last, used + len(refs))
@@ -120,7 +120,7 @@ class OpenSegment(GraphSegment):
         if len(self._script) < 4 * waiting + operands + 3:
             self._script = np.zeros(2 * (4 * waiting + operands + 3), np.int64)
 
-    def _meet(self, table: Sequence[Signature]) -> None:
+    def _add_signatures(self, table: Sequence[Signature]) -> None:
         """Add new signatures to the per-signature tables."""
         pools: list[int] = []
         counts: list[int] = []
@@ -153,7 +153,7 @@ class OpenSegment(GraphSegment):
             refs[old] = -np.arange(first + 1, first + len(old) + 1)
             out.sources += [None] * len(old)
             held = self.operands[old]
-            out.kept = KeptRows(self.buffers, first, self.buffer_of[held], self.row_of[held])
+            out.kept = BorrowedRows(self.buffers, first, self.buffer_of[held], self.row_of[held])
         return out, numbers
 
     def _taped_part(self, results: Sequence[int]) -> tuple[GraphSegment, np.ndarray]:
@@ -161,7 +161,7 @@ class OpenSegment(GraphSegment):
         arity = self._arity[sigs]
         refs = np.where(refs >= 0, refs - self._base, refs)
         offsets = np.concatenate([[0], np.cumsum(arity)])
-        needed = needed_for(sigs, offsets, refs, np.array(results, np.int64) - self._base)
+        needed = dependency_mask(sigs, offsets, refs, np.array(results, np.int64) - self._base)
         number = np.cumsum(needed) - 1
         kept = refs[np.repeat(needed, arity)]
         kept = np.where(kept >= 0, number[np.maximum(kept, 0)], kept)
@@ -189,9 +189,9 @@ class OpenSegment(GraphSegment):
     @library_code
     def launch_wanted(self, wanted: Sequence[int], stats: Stats) -> None:
         """Launch these nodes and every waiting node that they depend on."""
-        if not all(constant.is_as_it_was() for constant in self.large.values()):
+        if not all(constant.is_unchanged() for constant in self.large.values()):
             raise NeedsLoop("an array was written to after it was used in a recorded operation")
-        length, self.waiting = round_of(
+        length, self.waiting = schedule_round(
             self._waiting, self._offsets, self._operands, self.waiting, self.buffer_of, self.row_of,
             np.array(wanted, np.int64), self._outs_at, self._out_pools, self._used, self._places, self._script,
         )  # fmt: skip
@@ -221,7 +221,7 @@ class OpenSegment(GraphSegment):
             before = now
         stats.rounds += 1
 
-    def carry(self, fixed: int) -> None:
+    def keep_externals(self, fixed: int) -> None:
         """Drop external values, except the first `fixed` and those that waiting nodes refer to."""
         if len(self.sources) < fixed + _MOST_KEPT:
             return
@@ -329,7 +329,7 @@ def enter(
     last: int,
     number: int,
 ) -> None:
-    """Fill in number and offsets of waiting nodes [first, last), numbered from `number` on; arrays as in `round_of`."""
+    """Set number and offsets of nodes [first, last), numbered from `number` on; arrays as in `schedule_round`."""
     for i in range(first, last):
         sig = waiting[0, i]
         waiting[1, i] = number + i - first
@@ -338,7 +338,7 @@ def enter(
 
 
 @jit
-def round_of(
+def schedule_round(
     waiting: np.ndarray,
     offsets: np.ndarray,
     refs: np.ndarray,
@@ -460,7 +460,7 @@ def round_of(
 
 
 @jit
-def needed_for(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, results: np.ndarray) -> np.ndarray:
+def dependency_mask(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, results: np.ndarray) -> np.ndarray:
     """Mask of the nodes that `results` depend on, including themselves and all outputs of the same calls.
 
     Args:
@@ -484,7 +484,7 @@ def needed_for(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, results:
 
 
 class _RoundOperands(Launches):
-    """Operand access for the current launch of a round, as scheduled by `round_of`; moved from launch to launch.
+    """Operand access for the current launch of a round, as scheduled by `schedule_round`; moved from launch to launch.
 
     Attributes:
         count: calls in this launch; first, where: index of its first operand in `_places` and in the script.
@@ -546,7 +546,7 @@ class _RoundOperands(Launches):
         return row_p(source, row=segment.rows[~ref]) if ~ref in segment.rows else source
 
 
-def _looked_up(table: Any, ids: np.ndarray) -> np.ndarray:
+def _fast_lookup(table: Any, ids: np.ndarray) -> np.ndarray:
     """Like `lookup_p`, with a fast path for valid int64 ids into a plain C-contiguous table."""
     whole: Any = table if type(table) is np.ndarray else getattr(table, "_ab_whole", None)
     is_array = type(whole) is np.ndarray and whole.flags.c_contiguous and getattr(table, "_ab_ids", None) is None
@@ -563,7 +563,7 @@ class _Launch:
         outputs: function of (operands, stats) that returns the rows of each output.
     """
 
-    __slots__ = ("_apart", "_call", "_data", "_is_weak", "_key", "_rows", "arity", "outputs", "outs", "sig")
+    __slots__ = ("_call", "_data", "_is_weak", "_key", "_rows", "_split", "arity", "outputs", "outs", "sig")
 
     def __init__(self, sig: Signature) -> None:
         self.sig = sig
@@ -580,14 +580,14 @@ class _Launch:
         self._is_weak = Weak in map(type, sig.avals)
         self.outputs = self._block
         self._rows = tuple([each is None for each in self._data])
-        self._apart = apart_of(self._call.program, self._rows)
-        if self._apart is not None:
-            self._key = (*[self._rows[slot] for slot in self._apart.kept], *[True] * len(self._apart.lookups)), ()
+        self._split = split_for(self._call.program, self._rows)
+        if self._split is not None:
+            self._key = (*[self._rows[slot] for slot in self._split.inputs], *[True] * len(self._split.lookups)), ()
         else:
             self._key = self._rows, ()
 
     def _row(self, operands: _RoundOperands, stats: Stats) -> Sequence[Any]:
-        return [_looked_up(operands.shared(0), operands.data(1, self.sig.avals[1]))]
+        return [_fast_lookup(operands.shared(0), operands.data(1, self.sig.avals[1]))]
 
     def _op(self, operands: _RoundOperands, stats: Stats) -> Sequence[Any]:
         return [operands._op(self.sig, operands, stats)]
@@ -598,8 +598,8 @@ class _Launch:
         data, program, rows = self._data.copy(), self._call.program, self._rows
         for position, slot in enumerate(self._call.own):
             data[slot] = operands.data(position, self.sig.avals[position])
-        if self._apart is not None:
-            data, program, rows = looked_up(self._apart, data, _looked_up), self._apart.rest, self._key[0]
+        if self._split is not None:
+            data, program, rows = inputs_of_rest(self._split, data, _fast_lookup), self._split.rest, self._key[0]
         form = program.forms.get(self._key)
         if type(form) is Form and False not in form.batched:
             return form.forward(data)

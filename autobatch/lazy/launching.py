@@ -31,8 +31,8 @@ from autobatch.kernels.rows import (
 from autobatch.lazy.buffers import (
     Buffers,
     RaggedRows,
+    classify_rows,
     gather_rows,
-    order_of,
     ragged_rows,
     row_p,
     shaped,
@@ -41,7 +41,7 @@ from autobatch.lazy.buffers import (
 from autobatch.lazy.grouping.addition_chains import Forest, Graph, forest_p
 from autobatch.lazy.grouping.any_length import SizesByLength
 from autobatch.lazy.grouping.plans import Plans
-from autobatch.lazy.grouping.ragged import Group, NotTogether, Sizes, refuse, run_ragged, run_steps
+from autobatch.lazy.grouping.ragged import Group, NoRaggedRule, Sizes, refuse, run_ragged, run_steps
 from autobatch.lazy.grouping.signatures import Signature
 from autobatch.lazy.launch_order import Schedule
 from autobatch.ops.numpy.joining import stack_p
@@ -108,13 +108,13 @@ class LargeConstant:
     content: np.ndarray | None
     common: bool = False
 
-    def is_as_it_was(self) -> bool:
+    def is_unchanged(self) -> bool:
         if self.content is None:
             return True
         return np.array_equal(self.held, self.content, equal_nan=self.held.dtype.kind in "fc")
 
 
-class KeptRows(NamedTuple):
+class BorrowedRows(NamedTuple):
     """External values of a segment that are rows of another segment's buffers (see `OpenSegment.part`).
 
     Attributes:
@@ -149,7 +149,7 @@ class GraphSegment:
     large: dict[int, LargeConstant] = dataclasses.field(default_factory=dict)
     keep: list[Any] = dataclasses.field(default_factory=list)
     entered: list[Any] = dataclasses.field(default_factory=list)
-    kept: KeptRows | None = None
+    kept: BorrowedRows | None = None
     done: bool = False
     error: BaseException | None = None
     buffers: list[Any] = dataclasses.field(default_factory=list)
@@ -205,7 +205,7 @@ def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats, 
 
 @library_code
 def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: Plans) -> None:
-    if not all(constant.is_as_it_was() for constant in segment.large.values()):
+    if not all(constant.is_unchanged() for constant in segment.large.values()):
         raise NeedsLoop("an array was written to after it was used in a recorded operation")
     graph, plan, groups = plans.of(segment, table)
     stats.bound += plan.bound
@@ -298,7 +298,7 @@ class Launches:
             self._row_of[~i] = row
         return held
 
-    def _keep(self, kept: KeptRows, number: int) -> list[Any]:
+    def _keep(self, kept: BorrowedRows, number: int) -> list[Any]:
         """Set the places of `kept` rows, numbering their buffers from `number` on; returns these buffers."""
         places = slice(-kept.first - len(kept.rows), -kept.first or None)
         self._row_of[places] = kept.rows[::-1]
@@ -318,7 +318,7 @@ class Launches:
         elif group is not None and group.any_length is not None:
             outs = self._any_length(group.any_length, calls, stats)
         elif group is not None:
-            outs = [self._join(group, calls)] if group.is_join else self._mixed(group, calls, stats)
+            outs = [self._join(group, calls)] if group.is_join else self._ragged(group, calls, stats)
         elif sig.any_length is not None:
             outs = self._any_length(sig, calls, stats)
         elif sig.block is not None:
@@ -372,11 +372,11 @@ class Launches:
         span = slice(self._at, self._at + forest.terms)
         which, rows = self._which[span], self._rows[span]
         if (which < 0).any():
-            which, rows = self._found(np.array(self._heads[self._first : self._first + forest.terms]), forest.aval)
-        terms = gather_rows(self.buffers, which, rows, order_of(which, rows), forest.aval.shape)
+            which, rows = self._locate(np.array(self._heads[self._first : self._first + forest.terms]), forest.aval)
+        terms = gather_rows(self.buffers, which, rows, classify_rows(which, rows), forest.aval.shape)
         return forest_p(terms, op=forest.op, left=forest.left, right=forest.right, minus=forest.minus)
 
-    def _found(self, refs: np.ndarray, aval: Aval | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def _locate(self, refs: np.ndarray, aval: Aval | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(buffer, row) arrays for these references; external values in no buffer are first collected into one.
 
         Args:
@@ -393,8 +393,8 @@ class Launches:
         counts = np.diff(self._offsets)[calls]
         first = self._offsets[calls]
         refs = self._refs[np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())]
-        which, rows = self._found(refs)
-        how = order_of(which, rows)
+        which, rows = self._locate(refs)
+        how = classify_rows(which, rows)
         sizes = Sizes(group.inverse, self._known)([sig.out for sig in sigs])
         if sigs[0].op is stack_p:
             flat = gather_rows(self.buffers, which, rows, how, sigs[0].avals[0].shape)
@@ -406,7 +406,7 @@ class Launches:
         data = shaped(flat, sizes, len(calls))
         return RaggedRows(data, sizes) if isinstance(sizes[0], Lengths) else data
 
-    def _mixed(self, group: Group, calls: np.ndarray, stats: Stats) -> list[Any]:
+    def _ragged(self, group: Group, calls: np.ndarray, stats: Stats) -> list[Any]:
         """Launch calls that differ in sizes; call by call if some op has no rule for that."""
         sizes_of = Sizes(group.inverse, self._known)
         operands = [
@@ -423,7 +423,7 @@ class Launches:
                 inputs = [next(given) if value is None else value for value in first.block.shared]
                 programs = [sig.block.program for sig in group.sigs]
                 outs = run_steps(programs, inputs, sizes_of, stats.fallbacks)
-        except NotTogether:
+        except NoRaggedRule:
             refuse(first.family)
             return self._one_by_one(group, calls, sizes_of)
         kinds = [first.out] if first.block is None else first.block.outs
@@ -438,13 +438,13 @@ class Launches:
                 operands.append(self._operand(avals[0], calls, position))
                 continue
             which, rows, how = self._places(calls, position)
-            sizes_of.meet(avals, self._sizes_of(which, rows), len(calls))
+            sizes_of.add_operand(avals, self._sizes_of(which, rows), len(calls))
             sizes = sizes_of(avals)
             operands.append(Batched(sized_rows(self.buffers, which, rows, how, sizes), sizes))
         shared = () if sig.block is None else sig.block.shared
         try:
             outs = sig.any_length.run(operands, sizes_of, shared, stats.fallbacks)
-        except NotTogether:
+        except NoRaggedRule:
             refuse(sig.family)
             raise NeedsLoop("calls of any length that have no form together") from None
         return _as_buffers(outs, len(calls), [sig.out] if sig.block is None else sig.block.outs)

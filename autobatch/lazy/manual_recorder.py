@@ -40,8 +40,8 @@ class Lazy:
             if isinstance(x, LazyArray) and x.trace is self._trace:
                 return x
             if isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "biufc":
-                return self._trace.known(np.array(x))  # a copy: the caller may write into `x` before the launch
-            return self._trace.known(x) if is_boxed(x) and hasattr(x, "dtype") else x
+                return self._trace.computed(np.array(x))  # a copy: the caller may write into `x` before the launch
+            return self._trace.computed(x) if is_boxed(x) and hasattr(x, "dtype") else x
 
         return replace_leaves(tree, leaf)
 

@@ -129,7 +129,7 @@ class Trace:
         sig = self.table[self.segment.sigs[handle.ref]]
         return sig.base or sig
 
-    def in_force(self, sig: Signature) -> Signature:
+    def under_error_state(self, sig: Signature) -> Signature:
         """The variant of a signature for the current floating-point error state (`np.errstate`)."""
         return sig if handling() is self._handling else self._variant(sig)
 
@@ -145,7 +145,7 @@ class Trace:
             raise why
 
     def _variant(self, sig: Signature) -> Signature:
-        """Like `in_force`, after the state was found to be another object (it may still be an equal state)."""
+        """Like `under_error_state`, after the state was found to be another object (it may still be an equal state)."""
         errors = np.geterr()
         key = (sig.index, *errors.values())
         found = sig if errors == sig.errors else self.interned.get(key)
@@ -157,7 +157,7 @@ class Trace:
             self.table.append(found)
         return found
 
-    def lengthened(self, sig: Signature, any_length: AnyLength) -> Signature:
+    def any_length_variant(self, sig: Signature, any_length: AnyLength) -> Signature:
         """The any-length variant of a signature."""
         key = ("any length", sig.index, any_length)
         found = self.interned.get(key)
@@ -173,10 +173,10 @@ class Trace:
         """Record one call. Returns a handle whose shape and dtype are known at once."""
         for arg in args:
             if type(arg) is LazyArray and arg.segment is None and arg.source is None and arg.trace is self:
-                bag = deferred_lookups.reduced(self, op, args, params)
+                bag = deferred_lookups.record_on_deferred(self, op, args, params)
                 if bag is not None:
                     return bag
-                self.settle(arg)  # records the look-up, which may itself start a new segment
+                self.record_deferred(arg)  # records the look-up, which may itself start a new segment
         segment = self.segment
         key: list[Any] = [op]
         refs: list[int] = []
@@ -319,7 +319,7 @@ class Trace:
             self._shared[id(value)] = handle
         return handle
 
-    def known(self, value: Any) -> LazyArray:
+    def computed(self, value: Any) -> LazyArray:
         """A new handle of one example's value that is already computed."""
         handle = LazyArray(self, known_aval(value), None, 0)
         handle.source, handle.row = value, -1
@@ -333,10 +333,10 @@ class Trace:
     def wrap(self, result: Any) -> Any:
         """A computed value as the example sees it: float arrays and values on a tape as handles, all else plain."""
         if type(result) is np.ndarray:
-            return self.known(result) if is_recorded(result) else result
+            return self.computed(result) if is_recorded(result) else result
         if isinstance(result, tuple):
             return tuple(map(self.wrap, result))
-        return self.known(result) if hasattr(result, "_ab_rank") and hasattr(result, "dtype") else result
+        return self.computed(result) if hasattr(result, "_ab_rank") and hasattr(result, "dtype") else result
 
     def run_shared(self, sig: Signature, key: tuple[Any, ...], args: Sequence[Any]) -> Any:
         """The result of an op whose operands are all shared; computed once for all examples."""
@@ -370,15 +370,15 @@ class Trace:
             result.row = -2
         return result
 
-    def settle(self, handle: LazyArray) -> None:
+    def record_deferred(self, handle: LazyArray) -> None:
         """Record a deferred look-up now."""
-        handle._ab_rebind(deferred_lookups.now(handle))
+        handle._ab_rebind(deferred_lookups.record_deferred(handle))
 
     def place(self, handle: LazyArray) -> None:
         """Wait until a handle's value has been launched, and set its `source` and `row`."""
         if handle.source is None:
             if handle.segment is None:
-                self.settle(handle)
+                self.record_deferred(handle)
             if handle.source is None:
                 if not handle.segment.done:
                     self.wait()
@@ -514,7 +514,7 @@ def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> A
             return x
         found.append(x)
         is_weak = type(getattr(x, "value", None)) is float  # a Python number on a tape
-        return trace.shared(x) if is_weak else trace.known(x)
+        return trace.shared(x) if is_weak else trace.computed(x)
 
     out = replace_leaves(value, leaf, plain_parts, copies)
     if out is not value:  # else nothing was wrapped
@@ -536,12 +536,12 @@ def wrap_shared(trace: Trace, value: Any, copies: list[Any] | None = None) -> An
     return replace_leaves(value, leaf, copies=copies)
 
 
-def settled(trace: Trace, value: Any) -> Any:
+def record_lookups(trace: Trace, value: Any) -> Any:
     """Record all deferred look-ups in a result, so that they are launched together."""
 
     def leaf(x: Any) -> Any:
         if type(x) is LazyArray and x.segment is None and x.source is None and x.trace is trace:
-            trace.settle(x)
+            trace.record_deferred(x)
         return x
 
     return replace_leaves(value, leaf)
@@ -558,11 +558,11 @@ def _finished(trace: Trace, x: Any) -> Any:
     if x.source is None:
         trace.place(x)
     if x.row != -1:  # stored in the handle, so that every other use of it gives the same object
-        x.source, x.row = _apart(x), -1
+        x.source, x.row = _unshared_value(x), -1
     return x.source
 
 
-def _apart(x: LazyArray) -> Any:
+def _unshared_value(x: LazyArray) -> Any:
     """A handle's value with its own memory: copied out of a shared value (row -2) or a buffer of rows."""
     source, row = x.source, x.row
     if row == -2:

@@ -1,9 +1,9 @@
 """Prints and updates of outside objects are recorded while a lock-step call runs, and made in example order at its end.
 
 The result is that of the loop as long as the call never reads what it changes: `log.append(x)`, `count[key] += x` and
-`stats.n += x` stay in lock-step if the function uses the name for nothing else (`syntax.scopes.only_changed`) and the
-object cannot be reached from anything else in the call (`_is_reachable`). An abandoned call has changed nothing; the
-next way makes the effects. Random draws are not handled here: `lockstep/calls/call_by_callee.py` refuses them.
+`stats.n += x` stay in lock-step if the function uses the name for nothing else (`syntax.scopes.only_mutated`) and the
+object cannot be reached from anything else in the call (`_is_reachable`). An abandoned call has changed nothing; the next
+way makes the effects. Random draws are not handled here: `lockstep/calls/call_by_callee.py` asks for the next way.
 """
 
 import collections
@@ -32,8 +32,8 @@ from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.facts.types import SCALARS
 from autobatch.lockstep.calls.builtin_functions import is_batched_tree, unwrap
 from autobatch.lockstep.regions.region import current_root, is_made
-from autobatch.syntax.bounded_caches import OfCodes
-from autobatch.syntax.scopes import only_changed
+from autobatch.syntax.bounded_caches import CodeCache
+from autobatch.syntax.scopes import only_mutated
 from autobatch.syntax.source import NoSourceError, find, inner_codes, is_library
 
 Step = tuple[int, Callable[..., Any], tuple[Any, ...]]  # (example, function, arguments): one deferred call
@@ -256,7 +256,7 @@ def _is_reachable(target: Any, given: tuple[Any, ...]) -> bool:
 
 _UNSEARCHABLE: tuple[type, ...] = (weakref.ReferenceType, *weakref.ProxyTypes, threading.local, contextvars.ContextVar)
 _FRAMES = FRAME_READERS | {"__globals__", "__closure__", "modules", "_getframe"}
-_changed_names: OfCodes[frozenset[str]] = OfCodes()
+_changed_names: CodeCache[frozenset[str]] = CodeCache()
 
 
 def _is_of_library(module: Any) -> bool:
@@ -285,7 +285,7 @@ def _write_only_names(function: FunctionType) -> frozenset[str]:
     known = _changed_names.get(id(function.__code__))
     if known is None:
         try:
-            names = frozenset(only_changed(find(function)[0]))
+            names = frozenset(only_mutated(find(function)[0]))
         except NoSourceError:
             names = frozenset()
         _changed_names.put(function.__code__, names)

@@ -24,17 +24,17 @@ from typing import Any
 
 from autobatch.batches.any_batch import Batch
 from autobatch.blocks.block_expressions import LEAST, BlockForm, Names, Refused, Scope
-from autobatch.blocks.finder import COMPUTED, FoundBlock, body_function, longest_block, scope_in, set_tests_apart
+from autobatch.blocks.finder import COMPUTED, FoundBlock, body_function, longest_block, scope_in, split_off_arrays
 from autobatch.core.current_region import check_time
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.python_functions import PAUSES
 from autobatch.facts.types import forget_classes
 from autobatch.lazy.block_nodes import Block
-from autobatch.lazy.fibers import item
+from autobatch.lazy.fibers import shared_item
 from autobatch.lazy.trace import plain_parts
-from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, helper, through_form
+from autobatch.rewrite.callees import FORM, FRAME_NAME_READERS, ID, KNOWN, Forms, function_of, helper, through_form
 from autobatch.rewrite.taped_forms import CELLS, mark
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded, OfCodes
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression, placed, substituted
 from autobatch.syntax.scopes import parameters, path_of, target_names
@@ -55,7 +55,7 @@ _CONTAINERS = (dict, list, tuple)
 _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 
 
-class _Made:
+class _BlockForm:
     """Block form of one function; `code` is None if the function stays unchanged. `blocks`: {recorder name: Block}."""
 
     __slots__ = ("blocks", "cells", "code", "globals", "origin", "plain", "tree")
@@ -71,22 +71,22 @@ class _Made:
             FORM: CellType(block_form),
             KNOWN: CellType(block_form.known),
             ID: CellType(id),
-            _ITEM: CellType(item),
+            _ITEM: CellType(shared_item),
             **CELLS,
         }
 
 
-_made: Bounded[tuple[int, int], _Made] = Bounded(MOST_FUNCTIONS)
-_ours: OfCodes[None] = OfCodes()
-_checked = plain_parts  # containers known to hold no batches, by id
-_harmless: set[type] = set()
+_forms: BoundedDict[tuple[int, int], _BlockForm] = BoundedDict(MOST_FUNCTIONS)
+_generated: CodeCache[None] = CodeCache()
+_batch_free = plain_parts  # containers known to hold no batches, by id
+_leaf_types: set[type] = set()
 
 
 def forget_forms() -> None:
     """Drop the cached forms of functions that were called; their rewritten code stays cached."""
     block_form.forget()
-    _checked.clear()
-    _harmless.clear()
+    _batch_free.clear()
+    _leaf_types.clear()
     forget_classes()
 
 
@@ -99,7 +99,7 @@ def block_source(function: Any) -> str:
     function = getattr(function, "__wrapped__", function)
     if type(function) is not FunctionType:
         raise UnsupportedError(f"{function!r} is no function written in Python")
-    made = _made_of(function)
+    made = _form_of(function)
     if made is not None and made.tree is not None:
         return ast.unparse(made.tree)
     try:
@@ -113,7 +113,7 @@ def _decorated(function: Any) -> Any:
     inner = block_form(function.__wrapped__)
     if type(inner) is not FunctionType:
         return function
-    harmless, checked = _harmless, _checked
+    harmless, checked = _leaf_types, _batch_free
 
     def call(*args: Any, **kwargs: Any) -> Any:
         for arg in args:
@@ -131,11 +131,11 @@ def _may_hold_batch(arg: Any) -> bool:
     if isinstance(arg, Batch):
         return True
     if type(arg) not in _CONTAINERS:  # object trees that hold batches were made for lock-step
-        _harmless.add(type(arg))
+        _leaf_types.add(type(arg))
         return False
-    if id(arg) in _checked:
+    if id(arg) in _batch_free:
         return False
-    harmless, checked, nodes = _harmless, _checked, [arg]
+    harmless, checked, nodes = _leaf_types, _batch_free, [arg]
     checked[id(arg)] = arg
     for node in nodes:  # `nodes` grows during the loop
         for part in node.values() if type(node) is dict else node:
@@ -155,29 +155,29 @@ def _may_hold_batch(arg: Any) -> bool:
     return False
 
 
-def _made_of(function: FunctionType) -> _Made | None:
+def _form_of(function: FunctionType) -> _BlockForm | None:
     """Block form of a user function's code; None for library code or generated code."""
     code = function.__code__
-    if id(code) in _ours:
+    if id(code) in _generated:
         return None
     key = id(code), id(function.__globals__)
-    made = _made.get(key)
+    made = _forms.get(key)
     if made is None:
         if is_library(code.co_filename):
             return None
-        made = _made[key] = _make(function)
+        made = _forms[key] = _make(function)
     return made
 
 
 def _form(function: FunctionType) -> FunctionType:
-    made = _made_of(function)
+    made = _form_of(function)
     return function if made is None or made.code is None else function_of(function, made.code, made.cells)
 
 
-def _make(function: FunctionType) -> _Made:
+def _make(function: FunctionType) -> _BlockForm:
     code = function.__code__
-    made = _Made(code, function.__globals__)
-    if code.co_flags & _PLAIN_CODE or (LOOKS_AT_NAMES | PAUSES) & set(code.co_names):
+    made = _BlockForm(code, function.__globals__)
+    if code.co_flags & _PLAIN_CODE or (FRAME_NAME_READERS | PAUSES) & set(code.co_names):
         return made
     try:
         check_time()
@@ -185,12 +185,12 @@ def _make(function: FunctionType) -> _Made:
         around = frozenset(code.co_freevars)
         scope = Scope(function.__globals__, around, around, around, helper)
         mark(tree)
-        set_tests_apart(tree, scope)
+        split_off_arrays(tree, scope)
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
                 annotate(part)
         Blocks(scope, functools.partial(_block, made, code.co_filename)).function(tree)
-        run = _taking_rows(tree)
+        run = _with_shared_items(tree)
         if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(run)):
             return made
         new = compiled(run, code, made.cells)
@@ -198,21 +198,21 @@ def _make(function: FunctionType) -> _Made:
         return made
     remember(new, code)
     for each in inner_codes(new):
-        _ours.put(each)
+        _generated.put(each)
     made.code, made.tree = new, tree
     return made
 
 
-def _taking_rows(node: Any) -> Any:
-    """A copy in which `model.table[ids]` calls `item`, which checks for an array that all examples share."""
+def _with_shared_items(node: Any) -> Any:
+    """A copy in which `model.table[ids]` calls `shared_item`, which checks for an array that all examples share."""
     changed: dict[str, Any] = {}
     for name, value in ast.iter_fields(node):
         if isinstance(value, ast.AST):
-            new: Any = _taking_rows(value)
+            new: Any = _with_shared_items(value)
             if new is not value:
                 changed[name] = new
         elif isinstance(value, list):
-            new = [_taking_rows(each) if isinstance(each, ast.AST) else each for each in value]
+            new = [_with_shared_items(each) if isinstance(each, ast.AST) else each for each in value]
             if any(a is not b for a, b in zip(new, value, strict=True)):
                 changed[name] = new
     if changed:
@@ -232,7 +232,7 @@ def block_tree(function: FunctionType) -> tuple[ast.FunctionDef, dict[str, Block
     Raises:
         NoSourceError: it is not a plain Python function of the user's with source.
     """
-    made = _made_of(function)
+    made = _form_of(function)
     if made is None or function.__code__.co_flags & (_PLAIN_CODE | _GENERATOR):
         raise NoSourceError(f"{function.__qualname__} is no plain function of the user's")
     if made.tree is not None:
@@ -246,7 +246,7 @@ block_form = Forms(_form, _decorated)
 """Maps a function to the form to call while examples are recorded."""
 
 
-def _block(made: _Made, filename: str, form: BlockForm, body: list[ast.stmt], at: ast.AST) -> str:
+def _block(made: _BlockForm, filename: str, form: BlockForm, body: list[ast.stmt], at: ast.AST) -> str:
     """Create a block and return the name of the closure cell that holds its recorder."""
     lines = getattr(at, "lineno", 0), getattr(at, "end_lineno", 0)
     function = body_function(form, body, filename, at)
@@ -282,13 +282,13 @@ class Blocks:
 
     def _scope(self, sure: frozenset[str]) -> Scope:
         old = self.scope
-        return old.with_names(old.own | self.temporaries, old.sure | sure | self.temporaries, old.shifting)
+        return old.with_names(old.local | self.temporaries, old.bound | sure | self.temporaries, old.rebindable)
 
     def form(self, sure: frozenset[str]) -> BlockForm:
         return BlockForm(self._scope(sure), True, self.fresh, lambda node: self.expression(node, sure), self.lists)
 
     @contextlib.contextmanager
-    def otherwise(self, form: BlockForm, lists: bool = False) -> Iterator[None]:
+    def in_fallback(self, form: BlockForm, lists: bool = False) -> Iterator[None]:
         """Context for a block's fallback code, which reuses evaluated inputs and never iterates over a list again."""
         outer = self.temporaries, self.lists
         self.temporaries = self.temporaries | set(form.replaced.values())
@@ -318,17 +318,17 @@ class Blocks:
         form, first, last = block.form, block.statements[0], block.statements[-1]
         where = ast.copy_location(ast.Pass(), first)
         where.end_lineno = last.end_lineno
-        name = self.make(form, block.whole(), where)
+        name = self.make(form, block.returning_body(), where)
         result = self.fresh()
         record = ast.Assign([ast.Name(result, ast.Store())], _call(name, form))
-        again = block.otherwise()
-        with self.otherwise(form, lists=block.length > 1):
+        again = block.fallback()
+        with self.in_fallback(form, lists=block.length > 1):
             if form.goes_through:
                 at = block.lists_from
                 parts = (again[:at], again[at : at + 1], again[at + 1 :])
-                otherwise = [line for part in parts for line in self.body(part)]
+                fallback = [line for part in parts for line in self.body(part)]
             else:
-                otherwise = [line for each in again for line in self._smaller(each, block.length)]
+                fallback = [line for each in again for line in self._smaller(each, block.length)]
         taken: Any = ast.Name(result, ast.Load())
         names: list[ast.expr] = [ast.Name(each, ast.Store()) for each in block.outputs]
         then: list[ast.stmt] = [ast.Assign([names[0] if len(names) == 1 else ast.Tuple(names, ast.Store())], taken)]
@@ -336,7 +336,7 @@ class Blocks:
             sure = frozenset(getattr(last, "bound_before", frozenset()))
             then.append(ast.Return(self.expression(block.returned, sure, whole=False)))
         test = ast.Compare(ast.Name(result, ast.Load()), [ast.Is()], [ast.Constant(None)])
-        return [placed(record, first), placed(ast.If(test, otherwise, then), first)]
+        return [placed(record, first), placed(ast.If(test, fallback, then), first)]
 
     def _smaller(self, statement: ast.stmt, length: int) -> list[ast.stmt]:
         if length > 1:
@@ -397,13 +397,13 @@ class Blocks:
         result = self.fresh()
         call = _call(name, form)
         test = ast.Compare(ast.NamedExpr(ast.Name(result, ast.Store()), call), [ast.IsNot()], [ast.Constant(None)])
-        otherwise = substituted(node, form.replaced)
+        fallback = substituted(node, form.replaced)
         if form.goes_through:
-            with self.otherwise(form):
-                otherwise = self.expression(otherwise, sure)
+            with self.in_fallback(form):
+                fallback = self.expression(fallback, sure)
         else:
-            otherwise = _through_forms(otherwise, self.scope)
-        out = ast.IfExp(test, ast.Name(result, ast.Load()), otherwise)
+            fallback = _through_forms(fallback, self.scope)
+        out = ast.IfExp(test, ast.Name(result, ast.Load()), fallback)
         return placed(out, node)
 
     def _parts(self, node: ast.expr, sure: frozenset[str]) -> ast.expr:
@@ -411,7 +411,7 @@ class Blocks:
         if isinstance(node, ast.Lambda):
             inner = Blocks(self.scope, self.make, self.numbers)
             names = parameters(node)
-            inner.scope = self.scope.with_names(self.scope.own | names, self.scope.own | names, self.scope.own)
+            inner.scope = self.scope.with_names(self.scope.local | names, self.scope.local | names, self.scope.local)
             node.body = inner.expression(node.body, frozenset(names))
             return node
         if isinstance(node, _COMPREHENSIONS):
@@ -436,7 +436,7 @@ class Blocks:
         """Rewrite the element only: Python allows no `:=` in the iterables."""
         names = frozenset(name for each in node.generators for name in target_names(each.target))
         outer = self.scope
-        self.scope = outer.with_names(outer.own | names, outer.sure | names, outer.shifting)
+        self.scope = outer.with_names(outer.local | names, outer.bound | names, outer.rebindable)
         for field in ("elt", "key", "value"):
             if hasattr(node, field):
                 setattr(node, field, self.expression(getattr(node, field), sure))

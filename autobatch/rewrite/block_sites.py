@@ -89,7 +89,7 @@ class SiteCall:
         self.outputs = block.outputs
         self.assigned = bound_names(block.statements)
         self.inputs = [(each.temporary or each.path[0], each.node) for each in form.inputs]
-        function = body_function(form, block.whole(), blocks.filename, first)
+        function = body_function(form, block.returning_body(), blocks.filename, first)
         guards = list(form.guards.values())
         blocks.sites[self.site] = Site(function, [not each.number for each in form.inputs], guards)
         lines: list[ast.stmt] = []
@@ -103,7 +103,7 @@ class SiteCall:
         bind = ast.Assign([ast.copy_location(ast.Tuple(targets, ast.Store()), first)], name(out, first))
         lines += statements(
             "OUT = CALL\nif OUT:\n    BIND\n    OUT = None\nelse:\n    OTHERWISE",
-            first, OUT=out, CALL=call, BIND=[ast.copy_location(bind, first)], OTHERWISE=block.otherwise(),
+            first, OUT=out, CALL=call, BIND=[ast.copy_location(bind, first)], OTHERWISE=block.fallback(),
         )  # fmt: skip
         for line in lines:
             line.block = self  # type: ignore[attr-defined]

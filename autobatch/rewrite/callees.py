@@ -13,11 +13,11 @@ import numpy as np
 
 from autobatch.blocks.block_expressions import Names, Scope
 from autobatch.blocks.block_inputs import Guard
-from autobatch.blocks.finder import relies_on
+from autobatch.blocks.finder import guards_of_helper
 from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.numpy.math_functions import OF_NUMBERS
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import path_of
@@ -28,14 +28,14 @@ _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "
 _MISSING = object()
 _NO_PLAIN_CODE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, asynchronous generator
 _NUMBERS = (int, float, bool, type(None), str)
-_relied: Bounded[tuple[int, int], tuple[types.CodeType, dict[str, Any], list[Guard] | None]] = Bounded(MOST_FUNCTIONS)
+_relied: BoundedDict[tuple[int, int], tuple[types.CodeType, Any, list[Guard] | None]] = BoundedDict(MOST_FUNCTIONS)
 _ARRAY_FUNCTIONS = (np.ufunc, type(np.sum))
 
 
 def through_form(function: ast.expr, scope: Scope, classes: bool = False) -> ast.expr:
     """The expression to call instead: the form of a function that may be the user's, or with `classes` of a class."""
     found = path_of(function)
-    if found is not None and found[0] not in scope.own:
+    if found is not None and found[0] not in scope.local:
         value = scope.binding(found[0])
         for how, name in found[1]:
             value = vars(value).get(name, _MISSING) if how == "attr" and isinstance(value, types.ModuleType) else None
@@ -106,10 +106,10 @@ def _relied_on(function: types.FunctionType) -> list[Guard] | None:
         return None
     annotate(tree)
     none = Names()
-    return relies_on(tree, Scope(function.__globals__, none, none, none, helper))
+    return guards_of_helper(tree, Scope(function.__globals__, none, none, none, helper))
 
 
-LOOKS_AT_NAMES = FRAME_READERS - {"globals"} | {"_getframe", "currentframe"}
+FRAME_NAME_READERS = FRAME_READERS - {"globals"} | {"_getframe", "currentframe"}
 _LIMIT = 1 << 12
 
 

@@ -119,7 +119,7 @@ class Control(ast.NodeTransformer):
         if not self.gives:
             node.value = value if node.value is not None else None
             return [*lines, node]
-        return [*lines, *statements("_ab_returns.give(VALUE)", node, VALUE=value), *self._away(node)]
+        return [*lines, *statements("_ab_returns.give(VALUE)", node, VALUE=value), *self._leave_arm(node)]
 
     def visit_Break(self, node: ast.Break) -> Any:
         return self._jump("leave", node)
@@ -151,7 +151,7 @@ class Control(ast.NodeTransformer):
         (loop,) = [line for line in out if isinstance(line, ast.For)]
         loop.body = [line for line in loop.body if not isinstance(line, ast.Pass)]
         if left:
-            out += statements("if IF.is_empty:\n    AWAY", at, IF=branch, AWAY=self._away(node))
+            out += statements("if IF.is_empty:\n    AWAY", at, IF=branch, AWAY=self._leave_arm(node))
         join = expression("IF.join()", at, IF=branch)
         joined = rebind(names, join, bound_end, at) if names else [ast.copy_location(ast.Expr(join), at)]
         return [*before, *out, *statements("if IF.split:\n    JOIN", at, IF=branch, JOIN=joined)]
@@ -222,7 +222,7 @@ class Control(ast.NodeTransformer):
         elif left or not names:
             out.append(ast.copy_location(ast.Expr(after), at))
         if left:
-            out += statements("if LOOP.is_empty:\n    AWAY", at, LOOP=loop, AWAY=self._away(node))
+            out += statements("if LOOP.is_empty:\n    AWAY", at, LOOP=loop, AWAY=self._leave_arm(node))
         return [*out, *rebind(names, after, bound, at)] if names else out
 
     def _value(self, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
@@ -253,7 +253,7 @@ class Control(ast.NodeTransformer):
         self.inside = inside
         return out
 
-    def _away(self, at: ast.AST) -> list[ast.stmt]:
+    def _leave_arm(self, at: ast.AST) -> list[ast.stmt]:
         """Go to the next arm or step, or return from the function: no lane is left here."""
         return (
             statements("return _ab_returns.result()", at)
@@ -264,7 +264,7 @@ class Control(ast.NodeTransformer):
     def _jump(self, method: str, node: ast.stmt) -> list[ast.stmt]:
         loop, names, bound = self.jumps[-1]
         call = statements(f"LOOP.{method}(V)", node, LOOP=loop, V=values(names, bound, node))
-        return [*call, *self._away(node)]
+        return [*call, *self._leave_arm(node)]
 
 
 def _returns(body: Iterable[ast.AST]) -> bool:
@@ -324,17 +324,17 @@ def item_loop(
         parts = {"KEPT": values(kept, bound, at), "CARRIED": values(carried, bound, at)}
         call = f"LOOP.narrow(KEPT, CARRIED{places([*kept, *carried], own)})"
         narrow = rebind([*kept, *carried], expression(call, at, LOOP=loop, **parts), bound, at)
-        narrow = _let_go(views - live_head - target_names(at), at) + narrow
+        narrow = _clear_dead_names(views - live_head - target_names(at), at) + narrow
         body = [*statements("if LOOP.has_shrunk:\n    REBIND", at, LOOP=loop, REBIND=narrow), *body]
     out = statements("LOOP = _ab_loop(ITER)", at, LOOP=loop, ITER=node.iter)
     out.append(ast.copy_location(ast.For(target, name(loop, at), body, []), node))
     merge = expression(f"LOOP.merge(KEPT{places(kept, own)})", at, LOOP=loop, KEPT=values(kept, bound, at))
-    out += _let_go(views - live_out, at)
+    out += _clear_dead_names(views - live_out, at)
     out += rebind(kept, merge, bound, at) if kept else [ast.copy_location(ast.Expr(merge), at)]
     return out + orelse
 
 
-def _let_go(names: set[str], at: ast.AST) -> list[ast.stmt]:
+def _clear_dead_names(names: set[str], at: ast.AST) -> list[ast.stmt]:
     """Set names that are not read again to None, so that views they hold no longer count as aliases."""
     return [line for each in sorted(names) for line in statements("NAME = None", at, NAME=each)]
 

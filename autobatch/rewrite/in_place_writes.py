@@ -9,7 +9,7 @@ from autobatch.facts.call_effects import ARRAY_SHARERS, functions_of, mutators
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.syntax_effects import ARRAY_METHODS, UNKNOWN, Reader, usual_meaning
 from autobatch.syntax.quote import expression, name, statements
-from autobatch.syntax.scopes import bound_names, captured, local_nodes, only_changed, parameters
+from autobatch.syntax.scopes import bound_names, captured, local_nodes, only_mutated, parameters
 
 
 def stored_names(body: Any) -> set[str]:
@@ -59,13 +59,13 @@ class Ownership:
         inner = [stored_names(node.body) - parameters(node) for node in nodes if isinstance(node, ast.FunctionDef)]
         self.written = stored_names(function.body) | updated | (captured(function) & set().union(*inner))
         self.views = _bound_otherwise(nodes)
-        given = parameters(function) - _renewed(function.body)
+        given = parameters(function) - _rebound_to_fresh(function.body)
         known = _aliased(nodes) | self.views | given | captured(function)
         bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         self.own = (self.written & bound) - known
         self.carried = self.written & (parameters(function) | bound)
-        writes_elsewhere = _writes_elsewhere(nodes, self.views | given)
-        for call in _kept_elsewhere(
+        writes_elsewhere = _may_write_to_aliases(nodes, self.views | given)
+        for call in _escaping_makers(
             nodes, _aliased(nodes) | _viewed(nodes) if writes_elsewhere else set(), writes_elsewhere
         ):
             call.owned = True  # type: ignore[attr-defined]
@@ -77,7 +77,7 @@ _MAKERS = frozenset(function.__name__ for function in functions_of("creates"))
 _KEEPERS = mutators(list, collections.deque, dict) & {"append", "appendleft", "insert", "setdefault"}
 
 
-def _writes_elsewhere(nodes: list[ast.AST], unclear: set[str]) -> bool:
+def _may_write_to_aliases(nodes: list[ast.AST], unclear: set[str]) -> bool:
     """True if a write may reach an array that is held in a container or known by several names."""
     for node in nodes:
         base: ast.AST
@@ -99,7 +99,7 @@ def _viewed(nodes: list[ast.AST]) -> set[str]:
     return {part.id for part in parts if isinstance(part, ast.Name)}
 
 
-def _kept_elsewhere(nodes: list[ast.AST], aliased: set[str], in_containers: bool) -> Iterator[ast.Call]:
+def _escaping_makers(nodes: list[ast.AST], aliased: set[str], in_containers: bool) -> Iterator[ast.Call]:
     """Calls that make an array for an attribute or a name in `aliased`; with `in_containers`, also for a container."""
     for node in nodes:
         parts: list[ast.AST] = []
@@ -145,7 +145,7 @@ def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
     return {n.id for n in stores if id(n) not in fresh}
 
 
-def _renewed(body: list[ast.stmt]) -> set[str]:
+def _rebound_to_fresh(body: list[ast.stmt]) -> set[str]:
     """Names that every call rebinds to a fresh array (`x = x.copy()`) before a write can reach the old one."""
     out: set[str] = set()
     touched: set[str] = set()
@@ -219,7 +219,7 @@ class OutsideChanges(ast.NodeTransformer):
     """Rewrites changes of outside objects, through names used for nothing else, to `_ab_change` calls."""
 
     def __init__(self, function: ast.FunctionDef) -> None:
-        self.found = {id(node) for nodes in only_changed(function).values() for node in nodes}
+        self.found = {id(node) for nodes in only_mutated(function).values() for node in nodes}
 
     def visit_Expr(self, node: ast.Expr) -> Any:
         if id(node) not in self.found:

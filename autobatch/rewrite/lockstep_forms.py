@@ -21,7 +21,7 @@ from autobatch.rewrite.callees import helper
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.expressions import Calls, Choices, Comprehensions, Displays, Guards, Operators, Reads, is_pause
 from autobatch.rewrite.in_place_writes import OutsideChanges, Ownership, Stores
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded, OfCodes
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.syntax.scopes import bound_names, parameters
 from autobatch.syntax.source import (
     PARSING,
@@ -81,8 +81,8 @@ class _Converted:
         self.last: tuple[Any, Any, Any, Any] = (None, None, None, None)
 
 
-_cache: Bounded[int, _Converted] = Bounded(MOST_FUNCTIONS)
-_ours: OfCodes[None] = OfCodes()
+_cache: BoundedDict[int, _Converted] = BoundedDict(MOST_FUNCTIONS)
+_generated: CodeCache[None] = CodeCache()
 
 
 def convert(function: FunctionType) -> Any:
@@ -92,7 +92,7 @@ def convert(function: FunctionType) -> Any:
         NeedsLoop: there is no lock-step form; the message says why.
     """
     code = function.__code__
-    if id(code) in _ours:
+    if id(code) in _generated:
         return function
     known = _cache.get(id(code))
     if known is None:
@@ -184,7 +184,7 @@ def _convert(function: FunctionType) -> _Converted:
             out.where = code.co_filename, int(at[1])
         return out
     for each in inner_codes(made):
-        _ours.put(each)
+        _generated.put(each)
     out = _Converted(code, made, tree, "")
     out.sites = {key: CellType(site) for key, site in sites.items()}
     return out

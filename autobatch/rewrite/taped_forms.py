@@ -31,9 +31,9 @@ from autobatch.lazy.fibers import active_trace
 from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.numpy.math_functions import OF_NUMBERS, number
 from autobatch.ops.rules.dispatch import top_box
-from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, through_form
+from autobatch.rewrite.callees import FORM, FRAME_NAME_READERS, ID, KNOWN, Forms, function_of, through_form
 from autobatch.rewrite.in_place_writes import Ownership, is_fresh, is_maker, stored_names
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded, OfCodes
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import bound_names, local_nodes, parameters
 from autobatch.syntax.source import NoSourceError, compiled, inner_codes, is_library, own_tree, remember
@@ -123,7 +123,7 @@ def made(value: Any) -> Any:
     if tape is None or type(value) is not np.ndarray or value.dtype.kind not in "fc" or value.base is not None:
         return value
     trace = active_trace()
-    return tape.constant(value) if trace is None or trace.level < tape.level else trace.known(value)
+    return tape.constant(value) if trace is None or trace.level < tape.level else trace.computed(value)
 
 
 @functools.cache
@@ -141,7 +141,7 @@ def total_maker(function: Any) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
         value, trace = called(*args, **kwargs), active_trace()
         is_plain = type(value) is np.ndarray and value.ndim and value.dtype.kind == "f" and value.base is None
-        return trace.known(value) if trace is not None and is_plain else value
+        return trace.computed(value) if trace is not None and is_plain else value
 
     return make
 
@@ -195,19 +195,19 @@ CELLS = {
 _ASYNCHRONOUS = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 
 # {(id of code, id of globals): (code, globals, code of the form or None)}; holding both keeps their ids valid.
-_made: Bounded[tuple[int, int], tuple[CodeType, dict[str, Any], CodeType | None]] = Bounded(MOST_FUNCTIONS)
-_ours: OfCodes[None] = OfCodes()
+_forms: BoundedDict[tuple[int, int], tuple[CodeType, dict[str, Any], CodeType | None]] = BoundedDict(MOST_FUNCTIONS)
+_generated: CodeCache[None] = CodeCache()
 
 
 def _form(function: FunctionType) -> FunctionType:
     code = function.__code__
     key = id(code), id(function.__globals__)
-    found = _made.get(key)
+    found = _forms.get(key)
     if found is None:
-        if id(code) in _ours:
+        if id(code) in _generated:
             return function
         found = code, function.__globals__, None if is_library(code.co_filename) else _make(function)
-        _made[key] = found
+        _forms[key] = found
     return function if found[2] is None else function_of(function, found[2], _CELLS)
 
 
@@ -255,7 +255,7 @@ _CELLS = {FORM: CellType(taped_form), KNOWN: CellType(taped_form.known), ID: Cel
 
 def _make(function: FunctionType) -> CodeType | None:
     code = function.__code__
-    if code.co_flags & _ASYNCHRONOUS or LOOKS_AT_NAMES & set(code.co_names):
+    if code.co_flags & _ASYNCHRONOUS or FRAME_NAME_READERS & set(code.co_names):
         return None
     try:
         tree = own_tree(function)
@@ -268,7 +268,7 @@ def _make(function: FunctionType) -> CodeType | None:
         return None
     remember(made, code)
     for each in inner_codes(made):
-        _ours.put(each)
+        _generated.put(each)
     return made
 
 

@@ -293,7 +293,7 @@ class Round:
             return
         self.looped = stats.looped
         for index, result in enumerate(results):
-            self.settled(index, result)
+            self.on_result(index, result)
         self._report_ended()
 
     def _run_as_batch(self) -> bool:
@@ -307,7 +307,7 @@ class Round:
         if len(results) != len(self.requests):  # one result for all, which does not depend on the example
             return False
         for index, result in enumerate(results):
-            self.settled(index, result)
+            self.on_result(index, result)
         self._report_ended()
         return True
 
@@ -351,7 +351,7 @@ class Round:
         self.requests += joined
         return [each.example for each in joined]
 
-    def left(self, index: int) -> bool:
+    def is_cancelled(self, index: int) -> bool:
         """True if the request at this index was cancelled."""
         if self.requests[index].wanted:
             return False
@@ -359,7 +359,7 @@ class Round:
         self._at_once -= 1
         return True
 
-    def settled(self, index: int, result: Any) -> None:
+    def on_result(self, index: int, result: Any) -> None:
         """Accept the result of the request at this index."""
         request = self.requests[index]
         if not (request.ended or index in self._rerun_alone or index in self._cancelled):
@@ -367,7 +367,7 @@ class Round:
             self._ended.append(request)
             self._at_once -= 1
 
-    def raised(self, index: int) -> None:
+    def on_error(self, index: int) -> None:
         """Note that the request at this index raised, and must run again by itself."""
         self._rerun_alone.add(index)
         self._at_once -= 1

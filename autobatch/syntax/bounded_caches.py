@@ -12,10 +12,10 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Bounded(dict[Key, Value]):
+class BoundedDict(dict[Key, Value]):
     """A dict that is cleared when a new key would make it hold more than `most` entries.
 
-    >>> squares = Bounded(2)
+    >>> squares = BoundedDict(2)
     >>> for n in range(3):
     ...     squares[n] = n * n
     >>> squares
@@ -38,7 +38,7 @@ MOST_FUNCTIONS = 512
 """Maximum number of functions whose rewritten form is cached, about 90 kB each."""
 
 
-class OfCodes(dict[int, tuple["weakref.ref[CodeType]", Value]]):
+class CodeCache(dict[int, tuple["weakref.ref[CodeType]", Value]]):
     """Weak cache {id of a code object: (weak reference to it, value)}; an entry is dropped with its code object.
 
     Keyed by identity, because code objects compiled from equal text compare equal.

@@ -94,10 +94,10 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
     return {arg.arg for arg in every}
 
 
-def only_changed(function: ast.AST) -> dict[str, list[Any]]:
+def only_mutated(function: ast.AST) -> dict[str, list[Any]]:
     """{name: its nodes} of free names used only in `name.append(x)`, `name[k] += x` and `name.a += x`.
 
-    >>> list(only_changed(ast.parse("def f(x): log.append(x); seen[x] += 1; return len(seen)")))
+    >>> list(only_mutated(ast.parse("def f(x): log.append(x); seen[x] += 1; return len(seen)")))
     ['log']
     """
     found: dict[str, list[Any]] = {}

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from autobatch.syntax.bounded_caches import OfCodes
+from autobatch.syntax.bounded_caches import CodeCache
 from autobatch.syntax.quote import located, parse
 from autobatch.syntax.scopes import parameters
 
@@ -40,7 +40,7 @@ _FUTURE_FLAGS = functools.reduce(
 
 
 # {code of a rewritten function: the user's code that it was made from}
-_written: OfCodes[CodeType] = OfCodes()
+_written: CodeCache[CodeType] = CodeCache()
 
 
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
@@ -81,11 +81,11 @@ def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
         found = _find_in(linecache.getlines(code.co_filename, globals_), code)
     if found is not None:
         return found
-    for typed in _typed(code):
+    for typed in _interactive_sources(code):
         found = _find_in(typed, code)
         if found is not None:
             return found
-    found = _patched(linecache.getlines(code.co_filename, globals_), code)
+    found = _autoreloaded(linecache.getlines(code.co_filename, globals_), code)
     if found is not None:
         return found
     if not lines:
@@ -101,7 +101,7 @@ def written_lines(code: CodeType) -> list[str]:
     if lines or not code.co_filename.startswith("<"):
         return lines
     place = code.co_name, code.co_firstlineno
-    for typed in _typed(code):
+    for typed in _interactive_sources(code):
         with contextlib.suppress(SyntaxError, ValueError):
             codes = _codes("".join(typed), code.co_filename, code.co_flags & _FUTURE_FLAGS)
             if any(_same(other, code) for other in codes.get(place, ())):
@@ -109,7 +109,7 @@ def written_lines(code: CodeType) -> list[str]:
     return []
 
 
-def _typed(code: CodeType) -> Iterator[list[str]]:
+def _interactive_sources(code: CodeType) -> Iterator[list[str]]:
     """Candidate sources of code that is in no file: the program of `python -c`, or a statement at the prompt.
 
     Python 3.13 keeps both. Before, the program is among the interpreter's arguments, and the prompt's statements are
@@ -214,7 +214,7 @@ def _found_in(text: str, code: CodeType) -> tuple[FunctionNode, str | None] | No
     return _fresh(node), owner
 
 
-def _patched(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
+def _autoreloaded(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
     """The definition whose code IPython's %autoreload put into a function; its line numbers start from 1, since it was
     compiled from the unparsed tree."""
     if code.co_firstlineno > 2:  # 2: a method, after its class line
@@ -386,16 +386,16 @@ def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> Cod
     (tree.args.defaults, tree.args.kw_defaults), tree.name = defaults, own_name
     (made,) = [const for const in outer.co_consts if isinstance(const, CodeType)]
     (inner,) = [const for const in made.co_consts if isinstance(const, CodeType) and const.co_name == "_ab_function"]
-    named = _named(inner, inner.co_qualname, code.co_qualname)
+    named = _requalified(inner, inner.co_qualname, code.co_qualname)
     return named.replace(co_name=code.co_name)
 
 
-def _named(code: CodeType, own: str, name: str) -> CodeType:
+def _requalified(code: CodeType, own: str, name: str) -> CodeType:
     """The code with qualified-name prefix `own` replaced by `name`, in nested functions and classes too."""
 
     def renamed(const: Any) -> Any:
         if isinstance(const, CodeType):
-            return _named(const, own, name)
+            return _requalified(const, own, name)
         return name + const.removeprefix(own) if isinstance(const, str) and const.startswith(own) else const
 
     return code.replace(co_consts=tuple(map(renamed, code.co_consts)), co_qualname=renamed(code.co_qualname))

@@ -36,21 +36,21 @@ class Guests:
         self.examples += joined
         return joined
 
-    def left(self, index):
+    def is_cancelled(self, index):
         return index in self.leaving
 
-    def settled(self, index, result):
+    def on_result(self, index, result):
         self.results.setdefault(index, result)
         self.settled_at.setdefault(index, self.asked)
 
-    def raised(self, index):
+    def on_error(self, index):
         self.failed.append(index)
 
     def run(self, function, **shared):
         results, stats = run_map(function, list(zip(*self.examples, strict=True)), shared, None, self)
         for index, result in enumerate(results):
             if index not in self.failed and index not in self.leaving:
-                self.settled(index, result)
+                self.on_result(index, result)
         return stats
 
 

@@ -101,7 +101,7 @@ class Uncompiled:
         self.lanes = module.LANES
         self.text = text
 
-    def look(self):
+    def poll(self):
         return True
 
 

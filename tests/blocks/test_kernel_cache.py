@@ -63,7 +63,7 @@ def asked(monkeypatch, folder, made):
         place = kernel_cache.usable_folder()
         if place is not None:
             disk_cache.write_atomically(place / (name_of(kernel.text) + SUFFIX), made[kernel.text])
-        kernel.answered(made[kernel.text])
+        kernel.on_compiled(made[kernel.text])
         return True
 
     monkeypatch.setattr(kernel_cache, "_compiler", types.SimpleNamespace(ask=ask))
@@ -256,9 +256,9 @@ def test_a_kernel_may_be_loaded_behind_the_work(damaged, folder, asked, made):
     kept = made[TEXT][:-1] if damaged else made[TEXT]
     disk_cache.write_atomically(kernel_cache.usable_folder() / (name_of(TEXT) + SUFFIX), kept)
     kernel = kernel_cache.CachedKernel(TEXT)
-    assert not kernel.look(wait=False)
+    assert not kernel.poll(wait=False)
     end = time.monotonic() + 240
-    while not kernel.look(wait=False) and not kernel.failed and time.monotonic() < end:
+    while not kernel.poll(wait=False) and not kernel.failed and time.monotonic() < end:
         time.sleep(0.01)
     assert kernel.entry(1) == 2
     assert asked == ([TEXT] if damaged else [])
@@ -269,7 +269,7 @@ def test_two_processes_compile_the_same_at_once(monkeypatch, folder, compilers):
     for kernel, compiler in zip(kernels, compilers, strict=True):
         assert compiler.ask(kernel)
     end = time.monotonic() + 240
-    while not all(kernel.look() for kernel in kernels) and time.monotonic() < end:
+    while not all(kernel.poll() for kernel in kernels) and time.monotonic() < end:
         time.sleep(0.05)
     assert all(kernel.entry is not None for kernel in kernels)
     assert os.listdir(folder) == [file_of(folder).name]
@@ -279,7 +279,7 @@ def test_two_processes_compile_the_same_at_once(monkeypatch, folder, compilers):
 
 def test_a_killed_compiler_is_started_again_and_reaped(folder, compilers):
     kernels = [kernel_of(TEXT), kernel_of(OTHER)]
-    assert not any(kernel.look() for kernel in kernels)
+    assert not any(kernel.poll() for kernel in kernels)
     first = compilers[0]._process
     os.kill(first.pid, signal.SIGTERM)
     assert wait_for_kernels()
@@ -320,6 +320,6 @@ def test_no_other_application_is_started(monkeypatch, compilers, kind):
         shell = pathlib.Path("/bin/sh")
         monkeypatch.setattr(sys, "executable", str(shell) if kind == "embedded" else "")
     kernel = kernel_of(TEXT)
-    assert not kernel.look()
+    assert not kernel.poll()
     assert kernel.failed
     assert len(started) == (kind == "refused")

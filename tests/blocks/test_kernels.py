@@ -143,7 +143,7 @@ def test_a_folder_that_cannot_be_written_to(monkeypatch, tmp_path):
 
 def test_a_kernel_that_does_not_compile(compiler, tmp_path):
     kernel = kernel_cache.kernel_of("SIGNATURE = None\nLANES = ()\nkernel = None\n")
-    assert not kernel.look()
+    assert not kernel.poll()
     assert kernel_cache.wait_for_kernels()
     assert kernel.failed
 

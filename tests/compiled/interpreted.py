@@ -163,7 +163,7 @@ class InterpretedKernel:
         vars(module).update({k: v for k, v in _INTRINSICS.items() if k[0] != "_"}, **_NUMBERS, math=_Math())
         self._kernel = module.kernel
 
-    def look(self, wait: bool = True) -> bool:
+    def poll(self, wait: bool = True) -> bool:
         return True
 
     def entry(self, *arguments: Any) -> Any:

@@ -407,7 +407,7 @@ def test_nothing_happens_before_it_is_compiled():
 
 def test_what_is_not_there_yet_is_pending(monkeypatch):
     monkeypatch.setattr(run, "kernel_of", lambda text: run.CachedKernel(text))
-    monkeypatch.setattr(run.CachedKernel, "look", lambda self, wait=True: False)
+    monkeypatch.setattr(run.CachedKernel, "poll", lambda self, wait=True: False)
     with pytest.raises(NotCompiled, match="being compiled") as caught:
         compiled_map(lambda x: x + 1.25, [[1.0]], {})
     assert caught.value.pending

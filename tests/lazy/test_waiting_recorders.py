@@ -1,7 +1,7 @@
 """Recorders that wait for values: decoding, search and parsing give what the loop gives, example by example.
 
-To see these tests fail: in `Rounds.launch` leave out the reset of `_consts`, in `round_of` what outputs hand to their
-node, in `OpenSegment.carry` the new operands, or let `_values` answer for exact numbers on a tape.
+To see these tests fail: in `Rounds.launch` leave out the reset of `_consts`, in `schedule_round` what outputs hand to
+their node, in `OpenSegment.keep_externals` the new operands, or let `_values` answer for exact numbers on a tape.
 """
 
 import collections

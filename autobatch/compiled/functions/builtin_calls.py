@@ -54,13 +54,13 @@ def length(reader: Any, node: Any, value: Value) -> Value:
         case Tuple() | Struct():
             return reader.constant(len(value.kind.items), node)
         case Text():
-            return reader.temp(f"{value.text}.size", INT, reach=LENGTH)
+            return reader.temp(f"{value.text}.size", INT, bounds=LENGTH)
         case LookedUp():
-            return reader.temp(f"{value.text}.shape[0]", INT, reach=LENGTH)
+            return reader.temp(f"{value.text}.shape[0]", INT, bounds=LENGTH)
         case Array() if value.kind.ndim:
-            return reader.temp(f"{value.text}.shape[0]", INT, reach=LENGTH)
+            return reader.temp(f"{value.text}.shape[0]", INT, bounds=LENGTH)
         case List() | Set() | Dict():
-            return reader.temp(f"len({value.text})", INT, reach=LENGTH)
+            return reader.temp(f"len({value.text})", INT, bounds=LENGTH)
         case Range():
             return reader.temp(f"len(range({value.text}[0], {value.text}[1], {value.text}[2]))", INT)
     reader.stop()
@@ -90,7 +90,7 @@ def int_(reader: Any, node: Any, value: Value | None = None) -> Value:
 
     def one(x: Value) -> Value:
         if x.kind.kind != "f":
-            return Value(INT, as_int(x), int(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT, x.reach)
+            return Value(INT, as_int(x), int(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT, x.bounds)
         reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
         return reader.temp(f"int64({x.text})", INT)
 
@@ -159,7 +159,7 @@ def round_(reader: Any, node: Any, value: Value, ndigits: Value | None = None) -
         if x.kind == NONE or not (x.kind.python or x.kind.kind == "f"):
             raise reader.refuse(f"round of a {x.kind}", node)
         if x.kind.kind != "f":
-            return Value(INT, as_int(x), reach=x.reach)
+            return Value(INT, as_int(x), bounds=x.bounds)
         reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
         return reader.temp(f"int64(np.rint({x.text}))", INT)
 
@@ -228,7 +228,7 @@ def ord_(reader: Any, node: Any, value: Value) -> Value:
         reader.stop()
     value = reader.once(value)
     reader.fail_if(f"{value.text}.size != 1")
-    return reader.temp(f"int64({value.text}[0])", INT, reach=LENGTH)
+    return reader.temp(f"int64({value.text}[0])", INT, bounds=LENGTH)
 
 
 @calls(chr)
@@ -644,7 +644,7 @@ def _rounding(name: str) -> None:
     def call(reader: Any, node: Any, value: Value) -> Value:
         def one(x: Value) -> Value:
             if x.kind.kind != "f":
-                return Value(INT, as_int(x), reach=x.reach)
+                return Value(INT, as_int(x), bounds=x.bounds)
             reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
             return reader.temp(f"int64(np.{name}({as_float(x)}))", INT)
 

@@ -5,13 +5,13 @@ Products of matrices, and what is computed from them, add in another order than 
 
 import numpy as np
 
-from autobatch.compiled.functions.python_sources import bisect_right, leave_to_python, stands_for
+from autobatch.compiled.functions.python_sources import bisect_right, implements, leave_to_python
 from autobatch.compiled.translation.calls import METHODS
 from autobatch.compiled.translation.exact_types import Array
 from autobatch.ops.nn import activations, softmax_and_norms
 
 
-@stands_for(np.roll, of=(1,))
+@implements(np.roll, of=(1,))
 def roll(a, shift):
     x = np.asarray(a)
     out = np.empty_like(x)
@@ -20,12 +20,12 @@ def roll(a, shift):
     return out
 
 
-@stands_for(np.flip, np.flipud, of=(1, 2))
+@implements(np.flip, np.flipud, of=(1, 2))
 def flip(m):
     return np.asarray(m)[::-1] if np.asarray(m).ndim == 1 else np.asarray(m)[::-1, ::-1]
 
 
-@stands_for(np.tile, of=(1,))
+@implements(np.tile, of=(1,))
 def tile(A, reps):  # noqa: N803
     x = np.asarray(A)
     out = np.empty(len(x) * max(reps, 0), x.dtype)
@@ -34,7 +34,7 @@ def tile(A, reps):  # noqa: N803
     return out
 
 
-@stands_for(np.repeat, of=(1,))
+@implements(np.repeat, of=(1,))
 def repeat(a, repeats):
     x = np.asarray(a)
     out = np.empty(len(x) * repeats, x.dtype)
@@ -43,12 +43,12 @@ def repeat(a, repeats):
     return out
 
 
-@stands_for(np.append, of=(1,))
+@implements(np.append, of=(1,))
 def append(arr, values):
     return np.concatenate((np.asarray(arr), np.asarray(values)))
 
 
-@stands_for(np.stack, np.vstack)
+@implements(np.stack, np.vstack)
 def stack(arrays):
     rows = []
     for row in arrays:
@@ -56,12 +56,12 @@ def stack(arrays):
     return np.array(rows)
 
 
-@stands_for(np.round, np.around)
+@implements(np.round, np.around)
 def rounded(a):
     return np.rint(a)
 
 
-@stands_for(np.trace, of=(2,))
+@implements(np.trace, of=(2,))
 def trace(a):
     out = np.zeros(1, a.dtype)
     for i in range(min(a.shape[0], a.shape[1])):
@@ -69,7 +69,7 @@ def trace(a):
     return out[0]
 
 
-@stands_for(np.diag, of=(1,))
+@implements(np.diag, of=(1,))
 def diag(v):
     x = np.asarray(v)
     out = np.zeros((len(x), len(x)), x.dtype)
@@ -87,17 +87,17 @@ def half(m, k, sign):
     return out
 
 
-@stands_for(np.triu, of=(2,))
+@implements(np.triu, of=(2,))
 def triu(m, k=0):
     return half(m, k, 1)
 
 
-@stands_for(np.tril, of=(2,))
+@implements(np.tril, of=(2,))
 def tril(m, k=0):
     return half(m, k, -1)
 
 
-@stands_for(np.count_nonzero, of=(1,))
+@implements(np.count_nonzero, of=(1,))
 def count_nonzero(a):
     out = 0
     for value in a:
@@ -109,7 +109,7 @@ def count_nonzero(a):
 _counted = type(np.count_nonzero(np.ones(1)))  # Python's int before NumPy 2.4
 
 
-@stands_for(np.unique, of=(1,))
+@implements(np.unique, of=(1,))
 def unique(ar):
     x = np.sort(np.asarray(ar))
     many = 0
@@ -127,8 +127,8 @@ def unique(ar):
     return out
 
 
-@stands_for(np.cumprod, of=(1,))
-@stands_for((Array, "cumprod"), of=(1,), into=METHODS)
+@implements(np.cumprod, of=(1,))
+@implements((Array, "cumprod"), of=(1,), into=METHODS)
 def cumprod(a):
     return accumulated(np.asarray(a) * np.ones_like(np.asarray(a)), np.multiply)
 
@@ -140,18 +140,18 @@ def accumulated(array, ufunc):
     return out
 
 
-@stands_for(np.maximum.accumulate, of=(1,))
+@implements(np.maximum.accumulate, of=(1,))
 def maximum_accumulate(array):
     return accumulated(array, np.maximum)
 
 
-@stands_for(np.minimum.accumulate, of=(1,))
+@implements(np.minimum.accumulate, of=(1,))
 def minimum_accumulate(array):
     return accumulated(array, np.minimum)
 
 
-@stands_for(np.cumsum, np.add.accumulate, of=(1,))
-@stands_for((Array, "cumsum"), of=(1,), into=METHODS)
+@implements(np.cumsum, np.add.accumulate, of=(1,))
+@implements((Array, "cumsum"), of=(1,), into=METHODS)
 def cumsum(a):
     x = np.asarray(a)
     out = np.full(len(x), x[:0].sum())
@@ -160,18 +160,18 @@ def cumsum(a):
     return out
 
 
-@stands_for(np.diff, of=(1,))
+@implements(np.diff, of=(1,))
 def diff(a):
     x = np.asarray(a)
     return x[1:] - x[: max(len(x) - 1, 0)]
 
 
-@stands_for(np.outer, of=(1,))
+@implements(np.outer, of=(1,))
 def outer(a, b):
     return np.asarray(a)[:, None] * np.asarray(b).flatten()
 
 
-@stands_for(np.bincount, of=(1,))
+@implements(np.bincount, of=(1,))
 def bincount(x, weights=None, minlength=0):
     ids = np.asarray(x)
     if ids.dtype == float or ids.dtype == np.float32 or ids.dtype == bool:
@@ -209,17 +209,17 @@ def triangle(n, k, sign):
     return np.array(rows, dtype=np.int64), np.array(columns, dtype=np.int64)
 
 
-@stands_for(np.triu_indices)
+@implements(np.triu_indices)
 def triu_indices(n, k=0):
     return triangle(n, k, 1)
 
 
-@stands_for(np.tril_indices)
+@implements(np.tril_indices)
 def tril_indices(n, k=0):
     return triangle(n, k, -1)
 
 
-@stands_for(np.eye, np.identity)
+@implements(np.eye, np.identity)
 def eye(N, dtype=float):  # noqa: N803
     out = np.zeros((N, N), dtype)
     for i in range(N):
@@ -227,12 +227,12 @@ def eye(N, dtype=float):  # noqa: N803
     return out
 
 
-@stands_for(np.ptp, of=(1, 2))
+@implements(np.ptp, of=(1, 2))
 def ptp(a):
     return np.max(a) - np.min(a)
 
 
-@stands_for(np.trapezoid, of=(1,), sums=True)
+@implements(np.trapezoid, of=(1,), sums=True)
 def trapezoid(y, x=None, dx=1.0):
     heights = np.asarray(y)
     if x is None:
@@ -240,7 +240,7 @@ def trapezoid(y, x=None, dx=1.0):
     return (np.diff(np.asarray(x)) * (heights[1:] + heights[:-1]) / 2.0).sum()
 
 
-@stands_for(np.median, of=(1,), sums=True)
+@implements(np.median, of=(1,), sums=True)
 def median(a):
     x = np.sort(np.asarray(a))
     n = len(x)
@@ -253,7 +253,7 @@ def median(a):
     return np.mean(x[n // 2 - 1 : n // 2 + 1])
 
 
-@stands_for(np.convolve, of=(1,), sums=True)
+@implements(np.convolve, of=(1,), sums=True)
 def convolve(a, v, mode="full"):
     x, y = np.asarray(a), np.asarray(v)
     if len(x) == 0 or len(y) == 0:
@@ -274,7 +274,7 @@ def convolve(a, v, mode="full"):
     raise ValueError
 
 
-@stands_for(np.interp)
+@implements(np.interp)
 def interp(x, xp, fp):
     places, values = np.asarray(xp), np.asarray(fp)
     if len(places) != len(values) or len(places) == 0:
@@ -294,23 +294,23 @@ def interp(x, xp, fp):
     return np.float64(slope * (at - places[j]) + values[j])
 
 
-@stands_for(np.isclose)
+@implements(np.isclose)
 def isclose(a, b, rtol=1e-05, atol=1e-08):
     return np.less_equal(np.abs(np.subtract(a, b)), atol + rtol * np.abs(b))
 
 
-@stands_for(np.allclose)
+@implements(np.allclose)
 def allclose(a, b, rtol=1e-05, atol=1e-08):
     return bool(np.all(np.less_equal(np.abs(np.subtract(a, b)), atol + rtol * np.abs(b))))
 
 
-@stands_for(np.array_equal, of=(1, 2))
+@implements(np.array_equal, of=(1, 2))
 def array_equal(a1, a2):
     x, y = np.asarray(a1), np.asarray(a2)
     return x.shape == y.shape and bool((x == y).all())
 
 
-@stands_for(np.linalg.norm, of=(1, 2), sums=True)
+@implements(np.linalg.norm, of=(1, 2), sums=True)
 def norm(x):
     y = np.asarray(x).ravel() * 1.0
     return np.sqrt(np.dot(y, y))
@@ -345,7 +345,7 @@ def factored(a):
     return lu, order, sign
 
 
-@stands_for(np.linalg.solve, of=(2,), sums=True)
+@implements(np.linalg.solve, of=(2,), sums=True)
 def solve(a, b):
     lu, order, _ = factored(a)
     n = len(order)
@@ -365,12 +365,12 @@ def solve(a, b):
     return out.reshape(b.shape)
 
 
-@stands_for(np.linalg.inv, of=(2,), sums=True)
+@implements(np.linalg.inv, of=(2,), sums=True)
 def inv(a):
     return solve(a, np.eye(a.shape[0], dtype=(a[:0] * 1.0).dtype))
 
 
-@stands_for(np.linalg.det, of=(2,), sums=True)
+@implements(np.linalg.det, of=(2,), sums=True)
 def det(a):
     lu, order, sign = factored(a)
     out = np.ones(1, lu.dtype)
@@ -380,7 +380,7 @@ def det(a):
     return out[0]
 
 
-@stands_for(np.linalg.cholesky, of=(2,), sums=True)
+@implements(np.linalg.cholesky, of=(2,), sums=True)
 def cholesky(a):
     if a.shape[0] != a.shape[1]:
         leave_to_python()
@@ -400,7 +400,7 @@ def cholesky(a):
     return out
 
 
-@stands_for(activations.sigmoid, of=(1, 2))
+@implements(activations.sigmoid, of=(1, 2))
 def sigmoid(x):
     return 1 / (np.exp(-(np.asarray(x) * 1.0)) + 1)
 
@@ -411,13 +411,13 @@ def below_peak(x):
     return y - np.max(y) if len(y) else y
 
 
-@stands_for(softmax_and_norms.softmax, of=(1,), sums=True)
+@implements(softmax_and_norms.softmax, of=(1,), sums=True)
 def softmax(x):
     weights = np.exp(below_peak(x))
     return weights / weights.sum()
 
 
-@stands_for(softmax_and_norms.log_softmax, of=(1,), sums=True)
+@implements(softmax_and_norms.log_softmax, of=(1,), sums=True)
 def log_softmax(x):
     y = below_peak(x)
     return y - np.log(np.exp(y).sum()) if len(y) else y

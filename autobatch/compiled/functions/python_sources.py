@@ -20,7 +20,7 @@ from autobatch.compiled.translation.source_program import Unreadable
 from autobatch.compiled.translation.typed_text import Value
 
 
-def stands_for(
+def implements(
     *functions: Any, of: tuple[int, ...] = (), sums: bool = False, into: dict[Any, Any] = CALLS
 ) -> Callable[[Any], Any]:
     """Register the decorated function to be read for calls of these functions, or of methods given as (type, name).
@@ -59,7 +59,7 @@ def rank(kind: Any) -> int:
 
 def method(kind: type, name: str) -> Callable[[Any], Any]:
     """Register the decorated function to be read for calls of a method."""
-    return stands_for((kind, name), into=METHODS)
+    return implements((kind, name), into=METHODS)
 
 
 def leave_to_python() -> NoReturn:
@@ -73,7 +73,7 @@ CALLS[leave_to_python] = lambda reader, node: reader.stop()
 # --- Python's
 
 
-@stands_for(bisect.bisect_left)
+@implements(bisect.bisect_left)
 def bisect_left(a, x, lo=0, hi=None):
     if lo < 0:
         raise ValueError
@@ -88,7 +88,7 @@ def bisect_left(a, x, lo=0, hi=None):
     return low
 
 
-@stands_for(bisect.bisect_right, bisect.bisect)
+@implements(bisect.bisect_right, bisect.bisect)
 def bisect_right(a, x, lo=0, hi=None):
     """`bisect.bisect_right`."""
     if lo < 0:
@@ -104,22 +104,22 @@ def bisect_right(a, x, lo=0, hi=None):
     return low
 
 
-@stands_for(bisect.insort, bisect.insort_right)
+@implements(bisect.insort, bisect.insort_right)
 def insort(a, x):
     a.insert(bisect_right(a, x), x)
 
 
-@stands_for(bisect.insort_left)
+@implements(bisect.insort_left)
 def insort_left(a, x):
     a.insert(bisect_left(a, x), x)
 
 
-@stands_for(divmod)
+@implements(divmod)
 def both(a, b):
     return a // b, a % b
 
 
-@stands_for(pow)
+@implements(pow)
 def power(base, exp, mod=None):
     if mod is None:
         return base**exp
@@ -149,7 +149,7 @@ def rounded_to(x, n):
     return whole / power
 
 
-@stands_for(bin)
+@implements(bin)
 def binary(number):
     left = abs(number)
     out = "0" if left == 0 else ""
@@ -159,17 +159,17 @@ def binary(number):
     return ("-0b" if number < 0 else "0b") + out
 
 
-@stands_for(heapq.nsmallest)
+@implements(heapq.nsmallest)
 def nsmallest(n, iterable):
     return sorted(iterable)[: max(n, 0)]
 
 
-@stands_for(heapq.nlargest)
+@implements(heapq.nlargest)
 def nlargest(n, iterable):
     return sorted(iterable, reverse=True)[: max(n, 0)]
 
 
-@stands_for(math.prod)
+@implements(math.prod)
 def product(values, start=1):
     out = start
     for value in values:
@@ -177,7 +177,7 @@ def product(values, start=1):
     return out
 
 
-@stands_for(math.fsum)
+@implements(math.fsum)
 def fsum(seq):
     parts = [0.0 for _ in range(0)]
     for value in seq:
@@ -212,7 +212,7 @@ def fsum(seq):
     return high
 
 
-@stands_for(math.factorial)
+@implements(math.factorial)
 def factorial(n):
     if n < 0:
         raise ValueError
@@ -222,7 +222,7 @@ def factorial(n):
     return out
 
 
-@stands_for(math.comb)
+@implements(math.comb)
 def comb(n, k):
     if n < 0 or k < 0:
         raise ValueError
@@ -234,7 +234,7 @@ def comb(n, k):
     return out
 
 
-@stands_for(math.perm)
+@implements(math.perm)
 def perm(n, k=None):
     if k is None:
         return factorial(n)
@@ -246,7 +246,7 @@ def perm(n, k=None):
     return out
 
 
-@stands_for(math.isqrt)
+@implements(math.isqrt)
 def isqrt(n):
     if n < 0:
         raise ValueError
@@ -258,24 +258,24 @@ def isqrt(n):
     return out
 
 
-@stands_for(math.dist)
+@implements(math.dist)
 def distance(p, q):
     if len(p) != 2 or len(q) != 2:
         leave_to_python()
     return math.hypot(p[0] - q[0], p[1] - q[1])
 
 
-@stands_for(math.radians)
+@implements(math.radians)
 def radians(x):
     return float(x) * (math.pi / 180.0)
 
 
-@stands_for(math.degrees)
+@implements(math.degrees)
 def degrees(x):
     return float(x) * (180.0 / math.pi)
 
 
-@stands_for(math.lcm)
+@implements(math.lcm)
 def lcm(a, b):
     if a == 0 or b == 0:
         return 0
@@ -352,18 +352,18 @@ def combinations(reader: Any, node: Any, items: Value, r: Value) -> Value:
 ITERATORS[itertools.combinations] = combinations
 
 
-@stands_for(itertools.product, into=ITERATORS)
+@implements(itertools.product, into=ITERATORS)
 def pairs(a, b):
     return [(x, y) for x in a for y in b]
 
 
-@stands_for(itertools.pairwise, into=ITERATORS)
+@implements(itertools.pairwise, into=ITERATORS)
 def pairwise(items):
     pool = list(items)
     return [(pool[i], pool[i + 1]) for i in range(len(pool) - 1)]
 
 
-@stands_for(itertools.accumulate, into=ITERATORS)
+@implements(itertools.accumulate, into=ITERATORS)
 def accumulate(items):
     out: list = []
     for item in items:
@@ -374,7 +374,7 @@ def accumulate(items):
     return out
 
 
-@stands_for(itertools.chain, into=ITERATORS)
+@implements(itertools.chain, into=ITERATORS)
 def chain(a, b):
     out = list(a)
     out.extend(b)

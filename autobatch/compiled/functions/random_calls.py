@@ -30,7 +30,7 @@ def _used(reader: Any, stream: Value, node: Any) -> None:
     if stream.kind.given & FIXED:
         raise reader.refuse("a generator that examples share, which they use in their order", node)
     if stream.kind.given & OWN:
-        reader.program.writes_into(stream.kind)
+        reader.program.note_write(stream.kind)
 
 
 def _float(reader: Any, value: Value | None, default: float, node: Any) -> str:

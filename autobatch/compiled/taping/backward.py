@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.blocks.kernel_cache import kernel_of
 from autobatch.compiled.compiled_call import CompiledCall, packed_arguments
-from autobatch.compiled.compiled_map import WORTH, CompiledForm, KernelForm, open_calls
+from autobatch.compiled.compiled_map import MIN_PARALLEL, CompiledForm, KernelForm, open_calls
 from autobatch.compiled.taping.taped_module import TapedModule, write_taped
 from autobatch.compiled.translation.exact_types import Array, List, Scalar, Struct, Text, Tuple, Type
 from autobatch.compiled.translation.source_program import Unreadable
@@ -21,7 +21,7 @@ from autobatch.core.config import config
 from autobatch.core.threads import run_together, thread_count
 
 _NODES = 1 << 12  # length of the tape, in nodes, for a form that has not run
-_CHUNK = 64  # examples whose gradients are summed first of all, so that sums do not depend on the number of threads
+_CHUNK = 64  # examples whose gradients are summed first, so that sums do not depend on the number of threads
 _WORDS = 7  # 8-byte words of the tape for a recorded node; beside these every node has a cotangent and a flag
 
 
@@ -35,7 +35,7 @@ class TapedForm(KernelForm):
 
     def threads(self, count: int, chunks: int) -> int:
         """How many threads are worth using for `count` examples in `chunks` parts."""
-        return min(thread_count(), chunks) if self.seconds * count > WORTH else 1
+        return min(thread_count(), chunks) if self.seconds * count > MIN_PARALLEL else 1
 
 
 def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedForm:
@@ -54,7 +54,7 @@ def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedForm:
 
 
 def differentiable(kind: Type) -> bool:
-    """Whether the gradient of an argument of this type comes out as the loop gives it."""
+    """True if compiled code gives the gradient of an argument of this type as the loop does."""
     match kind:
         case Scalar():
             return kind.kind in "fnb"
@@ -139,7 +139,7 @@ def _part(
     call: CompiledCall, form: CompiledForm, taped: TapedForm, cotangents: Cotangents, start_of_all: int, first: int,
     last: int, rows: bool, captured: Sequence[np.ndarray], depth: int,
 ) -> Backward:  # fmt: skip
-    """The same for one chunk of the examples."""
+    """`run_backward` for one chunk of the examples."""
     module = taped.module
     assert module is not None
     assert form.module is not None

@@ -78,7 +78,7 @@ def compiled_gradient_map(
     call, form, taped = prepared_gradient(gradient, columns, shared, arguments_of, first)
     if form is None or taped is None:
         return []
-    taped.demand()
+    taped.require_ready()
     assert form.module is not None
     assert taped.module is not None
     place = 2 if isinstance(_result(gradient, form.module.result), Union) else 0
@@ -113,12 +113,12 @@ def _assembled(
     """The results, in the form in which the gradient function returns them."""
     assert form.module is not None
     assert taped.module is not None
-    kinds, own = form.module.root.kinds, form.module.own
+    kinds, varying = form.module.root.kinds, form.module.varying
     shared_leaves, own_leaves = iter(leaves[: taped.module.shared]), iter(leaves[taped.module.shared :])
     trees: dict[int, list[Any]] = {}
     for position in sorted(set(gradient.positions)):
         value = call.values[position]
-        if own[position]:
+        if varying[position]:
             if not isinstance(value, ColumnPlace):
                 raise NotCompiled("the gradient with respect to an argument that is partly shared is not compiled")
             trees[position] = gradients_of(kinds[position], call.examples(value.column), own_leaves)

@@ -1,4 +1,4 @@
-"""Gradients of compiled text: a second pass writes, beside each number that may carry one, its place on the tape.
+"""Gradients of compiled text: a second pass writes the place on the tape of each number that may carry a gradient.
 
 The text that readers write consists of small steps whose meaning is known. The second pass keeps each step, so values,
 guards and errors are the same, and writes beside it what happens to the places. An item of an array has its place at
@@ -46,7 +46,7 @@ _CONSTANT_ATTRIBUTES = frozenset({"shape", "size", "ndim", "itemsize", "ctypes",
 
 
 def carries(kind: Any) -> bool:
-    """Whether a value of a type may carry a gradient."""
+    """True if a value of a type may carry a gradient."""
     match kind:
         case Scalar():
             return kind.kind == "f" or kind == NONE  # None also stands for an unknown type
@@ -64,7 +64,7 @@ def carries(kind: Any) -> bool:
 
 
 def in_memory(kind: Any) -> bool:
-    """Whether two names of a value of a type share its memory, so that each sees what is written through the other."""
+    """True if two names of a value of a type share its memory, so that each sees what is written through the other."""
     match kind:
         case Tuple() | Struct():
             return any(map(in_memory, kind.items))
@@ -119,14 +119,14 @@ class Shadows:
         self.kernel.seeding = seeding
         written = [function.written() for function in (*self.functions.values(), self.kernel)]
         made = [
-            f"@jit\ndef {name}_p():\n    return [{no_place(kind.elem)} for _ in range(0)]\n"
+            f"@jit\ndef {name}_p():\n    return [{zero_places(kind.elem)} for _ in range(0)]\n"
             for name, kind in self.containers.items()
         ]
         return "\n".join([*made, *written])
 
 
-def no_place(kind: Any) -> str:
-    """The text of places for a value that nobody reads."""
+def zero_places(kind: Any) -> str:
+    """The text of the places of a value without a gradient: all zero."""
     if not carries(kind):
         return _ZERO
     match kind:
@@ -135,9 +135,9 @@ def no_place(kind: Any) -> str:
         case Array():
             return f"np.zeros(({'0, ' * kind.ndim}), np.int64)"
         case Tuple() | Struct():
-            return f"({''.join(no_place(item) + ', ' for item in kind.items)})"
+            return f"({''.join(zero_places(item) + ', ' for item in kind.items)})"
         case Maybe():
-            return f"({_ZERO}, {no_place(kind.inner)})"
+            return f"({_ZERO}, {zero_places(kind.inner)})"
         case List():
             return f"new_{rep(kind)}_p()"
     return _ZERO
@@ -277,7 +277,7 @@ class _ShadowedFunction:
         return None
 
     def carries(self, node: ast.expr) -> bool:
-        """Whether the value of an expression may carry a gradient."""
+        """True if the value of an expression may carry a gradient."""
         match node:
             case ast.Name(id=name):
                 return name in self.active
@@ -406,7 +406,7 @@ class _ShadowedFunction:
                 return self._effect(call, text)
             case ast.Return(value=ast.Tuple(elts=[ok, value])) if self is not self.shadows.kernel and self.result:
                 if not isinstance(ok, ast.Constant) or ok.value != 1:
-                    return [f"return {ast.unparse(ok)}, {ast.unparse(value)}, {self._made(self.instance.result)}"]
+                    return [f"return {ast.unparse(ok)}, {ast.unparse(value)}, {self._zeros_of(self.instance.result)}"]
                 return [f"return 1, {ast.unparse(value)}, {self.place(value, self.instance.result)}"]
         return [text]
 
@@ -417,9 +417,9 @@ class _ShadowedFunction:
             if is_int and any(map(self.carries, each.args)):  # type: ignore[attr-defined]
                 raise self.refuse(node, "an int is made of a number that carries it")
 
-    def _made(self, kind: Any) -> str:
+    def _zeros_of(self, kind: Any) -> str:
         self._container(kind)
-        return no_place(kind)
+        return zero_places(kind)
 
     def _container(self, kind: Any) -> None:
         """Register the types of lists within a type, so that functions which make lists of places are written."""
@@ -702,7 +702,7 @@ class _ShadowedFunction:
                     raise self.refuse(node, "a list of arrays meets one whose numbers carry it")
                 return f"[{self._zeros('x', kind.elem, node)} for x in {text}]"
             case Union():
-                return no_place(kind)
+                return zero_places(kind)
             case Set() | Dict():
                 raise self.refuse(node, f"a {type(kind).__name__.lower()} of numbers that carry it")
         return _ZERO

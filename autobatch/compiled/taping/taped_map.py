@@ -24,8 +24,8 @@ from autobatch.compiled.compiled_call import (
     ColumnPlace,
     NotCompiled,
     bound_values,
-    is_own,
-    lies_flat,
+    is_contiguous,
+    is_varying,
 )
 from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel
 from autobatch.compiled.taping.backward import Cotangents, TapedForm, run_backward, taped_form
@@ -74,8 +74,8 @@ class _TapedCall:
         tape = tapes.active_tape()
         assert tape is not None
         self.tape, self.python_form = tape, python_form
-        plain_columns = [self._without(column) for column in columns]
-        plain_shared = {name: self._without(value) for name, value in shared.items()}
+        plain_columns = [self._untaped(column) for column in columns]
+        plain_shared = {name: self._untaped(value) for name, value in shared.items()}
         self.plain, self.form = prepared(function, plain_columns, plain_shared, arguments_of, first)
         places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
         given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
@@ -90,18 +90,18 @@ class _TapedCall:
                 raise NotCompiled(self.form.reason)
             self.taped = taped_form(self.form, self.differentiated)
 
-    def _without(self, value: Any) -> Any:
+    def _untaped(self, value: Any) -> Any:
         """A value in which each `TapeArray` is replaced by the number or array that it holds."""
         if isinstance(value, Batch):
             data = batch_data(value) if isinstance(value, Batched | PackedBatch) else None
-            return with_data(value, np.ascontiguousarray(self._held(data))) if is_boxed(data) else value
+            return with_data(value, np.ascontiguousarray(self._untaped_leaf(data))) if is_boxed(data) else value
         if type(value) is np.ndarray or type(value) in (float, int, str, bool):
             return value
-        return map_tree(self._held, value) if is_node(value) else self._held(value)
+        return map_tree(self._untaped_leaf, value) if is_node(value) else self._untaped_leaf(value)
 
-    def _held(self, leaf: Any) -> Any:
+    def _untaped_leaf(self, leaf: Any) -> Any:
         if isinstance(leaf, Batch):
-            return self._without(leaf)
+            return self._untaped(leaf)
         if type(leaf) is not TapeArray:
             if is_boxed(leaf):
                 raise NotCompiled("values of another recorder than the gradient's")
@@ -111,15 +111,15 @@ class _TapedCall:
         return leaf.value
 
     def _is_taped(self, value: Any) -> bool:
-        """Whether an argument holds a value that carries a gradient."""
+        """True if an argument holds a value that carries a gradient."""
         if isinstance(value, ColumnPlace):
             column, plain = self.given.columns[value.column], self.plain.columns[value.column]
             if not isinstance(column, Batch):
                 return any(map(_holds_tape, column))
-            if plain is not column and not lies_flat(plain):
+            if plain is not column and not is_contiguous(plain):
                 raise NotCompiled("a batch with a gradient whose examples do not lie one after the other")
             return plain is not column
-        if isinstance(value, dict | list | tuple) and is_own(value):
+        if isinstance(value, dict | list | tuple) and is_varying(value):
             return any(map(self._is_taped, value.values() if isinstance(value, dict) else value))
         return _holds_tape(value)
 
@@ -130,7 +130,7 @@ class _TapedCall:
         module = self.form.module
         found: dict[bool, list[list[Any]]] = {False: [], True: []}
         for value, kind, own, wanted in zip(
-            self.given.values, module.root.kinds, module.own, self.differentiated, strict=True
+            self.given.values, module.root.kinds, module.varying, self.differentiated, strict=True
         ):
             if wanted:
                 found[own] += self._objects(kind, value) if own else _objects(kind, [value])
@@ -149,7 +149,7 @@ class _TapedCall:
             if isinstance(column, Batch) and is_boxed(batch_data(column)):
                 return [[batch_data(column)]]
             return _objects(kind, self.given.examples(value.column))
-        if not is_own(value):
+        if not is_varying(value):
             return _objects(kind, [value] * self.given.count)
         parts = zip(value.values() if isinstance(value, dict) else value, kind.items, strict=True)
         return [each for part, item in parts for each in self._objects(item, part)]
@@ -171,7 +171,7 @@ def _objects(kind: Type, values: Sequence[Any]) -> list[list[Any]]:
 
 
 class _Results:
-    """Collects the results of a call, of which the numbers with a gradient become values of the outer tape.
+    """Collects the results of a call; numbers that carry a gradient become values of the outer tape.
 
     Attributes:
         outs: those numbers and arrays; slots: for each array of results, (example, index in `outs`) of what lies in it.
@@ -293,8 +293,8 @@ def compiled_map_on_tape(
     if form is None:
         return []
     if taped is not None:
-        taped.demand()
-    form.demand()
+        taped.require_ready()
+    form.require_ready()
     done = run_kernel(call.plain, form)
     values, failed = done.results, done.failed
     if taped is None:
@@ -368,7 +368,7 @@ class _Backward:
         return [[one, two] for one, two in zip(found, self._by_python(cts, failed), strict=True)]
 
     def is_constant(self, at: int) -> bool:
-        """Whether a result does not depend on what is differentiated: a cotangent of NaN then reaches no argument."""
+        """True if a result does not depend on what is differentiated: a cotangent of NaN then reaches no argument."""
         cts: list[Any] = [None] * len(self.results.outs)
         cts[at] = np.full(np.shape(self.results.outs[at]), np.nan)
         cotangents = self.results.cotangents(cts, self.call.plain.count)

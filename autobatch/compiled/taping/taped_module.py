@@ -54,7 +54,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
         raise Unreadable(f"{code.co_filename}:{code.co_firstlineno}: {root.function.__qualname__} changes an argument")
     if any(isinstance(each, LookedUp) for kind in root.kinds for each in parts_within(kind)):
         raise Unreadable("a gradient of what is looked up in a table is not compiled")
-    kernel = KernelLoop.of(program, root, module.own, taped=True)
+    kernel = KernelLoop.of(program, root, module.varying, taped=True)
     leaves = _leaves(module, differentiated)
     text = "\n".join(
         flat(
@@ -82,7 +82,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
             ]
         )
     )
-    counters = [f"{name}{leaf}" for leaf in range(len(kernel.keeper.dtypes)) for name in ("used", "kept")]
+    counters = [f"{name}{leaf}" for leaf in range(len(kernel.writer.dtypes)) for name in ("used", "kept")]
     kinds = {**kernel.loader.kinds, **dict.fromkeys(counters, INT), "result": module.result}
     names = [f"in{leaf}" for leaf in (*leaves[0], *leaves[1])]
     shadows = Shadows(program, text, kinds, names, root)
@@ -113,7 +113,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     text = HEAD + "from autobatch.kernels.compiled_code.gradient_tape import *\n\n" + program.makers() + written + "\n"
     text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in all_parameters)})\n"
     text = without_comprehensions(text)
-    return TapedModule(text, (*leaves[0], *leaves[1]), len(leaves[0]), seeded, tuple(kernel.keeper.dtypes))
+    return TapedModule(text, (*leaves[0], *leaves[1]), len(leaves[0]), seeded, tuple(kernel.writer.dtypes))
 
 
 def _leaves(module: Module, differentiated: Sequence[bool]) -> tuple[list[int], list[int]]:
@@ -121,10 +121,10 @@ def _leaves(module: Module, differentiated: Sequence[bool]) -> tuple[list[int], 
     shared: list[int] = []
     own: list[int] = []
     first = 0
-    for kind, is_own, is_wanted in zip(module.root.kinds, module.own, differentiated, strict=True):
+    for kind, is_varying, is_wanted in zip(module.root.kinds, module.varying, differentiated, strict=True):
         dtypes = packed_leaves(kind)
         if is_wanted:
             found = [first + k for k, dtype in enumerate(dtypes) if dtype.startswith("float")]
-            (own if is_own else shared).extend(found)
+            (own if is_varying else shared).extend(found)
         first += len(dtypes)
     return shared, own

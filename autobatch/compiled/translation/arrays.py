@@ -61,9 +61,9 @@ def attribute(reader: Any, value: Value, name: str, node: Any) -> Value:
     kind = value.kind
     if name == "shape":
         value = reader.once(value)
-        return reader.tuple_of([Value(INT, f"{value.text}.shape[{axis}]", reach=LENGTH) for axis in range(kind.ndim)])
+        return reader.tuple_of([Value(INT, f"{value.text}.shape[{axis}]", bounds=LENGTH) for axis in range(kind.ndim)])
     if name == "size":
-        return reader.temp(f"{value.text}.size", INT, reach=LENGTH)
+        return reader.temp(f"{value.text}.size", INT, bounds=LENGTH)
     if name == "ndim":
         return reader.constant(kind.ndim, node)
     if name == "dtype":
@@ -230,7 +230,7 @@ def looked_up(reader: Any, table: Value, index: ast.expr, node: Any) -> Value:
     ids = None if isinstance(index, ast.Slice | ast.Tuple) else reader.once(reader.expr(index))
     if ids is not None and is_number(ids.kind) and ids.kind.kind in "iu":
         k = in_range(reader, reader.index(ids, node), f"{table.text}.shape[0]", ids, signed=False)
-        if ids.reach.low is None or ids.reach.low < 0:
+        if ids.bounds.low is None or ids.bounds.low < 0:
             reader.fail_if(f"{ids.text} < 0")
         return reader.temp(f"{table.text}[{k}].copy()", Array(holder.kind.dtype, 1))
     if ids is None or not isinstance(ids.kind, Array | List):
@@ -358,7 +358,7 @@ def writable(reader: Any, holder: Value, node: Any) -> None:
     if given & FIXED:
         raise reader.refuse("it writes into what examples share, or into a view that compiled code has not", node)
     if given & OWN:
-        reader.program.writes_into(holder.kind)
+        reader.program.note_write(holder.kind)
 
 
 def put_at(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: Any) -> None:

@@ -97,11 +97,11 @@ def call_object(reader: Any, node: ast.Call, function: Any, keywords: dict[str, 
     if isinstance(function, LocalFunction):
         return _local_call(reader, node, function, reader.exprs(node.args), _named(reader, keywords))
     if isinstance(function, type) and reader.makes_plainly(function):
-        return _made(reader, node, function, reader.exprs(node.args), _named(reader, keywords))
+        return _new_object(reader, node, function, reader.exprs(node.args), _named(reader, keywords))
     return _plain_call(reader, node, function, reader.exprs(node.args), _named(reader, keywords))
 
 
-def _made(reader: Any, node: Any, cls: type, args: list[Value], named: dict[str, Value]) -> Value:
+def _new_object(reader: Any, node: Any, cls: type, args: list[Value], named: dict[str, Value]) -> Value:
     """A new object of a dataclass or a named tuple."""
     fields = getattr(cls, "_fields", None) or [field.name for field in dataclasses.fields(cls)]
     names = list(fields)
@@ -230,7 +230,7 @@ def _instance_call(
     code = f"code_{out.text}"
     given = ", ".join(["table", "depth", *texts, *outer_texts])
     reader.emit(f"{code}, {out.text} = {instance.name}({given}@extra@)")
-    reader.pass_on(code, instance.raised)
+    reader.propagate_error(code, instance.raised)
     if instance.result is None:  # it is not known yet whether it ever returns
         reader.stop()
     return rebind(reader, out, binds) if binds else out

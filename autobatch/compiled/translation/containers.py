@@ -29,7 +29,7 @@ from autobatch.compiled.translation.exact_types import (
     Type,
     Union,
     is_number,
-    one_form,
+    unified_ints,
 )
 from autobatch.compiled.translation.iteration import content
 from autobatch.compiled.translation.number_operators import COMPARISONS, SIGNS, in_range
@@ -49,9 +49,9 @@ def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0)
         raise reader.refuse("a 0-d array in a container", node)
     site = holder.kind.site.find()
     joined = reader.join(site.items[place], value.kind, node)
-    if place == 0 and isinstance(holder.kind, Set | Dict) and one_form(joined) != joined:
+    if place == 0 and isinstance(holder.kind, Set | Dict) and unified_ints(joined) != joined:
         site = site.find()
-        joined = one_form(joined)
+        joined = unified_ints(joined)
         if not site.vague or site.items[0] != joined:
             site.vague, site.items[0] = True, joined
             site.changes[0] += 1
@@ -73,7 +73,7 @@ def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0)
 
 
 def hashable(kind: Type) -> bool:
-    """Whether equal values of a type are represented alike in compiled code, so that it can hash them."""
+    """True if equal values of a type are represented alike in compiled code, so that it can hash them."""
     if isinstance(kind, Tuple):
         return all(map(hashable, kind.items))
     return is_number(kind)
@@ -168,7 +168,7 @@ def unpack_with_star(reader: Any, value: Value, targets: Sequence[ast.expr], nod
             put(reader, rest, part, node)
         ends = [*parts[:star], *parts[len(parts) - after :]]
     elif isinstance(value.kind, List):
-        length = reader.temp(f"len({value.text})", INT, reach=LENGTH).text
+        length = reader.temp(f"len({value.text})", INT, bounds=LENGTH).text
         reader.fail_if(f"{length} < {star + after}", ValueError)
         kind = content(reader, value.kind)
         places = [str(k) for k in range(star)] + [f"{length} - {k}" for k in range(after, 0, -1)]
@@ -314,10 +314,10 @@ def _key(reader: Any, holder: Value, value: Value, node: Any) -> str | None:
 
 
 def _comparable_keys(a: Type, b: Type) -> bool:
-    """Whether values of type a, converted to type b, can equal values of type b; TypeError if that is unknown."""
+    """True if values of type a, converted to type b, can equal values of type b; TypeError if that is unknown."""
     if isinstance(a, Tuple) and isinstance(b, Tuple):
         return len(a.items) == len(b.items) and all(map(_comparable_keys, a.items, b.items))
-    a, b = one_form(a), one_form(b)
+    a, b = unified_ints(a), unified_ints(b)
     if is_number(a) and is_number(b):
         if (a.kind in "biu" and b.kind in "iu" and (b.name == "int64" or a.name == b.name)) or a.name == b.name:
             return True
@@ -612,7 +612,7 @@ def changed(reader: Any, holder: Value, node: Any) -> None:
     if holder.kind.given & FIXED:
         raise reader.refuse("it changes what examples share", node)
     if holder.kind.given & OWN:
-        reader.program.writes_into(holder.kind)
+        reader.program.note_write(holder.kind)
 
 
 @methods(Deque, "pop")

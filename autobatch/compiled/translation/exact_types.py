@@ -2,8 +2,8 @@
 
 A type (in the code: `kind`) is what `type(value)` says and, for arrays, `dtype` and `ndim`: Python's `int` and
 `np.int64` are two types of one machine word. A number whose type depends on the path taken is a `Union`, which compiled
-code holds as `(tag, int64, float64)`. All containers that are made at one place in the program (`MakingPlace`) have one
-element type, which is widened as the program is read, until nothing changes any more.
+code holds as `(tag, int64, float64)`. All containers that are made at one place in the program (`AllocationSite`) have
+one element type, which is widened as the program is read, until nothing changes any more.
 """
 
 import dataclasses
@@ -165,27 +165,27 @@ CONFLICT = _Conflict()
 """The type of a variable that may hold values of types which cannot be joined: the variable must not be read."""
 
 
-class MakingPlace:
-    """A place in the program that makes containers (`site` in the code), with the types of their contents so far.
+class AllocationSite:
+    """A place in the program that makes containers (`site` in the code), and the element types found so far.
 
     Attributes:
         given: bits as in `Array.given`, if the containers come from an argument.
         boxed: its lists are values of a dict, which can hold only Numba's typed lists.
-        vague: its keys may be Python's ints or NumPy's, unknown which: they are looked up, never read.
-        changes: a counter shared by all places of a program, raised at each change: it shows when nothing changes.
+        vague: its keys may be Python's ints or NumPy's, it is not known which: they may be looked up, but not read.
+        changes: a counter shared by all sites of a program, raised at each change: the fixpoint is found by it.
     """
 
     def __init__(self, number: int, changes: list[int], size: int = 1, given: int = 0) -> None:
         self.number, self.given, self.changes = number, given, changes
         self.vague = False
         self.items: list[Any] = [None] * size
-        self.parent: MakingPlace | None = None
+        self.parent: AllocationSite | None = None
         self.container: Any = None  # the type of container that it makes
         self.factory: Any = None
         self.boxed = False
 
-    def find(self) -> "MakingPlace":
-        """The place that this one is merged into in the end, or itself."""
+    def find(self) -> "AllocationSite":
+        """The representative of this site (union-find)."""
         site = self
         while site.parent is not None:
             site = site.parent
@@ -199,8 +199,8 @@ class MakingPlace:
             site.items[place] = joined
             site.changes[0] += 1
 
-    def merge(self, other: "MakingPlace") -> None:
-        """Merge two places whose containers meet in one variable."""
+    def merge(self, other: "AllocationSite") -> None:
+        """Merge two sites whose containers may be held by one variable."""
         one, two = self.find(), other.find()
         if one is two:
             return
@@ -216,13 +216,13 @@ class MakingPlace:
 
 @dataclasses.dataclass(frozen=True)
 class _Container:
-    site: MakingPlace
+    site: AllocationSite
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.site.find() is self.site.find()
 
     def __hash__(self) -> int:
-        return hash(type(self))  # not of the place, since two places may be merged into one
+        return hash(type(self))  # not of the site, since two sites may be merged into one
 
     def __str__(self) -> str:
         return f"{type(self).__name__.lower()} of {self.site.find().items[0]}"
@@ -263,7 +263,7 @@ class Counts(Dict):
 
 
 class DefaultDict(Dict):
-    """A `collections.defaultdict` of `MakingPlace.factory`: reading a missing key inserts it."""
+    """A `collections.defaultdict` of `AllocationSite.factory`: reading a missing key inserts it."""
 
 
 Type = Any  # one of the above
@@ -288,7 +288,7 @@ def of_dtype(dtype: Any) -> Scalar:
 
 
 def is_number(kind: Type) -> bool:
-    """Whether a type is surely that of a number: neither a `Union` nor None."""
+    """True if a type is surely that of a number: neither a `Union` nor None."""
     return isinstance(kind, Scalar) and kind is not NONE and kind.name != "none"
 
 
@@ -335,10 +335,10 @@ def join(a: Type, b: Type) -> Type:
     raise Mismatch(f"{a} and {b}")
 
 
-def one_form(kind: Type) -> Type:
-    """A key with Python's int in place of one that may be Python's or NumPy's: they are equal, and hash equally."""
+def unified_ints(kind: Type) -> Type:
+    """The type of a key, with Python's int for an int that may be Python's or NumPy's: they hash and compare alike."""
     if isinstance(kind, Tuple):
-        return Tuple(tuple(map(one_form, kind.items)))
+        return Tuple(tuple(map(unified_ints, kind.items)))
     return INT if isinstance(kind, Union) and all(each.name == "int64" for each in kind.scalars) else kind
 
 
@@ -346,7 +346,7 @@ _SAMPLES: dict[str, Any] = {"int64": 1, "float64": 1.0, "bool": True}
 
 
 def sample(kind: Type) -> Any:
-    """A value of this type: the type of a result is found by computing one in NumPy or Python."""
+    """A value of this type, with which NumPy or Python is asked for the type of a result."""
     if isinstance(kind, Scalar):
         return _SAMPLES[kind.name] if kind.python else np.dtype(kind.name).type(1)
     return np.ones((1,) * kind.ndim, kind.dtype)

@@ -34,12 +34,12 @@ from autobatch.compiled.translation.number_operators import (
     lift,
     negative,
     quick_compare,
+    tagged_operation,
     truth_of,
-    twins,
 )
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram
 from autobatch.compiled.translation.statement_reader import StatementReader
-from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, convert, joined_reach, parts_of
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, convert, joined_bounds, parts_of
 from autobatch.facts.types import is_plain
 
 _TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # importing them fills `CALLS` and `METHODS`
@@ -138,7 +138,7 @@ class ExpressionReader(StatementReader):
                 raise self.refuse(f"{op} of {value.kind}", node)
         kinds = (a.kind, b.kind)
         if all(isinstance(kind, Scalar | Union) for kind in kinds):
-            quick = twins(self, op, self.once(a), self.once(b))
+            quick = tagged_operation(self, op, self.once(a), self.once(b))
             if quick is not None:
                 return quick
             return lift(self, lambda x, y: arithmetic(self, op, x, y), a, b)
@@ -172,18 +172,18 @@ class ExpressionReader(StatementReader):
         return self.temp(f"~{value.text}", kind)
 
     def on_boolop(self, node: ast.BoolOp) -> Value:
-        return self._either(node.values, isinstance(node.op, ast.And), node)
+        return self._and_or(node.values, isinstance(node.op, ast.And), node)
 
-    def _either(self, nodes: Sequence[ast.expr], is_and: bool, node: Any) -> Value:
+    def _and_or(self, nodes: Sequence[ast.expr], is_and: bool, node: Any) -> Value:
         first = self.expr(nodes[0])
         if len(nodes) == 1:
             return first
         if first.constant is not NO_CONSTANT:
-            return self._either(nodes[1:], is_and, node) if bool(first.constant) == is_and else first
+            return self._and_or(nodes[1:], is_and, node) if bool(first.constant) == is_and else first
         first = self.held(first)
         truth = self.truth(first, nodes[0])
         return self.choice(
-            truth if is_and else f"not {truth}", lambda: self._either(nodes[1:], is_and, node), lambda: first, node
+            truth if is_and else f"not {truth}", lambda: self._and_or(nodes[1:], is_and, node), lambda: first, node
         )
 
     def choice(self, condition: str, then: Any, other: Any, node: Any) -> Value:
@@ -209,28 +209,28 @@ class ExpressionReader(StatementReader):
         if len(made) == 2 and all(lines in ([], ["pass"]) for lines, _ in made) and isinstance(kind, Scalar | Union):
             del self.lines[place:]
             return self.selected(condition, made[0][1], made[1][1], kind)
-        return self._of_ways(made, kind)
+        return self._merge_branches(made, kind)
 
-    def _of_ways(self, made: Sequence[tuple[Lines, Value]], kind: Any) -> Value:
+    def _merge_branches(self, made: Sequence[tuple[Lines, Value]], kind: Any) -> Value:
         """A variable for the value of several branches: the lines of each get an assignment to it."""
         self.count += 1
         name = f"t{self.count}"
         for lines, value in made:
             lines.append(f"{name} = {convert(value.text, value.kind, kind)}")
         self.typed(name, kind)
-        return Value(kind, name, reach=joined_reach(value.reach for _, value in made))
+        return Value(kind, name, bounds=joined_bounds(value.bounds for _, value in made))
 
     def selected(self, condition: str, a: Value, b: Value, kind: Any) -> Value:
         """One of two numbers that are both computed, selected without a branch (whose outcome would depend on data)."""
-        reach = joined_reach([a.reach, b.reach])
+        bounds = joined_bounds([a.bounds, b.bounds])
         one, two = (self.temp(convert(value.text, value.kind, kind), kind).text for value in (a, b))
         if isinstance(kind, Scalar):
-            return self.temp(f"select({condition}, {one}, {two})", kind, reach=reach)
+            return self.temp(f"select({condition}, {one}, {two})", kind, bounds=bounds)
         parts = ", ".join(f"select({condition}, {one}[{i}], {two}[{i}])" for i in range(3))
         return self.temp(f"({parts})", kind)
 
     def condition(self, node: ast.expr) -> Value:
-        """Whether an expression is true; computes no more of it than that needs."""
+        """The truth of an expression; computes no more of it than that needs."""
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]) if not isinstance(op, ast.Is | ast.IsNot):
                 a, b = self.exprs([left, right])
@@ -273,7 +273,7 @@ class ExpressionReader(StatementReader):
             kind = self.join(kind, value.kind, node)
         if isinstance(kind, Static) or len(made) == 1:
             return made[0][1]
-        return self._of_ways(made, kind)
+        return self._merge_branches(made, kind)
 
     def on_compare(self, node: ast.Compare) -> Value:
         none = self.on_compare_none(node)
@@ -387,7 +387,7 @@ class ExpressionReader(StatementReader):
         containers.assign_key(self, holder, key, value, node)
 
     def makes_plainly(self, cls: type) -> bool:
-        """Whether objects of a class consist of their fields alone: a plain dataclass or named tuple."""
+        """True if objects of a class consist of their fields alone: a plain dataclass or named tuple."""
         is_one = dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
         return is_one and is_plain(cls)
 

@@ -22,7 +22,7 @@ from autobatch.compiled.translation.exact_types import (
     Type,
 )
 from autobatch.compiled.translation.source_program import Inline
-from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Reach, Value, convert, reach_of, rep
+from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Bounds, Value, bounds_of, convert, rep
 
 
 @dataclasses.dataclass
@@ -32,7 +32,7 @@ class Iterated:
     Attributes:
         length: text of the number of items, evaluated again before each item if it `changes`.
         get: returns the k-th item, k being text.
-        head: the first line of a loop that is not over k, with `@` for its variable, of which `take` makes the item.
+        head: the first line of a loop that needs no k, with `@` for its variable; `take` makes the item of that.
     """
 
     length: str
@@ -70,7 +70,7 @@ def over_items(reader: Any, node: Any, items: Iterated, body: Callable[[Value], 
 
 
 def items_of(reader: Any, node: ast.expr) -> Iterated:
-    """What a loop iterates over."""
+    """The items that a loop iterates over."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
         found = _iterator_call(reader, node)
         if found is not None:
@@ -101,9 +101,9 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
 
         def numbered(k: str) -> Value:
             place = (
-                Value(INT, k, reach=LENGTH)
+                Value(INT, k, bounds=LENGTH)
                 if start is None
-                else reader.binary("Add", start, Value(INT, k, reach=LENGTH), node)
+                else reader.binary("Add", start, Value(INT, k, bounds=LENGTH), node)
             )
             return reader.tuple_of([place, inner.get(k)])
 
@@ -138,8 +138,8 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
         return items_of_value(reader, reader.once(made), node)
     if called is reversed and len(node.args) == 1 and not words:
         inner = items_of(reader, node.args[0])
-        length = reader.temp(inner.length, INT, reach=LENGTH).text
-        return Iterated(length, lambda k: inner.get(reader.temp(f"{length} - 1 - {k}", INT, reach=LENGTH).text))
+        length = reader.temp(inner.length, INT, bounds=LENGTH).text
+        return Iterated(length, lambda k: inner.get(reader.temp(f"{length} - 1 - {k}", INT, bounds=LENGTH).text))
     return None
 
 
@@ -169,27 +169,27 @@ def range_items(reader: Any, args: Sequence[Value], node: Any) -> Iterated:
     """The numbers of a range."""
     if not 1 <= len(args) <= 3:
         reader.stop()
-    held = [reader.held(Value(INT, reader.index(arg, node), arg.constant, arg.reach)) for arg in args]
-    start = held[0] if len(held) > 1 else Value(INT, "0", 0, reach_of(0))
+    held = [reader.held(Value(INT, reader.index(arg, node), arg.constant, arg.bounds)) for arg in args]
+    start = held[0] if len(held) > 1 else Value(INT, "0", 0, bounds_of(0))
     stop = held[1] if len(held) > 1 else held[0]
-    step = held[2] if len(held) > 2 else Value(INT, "1", 1, reach_of(1))
+    step = held[2] if len(held) > 2 else Value(INT, "1", 1, bounds_of(1))
     if step.constant is NO_CONSTANT:
         reader.fail_if(f"{step.text} == 0")
     elif step.constant == 0:
         reader.stop()
     rises = step.constant is not NO_CONSTANT and step.constant > 0
-    low = start.reach.low if rises else stop.reach.low
-    reach = Reach(max(start.reach.bits, stop.reach.bits), low)
+    low = start.bounds.low if rises else stop.bounds.low
+    bounds = Bounds(max(start.bounds.bits, stop.bounds.bits), low)
     texts = [start.text, stop.text, step.text if step.constant is NO_CONSTANT else str(step.constant)]
     written = f"range({', '.join(texts if texts[2] != '1' else texts[:2])})"
     counted = f"len({written})"
     plain = texts[0] == "0" and texts[2] == "1"
 
     def get(k: str) -> Value:
-        return reader.temp(k if plain else f"{texts[0]} + {k} * {texts[2]}", INT, reach=reach)
+        return reader.temp(k if plain else f"{texts[0]} + {k} * {texts[2]}", INT, bounds=bounds)
 
     def take(k: str) -> Value:
-        return reader.temp(k, INT, reach=reach)
+        return reader.temp(k, INT, bounds=bounds)
 
     return Iterated(counted, get, False, f"for @ in {written}:", take)
 
@@ -215,10 +215,10 @@ def items_of_value(reader: Any, value: Value, node: Any) -> Iterated:
                 changes=True,
             )
         case Array() if kind.ndim:
-            length = reader.temp(f"{value.text}.shape[0]", INT, reach=LENGTH).text
+            length = reader.temp(f"{value.text}.shape[0]", INT, bounds=LENGTH).text
             return Iterated(length, lambda k: arrays.row(reader, value, k))
         case Text():
-            length = reader.temp(f"{value.text}.size", INT, reach=LENGTH).text
+            length = reader.temp(f"{value.text}.size", INT, bounds=LENGTH).text
             return Iterated(length, lambda k: character(reader, value, k))
         case Tuple():
             joined = None
@@ -263,19 +263,19 @@ def character(reader: Any, value: Value, k: str) -> Value:
     return reader.temp(f"{value.text}[{k}:{k} + 1]", STR)
 
 
-class Everywhere:
-    """Stands in for the `for` statement in a loop of the library's own: all names are live, there is no `else`."""
+class GeneratedLoop:
+    """Stands in for the `for` statement of a loop that the library adds: all names are live, there is no `else`."""
 
     live_head = live_out = None
     orelse: tuple[Any, ...] = ()
 
 
 def each(reader: Any, items: Iterated, body: Callable[[Value], Any]) -> None:
-    """Run `body(item)` for each item, in a loop of the library's own."""
-    over_items(reader, Everywhere(), items, body)
+    """Run `body(item)` for each item, in a loop that the library adds."""
+    over_items(reader, GeneratedLoop(), items, body)
 
 
-def own_scope(reader: Any, node: Any) -> None:
+def rename_bound_names(reader: Any, node: Any) -> None:
     """Give the names that a comprehension binds a scope of their own, by renaming them once."""
     if hasattr(node, "scope_names"):
         reader.locals |= node.scope_names
@@ -300,7 +300,7 @@ def rename(node: Any, names: set[str], number: int) -> None:
 
 def scoped_loops(reader: Any, node: Any, body: Callable[[], Any]) -> None:
     """Write the loops of a comprehension around `body()`."""
-    own_scope(reader, node)
+    rename_bound_names(reader, node)
     names = node.scope_names
 
     def level(rest: Sequence[ast.comprehension]) -> None:

@@ -22,13 +22,13 @@ from autobatch.syntax.source import as_function
 
 @dataclasses.dataclass(eq=False)
 class LocalFunction:
-    """A function made in another.
+    """A nested function.
 
     Attributes:
         function: a function object that stands for its code; it is never run.
-        outer: the module-level function whose closure and globals it sees, beyond the variables of those around it.
+        outer: the module-level function around it, whose closure and globals it sees.
         scopes: the code objects of the functions that may call it: those around it, and itself.
-        mentions: the names of the functions around it (`around`) that it reads or binds; binds: its `nonlocal` names.
+        around: the names of the functions around it; mentions: those that it reads or binds; binds: its `nonlocal`s.
         defaults: for each parameter, the hidden variable that holds its default.
         memo: the hidden variable that holds its memo; "" if it is not memoised.
     """
@@ -47,7 +47,7 @@ def define(reader: Any, node: ast.FunctionDef | ast.Lambda) -> Value:
     """Read the definition of a nested function or lambda: its defaults are stored in hidden variables."""
     known = reader.program.local_functions
     if id(node) not in known:
-        known[id(node)] = _made(reader, node, len(known))
+        known[id(node)] = _local_function(reader, node, len(known))
     local: LocalFunction = known[id(node)]
     args = node.args
     positional = [*args.posonlyargs, *args.args]
@@ -66,7 +66,7 @@ def define(reader: Any, node: ast.FunctionDef | ast.Lambda) -> Value:
     return Value(Static(local), "0", local)
 
 
-def _made(reader: Any, node: ast.FunctionDef | ast.Lambda, number: int) -> LocalFunction:
+def _local_function(reader: Any, node: ast.FunctionDef | ast.Lambda, number: int) -> LocalFunction:
     memo = any(_is_memo(reader, each, node) for each in getattr(node, "decorator_list", ()))
     owner = reader.instance.function
     tree = as_function(copy.deepcopy(node), owner.__code__.co_name)
@@ -98,7 +98,7 @@ def _made(reader: Any, node: ast.FunctionDef | ast.Lambda, number: int) -> Local
 
 
 def _is_memo(reader: Any, decorator: ast.expr, node: Any) -> bool:
-    """Whether a decorator memoises; a bounded `lru_cache` forgets, so a call that changes something may run twice."""
+    """True if a decorator memoises; a bounded `lru_cache` forgets, so a call that changes something may run twice."""
     bound: Any = None
     called = decorator
     if isinstance(decorator, ast.Call):
@@ -116,7 +116,7 @@ def _is_memo(reader: Any, decorator: ast.expr, node: Any) -> bool:
 
 
 def _changes_nothing(node: Any) -> bool:
-    """Whether no statement of a function could change anything but its own names."""
+    """True if no statement of a function could change anything but its own names."""
     stores = (ast.Attribute, ast.Subscript)
     return not any(
         isinstance(x, ast.Nonlocal | ast.Expr) or (isinstance(x, stores) and isinstance(x.ctx, ast.Store))
@@ -126,12 +126,12 @@ def _changes_nothing(node: Any) -> bool:
 
 
 def holds_local(value: Any) -> bool:
-    """Whether an object known while compiling is, or contains, a function made in another."""
+    """True if an object known while compiling is, or contains, a nested function."""
     return isinstance(value, LocalFunction) or (isinstance(value, tuple) and any(map(holds_local, value)))
 
 
 def _reached(reader: Any, local: LocalFunction) -> list[LocalFunction]:
-    """The function, and all functions made beside it that it may call."""
+    """The nested function, and all nested functions that it may call."""
     out: list[LocalFunction] = []
     left = [local]
     while left:
@@ -147,7 +147,7 @@ def _reached(reader: Any, local: LocalFunction) -> list[LocalFunction]:
 
 
 def outer_values(reader: Any, local: LocalFunction, node: Any) -> tuple[list[tuple[str, Any, str]], list[str]]:
-    """The variables of the functions around it that a call needs, as (name, type, text), and the names that it binds.
+    """The outer variables that a call needs, as (name, type, text), and the outer names that it binds.
 
     Raises:
         Unreadable: the call is in a function that cannot see it.

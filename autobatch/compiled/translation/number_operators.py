@@ -25,7 +25,7 @@ from autobatch.compiled.translation.exact_types import (
     union_of,
 )
 from autobatch.compiled.translation.source_program import Lines
-from autobatch.compiled.translation.typed_text import NO_CONSTANT, Reach, Value, as_float, convert, numba_type, reach_of
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Bounds, Value, as_float, convert, numba_type
 
 OPERATORS = {
     "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,
@@ -67,7 +67,7 @@ def lift(reader: Any, function: Any, *values: Value) -> Value:
 
 
 def _by_type(reader: Any, function: Any, values: list[Value], place: int) -> Value:
-    """The same where the value at this place is a `Union`: one branch for each type."""
+    """Like `lift`, if the value at this place is a `Union`: one branch for each type."""
     held = reader.held(values[place])
     arms: list[tuple[Scalar, Lines, Value | None]] = []
     for scalar in members(held.kind):
@@ -96,22 +96,22 @@ def _by_type(reader: Any, function: Any, values: list[Value], place: int) -> Val
     return Value(kind, name)
 
 
-_TWINS = {frozenset([FLOAT, Scalar("float64", False)]): FLOAT, frozenset([INT, Scalar("int64", False)]): INT}
+_TAGGED = {frozenset([FLOAT, Scalar("float64", False)]): FLOAT, frozenset([INT, Scalar("int64", False)]): INT}
 
 
 def payload(value: Value) -> Value | None:
     """A number that is surely a float64, or surely an int64, as Python's number; None for any other."""
     kinds = frozenset(members(value.kind))
-    for twins, kind in _TWINS.items():
-        if kinds <= twins:
-            return Value(kind, convert(value.text, value.kind, kind), value.constant, value.reach)
+    for pair, kind in _TAGGED.items():
+        if kinds <= pair:
+            return Value(kind, convert(value.text, value.kind, kind), value.constant, value.bounds)
     return None
 
 
-def twins(reader: Any, op: str, a: Value, b: Value) -> Value | None:
+def tagged_operation(reader: Any, op: str, a: Value, b: Value) -> Value | None:
     """`a op b` where a number may be Python's or NumPy's, of one machine type: one operation, two possible tags.
 
-    None if it is not so. One guard serves both types: an example that fails it runs in Python.
+    None for other operands. One guard serves both types: an example that fails it runs in Python.
     """
     if not (isinstance(a.kind, Union) or isinstance(b.kind, Union)) or op == "Pow":
         return None
@@ -158,7 +158,7 @@ def cast(value: Value, to: Scalar) -> str:
 
 
 def truth_of(value: Value) -> str:
-    """Whether a scalar is true, as text."""
+    """The text of an expression that is true if a scalar is."""
     if value.kind == NONE:
         return "False"
     return value.text if value.kind.name == "bool" else f"({value.text} != 0)"
@@ -203,7 +203,7 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
             reader.fail_if(f"{y} == 0", ZeroDivisionError if kind.python else None)
         return reader.temp(f"{'floor_divide' if op == 'FloorDiv' else 'modulo'}({x}, {y})", kind)
     if op == "Pow" and kind.name == "float64" and b.constant is not NO_CONSTANT and b.constant == 2:
-        return reader.once_for_all(x, f"squared({x})", kind)
+        return reader.hoisted(x, f"squared({x})", kind)
     if op == "Pow":
         return reader.temp(f"math.pow({x}, opaque({numba_type(kind)}({y})))", kind)
     if op not in _PLAIN:
@@ -222,9 +222,9 @@ def _check_range(reader: Any, text: str, kind: Scalar) -> None:
 def _guarded(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
     """A sum, difference or product of integers, guarded against overflow."""
     x, y = as_int(a), as_int(b)
-    reach = Reach()
+    bounds = Bounds()
     if a.small and b.small and op != "Mult":
-        reach = a.reach.plus(b.reach, b.constant, 1 if op == "Add" else -1)
+        bounds = a.bounds.plus(b.bounds, b.constant, 1 if op == "Add" else -1)
         out = reader.temp(f"{x} {_PLAIN[op]} {y}", INT)
     else:
         reader.count += 1
@@ -234,7 +234,7 @@ def _guarded(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
         reader.emit(f"{out.text}, {flag} = {_GUARDED[op]}({x}, {y})")
         reader.fail_if(f"{flag} != 0")
     _check_range(reader, out.text, kind)
-    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})", reach=reach)
+    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})", bounds=bounds)
 
 
 def _integers(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
@@ -253,13 +253,13 @@ def _integers(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
         text = f"{x} {_PLAIN[op]} {y}"
     else:
         raise reader.refuse(f"{op} of {a.kind} and {b.kind}")
-    low = 0 if a.reach.low is not None and a.reach.low >= 0 and b.reach.low is not None and b.reach.low >= 0 else None
-    bits = {"FloorDiv": a.reach.bits, "RShift": a.reach.bits, "Mod": b.reach.bits}.get(op, 64)
-    if op == "Mod" and b.reach.low is not None and b.reach.low >= 0:
+    low = 0 if all(x.bounds.low is not None and x.bounds.low >= 0 for x in (a, b)) else None
+    bits = {"FloorDiv": a.bounds.bits, "RShift": a.bounds.bits, "Mod": b.bounds.bits}.get(op, 64)
+    if op == "Mod" and b.bounds.low is not None and b.bounds.low >= 0:
         low = 0
-    out = reader.temp(text, INT, reach=Reach(bits, low))
+    out = reader.temp(text, INT, bounds=Bounds(bits, low))
     _check_range(reader, out.text, kind)
-    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})", reach=out.reach)
+    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})", bounds=out.bounds)
 
 
 def _integer_power(reader: Any, kind: Scalar, a: Value, b: Value) -> Value:
@@ -313,7 +313,7 @@ def negative(reader: Any, value: Value) -> Value:
         return reader.temp(f"-{value.text}", kind)
     if kind.kind == "u":
         raise reader.refuse("the negative of an unsigned number")
-    return _guarded(reader, "Sub", kind, Value(INT, "0", 0, reach_of(0)), value)
+    return _guarded(reader, "Sub", kind, Value(INT, "0", 0, Bounds(32, 0)), value)
 
 
 def in_range(reader: Any, index: str, length: str, value: Value, signed: bool = True) -> str:
@@ -323,7 +323,7 @@ def in_range(reader: Any, index: str, length: str, value: Value, signed: bool = 
         signed: it is computed with; otherwise it only indexes an array, for which unsigned is cheaper.
     """
     out = reader.temp(f"uint64({index})", INT)
-    if value.reach.low is None or value.reach.low < 0:
+    if value.bounds.low is None or value.bounds.low < 0:
         reader.emit(f"if {index} < 0:", [f"{out.text} = uint64({index} + {length})"])
     reader.fail_if(f"{out.text} >= uint64({length})", IndexError)
     return f"int64({out.text})" if signed else out.text

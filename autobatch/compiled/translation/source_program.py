@@ -8,10 +8,10 @@ from typing import Any
 
 from autobatch.compiled.translation.exact_types import (
     FLOAT,
+    AllocationSite,
     Array,
     Dict,
     List,
-    MakingPlace,
     RandomStream,
     Set,
     Struct,
@@ -104,14 +104,14 @@ class SourceProgram:
     def __init__(self, read_function: Callable[["SourceProgram", Instance], None]) -> None:
         self._read = read_function
         self.changes = [0]
-        self.sites: dict[Any, MakingPlace] = {}
+        self.sites: dict[Any, AllocationSite] = {}
         self.instances: dict[Any, Instance] = {}
         self.done: set[Instance] = set()
         self.captured: dict[str, Captured] = {}
         self.constants: list[Captured] = []
         self.kinds: dict[Any, Type] = {}
         self.ufuncs: list[tuple[Any, str]] = []
-        self.loops: dict[str, str] = {}  # by name, the text of the loops over arrays that are needed
+        self.loops: dict[str, str] = {}  # {name: text} of the loops over arrays that are used
         self.approximate = False
         self.scopes = 0
         self.containers = 0
@@ -121,20 +121,20 @@ class SourceProgram:
         self.memos: dict[str, tuple[Any, Type]] = {}
         self.trees: dict[Any, ast.FunctionDef] = {}
 
-    def site(self, key: Any, size: int = 1, given: int = 0) -> MakingPlace:
-        """The `MakingPlace` of this key, made at the first request."""
+    def site(self, key: Any, size: int = 1, given: int = 0) -> AllocationSite:
+        """The `AllocationSite` of this key, made on first use."""
         if key not in self.sites:
-            self.sites[key] = MakingPlace(len(self.sites), self.changes, size, given)
+            self.sites[key] = AllocationSite(len(self.sites), self.changes, size, given)
         return self.sites[key]
 
-    def writes_into(self, kind: Type) -> None:
+    def note_write(self, kind: Type) -> None:
         """Record that an argument of this type, which differs by example, is changed."""
-        if not self.changes_what(kind):
+        if not self.may_change(kind):
             self.writes.append(kind)
             self.changes[0] += 1
 
-    def changes_what(self, kind: Type) -> bool:
-        """Whether arguments like this may be changed: arrays of its dtype, generators, containers of its place."""
+    def may_change(self, kind: Type) -> bool:
+        """True if arguments like this may be changed: arrays of its dtype, generators, containers of its site."""
         if isinstance(kind, RandomStream):
             return any(isinstance(each, RandomStream) for each in self.writes)
         if isinstance(kind, Array):
@@ -142,7 +142,7 @@ class SourceProgram:
         return kind in self.writes
 
     def error_number(self, instance: Instance | None, error: type[BaseException]) -> int:
-        """What a function returns in place of 1 where it raises this; records that `instance` may raise it."""
+        """The status that a function returns if it raises this exception; records that `instance` may raise it."""
         if error not in self.errors:
             self.errors.append(error)
         if instance is not None and error not in instance.raised:
@@ -174,7 +174,7 @@ class SourceProgram:
         key = (id(function), tuple(map(rep, kinds)), kinds, jitted, tuple(rep(kind) for _, kind in outer), outer)
         instance = self.instances.get(key)
         if instance is None:
-            instance = self._met(function, (*kinds, *(kind for _, kind in outer)), jitted)
+            instance = self._open_call(function, (*kinds, *(kind for _, kind in outer)), jitted)
         if instance is None:
             if len(self.instances) >= _INSTANCES:
                 raise Unreadable(f"{function.__qualname__} is called with ever other types")
@@ -192,7 +192,7 @@ class SourceProgram:
             self.done.add(instance)
         return instance
 
-    def _met(self, function: python_types.FunctionType, kinds: tuple[Type, ...], jitted: bool) -> Instance | None:
+    def _open_call(self, function: python_types.FunctionType, kinds: tuple[Type, ...], jitted: bool) -> Instance | None:
         """The open call of the same function whose types differ only in where containers were made, or None.
 
         Without this, a recursion that makes lists for itself would be another function at each depth.

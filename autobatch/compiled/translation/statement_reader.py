@@ -47,12 +47,12 @@ from autobatch.compiled.translation.source_program import (
 from autobatch.compiled.translation.typed_text import (
     ANY,
     NO_CONSTANT,
-    Reach,
+    Bounds,
     Value,
+    bounds_of,
     convert,
     dummy,
-    joined_reach,
-    reach_of,
+    joined_bounds,
     rep,
 )
 from autobatch.core.op import is_boxed
@@ -63,16 +63,16 @@ FAIL = "return 0, @dummy@"
 
 
 class Stop(Exception):  # noqa: N818  # a signal: nothing after this runs
-    """Nothing after this is reached: what was read never returns, or fails whenever it runs."""
+    """Code after this point is never reached: the code read so far always returns, or fails whenever it runs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Variable:
-    """What is known of a variable at a point of the program; `reach`: the bounds of an int."""
+    """What is known about a variable at one point of the program; `bounds`: those of an int."""
 
     kind: Type
     maybe_unbound: bool = False
-    reach: Reach = ANY
+    bounds: Bounds = ANY
 
 
 Env = dict[str, Variable]
@@ -155,7 +155,7 @@ class StatementReader:
         self.typed(name, kind)
         return Value(kind, name, **facts)
 
-    def once_for_all(self, operand: str, text: str, kind: Type) -> Value:
+    def hoisted(self, operand: str, text: str, kind: Type) -> Value:
         """A new variable with this value of an operand; for an unchanging parameter it is computed at the start."""
         if operand not in self.unchanging:
             return self.temp(text, kind)
@@ -200,7 +200,7 @@ class StatementReader:
                 return [Inline(place), f"leave = {handlers.first + which}", "break"]
         return [f"return {self.program.error_number(self.instance, error)}, @dummy@"]
 
-    def pass_on(self, code: str, raised: Sequence[type[BaseException]]) -> None:
+    def propagate_error(self, code: str, raised: Sequence[type[BaseException]]) -> None:
         """After a call: an exception that it raised goes to a handler here, or on to this function's caller."""
         if any(handlers.which(error) is not None for handlers in self.handlers for error in raised):
             for error in raised:
@@ -260,7 +260,7 @@ class StatementReader:
         old = self.env.get(name)
         if old is not None and old.maybe_unbound:
             self.emit(f"b_{self.variable(name, None)} = True")
-        self.env[name] = Variable(value.kind, reach=value.reach)
+        self.env[name] = Variable(value.kind, bounds=value.bounds)
 
     def read(self, name: str, node: Any, whole: bool = False) -> Value:
         """The value of a name.
@@ -281,7 +281,7 @@ class StatementReader:
             if isinstance(known.kind, Maybe) and not whole:
                 self.fail_if(f"not {text}[0]")
                 return self.temp(f"{text}[1]", known.kind.inner)
-            return Value(known.kind, text, reach=known.reach)
+            return Value(known.kind, text, bounds=known.bounds)
         local = self.instance.local
         if name in self.locals or (local is not None and name in local.around):
             self.stop()  # unbound on every path
@@ -363,7 +363,7 @@ class StatementReader:
             case int():
                 if not -(2**63) < found < 2**63:
                     raise self.refuse("an int of more than 64 bits", node)
-                return Value(Scalar("int64", True), f"int64({found})", int(found), reach_of(found))
+                return Value(Scalar("int64", True), f"int64({found})", int(found), bounds_of(found))
             case float():
                 return Value(Scalar("float64", True), _float(found), found)
             case str():
@@ -387,8 +387,8 @@ class StatementReader:
 
     # --- where ways meet
 
-    def meet(self, ends: list[tuple[Lines, Env]], live: Any, at: Any = None) -> Env | None:
-        """The variables where several paths meet; each path's lines get the conversions that it needs."""
+    def merge_paths(self, ends: list[tuple[Lines, Env]], live: Any, at: Any = None) -> Env | None:
+        """The variables where several paths merge; the conversions that a path needs are appended to its lines."""
         if not ends:
             return None
         out: Env = {}
@@ -406,13 +406,13 @@ class StatementReader:
                 kind = CONFLICT
             if maybe and isinstance(kind, Static):
                 kind = CONFLICT
-            reach = joined_reach(env[name].reach for _, env in ends if name in env)
-            out[name] = Variable(kind, maybe, reach)
+            bounds = joined_bounds(env[name].bounds for _, env in ends if name in env)
+            out[name] = Variable(kind, maybe, bounds)
         for lines, env in ends:
-            lines += self.adjusted(env, out)
+            lines += self.conversions(env, out)
         return out
 
-    def adjusted(self, env: Env, to: Env) -> Lines:
+    def conversions(self, env: Env, to: Env) -> Lines:
         """The lines that convert variables from their types in `env` to those in `to`."""
         out: Lines = []
         for name, wanted in to.items():
@@ -463,13 +463,13 @@ class StatementReader:
         return written, after
 
     def branch(self, condition: str, then: Any, other: Any, live: Any = None, narrowed: Any = None) -> None:
-        """Read both arms of a condition; their variables meet after it."""
+        """Read both arms of a condition; their variables are merged after it."""
         assert self.env is not None
         first_env, second_env = narrowed or (self.env, self.env)
         first, one = self.arm(then, first_env)
         second, two = self.arm(other, second_env)
         ends = [(lines, env) for lines, env in ((first, one), (second, two)) if env is not None]
-        after = self.meet(ends, live)
+        after = self.merge_paths(ends, live)
         self.emit(f"if {condition}:", first, "else:", second)
         self.env = after
 
@@ -512,7 +512,7 @@ class StatementReader:
         """The value in a new variable, which nothing else binds."""
         if isinstance(value.kind, Static):
             return value
-        return self.temp(value.text, value.kind, constant=value.constant, reach=value.reach, parts=value.parts)
+        return self.temp(value.text, value.kind, constant=value.constant, bounds=value.bounds, parts=value.parts)
 
     def once(self, value: Value) -> Value:
         """The value as a name (or a constant): an expression is computed into a variable first."""
@@ -526,9 +526,9 @@ class StatementReader:
             value = self.read(node.value.id, node.value, whole=True)
         else:
             value = Value(NONE, "0", None) if node.value is None else self.expr(node.value)
-        self.give(value, node)
+        self.emit_return(value, node)
 
-    def give(self, value: Value, node: Any) -> None:
+    def emit_return(self, value: Value, node: Any) -> None:
         """Return a value, together with the variables of functions around this one that it may have bound."""
         if self.instance.binds:
             value = self.tuple_of([self.once(value), *(self.read(name, node, True) for name in self.instance.binds)])
@@ -625,7 +625,7 @@ class StatementReader:
         self.loop(node, "while True:", body, exits, node.orelse)
 
     def loop(self, node: Any, head: str, body: Any, exits: list[tuple[Lines, Env]], orelse: Any) -> None:
-        """Write a loop, once its body has been read until the types at its head settle.
+        """Write a loop, after reading its body repeatedly until the types at its head no longer change.
 
         Args:
             head: its first line. A `for` ends at its head, a `while True` where `body` adds to `exits`.
@@ -656,7 +656,7 @@ class StatementReader:
         jumps = [len(handlers.jumps) for handlers in self.handlers]
         while True:
             _, ends, _ = once(env)
-            joined = self.meet([([], start), ([], env), *(([], each) for _, each in ends)], live_head) or {}
+            joined = self.merge_paths([([], start), ([], env), *(([], each) for _, each in ends)], live_head) or {}
             del self.returns[returns:]
             for handlers, length in zip(self.handlers, jumps, strict=True):
                 del handlers.jumps[length:]
@@ -666,12 +666,12 @@ class StatementReader:
         if kept:
             self.heads[key] = env
         self.count = count
-        self.emit(*self.adjusted(entry, env))
+        self.emit(*self.conversions(entry, env))
         before: Lines = []
         self.lines.append(Inline(before))
         written, ends, loop = once(env)
         for lines, each in ends:
-            lines += self.adjusted(each, env)
+            lines += self.conversions(each, env)
         self.emit(head, written)
         if loop.left_by_raise:
             self.emit("if leave >= 10:", ["break"])
@@ -680,13 +680,13 @@ class StatementReader:
         self.count += 1
         flag = f"ended{self.count}"
         if orelse:
-            normal = self.meet(ways, None)
+            normal = self.merge_paths(ways, None)
             lines, after = self.arm(orelse, normal)
             lines[:0] = tail
-            self.env = self.meet([*([] if after is None else [(lines, after)]), *loop.breaks], live_out)
+            self.env = self.merge_paths([*([] if after is None else [(lines, after)]), *loop.breaks], live_out)
             tail = lines
         else:
-            self.env = self.meet([*ways, *loop.breaks], live_out)
+            self.env = self.merge_paths([*ways, *loop.breaks], live_out)
         if tail and loop.breaks:
             before.append(f"{flag} = True")
             for place, _ in loop.breaks:
@@ -710,7 +710,7 @@ class StatementReader:
         raise AssertionError
 
     def condition(self, node: ast.expr) -> Value:
-        """Whether an expression is true."""
+        """The truth of an expression."""
         raise AssertionError
 
     def store(self, target: ast.expr, value: Value) -> None:
@@ -748,7 +748,7 @@ class StatementReader:
         self.block(self.tree.body)
         if self.env is not None:
             with contextlib.suppress(Stop):
-                self.give(Value(NONE, "0", None), self.tree)
+                self.emit_return(Value(NONE, "0", None), self.tree)
         before = instance.result
         try:
             result = joined_results(instance, [value.kind for _, value in self.returns] + [before])

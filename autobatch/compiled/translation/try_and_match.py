@@ -40,7 +40,7 @@ def try_statement(reader: Any, node: ast.Try) -> None:
         raise reader.refuse("a `finally` that is reached from elsewhere than the end", node)
     reader.count += 1
     first = 10 + 16 * reader.count
-    handlers = Handlers([_caught(reader, each) for each in node.handlers], len(reader.loops), first)
+    handlers = Handlers([_caught_classes(reader, each) for each in node.handlers], len(reader.loops), first)
     reader.emit("leave = 0")
     reader.loops.append(None)
     reader.handlers.append(handlers)
@@ -64,14 +64,14 @@ def try_statement(reader: Any, node: ast.Try) -> None:
         reader.emit(f"if leave >= 10 and not {own}:", ["break"])
     for number, handler in enumerate(node.handlers):
         ways = [(place, env) for which, place, env in handlers.jumps if which == number]
-        start = reader.meet(ways, None)
+        start = reader.merge_paths(ways, None)
         if start is not None:
             written, left = reader.arm(handler.body, start)
-            written.insert(0, "leave = 0")  # in place, since `meet` adds to this list
+            written.insert(0, "leave = 0")  # in place, since `merge_paths` adds to this list
             reader.emit(f"if leave == {first + number}:", written)
             if left is not None:
                 ends.append((written, left))
-    reader.env = reader.meet(ends, None)
+    reader.env = reader.merge_paths(ends, None)
     if reader.env is not None:
         reader.block(node.finalbody)
 
@@ -80,7 +80,7 @@ def _bodies(node: ast.Try) -> list[ast.stmt]:
     return [*node.body, *node.orelse, *(each for handler in node.handlers for each in handler.body)]
 
 
-def _caught(reader: Any, handler: ast.ExceptHandler) -> Any:
+def _caught_classes(reader: Any, handler: ast.ExceptHandler) -> Any:
     """The classes that a handler catches; None if they are not known, or if it uses the exception."""
     if handler.name and any(
         isinstance(x, ast.Name) and x.id == handler.name for y in handler.body for x in ast.walk(y)
@@ -143,7 +143,7 @@ def _all(reader: Any, tests: Sequence[Any], node: Any) -> Value:
 
 
 def _matches(reader: Any, pattern: ast.pattern, value: Value) -> Value:
-    """Whether a pattern matches; what it captures is kept in hidden variables."""
+    """The truth of a match; what the pattern captures is kept in hidden variables."""
     kind = value.kind
     match pattern:
         case ast.MatchValue(value=wanted):

@@ -29,13 +29,13 @@ from autobatch.compiled.translation.exact_types import (
 NO_CONSTANT = object()
 
 
-class Reach(NamedTuple):
+class Bounds(NamedTuple):
     """Known bounds of an int: it has at most `bits` bits (32, 48, 56 or 64), and is at least `low` (None: unknown)."""
 
     bits: int = 64
     low: int | None = None
 
-    def plus(self, other: "Reach", constant: Any, sign: int = 1) -> "Reach":
+    def plus(self, other: "Bounds", constant: Any, sign: int = 1) -> "Bounds":
         """The bounds of a sum, or of a difference if `sign` is -1; `constant`: the other operand, if it is known.
 
         An int counted up or down by small constants keeps its bits (48 at least): exceeding 56 would take days.
@@ -43,29 +43,29 @@ class Reach(NamedTuple):
         counts = isinstance(constant, int) and abs(constant) <= _STEP
         bits = max(self.bits, 48) if counts else {32: 48, 48: 56}.get(max(self.bits, other.bits), 64)
         more = other.low if sign > 0 else -constant if isinstance(constant, int) else None
-        return Reach(bits, None if self.low is None or more is None else self.low + more)
+        return Bounds(bits, None if self.low is None or more is None else self.low + more)
 
-    def join(self, other: "Reach") -> "Reach":
+    def join(self, other: "Bounds") -> "Bounds":
         """Bounds that cover both; few steps lead to the widest, so a loop that joins them soon settles."""
         low = self.low if self.low == other.low else None
         if self.low is not None and other.low is not None and min(self.low, other.low) >= 0:
             low = self.low if self.low == other.low else 0
-        return Reach(max(self.bits, other.bits), low)
+        return Bounds(max(self.bits, other.bits), low)
 
 
 _STEP = 16  # the largest constant by which one counts up or down
-ANY = Reach()
-LENGTH = Reach(48, 0)
+ANY = Bounds()
+LENGTH = Bounds(48, 0)
 
 
-def reach_of(number: int) -> Reach:
+def bounds_of(number: int) -> Bounds:
     """The bounds of a constant."""
-    return Reach(32, number) if abs(number) < 2**31 else Reach(64, number)
+    return Bounds(32, number) if abs(number) < 2**31 else Bounds(64, number)
 
 
-def joined_reach(reaches: Iterable[Reach]) -> Reach:
+def joined_bounds(reaches: Iterable[Bounds]) -> Bounds:
     """Bounds that cover all of these."""
-    return functools.reduce(Reach.join, reaches)
+    return functools.reduce(Bounds.join, reaches)
 
 
 @dataclasses.dataclass(slots=True)
@@ -76,20 +76,20 @@ class Value:
         kind: its type.
         text: a name, or an expression that may be written any number of times.
         constant: the value, if it is known while compiling.
-        reach: for an int, its known bounds.
+        bounds: for an int, its known bounds.
         parts: for a tuple that was just made, its items.
     """
 
     kind: Type
     text: str
     constant: Any = NO_CONSTANT
-    reach: "Reach" = ANY
+    bounds: "Bounds" = ANY
     parts: Any = None
 
     @property
     def small(self) -> bool:
-        """Whether it is an int far from overflow: of fewer than 64 bits."""
-        return self.reach.bits < 64
+        """True if it is an int far from overflow: of fewer than 64 bits."""
+        return self.bounds.bits < 64
 
 
 def parts_of(value: Value) -> list[Value]:

@@ -1,1 +1,1 @@
-"""What is launched together: calls that differ in sizes, chains of additions, blocks taken apart."""
+"""Groups recorded calls into launches: calls that differ in sizes, chains of additions, blocks split or merged."""

@@ -1,8 +1,8 @@
-"""Chains and trees of additions, each launched as one: `total = total + loss` at every node or step.
+"""Launches a whole chain or tree of additions as one call, as in `total = total + loss` at every node or step.
 
 A term should not need a launch of its own because of its position in such a chain. So a block that only adds to an
-incoming value is split (`parts_of`): its term becomes an ordinary result, the addition a call of its own. Connected
-additions, of all examples, then become one call (`contracted`), which adds in the order of the user's code, so that
+incoming value is split (`split_block`): its term becomes an ordinary result, the addition a call of its own. Connected
+additions, of all examples, then become one call (`contract`), which adds in the order of the user's code, so that
 every intermediate sum is available and bit-identical. The same is done for products, extrema and `np.logaddexp`.
 """
 
@@ -21,11 +21,11 @@ from autobatch.lazy.grouping.general_blocks import Merged
 from autobatch.ops.numpy.elementwise import UFUNCS, add_p, sub_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
-_CHAINED = frozenset(
+_CHAINABLE_OPS = frozenset(
     [UFUNCS[each] for each in (np.add, np.multiply, np.maximum, np.minimum, np.logaddexp)]
-)  # ops of which what is on the way is done in no more than a pass over the operands
-_SUBTRACT = sub_p  # a sum of what is negated, to the last bit
-_SUMMED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))  # of which there are kernels
+)  # ops that are cheap to evaluate: one pass over the operands gives all intermediate results
+_SUBTRACT = sub_p  # bit-identical to adding the negated operand, so it may be part of a chain of additions
+_KERNEL_DTYPES = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))  # dtypes of the jitted kernels
 
 
 @dataclasses.dataclass(slots=True)
@@ -36,13 +36,13 @@ class Graph:
         sigs: (N,) int64, signature number of each call; a number >= `signatures` is that of a `Forest`.
         offsets: (N + 1,) int64, where the operands of each call begin in `operands` and `refs`.
         operands: (R,) int64, the call that each operand is a result of; negative for an external value.
-        refs: (R,) int64, the place of each operand.
+        refs: (R,) int64, the place (number of a stored value) of each operand.
         places: (N,) int64, the place of each call's first result; its further results follow.
         count: number of places of results; those of external values come after.
         same: (2, K) int64, aliases: places, and the places whose values they share.
         signatures: number of signatures.
         outside: number of external values; extras: further external values added by rewriting.
-        forests: the calls that each stand for several additions.
+        forests: the calls that each replace several additions.
     """
 
     sigs: np.ndarray
@@ -59,11 +59,11 @@ class Graph:
 
 
 class Forest:
-    """Connected calls of one op on one kind of operand, as one call.
+    """One call that replaces connected calls of one op whose operands all have one `Aval`.
 
     Attributes:
-        op: the op; aval: the kind of all its operands and results.
-        left, right: (M,) int64, the operands of each call: a term, or from the number of terms on an earlier call.
+        op: the op; aval: the `Aval` of all its operands and results.
+        left, right: (M,) int64, the operands of each call: i < terms is term i, else the result of call i - terms.
         minus: (M,) bool, True where the right operand is subtracted; None if it never is.
         places: (M,) int64, the places of the results; terms: number of terms.
     """
@@ -87,28 +87,28 @@ class Forest:
         return f"{self.aval!r}, {self.aval!r}, in chains"
 
 
-def is_chained(sig: Any) -> bool:
-    """Whether calls of this signature that lead to each other are one. One operand may be a Python number."""
+def is_chainable(sig: Any) -> bool:
+    """True if connected calls of this signature can become one call. One operand may be a Python number."""
     out = sig.out
-    if not (_sum_of(sig.op) in _CHAINED and sig.block is None and len(sig.avals) == 2 and not sig.params):
+    if not (_chain_op(sig.op) in _CHAINABLE_OPS and sig.block is None and len(sig.avals) == 2 and not sig.params):
         return False
     arrays = [aval for aval in sig.avals if type(aval) is not Weak or out.dtype.kind != "f"]
     return out.dtype.kind in "iuf" and bool(arrays) and all(aval is out for aval in arrays)
 
 
-# Blocks that add to what comes in
+# Splitting blocks that add to an incoming value
 
 
 @dataclasses.dataclass(slots=True)
 class Link:
-    """One addition that is taken out of a block.
+    """One addition that is split off a block.
 
     Attributes:
-        op, aval: the op, and the kind of its operands and result.
-        start: the operand of the block that it adds to, for the first of a chain; else -1: the addition before.
+        op, aval: the op, and the `Aval` of its operands and result.
+        start: the position of the block operand that it adds to; -1 if it adds to the result of the previous link.
         term: the output of the rest of the block that it adds.
         is_left: True if the value that it adds to is the left operand.
-        output: the output of the block that is its result; -1 on the way.
+        output: the block output that is its result; -1 for an intermediate sum.
     """
 
     op: Op
@@ -120,11 +120,11 @@ class Link:
 
 
 class BlockParts:
-    """A block split into a rest and final additions to incoming values.
+    """A block split into additions to incoming values, which come last, and the rest of the block.
 
     Attributes:
         rest: the program without the additions; operands: positions of the block's operands that it reads.
-        outputs: for each of the first outputs of `rest`, the block's output that it is; its other outputs are terms.
+        outputs: the block outputs that are the first outputs of `rest`, in order; its further outputs are terms.
         links: the additions, in order.
     """
 
@@ -136,17 +136,17 @@ class BlockParts:
     links: list[Link]
 
 
-def parts_of(program: Program, own: Sequence[bool]) -> BlockParts | None:
-    """Split a block; None if it has no such additions.
+def split_block(program: Program, own: Sequence[bool]) -> BlockParts | None:
+    """Split a block; None if it does not end in additions to an incoming value, or nothing else would be left.
 
     Args:
-        own: True per input if each example has its own.
+        own: for each input, True if it differs between examples.
     """
     if program.views:
         return None
     number = len(program.inputs)
     position = {slot: place for place, slot in enumerate([slot for slot in range(number) if own[slot]])}
-    paths = _paths(program, own)
+    paths = _sum_paths(program, own)
     removed = {step.out for path in paths.values() for step, _ in path}
     steps = [step for step in program.steps if step.out not in removed]
     out = BlockParts()
@@ -168,22 +168,22 @@ def parts_of(program: Program, own: Sequence[bool]) -> BlockParts | None:
     return out
 
 
-_Path = list[tuple[Any, int]]  # additions, and on which side of each what they add to is
+_Path = list[tuple[Any, int]]  # additions, each with the side (0 left, 1 right) of the value that it adds to
 
 
-def _paths(program: Program, own: Sequence[bool]) -> dict[int, _Path]:
-    """For each output that is a sum of an operand, which is used for nothing else, and terms: the additions."""
+def _sum_paths(program: Program, own: Sequence[bool]) -> dict[int, _Path]:
+    """{output: its additions} for outputs that add terms to an operand that is used for nothing else."""
     producer = {step.out: step for step in program.steps}
     uses = Counter([slot for step in program.steps for slot in step.args] + list(program.outputs))
-    found = {place: _path(program, own, producer, uses, slot) for place, slot in enumerate(program.outputs)}
+    found = {place: _sum_path(program, own, producer, uses, slot) for place, slot in enumerate(program.outputs)}
     return {place: path for place, path in found.items() if path is not None}
 
 
-def _path(
+def _sum_path(
     program: Program, own: Sequence[bool], producer: dict[int, Any], uses: Counter[int], slot: int
 ) -> _Path | None:
     step = producer.get(slot)
-    if step is None or uses[slot] != 1 or not _adds(program, step):
+    if step is None or uses[slot] != 1 or not _is_addition(program, step):
         return None
     for side in (0, 1):
         at, term = step.args[side], step.args[1 - side]
@@ -191,49 +191,49 @@ def _path(
             continue
         if at < len(own) and own[at] and uses[at] == 1:
             return [(step, side)]
-        if at in producer and _sum_of(producer[at].op) is _sum_of(step.op):
-            before = _path(program, own, producer, uses, at)
+        if at in producer and _chain_op(producer[at].op) is _chain_op(step.op):
+            before = _sum_path(program, own, producer, uses, at)
             if before is not None:
                 return [*before, (step, side)]
     return None
 
 
-def _adds(program: Program, step: Any) -> bool:
-    """True if a step is an addition (or a similar op) of values of one kind."""
+def _is_addition(program: Program, step: Any) -> bool:
+    """True if a step is an addition (or another chainable op) whose operands and result have one `Aval`."""
     aval = program.avals[step.out]
-    if _sum_of(step.op) not in _CHAINED or step.params or aval.dtype.kind not in "iuf":
+    if _chain_op(step.op) not in _CHAINABLE_OPS or step.params or aval.dtype.kind not in "iuf":
         return False
     return all(program.avals[arg] is aval for arg in step.args)
 
 
-def _sum_of(op: Op) -> Op:
-    """The op whose chains one is part of."""
+def _chain_op(op: Op) -> Op:
+    """The op of the chains that this op can be part of: addition for a subtraction."""
     return add_p if op is _SUBTRACT else op
 
 
-def _parts(sig: Any) -> BlockParts | None:
-    if "apart" not in sig.parts:
+def _cached_split(sig: Any) -> BlockParts | None:
+    if "split" not in sig.groups:
         program, own = sig.block.program, tuple([value is None for value in sig.block.shared])
-        if own not in program.parts:
-            program.parts[own] = parts_of(program, own)
-        sig.parts["apart"] = program.parts[own]
-    found: BlockParts | None = sig.parts["apart"]
+        if own not in program.groups:
+            program.groups[own] = split_block(program, own)
+        sig.groups["split"] = program.groups[own]
+    found: BlockParts | None = sig.groups["split"]
     return found
 
 
-def linked(graph: Graph, used: Sequence[int], table: Sequence[Any]) -> dict[int, BlockParts]:
-    """Split the blocks that add to an incoming value, if some calls of them add to the sum of another.
+def split_blocks(graph: Graph, used: Sequence[int], table: Sequence[Any]) -> dict[int, BlockParts]:
+    """Split the blocks that add to an incoming value, if in some calls of them that value is itself a sum.
 
     Args:
         used: the numbers of the signatures that have calls.
     """
     blocks = [index for index in used if table[index].block is not None and table[index].any_length is None]
-    found = {index: parts for index in blocks if (parts := _parts(table[index])) is not None}
+    found = {index: parts for index in blocks if (parts := _cached_split(table[index])) is not None}
     if not found:
         return found
     sums = np.zeros(graph.count, bool)  # places of sums
     for index in used:
-        if is_chained(table[index]):
+        if is_chainable(table[index]):
             sums[graph.places[graph.sigs == index]] = True
     calls = {index: np.flatnonzero(graph.sigs == index) for index in found}
     for index, parts in found.items():
@@ -248,20 +248,20 @@ def linked(graph: Graph, used: Sequence[int], table: Sequence[Any]) -> dict[int,
     return out
 
 
-def rewritten(graph: Graph, table: list[Any], found: Mapping[int, BlockParts | Merged]) -> Graph:
-    """Rewrite the graph: calls of these signatures are split, or become calls of the general block.
+def rewrite(graph: Graph, table: list[Any], found: Mapping[int, BlockParts | Merged]) -> Graph:
+    """Rewrite the graph: split the calls of these signatures, or make them calls of a general block.
 
     Args:
-        table: the signatures; new ones of the parts are added.
+        table: the signatures; those of the new calls are appended.
     """
-    return _Rewriting(graph, table).run(found)
+    return _GraphRewriter(graph, table).run(found)
 
 
-class _Rewriting:
-    """Builds a graph from sets of calls of one signature.
+class _GraphRewriter:
+    """Builds the rewritten graph, adding the calls of one signature at a time.
 
     Args:
-        graph: what it is made from; table: the signatures, to which it adds.
+        graph: the old graph; table: the signatures, to which new ones are appended.
     """
 
     def __init__(self, graph: Graph, table: list[Any]) -> None:
@@ -276,7 +276,7 @@ class _Rewriting:
         self._same: list[np.ndarray] = [graph.same]
         self._added: dict[Any, int] = {}
         self._extras = list(graph.extras)
-        self._known: dict[bytes, int] = {}  # the references of what it has added to the values from outside
+        self._known: dict[bytes, int] = {}  # references of the external values that it added, by content
 
     def run(self, found: Mapping[int, BlockParts | Merged]) -> Graph:
         graph = self._graph
@@ -322,12 +322,12 @@ class _Rewriting:
         self._places.append(places)
 
     def _split(self, sig: Any, parts: BlockParts, calls: np.ndarray, most: int) -> None:
-        """The parts of some calls of a block."""
+        """Add calls of a block as calls of its rest and of its additions."""
         graph = self._graph
         given = graph.refs[graph.offsets[calls][:, None] + np.arange(len(sig.avals))]
         places = graph.places[calls]
         numbers = iter(range(most))
-        rest = self._rest(sig, parts)
+        rest = self._rest_signature(sig, parts)
         width = len(rest.block.outs)
         results = self._new_places(len(calls), width)
         refs = given[:, parts.operands]
@@ -339,7 +339,7 @@ class _Rewriting:
             left = before if link.start < 0 else given[:, link.start]
             pair = (left, results + link.term) if link.is_left else (results + link.term, left)
             before = places + link.output if link.output >= 0 else self._new_places(len(calls))
-            index = self._call(sig, link)
+            index = self._addition_signature(sig, link)
             self._add(calls * most + next(numbers), index, np.stack(pair, axis=1), 2, before)
 
     def _merge(self, sig: Any, parts: Any, calls: np.ndarray, most: int) -> None:
@@ -361,15 +361,15 @@ class _Rewriting:
         return self._known[key]
 
     def _new_places(self, count: int, width: int = 1) -> np.ndarray:
-        """The first of so many new places, for each of some calls."""
+        """Reserve `width` places for each of `count` calls; returns the first place of each."""
         out = self._count + width * np.arange(count)
         self._count += width * count
         return out
 
-    def _rest(self, sig: Any, parts: BlockParts) -> Any:
-        found = sig.parts.get("rest")
+    def _rest_signature(self, sig: Any, parts: BlockParts) -> Any:
+        found = sig.groups.get("rest")
         if found is None:
-            found = sig.parts["rest"] = sig.copied()
+            found = sig.groups["rest"] = sig.copied()
             found.index = len(self._table)
             found.block = type(sig.block)(parts.rest, _shared_of_rest(sig, parts), found.index)
             found.avals = tuple([sig.avals[at] for at in parts.operands])
@@ -377,8 +377,8 @@ class _Rewriting:
             self._table.append(found)
         return found
 
-    def _call(self, sig: Any, link: Link) -> int:
-        """The number of the signature of an addition."""
+    def _addition_signature(self, sig: Any, link: Link) -> int:
+        """The number of the signature of an addition, appended to the table if it is new."""
         op, aval = link.op, link.aval
         key = op, aval, *sig.errors.values()
         if key not in self._added:
@@ -397,15 +397,15 @@ def _shared_of_rest(sig: Any, parts: BlockParts) -> list[Any]:
     return kept
 
 
-# Additions that lead to each other
+# Replacing connected additions by forests
 
 
 @jit
 def _stages(offsets, operands, added, out):
-    """How often, on the way to each call, what was added up is used for something else.
+    """Compute for each call how often, on any path to it, the result of an addition is used by another op.
 
     Args:
-        added: (N,) bool, the additions; out: (N,) int64, zero.
+        added: (N,) bool, the additions; out: (N,) int64, zeros on entry: the result.
     """
     for i in range(added.shape[0]):
         for k in range(offsets[i], offsets[i + 1]):
@@ -418,27 +418,27 @@ def _stages(offsets, operands, added, out):
                     out[i] = stage
 
 
-def chained(used: Sequence[int], table: Sequence[Any]) -> dict[Any, list[int]]:
-    """The signatures of additions, by their kind.
+def chain_signatures(used: Sequence[int], table: Sequence[Any]) -> dict[Any, list[int]]:
+    """The numbers of the signatures of additions, grouped by op, `Aval` and error state.
 
     Args:
-        used: the numbers of the signatures that there are calls of.
+        used: the numbers of the signatures that have calls.
     """
     out: dict[Any, list[int]] = {}
     for index in used:
         sig = table[index]
-        if sig.block is None and is_chained(sig):
-            out.setdefault((_sum_of(sig.op), sig.out, *sig.errors.values()), []).append(index)
+        if sig.block is None and is_chainable(sig):
+            out.setdefault((_chain_op(sig.op), sig.out, *sig.errors.values()), []).append(index)
     return out
 
 
-def contracted(
-    graph: Graph, numbers: Sequence[int], table: Sequence[Any], alone: bool
+def contract(
+    graph: Graph, numbers: Sequence[int], table: Sequence[Any], singles: bool
 ) -> tuple[Graph, np.ndarray] | None:
     """Replace connected additions by one call (a `Forest`); None if no two are connected.
 
     Args:
-        numbers: the signatures of additions of one kind; alone: include additions that are not connected to another.
+        numbers: the signatures of additions of one kind; singles: include additions that are not connected to another.
 
     Returns:
         The new graph, and for each of its calls the old call; negative for a forest.
@@ -451,8 +451,8 @@ def contracted(
     links = (pairs >= 0) & kind[np.maximum(pairs, 0)]
     if not links.any():
         return None
-    added = np.ones(len(kind), bool)  # of a chain of two or more, or the end of all
-    if not alone:
+    added = np.ones(len(kind), bool)  # calls of chains of two or more, or whose result no call reads
+    if not singles:
         added[graph.operands[graph.operands >= 0]] = False
         added[mine[links.any(axis=1)]] = True
         added[pairs[links]] = True
@@ -461,7 +461,7 @@ def contracted(
     _stages(graph.offsets, graph.operands, added, stage)
     mine = np.flatnonzero(added)
     stages, inverse = np.unique(stage[mine], return_inverse=True)
-    member = np.full(len(added), -1, np.int64)  # of a call that is part of a forest, its number
+    member = np.full(len(added), -1, np.int64)  # the number of each call's forest; -1 for none
     member[mine] = inverse
     kept = np.flatnonzero(~added)
     forests, first = [], []
@@ -469,13 +469,13 @@ def contracted(
         forest, terms, calls = _forest(graph, mine[inverse == number], member, number, table)
         forests.append(forest)
         first.append((stages[number], terms, calls))
-    return _joined(graph, kept, stage, member, forests, first, len(table))
+    return _with_forests(graph, kept, stage, member, forests, first, len(table))
 
 
 def _forest(
     graph: Graph, mine: np.ndarray, member: np.ndarray, number: int, table: Sequence[Any]
 ) -> tuple[Forest, np.ndarray, np.ndarray]:
-    """The calls of one forest; the places of its terms and the calls that these come from."""
+    """One forest, the places of its terms, and the calls that compute the terms (negative for external values)."""
     at = graph.offsets[mine][:, None] + np.arange(2)
     operands, refs = graph.operands[at], graph.refs[at]
     inside = (operands >= 0) & (member[np.maximum(operands, 0)] == number)
@@ -496,7 +496,7 @@ def _subtracts(index: int, table: Sequence[Any]) -> bool:
     return table[index].op is _SUBTRACT
 
 
-def _joined(
+def _with_forests(
     graph: Graph,
     kept: np.ndarray,
     stage: np.ndarray,
@@ -505,7 +505,7 @@ def _joined(
     first: Sequence[tuple[Any, np.ndarray, np.ndarray]],
     num_sigs: int,
 ) -> tuple[Graph, np.ndarray]:
-    """The calls that are left and the forests, in an order in which operands come first."""
+    """The graph of the remaining calls and the forests in topological order, and the old call of each of its calls."""
     counts = np.concatenate([np.diff(graph.offsets)[kept], [each.terms for each in forests]])
     key = np.concatenate([2 * stage[kept], [2 * each[0] + 1 for each in first]])
     order = np.argsort(key, kind="stable")
@@ -515,7 +515,7 @@ def _joined(
     new[kept] = place_in_order[: len(kept)]
     is_member = member >= 0
     new[is_member] = place_in_order[len(kept) + member[is_member]]
-    starts = np.concatenate([graph.offsets[kept], len(graph.refs) + _starts([each.terms for each in forests])])
+    starts = np.concatenate([graph.offsets[kept], len(graph.refs) + _offsets([each.terms for each in forests])])
     all_refs = np.concatenate([graph.refs, *[each[1] for each in first]])
     all_calls = np.concatenate([graph.operands, *[each[2] for each in first]])
     counts, starts = counts[order], starts[order]
@@ -542,7 +542,7 @@ def _joined(
     return joined, np.concatenate([kept, np.full(len(forests), -1)])[order]
 
 
-def _starts(counts: Sequence[int]) -> np.ndarray:
+def _offsets(counts: Sequence[int]) -> np.ndarray:
     return np.cumsum([0, *counts])[:-1]
 
 
@@ -551,7 +551,7 @@ def _starts(counts: Sequence[int]) -> np.ndarray:
 
 @jit
 def _sum_pairs(values, left, right, minus, terms):
-    """values[terms + k] = values[left[k]] + values[right[k]], in order; where `minus` (or nowhere) their difference."""
+    """values[terms + k] = values[left[k]] + values[right[k]], in order; or the difference, where `minus`."""
     for k in range(left.shape[0]):
         a, b = left[k], right[k]
         if minus.shape[0] and minus[k]:
@@ -563,8 +563,8 @@ def _sum_pairs(values, left, right, minus, terms):
 
 
 @jit
-def _give_back(cts, left, right, minus, terms):
-    """The reverse: what is at a sum is added to both of its operands, from the last to the first."""
+def _sum_pairs_vjp(cts, left, right, minus, terms):
+    """Backward of `_sum_pairs`, in place: add the cotangent of each sum to both operands, from last to first."""
     for k in range(left.shape[0] - 1, -1, -1):
         a, b = left[k], right[k]
         is_minus = minus.shape[0] and minus[k]
@@ -578,7 +578,7 @@ def _give_back(cts, left, right, minus, terms):
 
 
 def _levels(left: np.ndarray, right: np.ndarray, terms: int) -> list[np.ndarray]:
-    """The calls by the number of calls that lead to them."""
+    """The calls grouped by depth: those of one group depend only on terms and earlier groups."""
     depth = [0] * len(left)
     for k, (a, b) in enumerate(zip((left - terms).tolist(), (right - terms).tolist(), strict=True)):
         depth[k] = 1 + max(depth[a] if a >= 0 else -1, depth[b] if b >= 0 else -1)
@@ -586,40 +586,40 @@ def _levels(left: np.ndarray, right: np.ndarray, terms: int) -> list[np.ndarray]
     return np.split(order, np.flatnonzero(np.diff(np.array(depth)[order])) + 1)
 
 
-_NOWHERE = np.zeros(0, bool)
+_NO_MINUS = np.zeros(0, bool)
 
 
-def _run(terms: Any, *, op: Op, left: np.ndarray, right: np.ndarray, minus: np.ndarray | None) -> Any:
-    """(M, ...): `op` of the values at `left` and `right`, which are terms or results before."""
+def _run_forest(terms: Any, *, op: Op, left: np.ndarray, right: np.ndarray, minus: np.ndarray | None) -> Any:
+    """(M, ...) results, one call after the other: `op` of two values that are terms or earlier results."""
     count = len(terms)
     values = np.empty((count + len(left), *terms.shape[1:]), terms.dtype)
     values[:count] = terms
     out = values[count:]
-    if op is add_p and values.dtype in _SUMMED:
-        _sum_pairs(values.reshape(len(values), -1), left, right, _NOWHERE if minus is None else minus, count)
+    if op is add_p and values.dtype in _KERNEL_DTYPES:
+        _sum_pairs(values.reshape(len(values), -1), left, right, _NO_MINUS if minus is None else minus, count)
         if values.dtype.kind != "f" or np.isfinite(out).all():
             return out
-    for level in _levels(left, right, count):  # what NumPy warns of, it says
+    for level in _levels(left, right, count):  # again by NumPy, which warns about non-finite results
         for each, part in _by_sign(op, level, minus):
             out[part] = each.impl(values[left[part]], values[right[part]])
     return out
 
 
 def _by_sign(op: Op, level: np.ndarray, minus: np.ndarray | None) -> list[tuple[Op, np.ndarray]]:
-    """The calls of a level by what they do: `op`, or a subtraction."""
+    """Split the calls of a level into those of `op` and subtractions."""
     if minus is None:
         return [(op, level)]
     return [(each, part) for each, part in ((op, level[~minus[level]]), (_SUBTRACT, level[minus[level]])) if len(part)]
 
 
-def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+def _forest_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     op, left, right, minus = params["op"], params["left"], params["right"], params["minus"]
     (terms,) = args
     count = len(terms)
-    if op is add_p and type(ct) is np.ndarray and ct.dtype in _SUMMED:
+    if op is add_p and type(ct) is np.ndarray and ct.dtype in _KERNEL_DTYPES:
         cts = np.zeros((count + len(left), *ct.shape[1:]), ct.dtype)
         cts[count:] = ct
-        _give_back(cts.reshape(len(cts), -1), left, right, _NOWHERE if minus is None else minus, count)
+        _sum_pairs_vjp(cts.reshape(len(cts), -1), left, right, _NO_MINUS if minus is None else minus, count)
         return cts[:count]
     values: Any = np.concatenate([terms, out])
     found: Any = np.concatenate([np.zeros(terms.shape, terms.dtype), ct])
@@ -633,5 +633,5 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
     return found[:count]
 
 
-# forest(terms, op=, left=, right=, minus=): (M, ...) results of calls that lead to each other.
-forest_p = Op("forest", _run, vjp=_vjp, kind="reduction")
+# forest(terms, op=, left=, right=, minus=): (M, ...) results of connected additions.
+forest_p = Op("forest", _run_forest, vjp=_forest_vjp, kind="reduction")

@@ -16,14 +16,14 @@ from autobatch.core.abstract_eval import WEAK, Aval, freeze
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.errors import ShapeError
 from autobatch.lazy.buffers import ragged_rows
-from autobatch.lazy.grouping.ragged import NotTogether, Sizes, run_ragged, run_steps
+from autobatch.lazy.grouping.ragged import NoRaggedRule, Sizes, run_ragged, run_steps
 
 SHORTEST, LONGEST = 2, 512  # lengths recorded this way; NumPy broadcasts length 1, and warns for length 0
 SAMPLES = (
     (68, LONGEST + 1, SHORTEST, 131), (74, LONGEST + 10, 3, 140), (91, LONGEST + 3, 4, 158), (83, LONGEST + 18, 7, 122)
 )  # fmt: skip
-"""Lengths that a program is tried with, of one source of lengths after the other: even and odd, the shortest and the
-longest, and no two sources whose difference is the same throughout."""
+"""Sample lengths for up to four independent lengths, one tuple each: even and odd, the shortest and the longest;
+no two tuples differ by a constant."""
 Column = tuple[int, ...]
 
 
@@ -31,7 +31,7 @@ class AnyLength:
     """Extra information of a signature that serves calls with operands of any length.
 
     Attributes:
-        avals: for each operand its `Aval` at each sample; outs: for each output likewise.
+        avals: for each operand, its `Aval` at each sample; outs: the same for each output.
     """
 
     __slots__ = ("_covered", "_op", "_params", "_programs", "avals", "outs")
@@ -46,10 +46,10 @@ class AnyLength:
             self._programs = [sig.block.program for sig in sigs]
             self.outs = tuple(zip(*[sig.block.outs for sig in sigs], strict=True))
             if any(sig.block.views for sig in sigs):  # writes through them are followed by exact shapes
-                raise NotTogether
+                raise NoRaggedRule
             skeleton = self._programs[0].skeleton()
             if skeleton is None or any(each.skeleton() is not skeleton for each in self._programs):
-                raise NotTogether
+                raise NoRaggedRule
         self._covered: dict[Any, bool] = {}
         self._op, self._params = first.op, [sig.params for sig in sigs]
 
@@ -59,10 +59,10 @@ class AnyLength:
         """The results of a group of calls, one for each output: `Batched`, or one value for all.
 
         Args:
-            operands: those of each call's own; shared: for each input of a block what all examples share, else None.
+            operands: the per-example operands; shared: for each input of a block, the shared value or None.
 
         Raises:
-            NotTogether: some op has no rule for such operands.
+            NoRaggedRule: some op has no rule for such operands.
         """
         if not self._programs:
             return [run_ragged(self._op, operands, self._params, self.outs[0], sizes_of)]
@@ -79,20 +79,20 @@ class AnyLength:
             if len(self._covered) > LONGEST:
                 self._covered.clear()
             try:
-                self._covered[key] = self._is_one(sig)
-            except (NotTogether, ShapeError):
+                self._covered[key] = self._covers(sig)
+            except (NoRaggedRule, ShapeError):
                 self._covered[key] = False
         return self._covered[key]
 
-    def _is_one(self, sig: Any) -> bool:
+    def _covers(self, sig: Any) -> bool:
         sizes_of = SizesByLength({})
         for avals, aval in zip(self.avals, sig.avals, strict=True):
-            sizes_of.meet(avals, aval.shape, 1)
+            sizes_of.add_operand(avals, aval.shape, 1)
         if sig.block is None:
-            return sizes_of.are(self.outs[0], sig.out)
+            return sizes_of.match(self.outs[0], sig.out)
         program = sig.block.program
         slots = zip(*[each.avals for each in self._programs], strict=True)
-        if not all(map(sizes_of.are, slots, program.avals)):
+        if not all(map(sizes_of.match, slots, program.avals)):
             return False
         columns = zip(*[each.constants for each in self._programs], strict=True)
         for constant, values in zip(program.constants, columns, strict=True):
@@ -106,30 +106,30 @@ class AnyLength:
                 return False
         return True
 
-    def try_out(self, shared: Sequence[Any]) -> None:
-        """Run calls of the sample lengths, on ones.
+    def run_samples(self, shared: Sequence[Any]) -> None:
+        """Check the results' sizes by running calls of the sample lengths on dummy values.
 
         Args:
-            shared: as for `run`; of their shapes and dtypes.
+            shared: as for `run`; only shapes and dtypes matter.
 
         Raises:
-            Exception: of whatever kind, where that has no form.
+            Exception: of any kind, if such calls have no any-length form.
         """
         sizes_of = SizesByLength({})
         operands = [self._sample(avals, sizes_of) for avals in self.avals]
         for out, avals in zip(self.run(operands, sizes_of, shared, Counter()), self.outs, strict=True):
             if type(out) is not Batched:
-                raise NotTogether
+                raise NoRaggedRule
             for size, column in zip(out.sizes, zip(*[aval.shape for aval in avals], strict=True), strict=True):
                 values = size.values.tolist() if isinstance(size, Lengths) else [size] * len(column)
                 if values != list(column):
-                    raise NotTogether
+                    raise NoRaggedRule
 
     def _sample(self, avals: Sequence[Aval], sizes_of: "SizesByLength") -> Any:
         first = avals[0]
         if first.shared:
             return first.key.dummy()
-        sizes_of.meet(avals, [Lengths(column) for column in zip(*[aval.shape for aval in avals], strict=True)])
+        sizes_of.add_operand(avals, [Lengths(column) for column in zip(*[aval.shape for aval in avals], strict=True)])
         sizes = sizes_of(avals)
         values = [aval.dummy() for aval in avals]
         data = ragged_rows(values, sizes).data if Lengths in map(type, sizes) else np.stack(values)
@@ -137,7 +137,7 @@ class AnyLength:
 
 
 class SizesByLength(Sizes):
-    """The sizes of the values of a group of calls, given those at the samples.
+    """The sizes of the values of a group of calls, derived from their sizes at the samples.
 
     Args:
         known: as for `Sizes`.
@@ -149,11 +149,11 @@ class SizesByLength(Sizes):
         super().__init__(np.zeros(0, np.int64), known)
         self._found: dict[Column, np.ndarray] = {}
 
-    def meet(self, avals: Sequence[Aval], sizes: Sequence[Size], n: int = len(SAMPLES[0])) -> None:
-        """Take in the sizes of an operand of the n calls.
+    def add_operand(self, avals: Sequence[Aval], sizes: Sequence[Size], n: int = len(SAMPLES[0])) -> None:
+        """Add the sizes of an operand of the n calls; they define lengths, or must match known ones.
 
         Raises:
-            ShapeError: they contradict those of an operand before.
+            ShapeError: they contradict those of an earlier operand.
         """
         for column, size in zip(zip(*[aval.shape for aval in avals], strict=True), sizes, strict=True):
             values = size.values if isinstance(size, Lengths) else np.full(n, size, np.int64)
@@ -167,8 +167,8 @@ class SizesByLength(Sizes):
             if not (values == expected).all():
                 raise ShapeError(f"operands of lengths {values.tolist()}, expected {expected}")
 
-    def are(self, avals: Sequence[Aval], aval: Aval) -> bool:
-        """Whether the size of a value of one call follows from the lengths."""
+    def match(self, avals: Sequence[Aval], aval: Aval) -> bool:
+        """True if a value of one call has the shape that follows from the lengths."""
         sizes = [size.values.item(0) if isinstance(size, Lengths) else size for size in self(avals)]
         return sizes == list(aval.shape)
 
@@ -180,7 +180,7 @@ class SizesByLength(Sizes):
             return Batched(self._values(tuple(values)), (), type(first))
         content = first.tobytes()
         if not all(each.shape == first.shape and each.tobytes() == content for each in values):
-            raise NotTogether
+            raise NoRaggedRule
         return first
 
     def _size(self, column: Sequence[int]) -> Size:
@@ -193,11 +193,11 @@ class SizesByLength(Sizes):
         """The value for each call, given its values at the samples.
 
         Raises:
-            NotTogether: it does not follow from the lengths.
+            NoRaggedRule: the value is no known function of the lengths.
         """
         found = self._found.get(column)
         if found is None:
-            found = self._found[column] = _from(column, self._found)
+            found = self._found[column] = _from_lengths(column, self._found)
         return found
 
 
@@ -205,10 +205,10 @@ def _is_constant(column: Sequence[Any]) -> bool:
     return column.count(column[0]) == len(column)
 
 
-def _from(column: Column, known: dict[Column, np.ndarray]) -> np.ndarray:
-    """What follows from lengths: a multiple of one with something added, or a sum of two."""
+def _from_lengths(column: Column, known: dict[Column, np.ndarray]) -> np.ndarray:
+    """Compute a size from known lengths: a linear function of one, or a sum of two plus a constant."""
     if any(type(each) is not int for each in column):
-        raise NotTogether
+        raise NoRaggedRule
     for other, values in known.items():
         factor, left = divmod(column[1] - column[0], other[1] - other[0])
         if not left and _is_constant([a - factor * b for a, b in zip(column, other, strict=True)]):
@@ -218,7 +218,7 @@ def _from(column: Column, known: dict[Column, np.ndarray]) -> np.ndarray:
             rest = [a - b - c for a, b, c in zip(column, one, other, strict=True)]
             if _is_constant(rest):
                 return first + second + rest[0]
-    raise NotTogether
+    raise NoRaggedRule
 
 
 def of_any_length(make: Callable[[int], Any]) -> AnyLength:
@@ -233,5 +233,5 @@ def of_any_length(make: Callable[[int], Any]) -> AnyLength:
     sigs = [make(sample) for sample in range(len(SAMPLES[0]))]
     out, call = AnyLength(sigs), sigs[0].block
     kinds = () if call is None else zip(call.program.inputs, call.shared, strict=True)
-    out.try_out([None if value is None else kind.key.dummy() for kind, value in kinds])
+    out.run_samples([None if value is None else kind.key.dummy() for kind, value in kinds])
     return out

@@ -1,7 +1,7 @@
 """Merges blocks that differ only in which shared arrays they read, or in how many terms they add, into one block.
 
 Examples: a matrix per relation, a bias per kind, nodes with two or three parents. Such blocks have different signatures
-and would be launched separately. `merged` finds for each set of them a general block that can stand for all. A term
+and would be launched separately. `find_merges` finds a general block that can stand for each set of them. A term
 that a call lacks becomes the identity of the addition, which changes no bit; the shared value that a call reads is
 selected by a number, its last operand (`ops.rules.selected_operands`).
 """
@@ -21,14 +21,14 @@ from autobatch.ops.rules.selected_operands import chosen_matmul_p, chosen_p
 
 _NUMBER = aval_of((), np.dtype(np.int64), True)
 _MULTIPLY = UFUNCS[np.multiply]
-_IDENTITY = {add_p: -0.0, _MULTIPLY: 1.0}  # what leaves every number as it is, zeros and their signs too
-_SMALL = 4096  # bytes; of larger values a copy for each call costs more than a launch
+_IDENTITY = {add_p: -0.0, _MULTIPLY: 1.0}  # the operand that changes no number, not even the sign of a zero
+_SMALL = 4096  # bytes; copying larger values for each call costs more than a launch
 _MOST_OPERANDS = 8
-_MOST_LACKING = 3
+_MOST_MISSING = 3
 
 
 @dataclasses.dataclass(slots=True, frozen=True)
-class _Lacking:
+class _MissingOperand:
     """An operand that a call lacks, replaced by the identity of the op that reads it."""
 
     op: Any
@@ -43,20 +43,20 @@ class Merged:
     """How calls of a signature become calls of the general block.
 
     Attributes:
-        sig: that block's signature.
-        operands: for each of its operands the position of the call's own; or a value, which the call lacks or which is
-            the number of what it reads.
+        sig: the general block's signature.
+        operands: for each operand of the general block, the position of the call's operand; or a constant: the
+            identity for a missing term, or the number of the shared value that the call reads.
     """
 
     sig: Any
     operands: "list[int | np.ndarray | np.int64]"
 
 
-class _Fit(dict[int, Any]):
-    """For each slot of a program that of another, or `_Lacking`.
+class _SlotMap(dict[int, Any]):
+    """Maps slots of the general program to slots of another program, or to a `_MissingOperand`.
 
     Attributes:
-        same: the results of additions that the other lacks, and the operand that each then is.
+        same: {result of an addition that the other program lacks: the operand that it then equals}.
     """
 
     __slots__ = ("same",)
@@ -65,14 +65,14 @@ class _Fit(dict[int, Any]):
         self.same: dict[int, int] = {}
 
     def root(self, slot: int) -> int:
-        """The slot that this one is, where additions are lacking."""
+        """Follow `same`: the slot that this one equals in a program that lacks some additions."""
         while slot in self.same:
             slot = self.same[slot]
         return slot
 
 
 class _Candidate:
-    """A block and its shared values."""
+    """A block and its shared values; `own`: for each input, True if it differs between examples."""
 
     __slots__ = ("own", "positions", "program", "shared", "sig")
 
@@ -85,78 +85,78 @@ class _Candidate:
         self.positions = {slot: at for at, slot in enumerate(own)}
 
 
-def merged(used: Iterable[int], table: list[Any]) -> dict[int, Merged]:
-    """{signature number: how its calls become calls of a general block} for all blocks that can.
+def find_merges(used: Iterable[int], table: list[Any]) -> dict[int, Merged]:
+    """{signature number: how its calls become calls of a general block}, for each block that has one.
 
     Args:
-        used: the numbers of the signatures that have calls; table: the signatures; new ones are added.
+        used: the numbers of the signatures that have calls; table: the signatures; new ones are appended.
     """
     kinds: dict[Any, list[int]] = {}
     for index in used:
         sig = table[index]
         is_known = sig.block is not None and sig.any_length is None and not sig.block.program.views
         if is_known and len(sig.avals) <= _MOST_OPERANDS:
-            kinds.setdefault(_kind(sig), []).append(index)
+            kinds.setdefault(_merge_key(sig), []).append(index)
     out: dict[int, Merged] = {}
     for numbers in kinds.values():
         if len(numbers) > 1:
             key = "merged", *numbers
             first = table[numbers[0]]
-            if key not in first.parts:
-                first.parts[key] = _of_kind(numbers, table)
-            out.update(first.parts[key])
+            if key not in first.groups:
+                first.groups[key] = _merges_of(numbers, table)
+            out.update(first.groups[key])
     return out
 
 
-def _kind(sig: Any) -> Any:
-    """What blocks that may be calls of one another have in common."""
+def _merge_key(sig: Any) -> Any:
+    """Key of a block: only blocks with equal keys can be merged."""
     program = sig.block.program
     steps = tuple([step.op for step in program.steps if step.op not in _IDENTITY])
     results = tuple([aval.key for aval in program.results])
     return steps, results, tuple(sig.errors.values())
 
 
-def _of_kind(numbers: Sequence[int], table: list[Any]) -> dict[int, Merged]:
+def _merges_of(numbers: Sequence[int], table: list[Any]) -> dict[int, Merged]:
     programs = {index: table[index].block.program for index in numbers}
     left = sorted(numbers, key=lambda at: (-len(programs[at].steps), -len(programs[at].inputs)))
     out: dict[int, Merged] = {}
     while len(left) > 1:
         general = _Candidate(table[left[0]])
-        found = {left[0]: _fit(general, general)}
+        found = {left[0]: _slot_map(general, general)}
         for index in left[1:]:
-            fit = _fit(general, _Candidate(table[index]))
+            fit = _slot_map(general, _Candidate(table[index]))
             if fit is not None:
                 found[index] = fit
         left = [index for index in left if index not in found]
         if len(found) > 1:
-            out.update(_one(general, {index: fit for index, fit in found.items() if fit is not None}, table))
+            out.update(_generalised(general, {index: fit for index, fit in found.items() if fit is not None}, table))
     return out
 
 
-def _fit(general: _Candidate, other: _Candidate) -> _Fit | None:
-    """What each slot of the general program is in the other, of which its calls are calls; None if they are not."""
-    known, key = general.program.parts, ("fit", other.program, general.own, other.own)
+def _slot_map(general: _Candidate, other: _Candidate) -> _SlotMap | None:
+    """Map the slots of the general block to those of the other; None if it cannot stand for the other. Cached."""
+    known, key = general.program.groups, ("fit", other.program, general.own, other.own)
     if key not in known:
-        known[key] = _found_fit(general, other)
+        known[key] = _match_blocks(general, other)
     return known[key]
 
 
-def _found_fit(general: _Candidate, other: _Candidate) -> _Fit | None:
-    fit = _Fit()
+def _match_blocks(general: _Candidate, other: _Candidate) -> _SlotMap | None:
+    fit = _SlotMap()
     steps = iter(other.program.steps)
     step = next(steps, None)
     lacking = 0
     for each in general.program.steps:
-        if step is not None and each.op is step.op and _suits(general, other, fit, each, step):
+        if step is not None and each.op is step.op and _match_step(general, other, fit, each, step):
             fit[each.out] = step.out
             step = next(steps, None)
             continue
-        found = _without(general, fit, each)
+        found = _optional_term(general, fit, each)
         lacking += 1
-        if found is None or lacking > _MOST_LACKING:
+        if found is None or lacking > _MOST_MISSING:
             return None
         term, kept = found
-        fit[term] = _Lacking(each.op, general.program.avals[each.out])
+        fit[term] = _MissingOperand(each.op, general.program.avals[each.out])
         fit.same[each.out] = kept
     pairs = zip(general.program.outputs, other.program.outputs, strict=True)
     if step is not None or any(fit.get(fit.root(a)) != b for a, b in pairs):
@@ -164,8 +164,8 @@ def _found_fit(general: _Candidate, other: _Candidate) -> _Fit | None:
     return fit
 
 
-def _suits(general: _Candidate, other: _Candidate, fit: _Fit, each: Step, step: Step) -> bool:
-    """Whether a step is the other one, given what the slots so far are; if so, its operands are noted."""
+def _match_step(general: _Candidate, other: _Candidate, fit: _SlotMap, each: Step, step: Step) -> bool:
+    """True if two steps match, given the slots mapped so far; if so, their operands are added to the map."""
     if len(each.args) != len(step.args) or general.program.avals[each.out] is not other.program.avals[step.out]:
         return False
     if each.params is not step.params and freeze_params(each.params) != freeze_params(step.params):
@@ -183,7 +183,7 @@ def _suits(general: _Candidate, other: _Candidate, fit: _Fit, each: Step, step: 
 
 
 def _same_input(general: _Candidate, other: _Candidate, a: int, b: int) -> bool:
-    """Whether two slots are inputs of one kind, or equal constants."""
+    """True if two slots are inputs with the same `Aval`, both shared or both not; or equal constants."""
     count, others = len(general.own), len(other.own)
     if a >= count:
         if not (a < count + len(general.program.constants) and others <= b < others + len(other.program.constants)):
@@ -195,27 +195,27 @@ def _same_input(general: _Candidate, other: _Candidate, a: int, b: int) -> bool:
     return general.program.avals[a] is other.program.avals[b]
 
 
-def _without(general: _Candidate, fit: _Fit, step: Step) -> tuple[int, int] | None:
-    """The operand that an addition could do without, and the one that is then its result."""
+def _optional_term(general: _Candidate, fit: _SlotMap, step: Step) -> tuple[int, int] | None:
+    """(operand that a call may lack, operand that is then the result) of an addition; None if there is none."""
     program = general.program
     aval = program.avals[step.out]
     if step.op not in _IDENTITY or step.params or type(aval) is Weak or aval.dtype.kind != "f":
         return None
     for term, kept in (step.args[::-1], step.args):
         is_own = term < len(general.own) and general.own[term]
-        is_there = type(fit.get(fit.root(kept))) is not _Lacking
+        is_there = type(fit.get(fit.root(kept))) is not _MissingOperand
         if is_own and is_there and term not in fit and program.avals[term] is program.avals[kept] is aval:
             return term, kept
     return None
 
 
-def _one(general: _Candidate, fits: dict[int, _Fit], table: list[Any]) -> dict[int, Merged]:
-    """The signature that stands for all of these, and what the calls of each are of it; nothing if there is none."""
+def _generalised(general: _Candidate, fits: dict[int, _SlotMap], table: list[Any]) -> dict[int, Merged]:
+    """Append the signature of a general block, and map each member to it; {} if there is no such block."""
     read = [slot for slot in range(len(general.own)) if slot in next(iter(fits.values()))]
     shared = [slot for slot in read if not general.own[slot]]
     values = {slot: [table[index].block.shared[fit[slot]] for index, fit in fits.items()] for slot in shared}
     varied = {slot: each for slot, each in values.items() if any(value is not each[0] for value in each)}
-    found = _choosing(general, read, varied)
+    found = _with_selectors(general, read, varied)
     if found is None:
         return {}
     program, given, numbers = found
@@ -233,22 +233,22 @@ def _one(general: _Candidate, fits: dict[int, _Fit], table: list[Any]) -> dict[i
     return out
 
 
-def _choosing(
+def _with_selectors(
     general: _Candidate, read: Sequence[int], varied: dict[int, list[Any]]
 ) -> tuple[Program, list[Any], list[tuple[int, ...]]] | None:
-    """The program with numbers in place of shared values that vary.
+    """The general program, in which an operand selects each shared value that differs between the members.
 
     Args:
-        read: the inputs that it keeps; varied: for each of those whose value varies, that of each member.
+        read: the inputs that it keeps; varied: {input: the value that each member reads}, for those that differ.
 
     Returns:
-        The program, what its inputs share, and for each number that of each member; None if there is none.
+        The program, the shared value of each input, and for each selector its value in each member; or None.
     """
     program = general.program
     avals = list(program.avals)
     inputs = [slot for slot in read if slot not in varied]
     given = [general.shared[slot] for slot in inputs]
-    number: dict[tuple[int, ...], int] = {}  # the slot of each
+    number: dict[tuple[int, ...], int] = {}  # {selector values of the members: its slot}
     values: dict[int, tuple[int, list[int]]] = {}
     for slot, each in varied.items():
         distinct = list({id(value): value for value in each}.values())

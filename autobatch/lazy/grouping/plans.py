@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.config import config
-from autobatch.lazy.grouping.addition_chains import Graph, chained, contracted, linked, rewritten
-from autobatch.lazy.grouping.general_blocks import merged
-from autobatch.lazy.grouping.ragged import Group, by_family, mixed_groups, refusals
+from autobatch.lazy.grouping.addition_chains import Graph, chain_signatures, contract, rewrite, split_blocks
+from autobatch.lazy.grouping.general_blocks import find_merges
+from autobatch.lazy.grouping.ragged import Group, by_family, refusal_count, split_mixed
 from autobatch.lazy.launch_order import Schedule, refine, schedule
 
 Plan = tuple[Graph, Schedule, Sequence[Group | None]]
 
-_MOST_KEPT, _KEPT_CALLS = 8, 1 << 12  # how many plans a trace keeps, and of how many calls the largest
-_PATIENCE, _AGAIN = 3, 64  # times that all was tried, and after how many more occasions it is again
+_MOST_PLANS, _MOST_CALLS = 8, 1 << 12  # plans that a trace keeps, and calls of the largest that it keeps
+_TRIALS, _RETRY_AFTER = 3, 64  # wins in a row that settle a choice, and uses until all is tried again
 
 
 class Plans:
@@ -38,14 +38,14 @@ class Plans:
         """
         sigs, refs = _integers(segment.sigs), _integers(segment.refs)
         shared = tuple([ref for ref, constant in segment.large.items() if constant.common])
-        key = sigs.tobytes(), refs.tobytes(), shared, len(segment.sources), config.scheduler, refusals()
+        key = sigs.tobytes(), refs.tobytes(), shared, len(segment.sources), config.scheduler, refusal_count()
         found = self._kept.get(key)
         if found is None:
             marks = np.zeros(len(segment.sources), np.int64)
             marks[np.array(shared, np.int64) * -1 - 1] = np.arange(1, len(shared) + 1)
-            found = _planned(_graph_of(sigs, refs, table, len(marks)), table, marks)
-            if len(sigs) <= _KEPT_CALLS:
-                if len(self._kept) >= _MOST_KEPT:
+            found = _make_plan(_graph_of(sigs, refs, table, len(marks)), table, marks)
+            if len(sigs) <= _MOST_CALLS:
+                if len(self._kept) >= _MOST_PLANS:
                     del self._kept[next(iter(self._kept))]
                 self._kept[key] = found
         return found
@@ -63,10 +63,10 @@ def _integers(values: Any) -> np.ndarray:
 
 
 def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any], outside: int) -> Graph:
-    """What was recorded as a graph of calls."""
+    """The recorded calls as a graph."""
     count, operands = len(sigs), refs
     places = np.flatnonzero(sigs >= 0)
-    if len(places) < count:  # outputs beside nodes
+    if len(places) < count:  # some calls have further outputs, recorded as -1
         node = np.cumsum(sigs >= 0) - 1
         sigs = sigs[places]
         operands = np.where(refs >= 0, node[np.maximum(refs, 0)], refs)
@@ -76,46 +76,46 @@ def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any], outside:
     return Graph(sigs, offsets, operands, refs, places, count, np.zeros((2, 0), np.int64), len(table), outside)
 
 
-def _used(graph: Graph, table: Sequence[Any]) -> list[int]:
-    """The numbers of the signatures that there are calls of."""
+def _used_signatures(graph: Graph, table: Sequence[Any]) -> list[int]:
+    """The numbers of the signatures that have calls."""
     return np.flatnonzero(np.bincount(graph.sigs, minlength=len(table))[: len(table)]).tolist()
 
 
-def _planned(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
+def _make_plan(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
     """The plan with the fewest launches: for the graph unchanged, with blocks split, merged, or both.
 
     Args:
-        marks: for each external value 0, or the number of a constant that several examples read.
+        marks: for each external value 0, or the number (from 1) of a constant that several examples read.
     """
-    used = _used(graph, table)
+    used = _used_signatures(graph, table)
     code = len(graph.sigs).bit_length(), frozenset([(table[index].op.name, table[index].where) for index in used])
-    settled = _settled(code)
-    apart = {False: graph}
-    if (settled is None or settled[0]) and (parts := linked(graph, used, table)):
-        apart = {**(apart if settled is None else {}), True: rewritten(graph, table, parts)}
+    settled = _known_choice(code)
+    variants = {False: graph}
+    if (settled is None or settled[0]) and (parts := split_blocks(graph, used, table)):
+        variants = {**(variants if settled is None else {}), True: rewrite(graph, table, parts)}
     found: list[tuple[_Way, _Ungrouped]] = []
-    for way, other in apart.items():
-        own_used = _used(other, table)
-        together = merged(own_used, table) if settled is None or settled[1] else {}
+    for way, other in variants.items():
+        own_used = _used_signatures(other, table)
+        together = find_merges(own_used, table) if settled is None or settled[1] else {}
         if together:
-            one = rewritten(other, table, together)
-            found.append(((way, True), _scheduled(one, _used(one, table), table, marks)))
+            one = rewrite(other, table, together)
+            found.append(((way, True), _schedule_chains(one, _used_signatures(one, table), table, marks)))
         if settled is None or not together:
-            found.append(((way, False), _scheduled(other, own_used, table, marks)))
+            found.append(((way, False), _schedule_chains(other, own_used, table, marks)))
     chosen, (graph, plan, is_mixed) = min(found, key=lambda each: len(each[1][1].starts))
     if settled is None:
-        _note_chosen(code, chosen)
+        _note_choice(code, chosen)
     if not is_mixed:
         return graph, plan, ()
-    return graph, *mixed_groups(plan, graph.sigs, table)
+    return graph, *split_mixed(plan, graph.sigs, table)
 
 
-_Way = tuple[bool, bool]  # whether blocks are taken apart, and merged
-_Ungrouped = tuple[Graph, Schedule, bool]  # whether there are calls of several signatures in some launches
+_Way = tuple[bool, bool]  # whether blocks are split, and merged
+_Ungrouped = tuple[Graph, Schedule, bool]  # the flag: True if some launch has calls of several signatures
 
 
-def _scheduled(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: np.ndarray) -> _Ungrouped:
-    """The schedule of a graph, with chains of additions as one call each where that takes fewer launches."""
+def _schedule_chains(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: np.ndarray) -> _Ungrouped:
+    """Schedule a graph; chains of additions become one call each where that takes fewer launches."""
     kinds, is_mixed = by_family(graph.sigs, used, table)
     count = len(table)
     if marks.any():
@@ -127,14 +127,14 @@ def _scheduled(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: n
         return schedule(kinds, graph.offsets, graph.operands, count, config.scheduler)
 
     plan: Schedule | None = None
-    for kind, numbers in chained(used, table).items():
+    for kind, numbers in chain_signatures(used, table).items():
         key = kind, frozenset([table[index].where for index in numbers])
-        settled = _settled(key)
+        settled = _known_choice(key)
         found: list[tuple[str, Graph, np.ndarray, int]] = []
         for way in _CHAINS if settled is None else (settled,):
-            if way == "apart":
+            if way == "separate":
                 found.append((way, graph, kinds, count))
-            elif (shorter := contracted(graph, numbers, table, way == "alone")) is not None:
+            elif (shorter := contract(graph, numbers, table, way == "all")) is not None:
                 other, calls = shorter
                 own = np.where(calls >= 0, kinds[calls], count - 1 + np.cumsum(calls < 0))
                 found.append((way, other, own, count + len(other.forests) - len(graph.forests)))
@@ -142,33 +142,33 @@ def _scheduled(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: n
             plans = [plan if plan is not None and not at else launches(*each[1:]) for at, each in enumerate(found)]
             best = min(range(len(plans)), key=lambda at: len(plans[at].starts))
             (way, graph, kinds, count), plan = found[best], plans[best]
-            _note_chosen(key, way)
-        elif found and settled != "apart":
+            _note_choice(key, way)
+        elif found and settled != "separate":
             (_, graph, kinds, count), plan = found[0], None
     if plan is None:
         plan = launches(graph, kinds, count)
     return graph, plan, is_mixed
 
 
-# What was tried
+# Choices that are remembered
 
-_MOST_NOTED = 1 << 10
-_CHAINS = "apart", "chains", "alone"  # additions one by one; chains as one call; those that lead to no other, too
-_chosen: dict[Hashable, tuple[Any, int]] = {}  # by the code, and how often in a row
+_MOST_CHOICES = 1 << 10
+_CHAINS = "separate", "chains", "all"  # additions one by one; chains as one call; chains and also single additions
+_choices: dict[Hashable, tuple[Any, int]] = {}  # {code: (choice, wins in a row)}
 
 
-def _settled(code: Hashable) -> Any:
-    """What took the fewest launches for this code the last times; None where all is to be tried."""
-    if code not in _chosen:
+def _known_choice(code: Hashable) -> Any:
+    """The choice that took the fewest launches for this code `_TRIALS` times in a row; None if all are to be tried."""
+    if code not in _choices:
         return None
-    chosen, times = _chosen[code]
-    if times >= _PATIENCE:
-        _chosen[code] = chosen, times + 1
-    return chosen if times >= _PATIENCE and times % _AGAIN else None
+    chosen, times = _choices[code]
+    if times >= _TRIALS:
+        _choices[code] = chosen, times + 1
+    return chosen if times >= _TRIALS and times % _RETRY_AFTER else None
 
 
-def _note_chosen(code: Hashable, chosen: Any) -> None:
-    if len(_chosen) >= _MOST_NOTED:
-        _chosen.clear()
-    known, times = _chosen.get(code, (chosen, 0))
-    _chosen[code] = chosen, times + 1 if known == chosen else 1
+def _note_choice(code: Hashable, chosen: Any) -> None:
+    if len(_choices) >= _MOST_CHOICES:
+        _choices.clear()
+    known, times = _choices.get(code, (chosen, 0))
+    _choices[code] = chosen, times + 1 if known == chosen else 1

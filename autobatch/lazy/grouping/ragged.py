@@ -18,7 +18,7 @@ import numpy as np
 from autobatch.batches.unpadded import Unpadded, layout_of, segment_sums
 from autobatch.blocks.batched_program import run_op
 from autobatch.blocks.launch import launch
-from autobatch.blocks.program import Program, interned, is_served, without_sizes
+from autobatch.blocks.program import Program, has_ragged_rule, interned, without_sizes
 from autobatch.core.abstract_eval import WEAK, Aval, freeze, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op
@@ -31,15 +31,15 @@ from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.selected_operands import products_by_number_p
 from autobatch.tables.lookup import lookup_p
 
-_ADDED = (np.float32, np.float64)  # dtypes whose products and sums are of that dtype all the way
-_LARGE = 1 << 18  # of own operands in a signature's part of a group; larger ones gain nothing by sharing a launch
+_FLOAT_DTYPES = (np.float32, np.float64)  # dtypes in which NumPy both multiplies and sums, without an intermediate cast
+_LARGE_BYTES = 1 << 18  # bytes of per-example operands; calls with more gain nothing by sharing a launch
 
 
-class NotTogether(Exception):  # noqa: N818  (a signal between these files)
+class NoRaggedRule(Exception):  # noqa: N818  (a signal between these files)
     """An op that has no rule for these ragged operands."""
 
 
-_refused: set[Any] = set()  # families of which that was found
+_refused: set[Any] = set()  # families for which `NoRaggedRule` was raised
 _MOST_REFUSED = 1 << 12
 
 
@@ -50,8 +50,8 @@ def refuse(family: Any) -> None:
     _refused.add(_without_identity(family))
 
 
-def refusals() -> int:
-    """How many families there are that were refused: where it has grown, plans are out of date."""
+def refusal_count() -> int:
+    """The number of refused families; plans made when it was smaller are out of date."""
     return len(_refused)
 
 
@@ -73,25 +73,25 @@ def family_of(sig: Any) -> Any:
 
 
 def _family_of(sig: Any) -> Any:
-    joined = _joined_kind(sig)
+    joined = _join_kind(sig)
     if joined is not None:
         return (sig.op, "first axis"), (joined,), (), tuple(sig.errors.values())
     if sig.block is not None:
         what = sig.block.program.skeleton()
-    elif is_served(sig.op):
+    elif has_ragged_rule(sig.op):
         what = sig.op, without_sizes(sig.op, sig.params), sig.out.ndim
     else:
         what = None
     if what is None:
         return None
-    operands = tuple([aval if aval.shared else _kind(aval) for aval in sig.avals])
+    operands = tuple([aval if aval.shared else _kind_without_sizes(aval) for aval in sig.avals])
     shared = () if sig.block is None else tuple(map(id, sig.block.shared))
     family = what, operands, shared, tuple(sig.errors.values())
     return None if _refused and _without_identity(family) in _refused else family
 
 
-def _joined_kind(sig: Any) -> Any:
-    """What the operands of an op that puts all of them below each other share; None for any other op."""
+def _join_kind(sig: Any) -> Any:
+    """(row shape, dtype) of the operands of a stack or concatenate along the first axis; None for any other call."""
     if sig.block is not None or sig.op not in (stack_p, concatenate_p) or sig.params["axis"] != 0:
         return None
     first = sig.avals[0]
@@ -104,16 +104,16 @@ def _joined_kind(sig: Any) -> Any:
     return first.shape[lead:], first.dtype
 
 
-def _kind(aval: Aval) -> Any:
+def _kind_without_sizes(aval: Aval) -> Any:
     return aval.ndim, aval.dtype, aval.scalar, aval.non_c_order
 
 
-def _pays(sigs: Sequence[Any], calls: int) -> bool:
-    """Whether calls of these signatures are better launched together than signature by signature."""
-    if sigs[0].op is stack_p:  # which copies rows, whether alone or not
+def _is_worth_grouping(sigs: Sequence[Any], calls: int) -> bool:
+    """True if one launch of these calls costs less than a launch for each signature."""
+    if sigs[0].op is stack_p:  # it copies the rows in either case
         return True
     own = sum([aval.nbytes for sig in sigs for aval in sig.avals if not aval.shared])
-    return own <= _LARGE * len(sigs) or calls > 4 * len(sigs)
+    return own <= _LARGE_BYTES * len(sigs) or calls > 4 * len(sigs)
 
 
 class Sizes:
@@ -134,7 +134,7 @@ class Sizes:
         """One `Size` for each dimension.
 
         Args:
-            avals: for each signature that of the value.
+            avals: the value's `Aval` in each signature.
         """
         first = avals[0].shape
         if all(aval.shape == first for aval in avals):
@@ -142,7 +142,7 @@ class Sizes:
         return tuple([self._size(column) for column in zip(*[aval.shape for aval in avals], strict=True)])
 
     def template(self, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int | None, ...], list[Batched]]:
-        """The shapes of an attribute as one, None for a size that differs; and those sizes, as operands."""
+        """Merge the shapes of an attribute: None stands for a size that differs; the sizes that differ are operands."""
         template: list[int | None] = []
         counts = []
         for column in zip(*shapes, strict=True):
@@ -153,7 +153,7 @@ class Sizes:
         return tuple(template), counts
 
     def constant(self, values: Sequence[Any]) -> Any:
-        """A constant of each signature as an operand of the group."""
+        """One operand of the group from each signature's value of a constant."""
         first = values[0]
         if type(first) in WEAK:
             if all(each is first or freeze(each) == freeze(first) for each in values):
@@ -189,7 +189,7 @@ class Group:
     def __init__(self, sigs: Sequence[Any], inverse: np.ndarray) -> None:
         self.sigs = sigs
         self.inverse = inverse
-        self.is_join = _joined_kind(sigs[0]) is not None
+        self.is_join = _join_kind(sigs[0]) is not None
         self.any_length = next((sig for sig in sigs if sig.any_length is not None), None)
         sizes = [sum([aval.nbytes for aval in sig.avals]) for sig in sigs]
         self.text = _common_text(sigs[sizes.index(min(sizes))].text, sigs[sizes.index(max(sizes))].text)
@@ -197,7 +197,7 @@ class Group:
 
 @functools.lru_cache(maxsize=1024)
 def _common_text(first: str, last: str) -> str:
-    """What signatures that differ in numbers have in common: the range of each number that differs."""
+    """Merge two texts that differ only in numbers: `a..b` for each number that differs."""
     parts = [_NUMBER.split(text) for text in (first, last)]
     if len(set(map(len, parts))) > 1:
         return first
@@ -219,7 +219,7 @@ def by_family(sigs: np.ndarray, used: Sequence[int], table: Sequence[Any]) -> tu
         used: the numbers of the signatures that have nodes.
 
     Returns:
-        The number of each node's kind, that of a signature, and whether some are of several signatures.
+        (N,) the first signature number of each node's family; and whether a family has several signatures.
     """
     kind_of = np.arange(len(table))
     first: dict[Any, int] = {}
@@ -234,8 +234,8 @@ def by_family(sigs: np.ndarray, used: Sequence[int], table: Sequence[Any]) -> tu
     return (kind_of[sigs] if is_mixed else sigs), is_mixed
 
 
-def mixed_groups(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tuple[Schedule, list[Group | None]]:
-    """The launches of a schedule by families: those of several signatures, taken apart where it does not pay."""
+def split_mixed(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tuple[Schedule, list[Group | None]]:
+    """Split launches of several signatures where sharing does not pay; also a `Group` for each that stays mixed."""
     order, starts = plan.order.copy(), plan.starts.tolist()
     ordered = sigs[order]
     bounds = [0]
@@ -248,7 +248,7 @@ def mixed_groups(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tupl
             continue
         each, inverse = np.unique(part, return_inverse=True)
         several = [table[number] for number in each.tolist()]
-        launch_of = np.array(_by_any_length(several) if _pays(several, end - begin) else range(len(each)))
+        launch_of = np.array(_by_any_length(several) if _is_worth_grouping(several, end - begin) else range(len(each)))
         order[begin:end] = order[begin:end][np.argsort(launch_of[inverse], kind="stable")]
         for k in np.unique(launch_of).tolist():
             own = launch_of[inverse] == k
@@ -259,7 +259,7 @@ def mixed_groups(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tupl
 
 
 def _by_any_length(sigs: Sequence[Any]) -> list[int]:
-    """The number of the launch of each of these: calls of any length have their own, where they serve others, too."""
+    """The launch number of each signature: one launch per any-length signature and all it covers, one for the rest."""
     generals = list(dict.fromkeys([sig.any_length for sig in sigs if sig.any_length is not None]))
     return [
         next((k for k, each in enumerate(generals) if sig.any_length is each or each.covers(sig)), len(generals))
@@ -267,15 +267,15 @@ def _by_any_length(sigs: Sequence[Any]) -> list[int]:
     ]
 
 
-def _looked_up(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
+def _lookup_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
     table, ids = operands
     if type(table) is Batched or type(ids.data) is not Unpadded:
         return None
     return Unpadded(lookup_p(table, ids.data.values), ids.data.layout)
 
 
-def _spread_over_rows(operands: Sequence[Any], sizes: tuple[Any, ...]) -> Any:
-    """`broadcast_to`, along the first dimension."""
+def _broadcast_rows(operands: Sequence[Any], sizes: tuple[Any, ...]) -> Any:
+    """`broadcast_to` a ragged first dimension, without padding; None if other sizes differ, too."""
     (x,), (first, *rest) = operands, sizes
     own = x.sizes if type(x) is Batched else shape_of(x)
     if Lengths in map(type, (*own, *rest)) or (len(own) == len(sizes) and own[0] != 1):
@@ -288,9 +288,9 @@ def _spread_over_rows(operands: Sequence[Any], sizes: tuple[Any, ...]) -> Any:
     return Unpadded(np.broadcast_to(data, (layout.count, *rest)), layout)
 
 
-def _products_by_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
-    """`matmul` of rows with one vector of each example, or of a vector as long as there are rows with these."""
-    if any(type(x) is not Batched or x.data.dtype not in _ADDED for x in operands):
+def _matmul_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
+    """`matmul` of ragged rows and a vector per example, or of a ragged vector and rows of the same lengths."""
+    if any(type(x) is not Batched or x.data.dtype not in _FLOAT_DTYPES for x in operands):
         return None
     left, right = operands[0].data, operands[1].data
     if left.dtype != right.dtype or type(left) is not Unpadded:
@@ -305,8 +305,8 @@ def _products_by_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
     return Unpadded(np.sum(left.values * rows_p(right, layout.lanes), axis=1), layout)
 
 
-def _products_of_chosen(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
-    """`chosen_matmul` of rows, each with the matrix that its example reads."""
+def _chosen_matmul_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
+    """`chosen_matmul` of ragged rows: each row times the matrix that its example selects."""
     x, index, *matrices = operands
     if type(x) is not Batched or type(index) is not Batched or type(x.data) is not Unpadded:
         return None
@@ -314,11 +314,11 @@ def _products_of_chosen(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any
     return Unpadded(products_by_number_p(x.data.values, rows_p(index.data, layout.lanes), *matrices), layout)
 
 
-_BY_ROWS = {
-    "lookup": _looked_up,
-    "broadcast_to": _spread_over_rows,
-    "matmul": _products_by_rows,
-    "chosen_matmul": _products_of_chosen,
+_PACKED_RULES = {
+    "lookup": _lookup_rows,
+    "broadcast_to": _broadcast_rows,
+    "matmul": _matmul_rows,
+    "chosen_matmul": _chosen_matmul_rows,
 }
 
 
@@ -329,16 +329,16 @@ def run_ragged(
 
     Args:
         operands: `Batched`, or one value for all.
-        params, avals: for each signature of the group the attributes, and the kind of the result.
+        params, avals: for each signature of the group, the attributes and the result's `Aval`.
 
     Returns:
         The results, `Batched`.
 
     Raises:
-        NotTogether: the rule does not serve such operands.
+        NoRaggedRule: the rule does not serve such operands.
     """
     sizes, first = sizes_of(avals), params[0]
-    by_rows = _BY_ROWS.get(op.name)
+    by_rows = _PACKED_RULES.get(op.name)
     data = None if by_rows is None else by_rows(operands, sizes)
     if data is not None:
         out = Batched(data, sizes)
@@ -349,20 +349,20 @@ def run_ragged(
         try:
             out = op.rule(op, operands, first)  # type: ignore[misc]
         except UnsupportedError as error:
-            raise NotTogether from error
+            raise NoRaggedRule from error
     if len(out.sizes) != len(sizes) or out.data.dtype != avals[0].dtype or not all(map(same_size, out.sizes, sizes)):
-        raise NotTogether
+        raise NoRaggedRule
     if Lengths in map(type, sizes):
         return Batched(packed(out.data, sizes), sizes)
     data = out.data._ab_force() if type(out.data) is Unpadded else out.data
     return Batched(to_widths(data, widths_of(sizes)), sizes)
 
 
-class _Stretch:
-    """Consecutive steps whose values have one size for all members, as a program of its own.
+class _UniformRun:
+    """Consecutive steps whose values have equal sizes in all programs, as a program that can be compiled.
 
     Attributes:
-        inputs: the slots that it reads; outs: those of its steps that are read later; stop: the first one after it.
+        inputs: the slots that it reads; outs: its results that are read later; stop: the number of the next step.
     """
 
     __slots__ = ("inputs", "outs", "program", "stop")
@@ -380,22 +380,22 @@ class _Stretch:
 
 
 class _Family:
-    """What programs that differ in sizes and constants have in common, as far as they have been seen.
+    """Programs with the same steps but different sizes and constants: those seen so far.
 
     Attributes:
-        runs: by the number of its first step, what runs compiled.
+        runs: {number of the first step: the steps that run compiled}.
     """
 
-    __slots__ = ("_alike", "_first", "_seen", "runs")
+    __slots__ = ("_first", "_seen", "_uniform", "runs")
 
     def __init__(self, first: Program) -> None:
         self._first = first
         self._seen: dict[int, Program] = {}  # by id
-        self._alike = [True] * len(first.avals)  # slots that are of one size, and one value where it is a constant's
-        self.runs: dict[int, _Stretch] = {}
+        self._uniform = [True] * len(first.avals)  # per slot: all have one size, and one value if constant
+        self.runs: dict[int, _UniformRun] = {}
 
-    def see(self, programs: Sequence[Program]) -> None:
-        """Take these into account."""
+    def add_programs(self, programs: Sequence[Program]) -> None:
+        """Add programs, and update `runs`."""
         new = {id(each): each for each in programs if id(each) not in self._seen}
         if not new:
             return
@@ -406,16 +406,16 @@ class _Family:
             for at, (a, b) in enumerate(zip(first.constants, each.constants, strict=True)):
                 is_same = freeze(a) == freeze(b) if type(a) in WEAK else a.tobytes() == b.tobytes()
                 alike[count + at] = alike[count + at] and is_same
-            self._alike = [a and b for a, b in zip(self._alike, alike, strict=True)]
-        self.runs = self._found_runs()
+            self._uniform = [a and b for a, b in zip(self._uniform, alike, strict=True)]
+        self.runs = self._find_runs()
 
-    def _found_runs(self) -> dict[int, _Stretch]:
+    def _find_runs(self) -> dict[int, _UniformRun]:
         steps, found, start = self._first.steps, {}, 0
-        suits = [all(self._alike[slot] for slot in (*step.args, step.out)) for step in steps]
+        suits = [all(self._uniform[slot] for slot in (*step.args, step.out)) for step in steps]
         for number, is_alike in enumerate([*suits, False]):
             if not is_alike:
                 if number - start > 1:
-                    found[start] = _Stretch(self._first, start, number)
+                    found[start] = _UniformRun(self._first, start, number)
                 start = number + 1
         return found
 
@@ -424,14 +424,14 @@ _families: dict[Any, _Family] = {}
 _MOST_FAMILIES = 1 << 9
 
 
-def _runs_of(programs: Sequence[Program]) -> dict[int, _Stretch]:
+def _runs_of(programs: Sequence[Program]) -> dict[int, _UniformRun]:
     kind = programs[0].skeleton()
     family = _families.get(kind)
     if family is None:
         if len(_families) >= _MOST_FAMILIES:
             _families.clear()
         family = _families[kind] = _Family(programs[0])
-    family.see(programs)
+    family.add_programs(programs)
     return family.runs
 
 
@@ -441,7 +441,7 @@ def run_steps(
     """Run programs that differ in sizes and constants; stretches of steps with equal sizes run compiled.
 
     Args:
-        programs: that of each signature of the group.
+        programs: the program of each signature of the group.
         operands: for each input `Batched`, or one value for all.
 
     Returns:
@@ -470,8 +470,8 @@ def run_steps(
         params = [each.params for each in steps]
         is_static = all(aval is avals[0] or aval.shape == avals[0].shape for aval in avals)
         if not own:
-            if not is_static:  # made of what all share, by an attribute that differs
-                raise NotTogether
+            if not is_static:  # a result of shared values whose size still differs, by an attribute
+                raise NoRaggedRule
             slots.append(step.op(*given, **step.params))
         elif is_static and not any(x.is_ragged for x in own):
             slots.append(run_op(step.op, given, step.params, avals[0], fallbacks))

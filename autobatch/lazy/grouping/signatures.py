@@ -10,7 +10,7 @@ from autobatch.core.op import Op
 from autobatch.lazy.grouping.any_length import AnyLength
 from autobatch.ops.rules.index_rule import shown
 
-_LARGE = 8192  # bytes
+_LARGE_BYTES = 8192  # bytes
 
 
 class BlockCall:
@@ -56,7 +56,7 @@ class Signature:
         shared: all operands are shared by the examples, so one call serves all of them.
         nbytes: bytes that a call takes of the memory budget.
         family: cached result of `ragged.family_of`; False if not computed yet.
-        parts: cache of `lazy.grouping`, for a block that is split or grouped with others.
+        groups: cache of `lazy.grouping`, for a block that is split or grouped with others.
         any_length: extra information for calls whose lengths are found at the launch, else None; `avals`, `out` and
             `block` are then those for one sample length.
     """
@@ -74,14 +74,14 @@ class Signature:
     nbytes: int = dataclasses.field(init=False)
     family: Any = dataclasses.field(init=False, default=False)
     _text: str = dataclasses.field(init=False, default="")
-    parts: dict[Any, Any] = dataclasses.field(init=False, default_factory=dict)
+    groups: dict[Any, Any] = dataclasses.field(init=False, default_factory=dict)
     any_length: AnyLength | None = None
 
     def __post_init__(self) -> None:
         avals = self.avals = tuple(self.avals)
         self.nbytes = self.out.nbytes
         self.shared = all(aval.shared for aval in avals)
-        if self.op.kind == "index" and self.nbytes < _LARGE and any(type(aval) is Weak for aval in avals):
+        if self.op.kind == "index" and self.nbytes < _LARGE_BYTES and any(type(aval) is Weak for aval in avals):
             self.shared = False  # which row is read depends on the example; a large result is kept shared, not copied
 
     def copied(self) -> "Signature":
@@ -90,7 +90,7 @@ class Signature:
         out.op, out.params, out.avals, out.out, out.block = self.op, self.params, self.avals, self.out, self.block
         out.index, out.where, out.errors, out.base = self.index, self.where, self.errors, self.base
         out.shared, out.nbytes, out.any_length = self.shared, self.nbytes, self.any_length
-        out.family, out.parts, out._text = False, {}, ""
+        out.family, out.groups, out._text = False, {}, ""
         return out
 
     @property

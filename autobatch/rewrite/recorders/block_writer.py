@@ -10,13 +10,13 @@ from autobatch.core.abstract_eval import Aval, aval_of
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.grouping.any_length import SAMPLES
-from autobatch.rewrite.recorders.line_writer import Dead, LineWriter
+from autobatch.rewrite.recorders.line_writer import LineWriter, Unreachable
 from autobatch.rewrite.recorders.recorded_kinds import (
     PLAIN,
     Closure,
     Const,
-    Items,
-    Listed,
+    IterKind,
+    ListKind,
     NodeOrNumber,
     NotCovered,
     Parts,
@@ -49,7 +49,7 @@ class BlockWriter(LineWriter):
         """The outputs of a block; the constant None if the block cannot run with these inputs.
 
         Raises:
-            Dead: the block has not yet met inputs that only examples know.
+            Unreachable: the block has not yet met inputs that only examples know.
         """
         for at, arg in enumerate(args):
             if isinstance(arg.kind, NodeOrNumber):
@@ -135,9 +135,9 @@ class BlockWriter(LineWriter):
             return "const", kind, value
         if kind is PLAIN:
             return "plain", kind, value
-        if is_empty(kind) and type(kind) is not Listed:  # except for lists, which may stay empty
-            raise Dead
-        if isinstance(kind, Items | Closure) or (isinstance(kind, Listed) and _has_lists(kind.item)):
+        if is_empty(kind) and type(kind) is not ListKind:  # except for lists, which may stay empty
+            raise Unreachable
+        if isinstance(kind, IterKind | Closure) or (isinstance(kind, ListKind) and _has_lists(kind.item)):
             raise NotCovered("an input that is no array and no list of arrays")
         return "built", kind, value
 
@@ -171,7 +171,7 @@ class BlockWriter(LineWriter):
                 if called[0].shared:
                     return site, ("", []), key
                 try:
-                    site.lengthened(called[0], self.written.trace, self.written.constants.values, key)
+                    site.any_length_variant(called[0], self.written.trace, self.written.constants.values, key)
                 except Misfit:
                     continue
                 return site, self._operands(site, inputs), key
@@ -208,7 +208,7 @@ class BlockWriter(LineWriter):
         """The inputs and outputs of earlier calls like this one, latest first.
 
         Raises:
-            Dead: there was no such call, and the inputs depend on it.
+            Unreachable: there was no such call, and the inputs depend on it.
         """
         if not any(how in ("plain", "item") for how, *_ in inputs):
             return [([None] * len(inputs), None)]
@@ -222,7 +222,7 @@ class BlockWriter(LineWriter):
         if not found and block.has_refused:
             raise NotCovered("a block that is none with such inputs")
         if not found:
-            raise Dead
+            raise Unreachable
         return found
 
     def _operands(self, site: BlockSite, inputs: Sequence[tuple[str, Any, Any]]) -> tuple[str, list[str]]:
@@ -245,7 +245,7 @@ class BlockWriter(LineWriter):
                         self.written.operands[kind.number] = aval
                         refs.append(f"_ab_d{kind.number}")
                 continue
-            value = self.kept(value)
+            value = self.let(value)
             if how == "row":
                 self._check_id(value, kind)
                 where.append(len(refs))
@@ -292,7 +292,7 @@ class BlockWriter(LineWriter):
 
     def row(self, table: Const, index: Term, out: Aval) -> Term:
         """A row of a shared table, by an id that only the example knows."""
-        index = self.kept(index)
+        index = self.let(index)
         self._check_id(index, table)
         self.written.operands[table.number] = table.value.aval.key
         self.emit(f"_ab_add_source({index.text})")
@@ -327,7 +327,7 @@ class BlockWriter(LineWriter):
         """Rows of a shared table, by an array of any number of ids that only the example knows."""
         if table.value.aval.ndim != 2:
             raise NotCovered("rows by any number of ids")
-        index = self.kept(index)
+        index = self.let(index)
         source = self._source(index, 0)
         try:
             site = RowsSite(table.number, source, self.written.trace, self.written.constants.values)
@@ -360,7 +360,7 @@ def _differ(a: Any, b: Any) -> bool:
 
 
 def _has_lists(kind: RecorderKind) -> bool:
-    return isinstance(kind, Listed | Items) or (isinstance(kind, Parts) and any(map(_has_lists, kind.parts)))
+    return isinstance(kind, ListKind | IterKind) or (isinstance(kind, Parts) and any(map(_has_lists, kind.parts)))
 
 
 def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any]]]:
@@ -402,7 +402,7 @@ _MOST_TRIED = 64
 
 def _lengths(kind: RecorderKind, text: str) -> list[str]:
     """The source of the lengths of the lists in a value."""
-    if isinstance(kind, Listed):
+    if isinstance(kind, ListKind):
         return [f"_ab_len({text})"]
     if isinstance(kind, Parts):
         return [each for i, part in enumerate(kind.parts) for each in _lengths(part, f"{text}[{i}]")]
@@ -413,9 +413,9 @@ def _flat(kind: RecorderKind, text: str) -> str:
     """The source of the nodes in a value, as elements of a tuple."""
     if isinstance(kind, RecordedNode | RaggedNode):
         return text
-    if isinstance(kind, Listed) and isinstance(kind.item, RecordedNode | RaggedNode):
+    if isinstance(kind, ListKind) and isinstance(kind.item, RecordedNode | RaggedNode):
         return f"*{text}"
-    if isinstance(kind, Listed):
+    if isinstance(kind, ListKind):
         return f"*[_ab_r for _ab_e in {text} for _ab_r in ({_flat(kind.item, '_ab_e')},)]"
     if isinstance(kind, Parts) and kind.make is None:
         return ", ".join(_flat(part, f"{text}[{i}]") for i, part in enumerate(kind.parts))

@@ -15,15 +15,15 @@ from autobatch.facts.types import keeps_fields
 from autobatch.lazy.array import LazyArray
 from autobatch.rewrite.block_forms import block_tree
 from autobatch.rewrite.recorders.guards import MISSING, Changed, method_of
-from autobatch.rewrite.recorders.line_writer import Dead
+from autobatch.rewrite.recorders.line_writer import Unreachable
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
     Closure,
     Const,
-    Items,
-    Keyed,
-    Listed,
+    DictKind,
+    IterKind,
+    ListKind,
     NodeOrNumber,
     NotCovered,
     Parts,
@@ -84,7 +84,7 @@ class CallWriter(ValueWriter):
         kind = value.kind
         if not isinstance(kind, Parts) or not kind.is_tuple:
             raise NotCovered("a call with unpacked arguments of any number")
-        value = self.kept(value) if value.parts is None else value
+        value = self.let(value) if value.parts is None else value
         return [self.part(value, at) for at in range(len(kind.parts))]
 
     def call(self, called: ast.expr, node: ast.Call, of_lists: bool = False) -> Term:
@@ -128,15 +128,15 @@ class CallWriter(ValueWriter):
         key, reverse = self._ordering(node)
         if key is None or isinstance(node.args[0], ast.GeneratorExp | ast.Starred):
             return None
-        over = self.kept(self.expr(node.args[0]))
-        if not isinstance(over.kind, Listed) or type(over.kind) is Keyed or (reverse and value is not sorted):
+        over = self.let(self.expr(node.args[0]))
+        if not isinstance(over.kind, ListKind) or type(over.kind) is DictKind or (reverse and value is not sorted):
             raise NotCovered(f"{value.__name__} of what is no list")
         order = self._order(over, key, self.written.named(function.number), reverse)
         if value is not sorted:
-            return self.kept(Term(over.kind.item, f"{over.text}[{order}]"))
+            return self.let(Term(over.kind.item, f"{over.text}[{order}]"))
         made = self.listed(node)
         self.add(made, over.kind.item)
-        return self.kept(Term(made, f"[{over.text}[_ab_i] for _ab_i in {order}]"))
+        return self.let(Term(made, f"[{over.text}[_ab_i] for _ab_i in {order}]"))
 
     @staticmethod
     def _ordering(node: ast.Call) -> tuple[ast.Lambda | None, bool]:
@@ -159,9 +159,9 @@ class CallWriter(ValueWriter):
 
     def _order(self, over: Term, key: ast.Lambda, function: str, reverse: bool) -> str:
         """The source of the list's indices ordered by key; all keys are computed first, as in Python."""
-        assert isinstance(over.kind, Listed)
+        assert isinstance(over.kind, ListKind)
         if over.kind.item is NOTHING:
-            raise Dead
+            raise Unreachable
         keys, item = self.fresh(), self.fresh()
         self.emit(f"{keys} = []")
         self.emit(f"for {item} in {over.text}:")
@@ -285,7 +285,7 @@ class CallWriter(ValueWriter):
                 return self.literal(len(first.parts))
             if isinstance(first, Const):
                 return self.read(self.written.constants.compute, "len", len, first.number)
-            if isinstance(first, Listed):
+            if isinstance(first, ListKind):
                 return self.counted(args[0])
         if (
             value in (bool, int, float)
@@ -309,7 +309,7 @@ class CallWriter(ValueWriter):
 
     def counted(self, value: Term) -> Term:
         """The length of a list at this point; later parts of the same expression may change it."""
-        return Term(PLAIN, self.kept(Term(PLAIN, f"_ab_len({self.text(value)})")).text, simple=True)
+        return Term(PLAIN, self.let(Term(PLAIN, f"_ab_len({self.text(value)})")).text, simple=True)
 
     def _isinstance(self, function: Const, value: Term, classes: Const) -> Term:
         each = classes.value if type(classes.value) is tuple else (classes.value,)
@@ -321,7 +321,7 @@ class CallWriter(ValueWriter):
             return Term(PLAIN, text, simple=True)
         if isinstance(value.kind, Parts) and value.kind.make is not None:
             return self.literal(issubclass(value.kind.make, each))
-        if isinstance(value.kind, Parts | Listed):
+        if isinstance(value.kind, Parts | ListKind):
             return self.literal(issubclass(tuple if isinstance(value.kind, Parts) else list, each))
         if isinstance(value.kind, Const) and type(value.kind.value) is not LazyArray:
             return self.literal(isinstance(value.kind.value, each))
@@ -339,16 +339,16 @@ class CallWriter(ValueWriter):
         text = f"{self.written.named(function.number)}({', '.join(texts)})"
         if all(kind is PLAIN for kind in kinds) and value is not list:
             several = Parts((PLAIN,) * (len(over) + (value is enumerate)))
-            kind = PLAIN if value is tuple else Items(PLAIN if value is reversed else several)
-            return self.kept(Term(kind, text))
+            kind = PLAIN if value is tuple else IterKind(PLAIN if value is reversed else several)
+            return self.let(Term(kind, text))
         if value in (zip, enumerate):
-            return self.kept(Term(Items(Parts(tuple([PLAIN] * (value is enumerate) + kinds))), text))
+            return self.let(Term(IterKind(Parts(tuple([PLAIN] * (value is enumerate) + kinds))), text))
         if value is reversed:
-            return self.kept(Term(Items(kinds[0]), text))
+            return self.let(Term(IterKind(kinds[0]), text))
         if value is list:
             made = self.listed(("list", self.counter))
             self.add(made, kinds[0])
-            return self.kept(Term(made, text))
+            return self.let(Term(made, text))
         raise NotCovered("a tuple of as many arrays as the example has")
 
     def _closure_call(self, closure: Closure, args: list[Term], named: dict[str, Term]) -> Term:
@@ -402,7 +402,7 @@ class CallWriter(ValueWriter):
 
     def _version_call(self, of: Definition, env: dict[str, Term]) -> Term:
         kinds = {name: value.kind for name, value in env.items()}
-        if any(isinstance(kind, Items) for kind in kinds.values()):
+        if any(isinstance(kind, IterKind) for kind in kinds.values()):
             raise NotCovered("an iterator as an argument")
         version = self.written.version(of, kinds)
         for name in version.given:
@@ -418,18 +418,18 @@ class CallWriter(ValueWriter):
 
     def _method(self, base: Term, name: str, node: ast.Call) -> Term:
         kind = base.kind
-        if type(kind) is Keyed:
+        if type(kind) is DictKind:
             if name not in ("items", "keys", "values") or node.args or node.keywords:
                 raise NotCovered(f".{name} of a dict")
             items = {"items": Parts((PLAIN, kind.item)), "keys": PLAIN, "values": kind.item}[name]
-            return self.kept(Term(Items(items), f"{base.text}.{name}()"))
-        if isinstance(kind, Listed):
+            return self.let(Term(IterKind(items), f"{base.text}.{name}()"))
+        if isinstance(kind, ListKind):
             if name == "append" and len(node.args) == 1 and not node.keywords:
                 value = self.as_node(self.expr(node.args[0]))
                 self.add(kind, value.kind)
                 self.emit(f"{base.text}.append({self.converted(value, kind.item)})")
                 return self.literal(None)
-            if name == "sort" and not node.args and type(kind) is Listed:
+            if name == "sort" and not node.args and type(kind) is ListKind:
                 by, is_reversed = self._ordering(node)
                 if by is None:
                     raise NotCovered("sort without a key")
@@ -439,10 +439,10 @@ class CallWriter(ValueWriter):
             if name == "pop" and not node.keywords and len(node.args) <= 1:
                 args, _ = self._arguments(node)
                 if kind.item is NOTHING:
-                    raise Dead
+                    raise Unreachable
                 if not self._are_plain(*args):
                     raise NotCovered("pop")
-                return self.kept(Term(kind.item, f"{base.text}.pop({', '.join(map(self.text, args))})"))
+                return self.let(Term(kind.item, f"{base.text}.pop({', '.join(map(self.text, args))})"))
             raise NotCovered(f".{name} of a list")
         if isinstance(kind, RecordedNode | RaggedNode):
             if isinstance(kind, RecordedNode) and name in ("item", "tolist") and not node.args and not node.keywords:
@@ -503,12 +503,12 @@ class CallWriter(ValueWriter):
         texts = [self.text(self.check(each)) for each in args]
         self.emit(f"if _ab_type({base.text}) not in _ab_containers: raise _ab_misfit")
         out = Term(PLAIN, f"{base.text}.{name}({', '.join(texts)})")
-        return self.kept(Term(Items(Parts((PLAIN, PLAIN))), out.text)) if name == "items" else out
+        return self.let(Term(IterKind(Parts((PLAIN, PLAIN))), out.text)) if name == "items" else out
 
     def _dispatched(self, base: Term, name: str, classes: Sequence[type], node: ast.Call) -> Term:
         """A method of examples' objects, chosen by the class of each."""
         args, named = self._arguments(node)
-        args = [self.kept(each) if each.parts is None else each for each in args]
+        args = [self.let(each) if each.parts is None else each for each in args]
         result = self.fresh()
         kind: RecorderKind = NOTHING
         arms: list[tuple[list[str], Term | None]] = []
@@ -516,14 +516,14 @@ class CallWriter(ValueWriter):
             function = self.written.const(self.written.constants.method_of(cls, name))
             before = self.env
             self.env = before.copy()
-            with self.apart() as lines:
+            with self.nested_lines() as lines:
                 try:
                     value = self.call_constant(function, [base, *args], dict(named))
                     if value.kind is NOTHING:
-                        raise Dead
+                        raise Unreachable
                     arms.append((lines, value))
                     kind = join(kind, value.kind)
-                except Dead:
+                except Unreachable:
                     self.emit("raise _ab_misfit")
                     arms.append((lines, None))
             self.env = before

@@ -9,13 +9,13 @@ from typing import Any
 
 from autobatch.lazy.array import LazyArray
 from autobatch.rewrite.recorders.call_writer import CallWriter
-from autobatch.rewrite.recorders.line_writer import Dead
+from autobatch.rewrite.recorders.line_writer import Unreachable
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
     Const,
-    Keyed,
-    Listed,
+    DictKind,
+    ListKind,
     NodeOrNumber,
     NotCovered,
     Parts,
@@ -67,10 +67,10 @@ class ExpressionWriter(CallWriter):
             return self.either(left, lambda each: self.binary(sign, function, each, right))
         if isinstance(right.kind, NodeOrNumber):
             return self.either(right, lambda each: self.binary(sign, function, left, each))
-        if isinstance(left.kind, Listed) and isinstance(right.kind, Listed) and sign == "+":
+        if isinstance(left.kind, ListKind) and isinstance(right.kind, ListKind) and sign == "+":
             if left.kind.unite(right.kind):
                 self.written.changed = True
-            return self.kept(Term(left.kind, f"({left.text} + {right.text})"))
+            return self.let(Term(left.kind, f"({left.text} + {right.text})"))
         if self._are_plain(left, right):
             left, right = self.check(left), self.check(right)
             return Term(PLAIN, f"({self.text(left)} {sign} {self.text(right)})")
@@ -83,7 +83,7 @@ class ExpressionWriter(CallWriter):
             if (
                 known is None
                 and text.isidentifier()
-                and isinstance(self.env.names.get(text, self.literal(None)).kind, Listed)
+                and isinstance(self.env.names.get(text, self.literal(None)).kind, ListKind)
             ):
                 text = self.counted(self.env.names[text]).text
             return self.literal(not known) if known is not None else Term(PLAIN, f"(not {text})", simple=True)
@@ -112,7 +112,7 @@ class ExpressionWriter(CallWriter):
                 return self.literal(known == (sign == "is"))
             for one, other in ((left, right), (right, left)):
                 if isinstance(one.kind, NodeOrNumber) and self._is_none(other.kind):
-                    one = self.kept(one)
+                    one = self.let(one)
                     text = f"(_ab_type({one.text}) is _ab_tuple and {one.text}[0] is None)"
                     return Term(PLAIN, text if sign == "is" else f"(not {text})", simple=True)
             if left.kind is PLAIN and isinstance(right.kind, Const) and isinstance(right.kind.value, enum.Enum | type):
@@ -123,7 +123,7 @@ class ExpressionWriter(CallWriter):
         folded = self._folded(sign, function, left, right)
         if folded is not None:
             return folded
-        if sign in ("in", "not in") and type(right.kind) is Keyed:
+        if sign in ("in", "not in") and type(right.kind) is DictKind:
             return Term(PLAIN, f"({self._key(left)} {sign} {right.text})", simple=True)
         texts = [self._compared(each) for each in (left, right)]
         if None not in texts:
@@ -188,7 +188,7 @@ class ExpressionWriter(CallWriter):
             raise NotCovered("a decision by a shared value")
         if kind is PLAIN:
             return None, self.check(value).text
-        if isinstance(kind, Listed):
+        if isinstance(kind, ListKind):
             return None, self.text(value)
         if isinstance(kind, Parts) and kind.is_tuple:
             return bool(kind.parts), ""
@@ -205,7 +205,7 @@ class ExpressionWriter(CallWriter):
                 before = self.env.copy()
             else:
                 self.env = before.copy()
-                with self.apart() as lines:
+                with self.nested_lines() as lines:
                     found.append((lines, *self.test(each)))
             if found[-1][1] == is_or:
                 break
@@ -245,11 +245,11 @@ class ExpressionWriter(CallWriter):
         before = self.env
         for arm in (node.body, node.orelse):
             self.env = before.copy()
-            with self.apart() as lines:
+            with self.nested_lines() as lines:
                 try:
                     value = self.as_node(self.expr(arm))
                     arms.append((lines, value))
-                except Dead:
+                except Unreachable:
                     self.emit("raise _ab_misfit")
                     arms.append((lines, Term(NOTHING, "")))
         self.env = before
@@ -288,7 +288,7 @@ class ExpressionWriter(CallWriter):
         self.env = outer
         return Term(kind, name)
 
-    def _generators(self, node: Any, generators: Sequence[ast.comprehension], kind: Listed, name: str) -> None:
+    def _generators(self, node: Any, generators: Sequence[ast.comprehension], kind: ListKind, name: str) -> None:
         if not generators:
             value = self.as_node(self.expr(node.elt))
             self.add(kind, value.kind)
@@ -332,7 +332,7 @@ class ExpressionWriter(CallWriter):
         self.depth += 1
         try:
             body()
-        except Dead:
+        except Unreachable:
             self.emit("raise _ab_misfit")
         self.depth -= 1
         self.env.checked &= checked

@@ -31,8 +31,8 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     PLAIN,
     Closure,
     Const,
-    Keyed,
-    Listed,
+    DictKind,
+    ListKind,
     NodeOrNumber,
     NotCovered,
     Parts,
@@ -44,7 +44,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 )
 from autobatch.rewrite.recorders.recorder_functions import Definition, Misfit, Site, Wait, Written
 from autobatch.rewrite.recorders.statement_writer import write_version
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, Bounded
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.syntax.source import PARSING
 
 _MOST_FORMS = 8  # per function
@@ -61,7 +61,7 @@ _HARMLESS = SILENT_ATTRIBUTES | {
     "__reduce__", "__copy__", "__deepcopy__", "__call__",
 }  # fmt: skip
 
-_found: Bounded[tuple[int, int], "FunctionRecorders"] = Bounded(MOST_FUNCTIONS)
+_found: BoundedDict[tuple[int, int], "FunctionRecorders"] = BoundedDict(MOST_FUNCTIONS)
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
 
@@ -135,7 +135,7 @@ class MapRecorders:
         self._ran = 0
         self._tried = 0
 
-    def missed(self) -> None:
+    def count_misfit(self) -> None:
         """Count an example that did not fit; running it as Python may show its blocks inputs for another recorder."""
         if self._recorders.forms:
             self._recorders.forms[0].misfits += 1
@@ -343,7 +343,7 @@ def _check_result(kind: RecorderKind) -> None:
     if isinstance(kind, Parts):
         for part in kind.parts:
             _check_result(part)
-    elif isinstance(kind, Listed):
+    elif isinstance(kind, ListKind):
         if kind.item is not NOTHING:
             _check_result(kind.item)
     elif isinstance(kind, Closure) or (isinstance(kind, Const) and not kind.is_scalar):
@@ -393,7 +393,7 @@ class _BoundForm:
         self._form = form
         self._trace = trace
         self._roots = roots
-        self._values = form.constants.now(roots)
+        self._values = form.constants.replay(roots)
         self._suited = set(_BUILTIN)
         self._entered: dict[int, int] = {}
         self.seen: list[np.ndarray] = []  # arrays of the example being recorded
@@ -407,7 +407,7 @@ class _BoundForm:
         largest = 0
         for site, by_key in self._form.sites:
             if by_key:
-                self._tails.append(_Tails(site, trace, values))
+                self._tails.append(_SignatureTails(site, trace, values))
                 largest = max(largest, 8 * sum(aval.nbytes for aval in site.outs))  # an estimate
                 continue
             sig = site.signature(trace, values, ())
@@ -418,7 +418,7 @@ class _BoundForm:
     def holds(self) -> bool:
         """True if everything it relies on is unchanged; values that are other objects by now are read again."""
         try:
-            values = self._form.constants.now(self._roots)
+            values = self._form.constants.replay(self._roots)
             self._suited = set(_BUILTIN)
             if any(a is not b for a, b in zip(values, self._values, strict=True)):
                 self._values = values
@@ -506,13 +506,13 @@ class _BoundForm:
         """The places where it waits for values; if there are any, the function is a generator."""
         return self._form.waits
 
-    def is_still(self) -> bool:
+    def is_unchanged(self) -> bool:
         """True if everything it relies on is still the same object (equal for scalars)."""
         try:
-            values = self._form.constants.now(self._roots)
+            values = self._form.constants.replay(self._roots)
         except Changed:
             return False
-        return all(map(_is_one, values, self._values))
+        return all(map(_is_same_read, values, self._values))
 
     def end(self) -> None:
         """Drop the function, which is part of a reference cycle."""
@@ -578,7 +578,7 @@ class _BoundForm:
         """A value of an example as an operand of an op outside blocks: its arrays are wrapped, as in examples."""
         if type(value) is np.ndarray and is_recorded(value):
             self.seen.append(value)
-            return self._trace.known(value)
+            return self._trace.computed(value)
         return value
 
     def _constant(self, value: Any, aval: Aval) -> int:
@@ -628,10 +628,10 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
                 return tuple(parts)
             made[key] = kind.make(**dict(zip(kind.names, parts, strict=True)))
         return made[key]
-    if isinstance(kind, Listed):
+    if isinstance(kind, ListKind):
         key = ("list", id(value))
         if key not in made:
-            if type(kind) is Keyed:
+            if type(kind) is DictKind:
                 made[key] = {name: _finished(kind.item, each, trace, made) for name, each in value.items()}
             elif kind.item is PLAIN and _RESULTS.issuperset(map(type, value)):
                 made[key] = value
@@ -645,14 +645,14 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
     return value
 
 
-def _is_one(a: Any, b: Any) -> bool:
+def _is_same_read(a: Any, b: Any) -> bool:
     """True if two reads gave the same value."""
     if type(a) is LazyArray and type(b) is LazyArray:
         return a.source is b.source
     return a is b or type(a) in SCALARS
 
 
-class _Tails(dict[Any, Any]):
+class _SignatureTails(dict[Any, Any]):
     """{key of a call: what it appends to the signatures}, filled on demand; the key holds what varies by call."""
 
     def __init__(self, site: Site, trace: Trace, values: Sequence[Any]) -> None:
@@ -673,7 +673,7 @@ def _keys_of(spec: tuple[Any, ...]) -> int:
 
 
 def _lists_in(kind: RecorderKind) -> int:
-    if isinstance(kind, Listed):
+    if isinstance(kind, ListKind):
         return 1
     return sum(map(_lists_in, kind.parts)) if isinstance(kind, Parts) else 0
 

@@ -82,7 +82,7 @@ class Constants:
         """Add guards of blocks."""
         self._guards.update({id(guard): guard for guard in guards})
 
-    def now(self, roots: Mapping[Any, Any]) -> list[Any]:
+    def replay(self, roots: Mapping[Any, Any]) -> list[Any]:
         """Replay all reads and return the current values.
 
         Raises:
@@ -189,7 +189,7 @@ class Constants:
 
         return self._add(("default", base, at), read)
 
-    def compute_quietly(self, key: Any, function: Callable[..., Any], *parts: int) -> int:
+    def compute_without_warnings(self, key: Any, function: Callable[..., Any], *parts: int) -> int:
         """Like `compute`, on shared arrays; a NumPy warning raises Changed."""
         self._alive.append(function)
 

@@ -18,7 +18,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     PLAIN,
     Closure,
     Const,
-    Listed,
+    ListKind,
     NodeOrNumber,
     NotCovered,
     Parts,
@@ -46,7 +46,7 @@ _NUMBERS = "?bhilqBHILQefd"  # dtypes whose values `tolist` preserves exactly
 _SHORT = 1 << 10
 
 
-class Dead(Exception):  # noqa: N818  (a signal inside of this folder)
+class Unreachable(Exception):  # noqa: N818  (a signal inside of this folder)
     """The following code has not been run yet, or its result kind is not known yet."""
 
 
@@ -96,7 +96,7 @@ class LineWriter:
         self.counter += 1
         return f"_ab_k{self.counter}"
 
-    def kept(self, value: Term) -> Term:
+    def let(self, value: Term) -> Term:
         """Bind a value to a name, so that it is evaluated here; also if its kind is known, as reading it may raise."""
         if value.parts is None and value.text.isidentifier():
             return value
@@ -109,7 +109,7 @@ class LineWriter:
         return Term(value.kind, name, seen=value.seen)
 
     @contextlib.contextmanager
-    def apart(self) -> Iterator[list[str]]:
+    def nested_lines(self) -> Iterator[list[str]]:
         """Context that collects the lines written in it, indented once more, to be placed elsewhere."""
         outer, self.lines = self.lines, []
         self.depth += 1
@@ -141,7 +141,7 @@ class LineWriter:
         """Write a check that using an example's object runs no user code."""
         if value.kind is not PLAIN or value.simple:
             return value
-        value = self.kept(value)
+        value = self.let(value)
         if value.text not in self.env.checked:
             self.emit(f"if _ab_type({value.text}) not in _ab_suited: _ab_check({value.text})")
             self.env.checked.add(value.text)
@@ -153,7 +153,7 @@ class LineWriter:
             raise NotCovered(type(node).__name__)
         out: Term = method(node)
         if out.kind is NOTHING:
-            raise Dead
+            raise Unreachable
         return out
 
     def inline(self, node: ast.expr) -> Term:
@@ -163,7 +163,7 @@ class LineWriter:
             NotCovered: it needs lines before it.
         """
         checked = set(self.env.checked)
-        with self.apart() as lines:
+        with self.nested_lines() as lines:
             value = self.expr(node)
         self.env.checked = checked
         if any("_ab_check(" not in line for line in lines):
@@ -176,17 +176,17 @@ class LineWriter:
         """Write code for both a recorded array and a number, if a value may be either."""
         kind = value.kind
         assert isinstance(kind, NodeOrNumber)
-        value = self.kept(value)
+        value = self.let(value)
         name = self.fresh()
         arms: list[tuple[list[str], Term | None]] = []
         checked = set(self.env.checked)
         refused: NotCovered | None = None
         for each in (Term(PLAIN, f"{value.text}[0]", simple=True), Term(kind.node, value.text)):
             made: Term | None = None
-            with self.apart() as lines:
+            with self.nested_lines() as lines:
                 try:
                     made = write(each)
-                except Dead:
+                except Unreachable:
                     pass
                 except NotCovered as error:
                     refused = error
@@ -194,7 +194,7 @@ class LineWriter:
             self.env.checked = set(checked)
         (numbers, number), (nodes, node) = arms
         if node is None or isinstance(node.kind, Const):
-            raise Dead if refused is None else refused
+            raise Unreachable if refused is None else refused
         if number is not None and isinstance(number.kind, Const) and number.kind.value is None:
             number = None  # the block cannot run with a number
         out = node.kind if number is None else join(number.kind, node.kind)
@@ -233,7 +233,7 @@ class LineWriter:
     def element(self, array: Term, index: Term, exact: bool) -> Term:
         """A number of a short array whose value is needed: the example waits once for all of the array."""
         number = self.written.wait(self.version, self.line, exact)
-        array, index = self.kept(array), self.kept(index)
+        array, index = self.let(array), self.let(index)
         if index.kind is PLAIN:
             self.emit(f"if _ab_type({index.text}) is not _ab_int: _ab_index({index.text})")
         name = self.fresh()
@@ -242,7 +242,7 @@ class LineWriter:
         self.emit(f"    {name} = _ab_there({array.text})")
         self.emit(f"    if {name} is None: {name} = yield {array.text}, {number}")
         self.emit(f"    _ab_lists[{array.text}] = {name}")
-        return self.kept(Term(PLAIN, f"{name}[{self.text(index)}]"))
+        return self.let(Term(PLAIN, f"{name}[{self.text(index)}]"))
 
     @staticmethod
     def is_short(array: Term, index: Term) -> bool:
@@ -309,14 +309,14 @@ class LineWriter:
         ):
             raise NotCovered("an operation on numbers of the example's alone")
         if any(is_empty(each.kind) for each in values):
-            raise Dead
+            raise Unreachable
         if any(has_any_length(each.kind) for each in values):
             return self.of_any_length(functools.partial(_called, function, len(args), tuple(named)), values)
         constant = constants_of(values)
         if constant is not None:
             if any(type(each.value) is LazyArray for each in constant):
                 called = functools.partial(_called, function, len(args), tuple(named))
-                quietly = self.written.constants.compute_quietly
+                quietly = self.written.constants.compute_without_warnings
                 return self.read(quietly, (key, len(args), *named), called, *[each.number for each in constant])
             return self.read(
                 self.written.constants.compute,
@@ -363,7 +363,7 @@ class LineWriter:
         texts = [self.boxed(each) for each in args]
         texts += [f"{name}={self.boxed(each)}" for name, each in named.items()]
         at = len(self.written.recipes) - 1
-        return self.kept(Term(kind, f"_ab_unbox{at}(_ab_apply{at}({', '.join(texts)}))"))
+        return self.let(Term(kind, f"_ab_unbox{at}(_ab_apply{at}({', '.join(texts)}))"))
 
     def of_any_length(self, function: Callable[..., Any], values: Sequence[Term]) -> Term:
         """An operation with some operands that are arrays of any length."""
@@ -417,7 +417,7 @@ class LineWriter:
             return self.written.named(kind.number)
         if kind is PLAIN and value.simple:
             return self.text(value)
-        return self.boxed_text(kind, self.text(value if value.parts is not None else self.kept(value)))
+        return self.boxed_text(kind, self.text(value if value.parts is not None else self.let(value)))
 
     def boxed_text(self, kind: RecorderKind, text: str) -> str:
         if isinstance(kind, RecordedNode):
@@ -428,7 +428,7 @@ class LineWriter:
             name = self.fresh() + "p"
             parts = [self.boxed_text(part, f"{name}[{i}]") for i, part in enumerate(kind.parts)]
             return f"[({', '.join(parts)},) for {name} in (({text}),)][0]"
-        if isinstance(kind, Listed):
+        if isinstance(kind, ListKind):
             name = self.fresh() + "e"
             return f"[{self.boxed_text(kind.item, name)} for {name} in {text}]"
         if kind is PLAIN:

@@ -91,7 +91,7 @@ class _Site:
         self.parent: _Site | None = None
 
 
-class Listed(RecorderKind):
+class ListKind(RecorderKind):
     """A list that the function makes; represented by a list of its items' representations."""
 
     __slots__ = ("_site",)
@@ -117,7 +117,7 @@ class Listed(RecorderKind):
         site.item = join(before, item)
         return site.item != before
 
-    def unite(self, other: "Listed") -> bool:
+    def unite(self, other: "ListKind") -> bool:
         a, b = self.site, other.site
         if a is b:
             return False
@@ -129,10 +129,10 @@ class Listed(RecorderKind):
         return type(other) is type(self) and other.site is self.site
 
     def __hash__(self) -> int:
-        return hash(Listed)
+        return hash(ListKind)
 
 
-class Keyed(Listed):
+class DictKind(ListKind):
     """A dict that the function makes, with numbers or text as keys; represented by a dict."""
 
     __slots__ = ()
@@ -146,7 +146,7 @@ class NodeOrNumber(RecorderKind):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Items(RecorderKind):
+class IterKind(RecorderKind):
     """An iterator over items of one kind."""
 
     item: RecorderKind
@@ -210,7 +210,7 @@ def without_values(kind: RecorderKind) -> RecorderKind:
         return kind if kind.is_scalar else Const(kind.number, None)
     if isinstance(kind, Parts):
         return Parts(tuple(map(without_values, kind.parts)), kind.make, kind.names)
-    if isinstance(kind, Listed):
+    if isinstance(kind, ListKind):
         out = type(kind)()
         out.add(without_values(kind.item))
         return out
@@ -231,7 +231,7 @@ def join(a: RecorderKind, b: RecorderKind) -> RecorderKind:
         return PLAIN
     if isinstance(a, Parts) and isinstance(b, Parts) and a.make is b.make and len(a.parts) == len(b.parts):
         return Parts(tuple(map(join, a.parts, b.parts)), a.make, a.names)
-    if isinstance(a, Listed) and type(a) is type(b):
+    if isinstance(a, ListKind) and type(a) is type(b):
         a.unite(b)
         return a
     for one, other in ((a, b), (b, a)):
@@ -240,8 +240,8 @@ def join(a: RecorderKind, b: RecorderKind) -> RecorderKind:
         node = other.node if isinstance(other, NodeOrNumber) else other
         if isinstance(node, RecordedNode) and (one is PLAIN or one == node or _is_number(one)):
             return NodeOrNumber(node)
-    if isinstance(a, Items) and isinstance(b, Items):
-        return Items(join(a.item, b.item))
+    if isinstance(a, IterKind) and isinstance(b, IterKind):
+        return IterKind(join(a.item, b.item))
     raise NotCovered(f"a value is {_shown(a)} or {_shown(b)}")
 
 
@@ -265,7 +265,7 @@ def is_empty(kind: RecorderKind) -> bool:
     """True if the kind of some part is not known yet."""
     if isinstance(kind, Parts):
         return any(map(is_empty, kind.parts))
-    return kind is NOTHING or (isinstance(kind, Listed | Items) and is_empty(kind.item))
+    return kind is NOTHING or (isinstance(kind, ListKind | IterKind) and is_empty(kind.item))
 
 
 def _is_plain(kind: RecorderKind) -> bool:
@@ -298,7 +298,7 @@ def built(kind: RecorderKind, trace: Any, values: Sequence[Any], lengths: Iterat
     if isinstance(kind, Parts):
         parts = [built(part, trace, values, lengths, sample) for part in kind.parts]
         return tuple(parts) if kind.make is None else kind.make(**dict(zip(kind.names, parts, strict=True)))
-    if type(kind) is Listed:
+    if type(kind) is ListKind:
         return [built(kind.item, trace, values, lengths, sample) for _ in range(next(lengths))]
     raise NotCovered(f"an operation on {kind!r}")
 
@@ -307,7 +307,7 @@ def has_any_length(kind: RecorderKind) -> bool:
     """True if a value contains arrays of any length."""
     if isinstance(kind, Parts):
         return any(map(has_any_length, kind.parts))
-    return isinstance(kind, RaggedNode) or (isinstance(kind, Listed | Items) and has_any_length(kind.item))
+    return isinstance(kind, RaggedNode) or (isinstance(kind, ListKind | IterKind) and has_any_length(kind.item))
 
 
 def kind_at_samples(avals: Sequence[Aval]) -> RecorderKind:

@@ -41,7 +41,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 from autobatch.syntax.scopes import bound_names, captured, parameters
 
 _MOST_VERSIONS = 24
-_MOST_OF_ONE = 4  # versions that differ only in numbers
+_MOST_VERSIONS_OF_ONE = 4  # versions that differ only in numbers
 _ROUNDS = 12
 
 
@@ -99,7 +99,7 @@ class BlockSite:
             else:
                 given.append(values[what[0]][next(parts)])
         call = self.block._call(trace, given)
-        return None if call is None else (trace.in_force(call[0]), tuple(call[2]))
+        return None if call is None else (trace.under_error_state(call[0]), tuple(call[2]))
 
     def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
         """The signature of a call, which must match the first call.
@@ -117,9 +117,9 @@ class BlockSite:
         outs = found[0].block.outs
         if len(outs) != len(self.outs) or any(a is not b for a, b in zip(outs, self.outs, strict=True)):
             raise Misfit
-        return self.lengthened(found[0], trace, values, key)
+        return self.any_length_variant(found[0], trace, values, key)
 
-    def lengthened(self, sig: Signature, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
+    def any_length_variant(self, sig: Signature, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
         """The signature of such calls, valid for any length if the inputs have any length.
 
         Raises:
@@ -140,7 +140,7 @@ class BlockSite:
             if any(each.outs != made.outs for each in self.any_length.values()):
                 raise Misfit
             self.any_length[key] = made
-        return trace.lengthened(sig, self.any_length[key])
+        return trace.any_length_variant(sig, self.any_length[key])
 
     def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
         """The kinds of the outputs."""
@@ -212,7 +212,7 @@ class RowsSite:
         found = rows_signature(trace, values[self.table], np.zeros(self._first, np.int64))
         if found is None or found.out is not self.outs[0]:
             raise Misfit
-        return trace.lengthened(trace.in_force(found), self._any_length)
+        return trace.any_length_variant(trace.under_error_state(found), self._any_length)
 
     def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
         """The kind of the rows."""
@@ -242,7 +242,7 @@ class RowSite:
         found = rows_signature(trace, values[self.table], np.int64(0))
         if found is None or found.out is not self.outs[0]:
             raise Misfit
-        return trace.in_force(found)
+        return trace.under_error_state(found)
 
     def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
         """The kind of the row."""
@@ -292,7 +292,7 @@ class OpSite:
             operands = [ref if ref >= 0 else (segment.sources[~ref],) for ref in segment.refs[refs:]]
             if any(type(each) is tuple and type(each[0]) not in _NUMBERS for each in operands):
                 raise Misfit
-            return trace.in_force(trace.signature_of(out)), operands
+            return trace.under_error_state(trace.signature_of(out)), operands
         finally:
             trace.park = park
             del segment.sigs[nodes:]
@@ -447,7 +447,7 @@ class Written:
         tree, owner = of.tree, of.owner
         same = [each for each in self.versions.values() if each.tree is tree and each.owner is owner]
         key = id(tree), id(owner), tuple(env.items())
-        if key not in self.versions and len(same) >= _MOST_OF_ONE:  # such as a number that counts the depth
+        if key not in self.versions and len(same) >= _MOST_VERSIONS_OF_ONE:  # such as a number that counts the depth
             env = {
                 name: PLAIN if isinstance(kind, Const) and type(kind.value) in (int, float) else kind
                 for name, kind in env.items()
@@ -497,7 +497,7 @@ class Written:
         self.waits.append(Wait((file, line), exact))
         return len(self.waits) - 1
 
-    def gives(self, version: Version, kind: RecorderKind) -> None:
+    def add_result_kind(self, version: Version, kind: RecorderKind) -> None:
         """Note the kind of a value that a version returns."""
         found = join(version.result, kind)
         if found != version.result:

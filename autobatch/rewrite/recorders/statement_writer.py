@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from autobatch.rewrite.recorders.expression_writer import BINARY, ExpressionWriter
-from autobatch.rewrite.recorders.line_writer import Dead, Env, is_temporary
+from autobatch.rewrite.recorders.line_writer import Env, Unreachable, is_temporary
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
     UNKNOWN,
     Closure,
     Const,
-    Items,
-    Listed,
+    IterKind,
+    ListKind,
     NodeOrNumber,
     NotCovered,
     RecordedNode,
@@ -24,7 +24,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 )
 from autobatch.rewrite.recorders.recorder_functions import Version, Written
 
-_MOST_TURNS = 6
+_MOST_ITERATIONS = 6
 _MOST_UNROLLED = 16
 _MISFIT = "raise _ab_misfit"
 
@@ -75,7 +75,7 @@ class StatementWriter(ExpressionWriter):
         for each in statements:
             try:
                 goes_on = self.statement(each)
-            except Dead:
+            except Unreachable:
                 self.emit(_MISFIT)
                 return False
             if not goes_on:
@@ -91,12 +91,12 @@ class StatementWriter(ExpressionWriter):
             case ast.Expr(value=ast.Constant()):
                 return True
             case ast.Expr():
-                self.kept(self.expr(node.value))  # evaluating it may raise
+                self.let(self.expr(node.value))  # evaluating it may raise
                 return True
             case ast.Assign(targets=targets):
                 value = self.expr(node.value)
                 if len(targets) > 1:
-                    value = self.kept(value)
+                    value = self.let(value)
                 for target in targets:
                     self.bind(target, value)
                 return True
@@ -144,9 +144,9 @@ class StatementWriter(ExpressionWriter):
 
     def _returned(self, value: Term) -> None:
         value = self.as_node(value)
-        if isinstance(value.kind, Closure | Items):
+        if isinstance(value.kind, Closure | IterKind):
             raise NotCovered("a function that returns a function or an iterator")
-        self.written.gives(self.version, value.kind)
+        self.written.add_result_kind(self.version, value.kind)
         self.emit(f"return {self.converted(value, self.version.result)}")
 
     def _augmented(self, node: ast.AugAssign) -> None:
@@ -167,7 +167,7 @@ class StatementWriter(ExpressionWriter):
     def _arm(self, statements: Sequence[ast.stmt], env: Env) -> tuple[list[str], Env | None]:
         """The lines of an arm, and the environment at its end; None if the end is not reached."""
         self.env = env
-        with self.apart() as lines:
+        with self.nested_lines() as lines:
             goes_on = self.body(statements)
             if not lines:
                 self.emit("pass")
@@ -217,14 +217,14 @@ class StatementWriter(ExpressionWriter):
         return Env(names, a.checked & b.checked)
 
     def _join(self, a: RecorderKind, b: RecorderKind) -> RecorderKind:
-        if isinstance(a, Listed) and type(a) is type(b) and a.unite(b):
+        if isinstance(a, ListKind) and type(a) is type(b) and a.unite(b):
             self.written.changed = True
         return join(a, b)
 
-    def _turns(self, write: Callable[[], tuple[list[str], Env | None]]) -> list[str]:
+    def _until_fixpoint(self, write: Callable[[], tuple[list[str], Env | None]]) -> list[str]:
         """The lines of a loop's body, written repeatedly until the environment at its head no longer changes."""
         before = head = self.env
-        for _ in range(_MOST_TURNS):
+        for _ in range(_MOST_ITERATIONS):
             ends: list[Env] = []
             again: list[Env] = []
             self.loops.append((ends, again))
@@ -269,7 +269,7 @@ class StatementWriter(ExpressionWriter):
         over = self.check(self.expr(node.iter))
         if isinstance(over.kind, Const) and type(over.kind.value) in (list, tuple):
             return self._unrolled(node, over.kind)
-        over = self.kept(over)
+        over = self.let(over)
         item = self._items_of(over.kind)
         if item is NOTHING:
             self.emit(f"if {self.text(over)}: {_MISFIT}")
@@ -282,7 +282,7 @@ class StatementWriter(ExpressionWriter):
             self._stored(stores)
             return self._arm(node.body, self.env)
 
-        lines = self._turns(write)
+        lines = self._until_fixpoint(write)
         self.emit(f"for {found[0]} in {self._gone_through(over)}:")
         self.lines += lines
         return True
@@ -300,16 +300,16 @@ class StatementWriter(ExpressionWriter):
 
     def _while(self, node: ast.While) -> bool:
         def write() -> tuple[list[str], Env | None]:
-            with self.apart() as looks:
+            with self.nested_lines() as looks:
                 known, text = self.test(node.test)
             if known is not None:
                 raise NotCovered("a loop whose condition is constant")
-            with self.apart() as lines:
+            with self.nested_lines() as lines:
                 goes_on = self.body(node.body)
             head = [*looks, "    " * (self.depth + 1) + f"if not {text}: break"]
             return head + lines, self.env if goes_on else None
 
-        lines = self._turns(write)
+        lines = self._until_fixpoint(write)
         self.emit("while True:")
         self.lines += lines
         return True

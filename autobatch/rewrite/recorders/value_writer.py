@@ -12,16 +12,16 @@ from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.deferred_lookups import rows_signature
 from autobatch.rewrite.recorders.block_writer import BlockWriter, is_ids
-from autobatch.rewrite.recorders.line_writer import Dead, is_temporary
+from autobatch.rewrite.recorders.line_writer import Unreachable, is_temporary
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
     UNKNOWN,
     Closure,
     Const,
-    Items,
-    Keyed,
-    Listed,
+    DictKind,
+    IterKind,
+    ListKind,
     NotCovered,
     Parts,
     RaggedNode,
@@ -94,7 +94,7 @@ class ValueWriter(BlockWriter):
                 self.env.names[name] = value
             elif is_temporary(name):
                 lasting = all(map(_is_lasting, [value] if value.parts is None else value.parts))
-                self.env.names[name] = value if lasting else self.kept(value)
+                self.env.names[name] = value if lasting else self.let(value)
             else:
                 if not isinstance(value.kind, Const) or value.kind.is_scalar:
                     self.emit(f"{name} = {self.text(value)}")
@@ -113,7 +113,7 @@ class ValueWriter(BlockWriter):
             for each, part in zip(target.elts, parts, strict=True):
                 self.bind(each, part)
             return
-        if (isinstance(kind, Parts) and kind.is_tuple) or (kind is PLAIN or isinstance(kind, Listed)):
+        if (isinstance(kind, Parts) and kind.is_tuple) or (kind is PLAIN or isinstance(kind, ListKind)):
             value = self.check(value)
             names, stores = self._targets(target, value.kind)
             if value.parts is not None and all(map(_is_lasting, value.parts)):  # no part reads a name bound here
@@ -126,9 +126,9 @@ class ValueWriter(BlockWriter):
         raise NotCovered("unpacking of what is no tuple")
 
     def _store_item(self, target: ast.Subscript, value: Term) -> None:
-        value = self.kept(value)
+        value = self.let(value)
         base = self.expr(target.value)
-        if not isinstance(base.kind, Listed):
+        if not isinstance(base.kind, ListKind):
             raise NotCovered("an assignment to an item")
         index = self._key(self.expr(target.slice))
         self.add(base.kind, value.kind)
@@ -148,7 +148,7 @@ class ValueWriter(BlockWriter):
         names = [each.value if isinstance(each, ast.Constant) else None for each in node.keys]
         if names and all(type(each) is str for each in names) and len(set(names)) == len(names):
             return self.parts([self.as_node(self.expr(each)) for each in node.values], dict, tuple(map(str, names)))
-        kind = self.listed(node, Keyed)
+        kind = self.listed(node, DictKind)
         texts = []
         for key, each in zip(node.keys, node.values, strict=True):
             if key is None:
@@ -156,7 +156,7 @@ class ValueWriter(BlockWriter):
             name, value = self._key(self.expr(key)), self.as_node(self.expr(each))
             self.add(kind, value.kind)
             texts.append(f"{name}: {self.converted(value, kind.item)}")
-        return self.kept(Term(kind, f"{{{', '.join(texts)}}}"))
+        return self.let(Term(kind, f"{{{', '.join(texts)}}}"))
 
     def _stored(self, stores: Sequence[tuple[str, str, RecorderKind]]) -> None:
         for name, text, kind in stores:
@@ -180,14 +180,14 @@ class ValueWriter(BlockWriter):
             raise NotCovered("an assignment to an item or an attribute")
         if kind is PLAIN:
             kinds: Sequence[RecorderKind] = [PLAIN] * len(target.elts)
-        elif isinstance(kind, Listed):
+        elif isinstance(kind, ListKind):
             kinds = [kind.item] * len(target.elts)
         elif isinstance(kind, Parts) and kind.is_tuple and len(kind.parts) == len(target.elts):
             kinds = kind.parts
         else:
             raise NotCovered("unpacking of what is no tuple of that length")
         if NOTHING in kinds:
-            raise Dead
+            raise Unreachable
         parts = [self._targets(each, part, mark) for each, part in zip(target.elts, kinds, strict=True)]
         return f"({', '.join(text for text, _ in parts)},)", [each for _, stores in parts for each in stores]
 
@@ -199,12 +199,12 @@ class ValueWriter(BlockWriter):
     def parts(self, values: Sequence[Term], make: Any = None, names: tuple[str, ...] = ()) -> Term:
         return Term(Parts(tuple(value.kind for value in values), make, names), "", list(values))
 
-    def listed(self, place: Any, make: type[Listed] = Listed) -> Listed:
+    def listed(self, place: Any, make: type[ListKind] = ListKind) -> ListKind:
         """The kind of the lists or dicts made at one place."""
-        found: Listed = self.version.lists.setdefault(place if isinstance(place, tuple) else id(place), make())
+        found: ListKind = self.version.lists.setdefault(place if isinstance(place, tuple) else id(place), make())
         return found
 
-    def add(self, into: Listed, kind: RecorderKind) -> None:
+    def add(self, into: ListKind, kind: RecorderKind) -> None:
         if into.add(kind):
             self.written.changed = True
 
@@ -220,19 +220,19 @@ class ValueWriter(BlockWriter):
                 value = self.as_node(self.expr(each))
                 self.add(kind, value.kind)
                 texts.append(self.converted(value, kind.item))
-        return self.kept(Term(kind, f"[{', '.join(texts)}]"))
+        return self.let(Term(kind, f"[{', '.join(texts)}]"))
 
     def _items_of(self, kind: RecorderKind) -> RecorderKind:
         """The kind of the items of an iterable.
 
         Raises:
-            Dead: it is empty, as far as is known.
+            Unreachable: it is empty, as far as is known.
         """
         if kind is PLAIN:
             return PLAIN
-        if type(kind) is Keyed:
+        if type(kind) is DictKind:
             return PLAIN
-        if isinstance(kind, Listed | Items):
+        if isinstance(kind, ListKind | IterKind):
             return kind.item
         if isinstance(kind, Parts) and kind.is_tuple:
             out: RecorderKind = NOTHING
@@ -284,13 +284,13 @@ class ValueWriter(BlockWriter):
             return self._evaluated(base).parts[at]
         part = base.kind.parts[at]
         if part is NOTHING:
-            raise Dead
+            raise Unreachable
         return Term(part, f"{self.text(base)}[{at}]")
 
     def _evaluated(self, value: Term) -> Any:
         """A tuple that is not created: its parts are bound to names first, since even unread parts may raise."""
         if value.parts is None:
-            return self.kept(value)
+            return self.let(value)
         value.parts = [self._evaluated(each) for each in value.parts]
         return value
 
@@ -310,10 +310,10 @@ class ValueWriter(BlockWriter):
                     count = range(len(base.kind.parts))
                     return self.parts([self.part(base, i) for i in count[at]])
             texts = [self.text(each) for each in map(self.check, bounds)]
-            if base.kind is PLAIN or isinstance(base.kind, Listed):
+            if base.kind is PLAIN or isinstance(base.kind, ListKind):
                 base = self.check(base)
                 out = Term(base.kind, f"{base.text}[{' : '.join(texts)}]")
-                return self.kept(out)
+                return self.let(out)
             raise NotCovered("a slice")
         return self.item(base, self.expr(node.slice))
 
@@ -343,10 +343,10 @@ class ValueWriter(BlockWriter):
             if row is not None:
                 return self.row(kind, index, row.out)
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
-        if isinstance(kind, Keyed) and isinstance(at, Parts):
+        if isinstance(kind, DictKind) and isinstance(at, Parts):
             if kind.item is NOTHING:
-                raise Dead
-            return self.kept(Term(kind.item, f"{base.text}[{self._key(index)}]"))
+                raise Unreachable
+            return self.let(Term(kind.item, f"{base.text}[{self._key(index)}]"))
         if at is not PLAIN and not (isinstance(at, Const) and at.is_scalar):
             raise NotCovered("an item by what is no number or text")
         if kind is PLAIN or (isinstance(kind, Const) and type(kind.value) in (tuple, list, dict, str)):
@@ -358,14 +358,14 @@ class ValueWriter(BlockWriter):
             base, index = self.check(base), self.check(index)
             return Term(PLAIN, f"{base.text}[{self.text(index)}]", seen=_item_seen(base.seen, at))
         if isinstance(kind, Const) and type(kind.value) is np.ndarray and at is PLAIN:  # a row of an array
-            index = self.kept(self.check(index))
+            index = self.let(self.check(index))
             self.emit(f"if _ab_type({index.text}) not in _ab_keys: raise _ab_misfit")
-            return self.kept(Term(PLAIN, f"{self.written.named(kind.number)}[{index.text}]"))
-        if isinstance(kind, Listed):
+            return self.let(Term(PLAIN, f"{self.written.named(kind.number)}[{index.text}]"))
+        if isinstance(kind, ListKind):
             if kind.item is NOTHING:
-                raise Dead
+                raise Unreachable
             index = self.check(index)
-            return self.kept(Term(kind.item, f"{base.text}[{self.text(index)}]"))
+            return self.let(Term(kind.item, f"{base.text}[{self.text(index)}]"))
         raise NotCovered("an item of what is no list")
 
     @staticmethod
