@@ -82,8 +82,8 @@ def write_atomically(path: pathlib.Path, made: bytes) -> None:
 def _sources() -> bytes:
     """The source of the modules in `autobatch.kernels`: a kernel's code contains that of the kernels it calls."""
     found = []
-    for each in pkgutil.iter_modules(autobatch.kernels.__path__):
-        spec: Any = importlib.util.find_spec(f"autobatch.kernels.{each.name}")
+    for each in pkgutil.walk_packages(autobatch.kernels.__path__, "autobatch.kernels."):
+        spec: Any = importlib.util.find_spec(each.name)
         found.append(spec.loader.get_data(spec.origin))
     return b"".join(found)
 

@@ -2,8 +2,8 @@
 
 The result is that of the loop as long as the call never reads what it changes: `log.append(x)`, `count[key] += x` and
 `stats.n += x` stay in lock-step if the function uses the name for nothing else (`syntax.scopes.only_mutated`) and the
-object cannot be reached from anything else in the call (`_is_reachable`). An abandoned call has changed nothing; the next
-way makes the effects. Random draws are not handled here: `lockstep/calls/call_by_callee.py` asks for the next way.
+object cannot be reached from anything else in the call (`_is_reachable`). An abandoned call has changed nothing; the
+next way makes the effects. Random draws are not handled here: `lockstep/calls/call_by_callee.py` asks for the next way.
 """
 
 import collections

@@ -5,6 +5,7 @@ Broken once by hand: without the comparison of checksums a flipped bit ends the 
 
 import importlib.util
 import os
+import pathlib
 import sys
 import threading
 import warnings
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from numba.core import config
 
+from autobatch import kernels
 from autobatch.kernels import disk_cache
 from autobatch.kernels.jit import jit
 from tests.blocks.test_kernel_cache import CHANGES, DAMAGES, FOREIGN, full, posix
@@ -142,6 +144,11 @@ def test_an_upgrade_compiles_again(folder, monkeypatch, change):
         finally:
             disk_cache.environment_digest.cache_clear() if change != "the CPU" else None
     disk_cache.environment_digest.cache_clear()
+
+
+def test_what_kernels_are_compiled_from_is_every_kernels_source():
+    for path in pathlib.Path(kernels.__file__).parent.rglob("[!_]*.py"):
+        assert path.read_bytes() in disk_cache._sources()
 
 
 def test_a_changed_source_compiles_again(folder):
