@@ -277,6 +277,8 @@ def test_extremes_of_arrays_select_one_of_the_operands():
     got = lane_max(MaskedBatch(a), MaskedBatch(b))
     assert got.dtype == np.float32
     assert got.examples() == [max(x, y) for x, y in zip(a, b, strict=True)]
+    assert lane_min([MaskedBatch(a), MaskedBatch(b)]).examples() == [min(x, y) for x, y in zip(a, b, strict=True)]
+    assert lane_max((MaskedBatch(a),)).examples() == a.tolist()
 
 
 def test_plain_arguments_are_the_builtin():

@@ -69,6 +69,7 @@ def by_early_returns(x):
             print("long", n, end="")
             return n
     firsts[len(x)] += 1.5  # noqa: F821
+    firsts["all"] += len(x)  # noqa: F821
     plain["n"] *= 2  # noqa: F821
     plain[0] -= n  # noqa: F821
     return n

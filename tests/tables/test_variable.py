@@ -138,6 +138,8 @@ def test_unsigned_keys_and_every_key_of_64_bits():
     assert (users[big] < before).all()
     np.testing.assert_array_equal(users[[2**64 - 1, 5]], users[big[[0, 3]]])
     np.testing.assert_array_equal(users[2**64 - 1], users[big[0]])
+    users[[3, 2**63 + 1]] = 7.0  # NumPy makes floats of the two
+    np.testing.assert_array_equal(users[np.array([2**63 + 1, 3], np.uint64)], np.full((2, 3), 7.0))
     sentences = [np.array(x, np.uint64) for x in ([2**64 - 7, 4], [2**62], [5, 5, 2, 3])]
     ab.testing.assert_equivalent(looped, sentences, table=users, v=np.ones(3, np.float32))
 
@@ -176,6 +178,9 @@ def test_insert_assign_and_writing_by_key():
     users[9] = 3.0
     users[[5, 9]] += 1
     np.testing.assert_array_equal(users[[5, 9]], [[2, 2], [4, 4]])
+    for wrong in (1.5, slice(3), [0.5], True):
+        with pytest.raises(DTypeError):
+            users[wrong] = 1.0
     assert users.shape == (5, 2)
     np.testing.assert_array_equal(np.asarray(users), users[users.keys()])
 

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -272,6 +273,18 @@ def test_the_doctor_looks_at_everything(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path / "file"))
     assert main(["doctor"]) == 1
     assert "AUTOBATCH_CACHE_DIR" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(0.0, ""), (50.0, "slow")])
+def test_the_doctor_says_that_compiling_is_slow(monkeypatch, seconds, verdict):
+    times = iter([0.0, seconds])
+    kernel = types.SimpleNamespace(poll=lambda: True, failed=False, entry=print)
+    monkeypatch.setattr(doctor.kernel_cache, "kernel_of", lambda text: kernel)
+    monkeypatch.setattr(doctor.kernel_cache, "forget_on_disk", lambda kernel: None)
+    monkeypatch.setattr(doctor.time, "perf_counter", lambda: next(times))
+    (found,) = doctor._compiler()
+    assert found.verdict == verdict
+    assert f"{seconds:.1f} s" in found.found
 
 
 @pytest.mark.slow  # starts the process that compiles
