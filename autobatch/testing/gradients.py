@@ -202,7 +202,7 @@ def check_directions(f: Callable[..., Any], examples: Sequence[tuple[Any, ...]],
     if not point.floats:
         return 0
     try:
-        with np.errstate(all="ignore"), watched(derivatives, "_stopped") as stopped:
+        with np.errstate(all="ignore"), watched(derivatives, "_stop_leaf") as stopped:
             value, analytic = point.value(point.floats), point.gradients()
     except Exception:  # of the user's function, which may not run in float64
         return 0
