@@ -6,10 +6,10 @@
 A mutant changes one thing: an operator, a comparison, a condition (negated), a constant or what is returned. Kinds are
 drawn equally often, then a place of that kind anywhere in the package. Each is tried in a temporary copy of the
 repository, up to the first test that fails, which is named. All that can be switched on and off are in one copy, whose
-tests are collected once and tried file by file on the mutants that they reach (`tests/switches.py`); the others are
-tried one by one on the tests of their folder, those nearest to their place first. A mutant that no test fails for
-*survived*: its diff is printed at the end. One that no test reaches, or whose tests took too long, is not known, and
-does not count as seen.
+tests are collected once and tried file by file on the mutants that they reach (`tests/switches.py`); the others, and
+those that no test reaches there, are tried one by one on the tests of their folder, those nearest to their place first.
+A mutant that no test fails for *survived*: its diff is printed at the end. One whose tests took too long is not known,
+and does not count as seen.
 The same seed on the same sources draws the same mutants; with `--resume`, a second run tries only those that the first
 did not see. The exit status is 0 where at least `--least` percent were seen, 1 otherwise.
 
@@ -48,6 +48,7 @@ TESTS = {
     "facts": ["facts", "lockstep", "lazy"],
     "ops": ["ops", "numpy_functions"],
     "kernels": ["kernels", "tables"],
+    "kernels/compiled_code": ["compiled", "kernels"],
     "autodiff": ["ops", "blocks", "tables", "lazy"],
     "rewrite": ["rewrite", "lockstep", "lazy"],
     "optim": ["optim", "tables"],
@@ -214,7 +215,8 @@ def tests_of(mutant: Mutant) -> list[str]:
     """
     parts = pathlib.Path(mutant.path).parts
     folder = parts[1] if len(parts) > 1 else parts[0]
-    named = [ROOT / "tests" / name for name in [*TESTS.get(folder, [folder]), *ALWAYS]]
+    inner = "/".join(parts[1:-1])
+    named = [ROOT / "tests" / name for name in [*TESTS.get(inner, TESTS.get(folder, [folder])), *ALWAYS]]
     files = [file for each in named for file in (sorted(each.rglob("test_*.py")) if each.is_dir() else [each])]
     files = [file for file in dict.fromkeys(files) if file.exists()]
     source = (ROOT / mutant.path).read_bytes()
@@ -361,7 +363,7 @@ def try_all(drawn: list[Mutant], asked: argparse.Namespace, tell: Callable[[Muta
                 jobs=asked.jobs, limit=_LONGEST,
             )  # fmt: skip
             copy.collected(driver)
-            numbers -= driver.of_imports
+            numbers -= driver.untried
         copy = Copy(pathlib.Path(folder, "one"))
         for number in sorted({*range(len(drawn))} - numbers):
             start = time.monotonic()

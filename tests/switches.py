@@ -108,13 +108,13 @@ class Driver:
     Args:
         numbers: of the mutants.
         files: of a number the files of tests that may see it, nearest first.
-        tell: is given the number, the name of the test that fails ("" if none does, "?" if none reaches it), and the
-            seconds since the first.
+        tell: is given the number, the name of the test that fails ("" if none does), and the seconds since the first.
         jobs: how many files at a time.
         limit: seconds for one file's tests without a mutant; a third of them for those with one.
 
     Attributes:
-        of_imports: the numbers of those that imports had asked for before any could be on, which were not tried.
+        untried: the numbers of those that no test reaches in a fork, and of those that imports had asked for before
+            any could be on.
     """
 
     def __init__(
@@ -122,12 +122,12 @@ class Driver:
         *, jobs: int, limit: float,
     ) -> None:  # fmt: skip
         self.waiting = set(numbers)
-        self.of_imports: set[int] = set()
+        self.untried: set[int] = set()
         self.files, self.tell, self.jobs, self.limit = files, tell, jobs, limit
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        self.of_imports = self.waiting & getattr(builtins, "_mutants_of_imports", set())
-        self.waiting -= self.of_imports
+        self.untried = self.waiting & getattr(builtins, "_mutants_of_imports", set())
+        self.waiting -= self.untried
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # one for all forks
         files = self._in_order(session.items)
         running: dict[int, tuple[int, str]] = {}
@@ -152,8 +152,9 @@ class Driver:
                     if test and number in self.waiting:
                         self.waiting.remove(number)
                         self.tell(number, test, time.monotonic() - start)
-        for number in sorted(self.waiting):
-            self.tell(number, "" if number in reached else "?", time.monotonic() - start)
+        self.untried |= self.waiting - reached
+        for number in sorted(self.waiting & reached):
+            self.tell(number, "", time.monotonic() - start)
         return True
 
     def _in_order(self, items: list[pytest.Item]) -> list[list[pytest.Item]]:

@@ -255,6 +255,13 @@ def test_no_lanes_agree_on_nothing(convert):
         convert(MaskedBatch(np.zeros(0)))
 
 
+def test_a_batch_is_formatted_as_its_repr():
+    batch = MaskedBatch.from_examples([np.array([-1.0, 2.0]), np.array([1.0])])
+    assert f"{batch}" == repr(batch)
+    with pytest.raises(ValueError, match="Invalid format specifier|Unknown format code"):
+        f"{batch:.3f}"
+
+
 def test_examples_show_what_was_written_into_a_ragged_batch():
     batch = MaskedBatch.from_examples([np.array([-1.0, 2.0, 3.0]), np.array([1.0, -2.0])])
     batch[batch < 0] = 0.0
