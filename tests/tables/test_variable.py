@@ -179,7 +179,7 @@ def test_insert_assign_and_writing_by_key():
     users[[5, 9]] += 1
     np.testing.assert_array_equal(users[[5, 9]], [[2, 2], [4, 4]])
     for wrong in (1.5, slice(3), [0.5], True):
-        with pytest.raises(DTypeError):
+        with pytest.raises(DTypeError, match="integers"):
             users[wrong] = 1.0
     assert users.shape == (5, 2)
     np.testing.assert_array_equal(np.asarray(users), users[users.keys()])
