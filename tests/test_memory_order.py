@@ -158,3 +158,19 @@ def test_what_functions_pick_along_an_axis_lies_as_numpy_has_it(f):
     for x in examples:
         assert ab.value_and_grad(through_a_flat_view)(x)[0] == pytest.approx(through_a_flat_view(x))
     ab.testing.assert_equivalent(through_a_flat_view, examples)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.swapaxes(0, 1) @ np.ones((3, 2)),
+        lambda x: np.matmul(x.transpose(1, 0, 2, 3), x.swapaxes(-1, -2).swapaxes(0, 1)),
+        lambda x: x @ np.ones((3, 2)),
+    ],
+)
+def test_a_product_of_stacks_of_stacks_lies_as_its_operands(f):
+    examples = [np.random.default_rng(n).normal(size=(2, 3, 2, 3)) for n in range(3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ab.testing.assert_equivalent(lambda x: f(x).ravel(order="K"), examples, grad=False)
+        ab.testing.assert_equivalent(lambda x: written_through(x, f), examples, grad=False)

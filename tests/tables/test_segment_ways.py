@@ -6,6 +6,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import BadIdError, ShapeError
 from autobatch.testing import inspect
+from tests.law import equals_loop
 from tests.tables.test_segment_family import MODES, SMOOTH, call
 
 RANDOM = np.random.default_rng(9)
@@ -20,6 +21,14 @@ COUNTS = [len(x) for x in LENGTHS]
 
 def table():
     return ab.EmbeddingTable(np.random.default_rng(1).standard_normal((6, 3)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_count_of_segments_for_each_example(mode):
+    def counted(rows, segment_ids, count):
+        return values(call(mode, rows, segment_ids, num_segments=count))
+
+    equals_loop(counted, ROWS, SEGMENTS, COUNTS)
 
 
 def values(found):
