@@ -13,7 +13,7 @@ import pytest
 import autobatch as ab
 from autobatch.rewrite.recorders.generated_recorders import forget_recorders
 from autobatch.testing.inspect import map_with_stats
-from tests.law import assert_same
+from tests.law import assert_same, normal
 from tests.lazy.tree_models import CASES, examples_of, shared_of, weights
 
 
@@ -488,3 +488,28 @@ def test_an_item_that_is_known_is_read_all_the_same(name):
         want = outcome(lambda: [f(x) for x in xs])  # noqa: B023
         found = outcome(lambda: ab.map(f, xs))  # noqa: B023
         assert (type(found), repr(found)) == (type(want), repr(want))
+
+
+def test_arguments_left_at_their_defaults_are_recorded():
+    def steps(x, w, scale=2.0, shift=1.0, *, factor=0.5):
+        h = np.zeros(2)
+        for row in x:
+            h = np.tanh(row @ w * scale + h * factor + shift)
+        return h
+
+    xs, w = [normal(1 + i % 4, 3, seed=i, dtype=np.float64) for i in range(12)], normal(3, 2, dtype=np.float64)
+    for _ in range(2):
+        found, stats = map_with_stats(steps, xs, w=w)
+        assert_same(found, [steps(x, w) for x in xs])
+    assert stats.recorded == len(xs)
+
+
+def test_what_is_known_of_an_arrays_memory_needs_no_loop():
+    def in_order(x):
+        y = np.tanh(x * 2.0)
+        return y.flags.c_contiguous, y.strides, y.sum()
+
+    xs = [normal(2, 3, seed=i) for i in range(4)]
+    found, stats = map_with_stats(in_order, xs)
+    assert_same(found, list(map(in_order, xs)))
+    assert stats.looped is None
