@@ -183,6 +183,11 @@ def test_empty_segments(mode):
     found = call(mode, x, [1], num_segments=3, empty=7)
     assert (np.asarray(found)[[0, 2]] == np.asarray(7, found.dtype)).all()
     np.testing.assert_array_equal(found[1], call(mode, x, [1])[1])
+    rows = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
+    picked, segment_ids = [5, 0, 5, 2], np.array([0, 0, 2, 2])
+    looked_up = call(mode, rows, segment_ids, ids=picked, num_segments=4, empty=7)
+    np.testing.assert_allclose(looked_up, call(mode, rows[picked], segment_ids, num_segments=4, empty=7), rtol=1e-6)
+    assert (looked_up[[1, 3]] == np.asarray(7, looked_up.dtype)).all()
 
 
 def test_top_k_of_few_rows_and_ties():
