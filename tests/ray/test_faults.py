@@ -168,7 +168,8 @@ def test_a_checkpoint_is_one_when_all_shards_are_saved(monkeypatch, tmp_path):
     tables = dict(enumerate(ab.Checkpoints(tmp_path / "shards-2" / "0").restore().params))
     for i in range(6):
         with ab.Checkpoints(tmp_path / "shards-2" / "0") as saver:
-            Shard(1, tables, ADAGRAD, step=1000 + i).save(saver, [2, 4], keep=3)
+            Shard(1, tables, ADAGRAD, step=1000 + i).save(saver, [2, 4], keep=2)
+            assert saver.steps()[:2] == [2, 4]
     assert train(monkeypatch, checkpoints=tmp_path)[0] == train(monkeypatch)[0]
     assert ab.Checkpoints(tmp_path).steps() == [6, 8, 9]
 
