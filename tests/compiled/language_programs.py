@@ -458,6 +458,16 @@ def math_many(x):
     return s + math.pi + math.factorial(5) + math.comb(5, 2) + math.isqrt(17)
 
 
+@program(lambda rng: (floats(rng, 1, 8), int(rng.integers(-9, 10)), int(rng.integers(1, 5))))
+def quotients_medians_and_exact_sums(x, n, k):
+    tiny = [float(v) * 10.0 ** (8 * (i % 3) - 8) for i, v in enumerate(x)]
+    halves = math.fsum([1.0, 2.0**-53, 2.0**-106 * n]), math.fsum([2.0**-53, 1.0]), math.fsum([*tiny, 1e16, -1e16])
+    return (
+        divmod(n, k), divmod(n, -k), divmod(float(n), k + 0.5), np.median(x), np.median(x[:1]),
+        *halves,
+    )  # fmt: skip
+
+
 @program(lambda rng: (int(rng.integers(0, 20)), int(rng.integers(0, 6))))
 def math_of_counts(n, k):
     return math.isqrt(n), math.comb(n, k), math.perm(n, k), math.factorial(n), math.isqrt(n * n), math.perm(n)
