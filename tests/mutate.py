@@ -44,6 +44,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # The tests of a folder are those of its name in tests/; of those without, these.
 TESTS = {
+    "batches/data": ["data", "batches"],
     "core": ["ops", "batches", "lazy", "lockstep"],
     "facts": ["facts", "lockstep", "lazy"],
     "ops": ["ops", "numpy_functions"],
