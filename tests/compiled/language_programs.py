@@ -43,6 +43,18 @@ def lcs_memo(a, b):
     return go(0, 0)
 
 
+@program(lambda rng: (int(rng.integers(0, 15)),))
+def memo_that_counts_its_calls(n):
+    calls = [0]
+
+    @lru_cache(maxsize=None)  # noqa: UP033
+    def go(i):
+        calls[0] += 1
+        return i if i < 2 else go(i - 1) + go(i - 2)
+
+    return go(n), calls[0]
+
+
 @program(lambda rng: (ints(rng, 1, 10, 0, 8), int(rng.integers(0, 20))))
 def knapsack_dict_memo(w, cap):
     memo = {}

@@ -140,6 +140,7 @@ def test_unsigned_keys_and_every_key_of_64_bits():
     np.testing.assert_array_equal(users[2**64 - 1], users[big[0]])
     users[[3, 2**63 + 1]] = 7.0  # NumPy makes floats of the two
     np.testing.assert_array_equal(users[np.array([2**63 + 1, 3], np.uint64)], np.full((2, 3), 7.0))
+    assert ab.EmbeddingVariable(3)[np.array([2**63 - 1], np.uint64)].shape == (1, 3)  # the largest key of int64
     sentences = [np.array(x, np.uint64) for x in ([2**64 - 7, 4], [2**62], [5, 5, 2, 3])]
     ab.testing.assert_equivalent(looped, sentences, table=users, v=np.ones(3, np.float32))
 
