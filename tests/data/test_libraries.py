@@ -166,6 +166,9 @@ def test_other_arrow_types():
         [],
         [[3, 4], [5, 6]],
     ]
+    pairs = pa.array([["a", "b"], ["c", "dd"], ["e", "f"]], pa.list_(pa.string(), 2))
+    assert examples(pairs) == [["a", "b"], ["c", "dd"], ["e", "f"]]
+    assert examples(pairs[1:]) == [["c", "dd"], ["e", "f"]]
     assert examples(pa.chunked_array([], pa.list_(pa.float32()))) == []
     assert ab.collate(pa.chunked_array([], pa.list_(pa.float32()))).dtype == np.float32
     tensors = np.arange(12).reshape(3, 2, 2)

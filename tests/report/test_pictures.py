@@ -104,6 +104,7 @@ def test_the_chrome_trace_is_of_the_format(report, tmp_path):
         assert event["ts"] >= end - 2e-3  # one thread: nothing begins before what ran before it has ended
         end = event["ts"] + event["dur"]
     assert sum(event["dur"] for event in events) == pytest.approx(report.seconds * 1e6, rel=0.05)
+    assert {"python", "library", "launch"} <= {event["cat"] for event in events}
     names = {event["name"] for event in events if event["cat"] == "launch"}
     assert any(name.startswith("block tagger.py:") for name in names)
 
