@@ -174,3 +174,25 @@ def test_a_product_of_stacks_of_stacks_lies_as_its_operands(f):
         warnings.simplefilter("ignore")
         ab.testing.assert_equivalent(lambda x: f(x).ravel(order="K"), examples, grad=False)
         ab.testing.assert_equivalent(lambda x: written_through(x, f), examples, grad=False)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.asarray(x),
+        lambda x: np.asarray(x[1:]),
+        lambda x: np.asarray(x)[1:],
+        lambda x: np.asarray(x).T,
+        lambda x: np.array(x),
+        lambda x: np.asarray(x, np.float32),
+    ],
+)
+def test_which_arrays_share_memory(f):
+    def shared(x, w):
+        y = x * w
+        z = f(y)
+        return np.shares_memory(y, z), np.may_share_memory(z, y)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ab.testing.assert_equivalent(shared, EXAMPLES, grad=False, w=0.7)

@@ -200,15 +200,18 @@ def has_views(box: Any) -> bool:
 
 def may_overlap(a: Any, b: Any) -> bool:
     """True if a write into one of these arrays may change the other."""
-    ends = []
+    ends, exposed = [], False
     for box in (a, b):
+        exposed |= getattr(box, "exposed", False)
         while (record := view_record(box)) is not None and record.base is not None:
             box = record.base
+            exposed |= getattr(box, "exposed", False)
         ends.append(getattr(box, "_ab_memory", box))
     one, two = ends
-    if type(one) is np.ndarray and type(two) is np.ndarray:
+    plain = [type(end) is np.ndarray for end in ends]
+    if all(plain):
         return np.may_share_memory(one, two)
-    return one is two
+    return one is two or (exposed and any(plain))  # exposed: np.asarray gave out the memory as a plain array
 
 
 def write(box: Any, new: Any) -> None:
