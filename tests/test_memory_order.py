@@ -196,3 +196,32 @@ def test_which_arrays_share_memory(f):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ab.testing.assert_equivalent(shared, EXAMPLES, grad=False, w=0.7)
+
+
+def plain_part_then_a_write(x, w):
+    y = x * w
+    z = np.asarray(y[1:])
+    y[1] = 5.0
+    return y, z
+
+
+def plain_part_written(x, w):
+    y = x * w
+    z = np.asarray(y[1:])
+    z[0] = 5.0
+    return y, z
+
+
+def plain_whole_then_writes_of_views(x, w):
+    y = x * w
+    v, z = y[1:], np.asarray(y)
+    v[0] = 5.0
+    z[2] = 3.0
+    return y, z, v
+
+
+@pytest.mark.parametrize("f", [plain_part_then_a_write, plain_part_written, plain_whole_then_writes_of_views])
+def test_writes_reach_what_asarray_gave(f):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ab.testing.assert_equivalent(f, EXAMPLES, grad=False, w=0.7)

@@ -16,7 +16,7 @@ from autobatch.core.recorded_array import AbstractArray
 from autobatch.errors import NeedsLoop
 from autobatch.ops.array_protocols import ArrayMixin
 from autobatch.ops.numpy.indexing import view_of, write_view
-from autobatch.ops.rules.aliasing import is_contiguous, stand_in
+from autobatch.ops.rules.aliasing import is_contiguous, stand_in, view_record
 from autobatch.ops.rules.index_rule import FULL, Spec, parse
 
 _new = object.__new__
@@ -258,7 +258,10 @@ class LazyArray(AbstractArray, ArrayMixin):
         out = np.asarray(value, dtype)
         if out is not value:
             return out
-        self.exposed = True
+        box: Any = self
+        while isinstance(box, LazyArray):  # a write into what this is a view of reaches the plain array, too
+            box.exposed = True
+            box = getattr(view_record(box), "base", None)
         return out if self.trace.park is None else self.trace.inputs.lend(value)
 
     def __reduce__(self) -> Any:
