@@ -79,6 +79,7 @@ class LazyArray(AbstractArray, ArrayMixin):
     source: Any
     row: int
     pending: Any
+    exposed: bool
 
     def __init__(self, trace: Any, aval: Aval, segment: Any, ref: int) -> None:
         self.trace = trace
@@ -179,6 +180,13 @@ class LazyArray(AbstractArray, ArrayMixin):
         """The caller's array, if this handle stands for the whole of it; else the handle itself."""
         return self.source if self.source is not None and self.row == -1 else self
 
+    def expose(self) -> None:
+        """Note that user code has a plain array of this memory, which writes into this one or its base must reach."""
+        box: Any = self
+        while isinstance(box, LazyArray):
+            box.exposed = True
+            box = getattr(view_record(box), "base", None)
+
     def _in_memory(self) -> Any:
         """A plain array with the memory layout that NumPy's would have."""
         if self.aval.scalar or (self.source is not None and self.row == -1):
@@ -258,10 +266,7 @@ class LazyArray(AbstractArray, ArrayMixin):
         out = np.asarray(value, dtype)
         if out is not value:
             return out
-        box: Any = self
-        while isinstance(box, LazyArray):  # a write into what this is a view of reaches the plain array, too
-            box.exposed = True
-            box = getattr(view_record(box), "base", None)
+        self.expose()
         return out if self.trace.park is None else self.trace.inputs.lend(value)
 
     def __reduce__(self) -> Any:

@@ -448,7 +448,7 @@ class Trace:
                     if type(out) is LazyArray:
                         unclear_view(out, handle)
                     else:
-                        handle.exposed = True
+                        handle.expose()
                         out = out if self.park is None else self.inputs.lend(out)
         return out
 
