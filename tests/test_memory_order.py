@@ -225,3 +225,20 @@ def test_writes_reach_what_asarray_gave(f):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ab.testing.assert_equivalent(f, EXAMPLES, grad=False, w=0.7)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda y: np.broadcast_to(y, (2, *y.shape)).copy(order="K"),
+        lambda y: np.copy(np.broadcast_to(y, (2, *y.shape))),
+        lambda y: np.array(np.broadcast_to(y, (2, *y.shape))),
+        lambda y: np.copy(np.broadcast_to(y, (2, *y.shape))[:, 1:]),
+        lambda y: np.copy(np.broadcast_to(y[:, None], (3, 5, 4))),
+        lambda y: np.broadcast_to(y, (2, *y.shape)).copy(),
+    ],
+)
+def test_copies_of_broadcast_arrays_lie_as_numpys(f):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ab.testing.assert_equivalent(lambda x, w: f(x * w).ravel("K"), EXAMPLES, grad=False, w=0.7)

@@ -14,7 +14,15 @@ from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shap
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.numpy.shaping import broadcast_to_p
-from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, zero_d
+from autobatch.ops.rules.aliasing import (
+    is_contiguous,
+    is_scalar,
+    repeats_elements,
+    set_order,
+    stand_in,
+    unclear_view,
+    zero_d,
+)
 from autobatch.ops.rules.dispatch import Declined, implements, top_box
 from autobatch.ops.rules.sizes import Template, fill_template, lane_count, lane_sizes, padded_width, size_operands
 
@@ -86,7 +94,9 @@ def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> Any:
     dtype = dtype_of(a) if dtype is None else np.dtype(dtype)
     if shape is None:
         out = zero_d(like_p(a, fill_value=value, dtype=dtype))
-        return out if order == "K" else np.copy(out, order=order)
+        if order != "K":
+            return np.copy(out, order=order)
+        return set_order(out, True) if repeats_elements(a) else out
     return _ordered(_constant(shape, value, dtype), order)
 
 

@@ -111,6 +111,9 @@ def _broadcast(array: Any, template: Template, operands: Sequence[Any]) -> Any:
     return broadcast_to_p(array, *operands, shape=template)
 
 
+_broadcast.repeats_elements = True  # type: ignore[attr-defined]
+
+
 def _broadcast_to(x: Any, *sizes: Any, shape: Template) -> Any:
     return np.broadcast_to(x, fill_template(shape, sizes))
 
