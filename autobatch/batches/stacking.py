@@ -228,6 +228,7 @@ def tracking_views(
 ) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
     """A wrapper of `function` to call per example, and a function that marks stacked results that view arguments."""
     viewed: list[Any] = []
+    bent_args = any(map(is_non_c_order, leaves((args, kwargs))))  # an example's value is in C order here
     bent: set[int] = set()
 
     def call(*values: Any, **named: Any) -> Any:
@@ -238,7 +239,7 @@ def tracking_views(
 
     def linked(out: Any) -> Any:
         for place, part in enumerate(leaves(out)):
-            if place in bent:
+            if bent_args or place in bent:
                 set_order(part, True)
             for base in viewed:
                 unclear_view(part, base)

@@ -92,15 +92,16 @@ class Tracer:
         """Record one call of an op."""
         if op.data_dependent or op.ragged or op.kind == "random":
             self.fail(f"{op.name} depends on values")
-        slots = []
+        slots, kinds = [], []
         for arg in args:
             if type(arg) is Traced:
                 if arg.tracer is not self:
                     self.fail("an array of another trace")
                 slots.append(arg.slot)
+                kinds.append(arg.aval)  # written in place, it has another memory order than its slot
             else:
                 slots.append(self.constant(arg))
-        kinds = [self.avals[slot] for slot in slots]
+                kinds.append(self.avals[slots[-1]])
         if all(type(kind) is Weak for kind in kinds):
             self.fail("Python numbers only")
         try:
@@ -108,7 +109,7 @@ class Tracer:
             hash(token)
         except TypeError:
             self.fail(f"{op.name}: an attribute that cannot be compared")
-        key = (op, token, *slots)
+        key = (op, token, *slots, *kinds)
         slot = self._known.get(key)
         if slot is None:
             out = abstract_eval(op, params, token, kinds)

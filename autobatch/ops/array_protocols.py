@@ -268,6 +268,8 @@ class ArrayMixin:
         return _impl(np.reshape)(self, shape, order=order, copy=copy)
 
     def flatten(self, order: Any = "C") -> Any:
+        if order == "K":
+            return _impl(np.copy)(_impl(np.ravel)(self, order))
         return _impl(np.reshape)(self, (-1,), order=order, copy=True)
 
     def transpose(self, *axes: Any) -> Any:

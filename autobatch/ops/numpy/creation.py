@@ -17,10 +17,9 @@ from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import (
     is_contiguous,
     is_scalar,
-    repeats_elements,
-    set_order,
     stand_in,
     unclear_view,
+    write_into,
     zero_d,
 )
 from autobatch.ops.rules.dispatch import Declined, implements, top_box
@@ -83,7 +82,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C") -> An
 # can then be written into it.
 like_p = Op(
     "full_like",
-    lambda a, fill_value, dtype: np.full(np.shape(a), fill_value, dtype),
+    lambda a, fill_value, dtype: np.full_like(a, fill_value, dtype),
     rule=lambda op, operands, params: Batched(np.full(shape_of(operands[0].data), **params), operands[0].sizes),
     vjp=lambda position, ct, out, args, params: None,
     kind="creation",
@@ -94,9 +93,7 @@ def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> Any:
     dtype = dtype_of(a) if dtype is None else np.dtype(dtype)
     if shape is None:
         out = zero_d(like_p(a, fill_value=value, dtype=dtype))
-        if order != "K":
-            return np.copy(out, order=order)
-        return set_order(out, True) if repeats_elements(a) else out
+        return out if order == "K" else np.copy(out, order=order)
     return _ordered(_constant(shape, value, dtype), order)
 
 
@@ -115,9 +112,9 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", *, s
     dtype = dtype_of(a) if dtype is None else np.dtype(dtype)
     if not is_boxed(fill_value) and ndim_of(fill_value) == 0:
         return _like(a, np.asarray(fill_value).item(), dtype, shape, order)
-    if shape is None and order == "K" and is_non_c_order(a):
-        order = "A"
-    return full(shape_of(a) if shape is None else shape, fill_value, dtype, order)
+    if shape is None and order in ("K", "A") and is_non_c_order(a):
+        return write_into(_like(a, 0, dtype, None, order), fill_value)
+    return full(shape_of(a) if shape is None else shape, fill_value, dtype, "F" if order == "F" else "C")
 
 
 def _arange(*bounds: Any, given: int, dtype: np.dtype | None) -> Any:

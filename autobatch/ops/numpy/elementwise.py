@@ -13,7 +13,7 @@ from numpy._core import umath
 from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
-from autobatch.ops.rules.aliasing import is_scalar, repeats_elements, set_order, write_into
+from autobatch.ops.rules.aliasing import is_scalar, write_into
 from autobatch.ops.rules.dispatch import (
     UFUNCS,
     UNSUPPORTED,
@@ -220,8 +220,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Any:
 
 @implements(np.copy)
 def copy(a: Any, order: str = "K") -> Any:
-    out = _copies[order or "K"](a)
-    return set_order(out, True) if order in ("K", None) and repeats_elements(a) else out
+    return _copies[order or "K"](a)
 
 
 @implements(np.real)

@@ -155,6 +155,17 @@ argwhere_p = Op(
 )
 
 
+# np.nonzero gives the columns of such an array in C order.
+nonzero_p = Op(
+    "nonzero",
+    lambda x: np.stack(np.nonzero(x), axis=1),
+    rule=_argwhere_rule,
+    data_dependent=True,
+    layout=lambda *_: False,
+    kind="select",
+)
+
+
 @implements(np.argwhere)
 def argwhere(a: Any) -> Any:
     if ndim_of(a) == 0:
@@ -166,7 +177,7 @@ def argwhere(a: Any) -> Any:
 def nonzero(a: Any) -> Any:
     if ndim_of(a) == 0:
         raise ValueError("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead.")
-    places = argwhere_p(truth(a))
+    places = nonzero_p(truth(a))
     return tuple(places[:, axis] for axis in range(ndim_of(a)))
 
 

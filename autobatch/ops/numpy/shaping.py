@@ -111,9 +111,6 @@ def _broadcast(array: Any, template: Template, operands: Sequence[Any]) -> Any:
     return broadcast_to_p(array, *operands, shape=template)
 
 
-_broadcast.repeats_elements = True  # type: ignore[attr-defined]
-
-
 def _broadcast_to(x: Any, *sizes: Any, shape: Template) -> Any:
     return np.broadcast_to(x, fill_template(shape, sizes))
 
@@ -154,7 +151,15 @@ def _select_new(data: Any, x: Batched, target: Sequence[Size], missing: int) -> 
     return data if mask is None else np.where(mask, data, np.zeros((), data.dtype))
 
 
-broadcast_to_p = Op("broadcast_to", _broadcast_to, rule=_broadcast_to_rule, vjp=_broadcast_to_vjp, kind="shape")
+# NumPy's copies in K order have axes that repeat elements innermost.
+broadcast_to_p = Op(
+    "broadcast_to",
+    _broadcast_to,
+    rule=_broadcast_to_rule,
+    vjp=_broadcast_to_vjp,
+    layout=lambda *_: True,
+    kind="shape",
+)
 
 
 @implements(np.reshape)
@@ -264,7 +269,7 @@ def ravel(a: Any, order: str = "C") -> Any:
     if order == "K":
         plain = _in_memory(a)
         if plain is not None:  # in memory order
-            a = transpose(a, sorted(range(plain.ndim), key=lambda axis: -abs(plain.strides[axis])))
+            a = transpose(a, _axes_in_memory(plain))
     elif order == "F" or (order == "A" and _is_fortran(a)):
         a = transpose(a)
     elif order not in ("C", "A"):
@@ -283,6 +288,15 @@ def _in_memory(a: Any) -> np.ndarray | None:
     if plain is None and is_non_c_order(a):
         raise report_error(a, NeedsLoop("the order of elements of an array that may lie in other than C order"))
     return plain
+
+
+def _axes_in_memory(plain: np.ndarray) -> list[int]:
+    """The axes in the order in which NumPy's iterator in K order goes through them, the outermost first."""
+    forward = plain[tuple([slice(None, None, -1 if step < 0 else 1) for step in plain.strides])]
+    corner = np.nditer(forward[(slice(2),) * plain.ndim], ["multi_index", "zerosize_ok"], order="K")
+    first = {corner.multi_index: place for place, _ in enumerate(corner)}
+    steps = [first.get(tuple(axis == other for other in range(plain.ndim)), 0) for axis in range(plain.ndim)]
+    return sorted(range(plain.ndim), key=lambda axis: -steps[axis])
 
 
 def _is_fortran(a: Any) -> bool:

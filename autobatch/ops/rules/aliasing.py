@@ -166,15 +166,6 @@ def set_order(out: Any, non_c_order: bool) -> Any:
     return out
 
 
-def repeats_elements(box: Any) -> bool:
-    """True if the array is a view by np.broadcast_to, of which NumPy's copies in K order may lie in another order."""
-    while (record := view_record(box)) is not None and record.base is not None:
-        if getattr(record.derive, "repeats_elements", False):
-            return True
-        box = record.base
-    return False
-
-
 def is_contiguous(box: Any) -> bool:
     """True if NumPy's array would certainly be C-contiguous: a new array, or a contiguous view of one."""
     record = getattr(box, "_view", None)
