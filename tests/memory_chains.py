@@ -30,7 +30,9 @@ MAKERS = [
     "{u}.sum(axis={axis}, keepdims=True) * {u}", "np.roll({u}, 1, axis={axis})", "np.flip({u}, {axis})",
     "np.broadcast_to({u}, (2,) + {u}.shape)", "np.diff({u}, axis={axis})", f"np.take({{u}}, {I}, axis={{axis}})",
     "np.repeat({u}, 2, axis={axis})", "np.expand_dims({u}, {axis})", "np.atleast_2d({u})", "np.tile({u}, 2)",
-    "np.pad({u}, 1)", "np.linalg.norm({u}, axis={axis})",
+    "np.pad({u}, 1)", "np.linalg.norm({u}, axis={axis})", "{u}.flatten('K')", "np.broadcast_to({u}[:1], {u}.shape)",
+    "np.broadcast_to({u}[..., :1], {u}.shape)", "np.full_like({u}, {u}[:1])", "np.nan_to_num({u})",
+    "np.partition({u}, 1, axis={axis})", "{u}.astype(np.float32)", "np.array({u}, order='A')",
 ]  # fmt: skip
 OF_MATRICES = [
     "np.transpose({u}, {axes})", "{u}.swapaxes(0, 1)", "np.moveaxis({u}, 0, -1)", "{u}[:, 1:]", "{u}[:, ::2]",

@@ -227,18 +227,75 @@ def test_writes_reach_what_asarray_gave(f):
         ab.testing.assert_equivalent(f, EXAMPLES, grad=False, w=0.7)
 
 
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda y: np.broadcast_to(y, (2, *y.shape)).copy(order="K"),
-        lambda y: np.copy(np.broadcast_to(y, (2, *y.shape))),
-        lambda y: np.array(np.broadcast_to(y, (2, *y.shape))),
-        lambda y: np.copy(np.broadcast_to(y, (2, *y.shape))[:, 1:]),
-        lambda y: np.copy(np.broadcast_to(y[:, None], (3, 5, 4))),
-        lambda y: np.broadcast_to(y, (2, *y.shape)).copy(),
-    ],
-)
-def test_copies_of_broadcast_arrays_lie_as_numpys(f):
+LAID_OUT = {
+    "first_repeats": lambda y: np.broadcast_to(y, (2, *y.shape)),
+    "middle_repeats": lambda y: np.broadcast_to(y[:, None], (y.shape[0], 5, y.shape[1])),
+    "rows_repeat": lambda y: np.broadcast_to(y[0], y.shape),
+    "columns_repeat": lambda y: np.broadcast_to(y[:, :1], y.shape),
+    "transposed_repeats": lambda y: np.broadcast_to(y.T, (2, *y.T.shape)),
+    "stacks_swapped": lambda y: np.stack([y, y * 2]).transpose(1, 0, 2),
+    "transposed_backwards": lambda y: y[::-1].T,
+}
+DONE_TO = {
+    "nothing": lambda b: b,
+    "view": lambda b: b[..., ::-1],
+    "part": lambda b: b[:, 1:],
+    "new_axis": lambda b: b[None],
+    "method_copy": lambda b: b.copy(),
+    "copy_in_k_order": lambda b: b.copy(order="K"),
+    "np_copy": lambda b: np.copy(b),
+    "np_array": lambda b: np.array(b),
+    "array_in_order_a": lambda b: np.array(b, order="A"),
+    "copied_part": lambda b: np.copy(b[:, 1:]),
+    "astype": lambda b: b.astype(np.float32),
+    "elementwise": lambda b: np.tanh(b) + 1.0,
+    "sum_of_two_orders": lambda b: np.zeros_like(b) + b,
+    "full_like": lambda b: np.full_like(b, 2.0) * b,
+    "full_like_of_rows": lambda b: np.full_like(b, b[0]),
+    "full_like_of_a_number": lambda b: np.full_like(b, b[0].sum()),
+    "joined": lambda b: np.concatenate([b, b]),
+    "stacked": lambda b: np.stack([b, b], axis=-1),
+    "sorted": lambda b: np.sort(b, axis=0),
+    "rolled": lambda b: np.roll(b, 1, axis=0),
+    "nan_to_num": lambda b: np.nan_to_num(b),
+    "fft": lambda b: np.fft.fft(b),
+    "taken": lambda b: b[[0, 1]],
+    "mean": lambda b: b.mean(axis=0),
+    "without_a_rule": lambda b: np.partition(b, 1),
+    "repeated_again": lambda b: np.copy(np.broadcast_to(b, (2, *b.shape))),
+    "where": lambda b: np.where(b > 0, b, 0.0),
+}
+
+
+@pytest.mark.parametrize("laid_out", LAID_OUT)
+@pytest.mark.parametrize("done", DONE_TO)
+def test_elements_lie_in_numpys_order(done, laid_out):
+    def raveled(x, w):
+        out = DONE_TO[done](LAID_OUT[laid_out](x * w))
+        return out.ravel("K"), out.flatten("K")
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ab.testing.assert_equivalent(lambda x, w: f(x * w).ravel("K"), EXAMPLES, grad=False, w=0.7)
+        ab.testing.assert_equivalent(raveled, EXAMPLES, grad=False, w=0.7)
+
+
+def written_in_place(x, w):
+    y = x.T * w
+    y[...] = x[0, 0]
+    y[1] = x[:, 1]
+    return (y + 1).ravel("K")
+
+
+def test_a_write_leaves_the_order_to_what_follows():
+    ab.testing.assert_equivalent(written_in_place, EXAMPLES, grad=False, w=0.7)
+
+
+@pytest.mark.parametrize("condition", [lambda x: x > 0, lambda x: x[0] > 0])
+def test_places_lie_as_numpys(condition):
+    def asked(x):
+        rows = np.nonzero(condition(x * 1.0))[0]
+        return rows, rows.flags.c_contiguous, rows.strides
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ab.testing.assert_equivalent(asked, EXAMPLES, grad=False)

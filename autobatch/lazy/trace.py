@@ -31,6 +31,7 @@ from autobatch.core.diagnostics import catches_warnings, handling, user_filters,
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
 from autobatch.core.recorded_array import is_recorded
+from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import effect_of
 from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
@@ -443,6 +444,8 @@ class Trace:
         out = self.wrap(result)
         if type(result) is np.ndarray:
             for handle in handles:
+                if result.ndim > 1 and handle.aval.non_c_order and handle.row != -1:
+                    handle._ab_refuse(NeedsLoop("a result whose memory order may follow that of an array"))
                 value = self.value(handle)
                 if type(value) is np.ndarray and np.may_share_memory(result, value):
                     if type(out) is LazyArray:

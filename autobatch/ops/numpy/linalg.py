@@ -34,12 +34,12 @@ def _below(rows: Any, columns: Any, k: int) -> Any:
 
 def tril_indices(n: Any, k: int = 0, m: Any = None) -> Any:
     """np.tril_indices; the sizes may differ between examples."""
-    return np.nonzero(_below(n, n if m is None else m, k))
+    return tuple(map(np.copy, np.nonzero(_below(n, n if m is None else m, k))))
 
 
 def triu_indices(n: Any, k: int = 0, m: Any = None) -> Any:
     """np.triu_indices; the sizes may differ between examples."""
-    return np.nonzero(~_below(n, n if m is None else m, k - 1))
+    return tuple(map(np.copy, np.nonzero(~_below(n, n if m is None else m, k - 1))))
 
 
 def diag_indices(n: Any, ndim: int = 2) -> Any:

@@ -294,9 +294,9 @@ def _axes_in_memory(plain: np.ndarray) -> list[int]:
     """The axes in the order in which NumPy's iterator in K order goes through them, the outermost first."""
     forward = plain[tuple([slice(None, None, -1 if step < 0 else 1) for step in plain.strides])]
     corner = np.nditer(forward[(slice(2),) * plain.ndim], ["multi_index", "zerosize_ok"], order="K")
-    first = {corner.multi_index: place for place, _ in enumerate(corner)}
-    steps = [first.get(tuple(axis == other for other in range(plain.ndim)), 0) for axis in range(plain.ndim)]
-    return sorted(range(plain.ndim), key=lambda axis: -steps[axis])
+    places = [corner.multi_index for _ in corner]
+    steps = {place.index(1): number for number, place in enumerate(places) if sum(place) == 1}
+    return sorted(range(plain.ndim), key=lambda axis: -steps.get(axis, 0))
 
 
 def _is_fortran(a: Any) -> bool:
@@ -506,6 +506,7 @@ _first_p = elementwise(
     None,
     name="broadcast_against",
 )
+_first_p.layout = broadcast_to_p.layout
 
 
 @implements(np.broadcast_arrays)
