@@ -291,5 +291,4 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:  # noqa: N80
     if ndim_of(x) != 1:
         raise ValueError("x must be a one-dimensional array or sequence.")
     powers = arange(shape_of(x)[0] if N is None else N)
-    out = x[:, None] ** powers
-    return out if increasing else out[:, ::-1]
+    return x[:, None] ** (powers if increasing else powers[::-1])
