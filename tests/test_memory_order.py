@@ -299,3 +299,29 @@ def test_places_lie_as_numpys(condition):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ab.testing.assert_equivalent(asked, EXAMPLES, grad=False)
+
+
+OWN = {
+    "block": lambda x: np.block(x),
+    "meshgrid": lambda x: np.meshgrid(x)[0],
+    "meshgrid_of_two": lambda x: np.meshgrid(x[0], x[1])[1],
+    "vander": lambda x: np.vander(x[0]),
+    "qr": lambda x: np.linalg.qr(x[:, :3])[1],
+    "eigenvectors": lambda x: np.linalg.eigh(x @ x.T)[1],
+    "singular_vectors": lambda x: np.linalg.svd(np.stack([x, x + 1.0])[..., :3])[2],
+    "histogram": lambda x: np.histogram2d(x[0], x[1], 3)[0],
+}
+
+
+@pytest.mark.parametrize("made", OWN)
+def test_results_are_contiguous_arrays_of_their_own(made):
+    def written(x, w):
+        y = x * w
+        z = OWN[made](y)
+        flat = z.reshape(-1)
+        flat[:1] = 5.0
+        return y, z, z.flags.c_contiguous, z.ravel("K")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ab.testing.assert_equivalent(written, EXAMPLES, grad=False, w=0.7)

@@ -223,6 +223,11 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     return linked(stack_results(per_lane(call, args, kwargs)))
 
 
+def _may_be_bent(part: Any) -> bool:
+    """True if an array is not contiguous in C order: a function may return a part of an array that it made."""
+    return is_non_c_order(part) or (type(part) is np.ndarray and part.ndim > 1 and not part.flags.c_contiguous)
+
+
 def tracking_views(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
@@ -234,7 +239,7 @@ def tracking_views(
     def call(*values: Any, **named: Any) -> Any:
         out = function(*values, **named)
         viewed[:] = viewed or _viewed_arrays(out, (*args, *kwargs.values()), (*values, *named.values()))
-        bent.update(place for place, part in enumerate(leaves(out)) if is_non_c_order(part))
+        bent.update(place for place, part in enumerate(leaves(out)) if _may_be_bent(part))
         return out
 
     def linked(out: Any) -> Any:

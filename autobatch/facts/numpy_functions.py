@@ -22,7 +22,7 @@ _FIRST = """
     dot(a,b,!out) outer(a,b,!out) busday_count(a,b,weekmask,holidays,busdaycal,!out)
     busday_offset(a,offsets,roll,weekmask,holidays,busdaycal,!out) is_busday(a,weekmask,holidays,busdaycal,!out)
 
-    allclose angle append argpartition argsort argwhere average bincount broadcast_shapes
+    allclose angle append argpartition argsort array_equal argwhere average bincount broadcast_shapes
     convolve copy corrcoef correlate count_nonzero cov cross delete diagflat diff digitize ediff1d extract flatnonzero
     gradient i0 inner insert interp intersect1d isclose iscomplex iscomplexobj isfortran isin in1d isreal isrealobj
     isscalar iterable kron ndim nonzero packbits pad partition poly polyadd polydiv polyfit polymul polysub
@@ -32,7 +32,7 @@ _FIRST = """
     vander vdot where diag_indices_from datetime_as_string datetime_data array_equiv
     can_cast common_type isdtype issubdtype min_scalar_type mintypecode(&typechars) promote_types result_type typename
     array2string array_repr array_str base_repr binary_repr format_float_positional format_float_scientific
-    polyder(&p) polyint(&p) histogram(a,&bins) histogram2d(x,y,&bins) histogramdd(sample,&bins)
+    polyder(&p) polyint(&p) histogram(a,&bins) histogram2d(x,y,&bins)
     histogram_bin_edges(a,&bins)
 
     copyto(!dst) put(!a) place(!arr) putmask(!a) fill_diagonal(!a) put_along_axis(!arr)
@@ -50,7 +50,7 @@ _FIRST = """
 _JOINS = """
     stack(arrays,axis,!out) concatenate(arrays,axis,!out) concat(arrays,axis,!out) hstack vstack dstack column_stack
     row_stack block bmat meshgrid(*xi,copy=&xi) einsum(*&operands,!out) einsum_path select choose(a,choices,!out)
-    lexsort array_equal broadcast_arrays(*&args) split(&ary) array_split(&ary)
+    lexsort broadcast_arrays(*&args) split(&ary) array_split(&ary) histogramdd(sample,&bins)
 """
 _CREATES = """
     zeros ones empty full zeros_like ones_like empty_like full_like eye identity arange linspace logspace geomspace

@@ -1,8 +1,11 @@
 """Sizes that differ between examples, mixtures of per-example and shared operands, sets, and linear algebra."""
 
+import warnings
+
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch import MaskedBatch, options
 from autobatch.errors import ShapeError
 from autobatch.ops.numpy import creation
@@ -367,3 +370,21 @@ def test_what_a_function_gives_in_a_list_or_a_tuple_stays_in_it(name):
     xs = [np.arange(n) * 0.5 for n in (4, 6, 4)]
     equals_loop(ARRAYS_IN_CONTAINERS[name], xs)
     map_equals_loop(ARRAYS_IN_CONTAINERS[name], xs)
+
+
+LISTS = {
+    "array_equal": lambda x: np.array_equal([x, x], [x, x]),
+    "array_equal_by_keyword": lambda x: np.array_equal(a1=[x, x], a2=(x, x + 0.0)),
+    "array_equiv": lambda x: np.array_equiv(a1=[x, x], a2=[x]),
+    "dimensions_of_a_histogram": lambda x: np.histogramdd([x[0]], 3)[0] * 1,
+    "sums": lambda x: np.sum(a=[x, x * 2], axis=0),
+    "weights": lambda x: np.average(x, axis=0, weights=[x[0, 0] ** 2, 1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_of_values_are_what_the_function_makes_of_lists(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        examples = [np.random.default_rng(i).standard_normal((3, 4)) for i in range(3)]
+        ab.testing.assert_equivalent(LISTS[name], examples, grad=False)

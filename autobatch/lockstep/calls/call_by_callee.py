@@ -166,11 +166,15 @@ def _call_numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) > reads_only(f):
         _check_written(f, args, kwargs)
         kwargs = {key: unwrap(value) for key, value in kwargs.items()}
-    if f not in _JOINING and any(map(_is_list_of_lanes, args)):
+    if f not in _JOINING and any(map(_is_list_of_lanes, (*args, *kwargs.values()))):
         args = tuple(
             HANDLERS[np.array](arg) if _is_list_of_lanes(arg) and not (place and type(arg) is tuple) else arg
             for place, arg in enumerate(args)
         )
+        kwargs = {
+            key: HANDLERS[np.array](arg) if _is_list_of_lanes(arg) and type(arg) is not tuple else arg
+            for key, arg in kwargs.items()
+        }
     out = f(*plain_arguments(args), **kwargs)
     return zero_d(out) if f is np.where or f is np.copy else out
 

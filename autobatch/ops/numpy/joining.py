@@ -214,7 +214,8 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 @implements(np.block)
 def block(arrays: Any) -> Any:
     depth, rank = _block_depth(arrays)
-    return _block(arrays, 1, depth, max(depth, rank))
+    out = _block(arrays, 1, depth, max(depth, rank))
+    return out if depth else np.copy(out, order="C")
 
 
 def _block_depth(item: Any) -> tuple[int, int]:

@@ -392,6 +392,11 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     return mt(cholesky_p(mt(a))) if upper else cholesky_p(a)
 
 
+def _own(*parts: Any) -> list[Any]:
+    """The parts of a packed result as arrays of their own in C order, as NumPy returns them."""
+    return [np.copy(part, order="C") for part in parts]
+
+
 @implements(np.linalg.qr)
 def qr(a: Any, mode: str = "reduced") -> Any:
     a = _real_matrix(a)
@@ -401,7 +406,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     if mode not in ("reduced", "r", "complete") or (mode == "complete" and rows > columns):
         raise Declined(f"np.linalg.qr with mode={mode!r}")
     both = qr_p(a[..., : min(rows, columns)])
-    q, r = both[..., :rows, :], both[..., rows:, :]
+    q, r = _own(both[..., :rows, :], both[..., rows:, :])
     if columns > rows:  # the remaining columns of R
         r = np.concatenate([r, np.matmul(mt(q), a[..., rows:])], axis=-1)
     return r if mode == "r" else type(np.linalg.qr(np.eye(1)))(q, r)
@@ -410,7 +415,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 @implements(np.linalg.eigh)
 def eigh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803
     both = eigh_p(_real_matrix(a), UPLO=_triangle(UPLO))
-    return type(np.linalg.eigh(np.eye(1)))(both[..., 0, :], both[..., 1:, :])
+    return type(np.linalg.eigh(np.eye(1)))(*_own(both[..., 0, :], both[..., 1:, :]))
 
 
 @implements(np.linalg.eigvalsh)
@@ -435,7 +440,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     if sizes_differ or (full_matrices and rows != columns):
         raise Declined("its factors are not unique; write full_matrices=False" if not sizes_differ else "sizes differ")
     both = svd_p(a)
-    parts = both[..., :rows, :], both[..., rows, :], mt(both[..., rows + 1 :, :])
+    parts = _own(both[..., :rows, :], both[..., rows, :], mt(both[..., rows + 1 :, :]))
     return type(np.linalg.svd(np.eye(1)))(*parts)
 
 

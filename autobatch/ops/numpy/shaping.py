@@ -533,4 +533,6 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         np.reshape(as_array(x), (1,) * place + (-1,) + (1,) * (rank - place - 1))
         for x, place in zip(xi, places, strict=True)
     )
-    return out if sparse else broadcast_arrays(*out)
+    if not sparse:
+        out = broadcast_arrays(*out)
+    return tuple(np.copy(x, order="C") for x in out) if copy else out
