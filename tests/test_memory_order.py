@@ -325,3 +325,45 @@ def test_results_are_contiguous_arrays_of_their_own(made):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ab.testing.assert_equivalent(written, EXAMPLES, grad=False, w=0.7)
+
+
+def part_then_raveled(x, w):
+    part = np.split(x * w, 2, axis=1)[1]
+    total = float(part.sum())
+    flat = part.ravel()
+    flat[0] = total
+    return part, flat
+
+
+def column_then_raveled(x, w):
+    column = (x * w)[:, 1]
+    strides = column.strides
+    flat = column.ravel()
+    flat[0] = 9.0
+    return column, flat, strides
+
+
+def reversed_then_reshaped(x, w):
+    rows = (x * w)[::-1]
+    is_contiguous = rows.flags.c_contiguous
+    flat = rows.reshape(-1)
+    flat[0] = 9.0
+    return rows, flat, is_contiguous
+
+
+def picked_then_branched(x, w):
+    columns = (x * w)[:, ::2]
+    flat = columns.ravel() if columns.sum() > 0 else columns.T.ravel()
+    flat[1] = 4.0
+    return columns, flat
+
+
+PARTS = [part_then_raveled, column_then_raveled, reversed_then_reshaped, picked_then_branched]
+
+
+@pytest.mark.parametrize("f", PARTS)
+def test_a_part_of_an_array_without_a_name_is_no_contiguous_one(f):
+    assert len({float(np.sum((x * 0.7)[:, ::2])) > 0 for x in EXAMPLES}) == 2  # lanes diverge
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ab.testing.assert_equivalent(f, EXAMPLES, grad=False, w=0.7)

@@ -17,13 +17,14 @@ from autobatch.core.abstract_eval import (
     abstract_eval,
     freeze_params,
     known_aval,
+    with_order,
 )
 from autobatch.core.current_region import Example, example
 from autobatch.core.diagnostics import silence
 from autobatch.core.op import Op, next_level
 from autobatch.core.recorded_array import AbstractArray
 from autobatch.ops.array_protocols import ArrayMixin
-from autobatch.ops.rules.aliasing import is_unclear, view_record
+from autobatch.ops.rules.aliasing import is_contiguous, is_unclear, view_record
 
 _LARGE = 1 << 16  # bytes; a larger constant should be an operand
 _MOST_STEPS = 512  # in one trace; a body that iterates over the rows of an array has steps for each row
@@ -236,6 +237,9 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
     others = [out for at, out in enumerate(outputs) if at not in found]
     if any(map(_is_read_only, others)) or not _share_no_memory(others, tracer):
         return None
+    for out in others:
+        if not is_contiguous(out):  # a part of an array that nobody sees: its strides are not C's
+            tracer.avals[out.slot] = with_order(tracer.avals[out.slot], True)
     return tracer.program([out.slot for out in outputs], found)
 
 

@@ -259,7 +259,7 @@ class LazyArray(AbstractArray, ArrayMixin):
         value = self.trace.value(self)
         if hasattr(value, "_ab_rank"):
             return value.__array__(dtype)
-        if self.aval.non_c_order and self.row != -1:
+        if self.aval.non_c_order and self.aval.ndim > 1 and self.row != -1:
             self._ab_refuse(NeedsLoop("np.asarray of an array that may lie in other than C order"))
         if copy or not isinstance(value, np.ndarray):
             return np.array(value, dtype=dtype)

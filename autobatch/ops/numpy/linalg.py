@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, same_size
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
@@ -13,7 +13,7 @@ from autobatch.errors import ShapeError
 from autobatch.ops.numpy.contractions import mt
 from autobatch.ops.numpy.creation import CREATION, arange, zeros
 from autobatch.ops.numpy.indexing import placed
-from autobatch.ops.rules.aliasing import view
+from autobatch.ops.rules.aliasing import set_order, view
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, expect, implements
 from autobatch.ops.rules.op_kinds import run_by_length, vjp_columns
 from autobatch.ops.rules.padding import fill, mask_cotangent, to_width
@@ -409,6 +409,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     q, r = _own(both[..., :rows, :], both[..., rows:, :])
     if columns > rows:  # the remaining columns of R
         r = np.concatenate([r, np.matmul(mt(q), a[..., rows:])], axis=-1)
+    r = set_order(r, is_non_c_order(a))  # NumPy keeps the order of the matrices
     return r if mode == "r" else type(np.linalg.qr(np.eye(1)))(q, r)
 
 
