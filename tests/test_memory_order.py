@@ -353,7 +353,7 @@ def reversed_then_reshaped(x, w):
 
 def picked_then_branched(x, w):
     columns = (x * w)[:, ::2]
-    flat = columns.ravel() if columns.sum() > 0 else columns.T.ravel()
+    flat = columns.ravel() if columns[0, 1] > 0 else columns.T.ravel()
     flat[1] = 4.0
     return columns, flat
 
@@ -363,7 +363,7 @@ PARTS = [part_then_raveled, column_then_raveled, reversed_then_reshaped, picked_
 
 @pytest.mark.parametrize("f", PARTS)
 def test_a_part_of_an_array_without_a_name_is_no_contiguous_one(f):
-    assert len({float(np.sum((x * 0.7)[:, ::2])) > 0 for x in EXAMPLES}) == 2  # lanes diverge
+    assert len({bool(x[0, 2] > 0) for x in EXAMPLES}) == 2  # lanes diverge
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ab.testing.assert_equivalent(f, EXAMPLES, grad=False, w=0.7)
