@@ -235,6 +235,7 @@ LAID_OUT = {
     "transposed_repeats": lambda y: np.broadcast_to(y.T, (2, *y.T.shape)),
     "stacks_swapped": lambda y: np.stack([y, y * 2]).transpose(1, 0, 2),
     "transposed_backwards": lambda y: y[::-1].T,
+    "columns_picked": lambda y: y[:, np.array([2, 0, 1])],
 }
 DONE_TO = {
     "nothing": lambda b: b,
@@ -279,6 +280,16 @@ def test_elements_lie_in_numpys_order(done, laid_out):
         ab.testing.assert_equivalent(raveled, EXAMPLES, grad=False, w=0.7)
 
 
+@pytest.mark.parametrize("laid_out", LAID_OUT)
+def test_what_runs_example_by_example_lies_in_numpys_order(laid_out):
+    def raveled(x, w):
+        return np.partition(LAID_OUT[laid_out](x * w), 1).ravel("K")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ab.testing.assert_equivalent(raveled, RAGGED, grad=False, w=0.7)
+
+
 def written_in_place(x, w):
     y = x.T * w
     y[...] = x[0, 0]
@@ -320,11 +331,16 @@ def test_results_are_contiguous_arrays_of_their_own(made):
         z = OWN[made](y)
         flat = z.reshape(-1)
         flat[:1] = 5.0
-        return y, z, z.flags.c_contiguous, z.ravel("K")
+        return y, z, flat
+
+    def asked(x, w):
+        z = OWN[made](x * w)
+        return z.flags.c_contiguous, z.ravel("K")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ab.testing.assert_equivalent(written, EXAMPLES, grad=False, w=0.7)
+        ab.testing.assert_equivalent(asked, EXAMPLES, grad=False, w=0.7)
 
 
 def part_then_raveled(x, w):
