@@ -223,7 +223,7 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     return linked(stack_results(per_lane(call, args, kwargs)))
 
 
-def _may_be_bent(part: Any) -> bool:
+def _is_not_contiguous(part: Any) -> bool:
     """True if an array is not contiguous in C order: a function may return a part of an array that it made."""
     return is_non_c_order(part) or (type(part) is np.ndarray and part.ndim > 1 and not part.flags.c_contiguous)
 
@@ -233,18 +233,18 @@ def tracking_views(
 ) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
     """A wrapper of `function` to call per example, and a function that marks stacked results that view arguments."""
     viewed: list[Any] = []
-    bent_args = any(map(is_non_c_order, leaves((args, kwargs))))  # an example's value is in C order here
-    bent: set[int] = set()
+    non_c_args = any(map(is_non_c_order, leaves((args, kwargs))))  # an example's value is in C order here
+    non_contiguous: set[int] = set()
 
     def call(*values: Any, **named: Any) -> Any:
         out = function(*values, **named)
         viewed[:] = viewed or _viewed_arrays(out, (*args, *kwargs.values()), (*values, *named.values()))
-        bent.update(place for place, part in enumerate(leaves(out)) if _may_be_bent(part))
+        non_contiguous.update(place for place, part in enumerate(leaves(out)) if _is_not_contiguous(part))
         return out
 
     def linked(out: Any) -> Any:
         for place, part in enumerate(leaves(out)):
-            if bent_args or place in bent:
+            if non_c_args or place in non_contiguous:
                 set_order(part, True)
             for base in viewed:
                 unclear_view(part, base)

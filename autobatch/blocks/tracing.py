@@ -99,7 +99,7 @@ class Tracer:
                 if arg.tracer is not self:
                     self.fail("an array of another trace")
                 slots.append(arg.slot)
-                kinds.append(arg.aval)  # written in place, it has another memory order than its slot
+                kinds.append(arg.aval)  # set_order may have changed its memory order since it was recorded
             else:
                 slots.append(self.constant(arg))
                 kinds.append(self.avals[slots[-1]])

@@ -14,14 +14,7 @@ from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shap
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.numpy.shaping import broadcast_to_p
-from autobatch.ops.rules.aliasing import (
-    is_contiguous,
-    is_scalar,
-    stand_in,
-    unclear_view,
-    write_into,
-    zero_d,
-)
+from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, write_into, zero_d
 from autobatch.ops.rules.dispatch import Declined, implements, top_box
 from autobatch.ops.rules.sizes import Template, fill_template, lane_count, lane_sizes, padded_width, size_operands
 
