@@ -173,6 +173,13 @@ NUMBERS = {
     "corrcoef": (lambda x: np.corrcoef(x), normals((2, 5), (3, 5), (2, 5))),
     "sliding": (lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, axis=1), ROWS),
     "piecewise": (lambda x: np.piecewise(x, [x < 0, x >= 0], [lambda v: -v, lambda v: v * v]), VECTORS),
+    "piecewise_table": (
+        lambda x: np.piecewise(x, np.stack([x < -0.5, x > 0.5]), [3.0, lambda v: v * v, lambda v: -v]),
+        VECTORS,
+    ),
+    "piecewise_numbers": (lambda x: np.piecewise(x, [(x < 0) * 1], [lambda v: -v, lambda v: v * v]), VECTORS),
+    "piecewise_list": (lambda x: np.piecewise(x, [True, False], [lambda v: v * v, 3.0]), normals((2,), (2,))),
+    "piecewise_nowhere": (lambda x: np.piecewise(x, [x > 99], [lambda v: v / v.max(), lambda v: v * v]), VECTORS),
     "diff_around": (lambda x: np.diff(x, prepend=0.0, append=1.0), VECTORS),
     "choose_lanes": (lambda i, x: np.choose(i, [x, -x, 2 * x]), [np.array([0, 2, 1]), np.array([1])], VECTORS[:2]),
     "take_along": (
@@ -205,6 +212,10 @@ SMOOTH = [
     "choose_lanes",
     "take_along",
     "piecewise",
+    "piecewise_table",
+    "piecewise_numbers",
+    "piecewise_list",
+    "piecewise_nowhere",
 ]
 
 

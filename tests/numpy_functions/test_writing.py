@@ -7,7 +7,7 @@ import autobatch as ab
 from autobatch import MaskedBatch
 from autobatch.ops.numpy import creation
 from autobatch.testing.inspect import Tape
-from tests.law import Shared, check, check_grads
+from tests.law import Shared, check, check_grads, equals_loop
 from tests.numpy_functions.cases import BOTH, ROWS, STATIC, VECTORS, VECTORS2, normals
 
 
@@ -85,6 +85,22 @@ def put_flat(y):
     np.put(y, [0, 0], [1.0, 2.0])
 
 
+def flat_all(y, v):
+    y.flat = v
+
+
+def flat_slice(y, v):
+    y.flat[1:3] = v
+
+
+def flat_mask(y, v):
+    y.flat[y.ravel() > 0] = v
+
+
+def diagonal_each(y, v):
+    np.fill_diagonal(y, v)
+
+
 def sort(y):
     y.sort(axis=0)
 
@@ -130,6 +146,14 @@ WRITES = {
     "along": (write(along), ROWS, Shared(np.array(-5.0))),
     "put": (write(put_flat), ROWS),
     "sort": (write(sort), ROWS),
+    "flat_fewer": (write(flat_all), ROWS, normals((2,), (3,), (1,))),  # repeated: as np.flatiter writes
+    "flat_more": (write(flat_slice), ROWS, normals((4,), (7,), (2,))),  # cut
+    "flat_as_many": (write(flat_slice), ROWS, normals((2,), (2,), (2,))),
+    "flat_matrix": (write(flat_all), ROWS, [x.T for x in ROWS]),
+    "flat_mask": (write(flat_mask), ROWS, normals((2,), (3,), (1,))),
+    "flat_nothing": (write(flat_slice), ROWS, Shared(np.zeros(0))),
+    "diagonal_fewer": (write(diagonal_each), BOTH, normals((1,), (2,), (3,))),
+    "diagonal_more": (write(diagonal_each), BOTH, BOTH),
 }
 
 
@@ -143,6 +167,15 @@ def test_write(name):
 def test_write_grads(name):
     f, *operands = WRITES[name]
     check_grads(f, *operands)
+
+
+def test_a_flat_write_of_nothing_in_some_examples():
+    def f(x, v):
+        y = x * 1.0
+        y.flat = v
+        return y
+
+    equals_loop(f, ROWS, normals((2,), (0,), (1,)), falls_back=True)
 
 
 def test_the_value_is_cast_as_numpy_does():

@@ -132,12 +132,13 @@ clip_p    = elementwise(umath.clip,  # type: ignore[attr-defined]
                                           lambda ct, out, x, low, high: where_or_zero((x > high) | (low > high), ct))
 copysign_p = elementwise(np.copysign,     lambda ct, out, x, y: ct * np.copysign(1.0, x) * np.copysign(1.0, y), None)
 heaviside_p = elementwise(np.heaviside,   None, lambda ct, out, x, y: where_or_zero(x == 0, ct))
+nextafter_p = elementwise(np.nextafter,   lambda ct, out, x, y: ct, None)
 ldexp_p   = elementwise(np.ldexp,         lambda ct, out, x, n: np.ldexp(ct, n), None, pad=(1.0, 0))
 # fmt: on
 
 # Piecewise constant: no gradient.
 _CONSTANT = (
-    np.sign, np.floor, np.ceil, np.rint, np.trunc, np.spacing, np.nextafter, np.gcd, np.lcm, np.equal, np.not_equal,
+    np.sign, np.floor, np.ceil, np.rint, np.trunc, np.spacing, np.gcd, np.lcm, np.equal, np.not_equal,
     np.less, np.less_equal, np.greater, np.greater_equal, np.logical_and, np.logical_or, np.logical_xor,
     np.logical_not, np.isfinite, np.isinf, np.isnan, np.isnat, np.signbit, np.bitwise_and, np.bitwise_or,
     np.bitwise_xor, np.bitwise_count, np.invert, np.left_shift, np.right_shift,

@@ -13,11 +13,11 @@ from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem, picked_along, setitem
 from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.rules.aliasing import is_scalar, view, write_into, zero_d
-from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, check_cast, implements
+from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, check_cast, implements
 from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import fill
-from autobatch.ops.rules.sizes import array_and_axis, axes_of, normalise_axis
+from autobatch.ops.rules.sizes import array_and_axis, axes_of, differ_somewhere, normalise_axis
 
 
 def _zero(ct: Any) -> Any:
@@ -240,7 +240,9 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 @implements(np.piecewise)
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
-    conditions = list(condlist) if isinstance(condlist, list | tuple) else [condlist]
+    several = ndim_of(condlist[0]) if isinstance(condlist, list | tuple) else ndim_of(condlist) > 1
+    given = condlist if several or not ndim_of(x) else [condlist]
+    conditions = [cast(as_array(each), np.dtype(bool)) for each in given]
     if len(funclist) == len(conditions) + 1:
         rest = ~conditions[0]
         for condition in conditions[1:]:
@@ -252,7 +254,10 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
         )
     out = np.zeros_like(x)
     for condition, function in zip(conditions, funclist, strict=True):
-        out[condition] = function(x[condition], *args, **kw) if callable(function) else function
+        if not callable(function):
+            out[condition] = function
+        elif differ_somewhere(np.size(chosen := x[condition]), 0):
+            out[condition] = function(chosen, *args, **kw)
     return out
 
 

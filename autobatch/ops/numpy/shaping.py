@@ -21,7 +21,7 @@ from autobatch.ops.rules.aliasing import (
     view,
     zero_d,
 )
-from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, implements
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import mask_cotangent, to_width
 from autobatch.ops.rules.row_gather import rows_p
@@ -29,6 +29,7 @@ from autobatch.ops.rules.sizes import (
     Template,
     as_batched,
     broadcast_sizes,
+    differ_somewhere,
     fill_template,
     lane_count,
     lane_sizes,
@@ -219,7 +220,18 @@ class FlatIterator:
         return np.copy(out) if ndim_of(out) else out
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        flat_view(self._array)[index] = value
+        """Write the value's elements in C order, repeated or cut to the number of places, as np.flatiter does."""
+        flat = flat_view(self._array)
+        if ndim_of(value) and ndim_of(places := flat[index]):
+            value = np.reshape(value, (-1,))
+            wanted, given = shape_of(places)[0], shape_of(value)[0]
+            if not differ_somewhere(given, 0):
+                return
+            if any_shorter(value, 1):
+                raise report_error(self._array, NeedsLoop("a write of nothing in some examples by ndarray.flat"))
+            if differ_somewhere(wanted, given):
+                value = np.resize(value, (wanted,))
+        flat[index] = value
 
     def __iter__(self) -> Any:
         return iter(flat_view(self._array))

@@ -15,7 +15,7 @@ from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
 from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, expect, implements
 from autobatch.ops.rules.index_rule import on_axis
-from autobatch.ops.rules.op_kinds import detach, lane_by_lane, looped_op
+from autobatch.ops.rules.op_kinds import detach, examples, lane_by_lane, looped_op
 from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.sizes import differ_somewhere, has_lengths, normal_axes, normalise_axis
 
@@ -242,7 +242,10 @@ def _own_edges(x: Batched, bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def _own_edges_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    found = _own_edges(operands[0], params["bins"])
+    x = operands[0]
+    if is_boxed(x.data) and x.batch_size:  # a rule of other values than `x.data` itself would drop its gradient
+        return Batched(np.stack([op(row, **params) for row in examples(x.data, x.sizes)]), (params["bins"] + 1,))
+    found = _own_edges(x, params["bins"])
     return lane_by_lane(op, operands, params) if found is None else Batched(found[0], (params["bins"] + 1,))
 
 
@@ -259,7 +262,21 @@ def _own_histogram_rule(op: Op, operands: Sequence[Any], params: dict[str, Any])
 _own_histogram_p = looped_op(
     "own_histogram", lambda a, *, bins: np.histogram(a, bins)[0], dynamic=False, rule=_own_histogram_rule
 )
-_own_edges_p = looped_op("own_edges", lambda a, *, bins: np.histogram(a, bins)[1], dynamic=False, rule=_own_edges_rule)
+
+
+def _own_edges_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """The first edge moves with the smallest element, the last with the largest, those between with both."""
+    x, of_largest = args[0], np.linspace(0.0, 1.0, params["bins"] + 1)
+    grad: Any = 0.0
+    for extreme, share in ((np.min(x, initial=np.inf), 1 - of_largest), (np.max(x, initial=-np.inf), of_largest)):
+        hits = x == extreme
+        grad = grad + hits * (np.sum(ct * share) / np.maximum(np.sum(hits), 1))
+    return cast(grad, dtype_of(x))
+
+
+_own_edges_p = Op(
+    "own_edges", lambda a, *, bins: np.histogram(a, bins)[1], rule=_own_edges_rule, vjp=_own_edges_vjp, kind="lanewise"
+)
 
 
 def _one_axis(a: Any, axis: Any, keepdims: bool) -> tuple[Any, int]:

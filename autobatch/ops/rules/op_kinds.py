@@ -274,7 +274,7 @@ def _no_gradient(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
 def lane_by_lane(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     """A batching rule that calls the op's implementation once per example."""
     lanes = lane_count(operands)
-    columns = [_examples(x) if isinstance(x, Batched) else [detach(x)] * lanes for x in operands]
+    columns = [examples(detach(x.data), x.sizes) if isinstance(x, Batched) else [detach(x)] * lanes for x in operands]
     results = [np.asarray(op.impl(*row, **params)) for row in zip(*columns, strict=True)]
     if not results:
         dummies = [np.zeros(x.data.shape[1:], x.data.dtype) if isinstance(x, Batched) else x for x in operands]
@@ -292,8 +292,8 @@ def lane_by_lane(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     return Batched(data, sizes)
 
 
-def _examples(x: Batched) -> list[np.ndarray]:
-    data = detach(x.data)
-    corners = [lane_lengths(size, len(data)) for size in x.sizes]
+def examples(data: Any, sizes: Sequence[Size]) -> list[Any]:
+    """The examples of a padded array, each without its padding."""
+    corners = [lane_lengths(size, len(data)) for size in sizes]
     places: list[Any] = [(lane, *(slice(int(corner[lane])) for corner in corners)) for lane in range(len(data))]
     return [data[place] for place in places]
