@@ -253,7 +253,7 @@ class _Source:
         """Emit code that reads each input into a variable and checks its type."""
         for slot, value, kind in zip(self.block.slots, values, kinds, strict=True):
             name, base = self.follow(slot.root, slot.steps)
-            if kind == "constant" and type(value) is not np.ndarray:
+            if kind == "shared constant" or (kind == "constant" and type(value) is not np.ndarray):
                 raise _NoFastRecorder
             if kind in ("row", "shared") and type(base) is not LazyArray and (kind == "row" or slot.index is None):
                 raise _NoFastRecorder  # a plain array that all examples share: each trace has its own handle of it

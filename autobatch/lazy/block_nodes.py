@@ -257,10 +257,11 @@ class Block:
                 if aval is None:
                     return None
                 key.append(aval)
-                kinds.append("constant")
                 if aval.shared:
+                    kinds.append("shared constant")
                     shared.append(owner.shared(value))
                 else:
+                    kinds.append("constant")
                     refs.append(ref)
             else:
                 return None

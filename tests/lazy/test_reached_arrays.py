@@ -8,7 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.testing.inspect import map_with_stats
-from tests.law import assert_same
+from tests.law import assert_same, batch_of, vectors
 
 SIZE = 4
 RNG = np.random.default_rng(0)
@@ -280,3 +280,32 @@ def test_numbers_of_a_vector_and_items_of_a_matrix_stay_numbers():
         found, stats = map_with_stats(best, sentences)
     assert_same(found, [best(ids) for ids in sentences])
     assert stats.rounds == 0
+
+
+WEIGHTS = np.cos(np.arange(64.0))
+
+
+def weighted(x):
+    n = np.size(x)
+    return np.sum(x * WEIGHTS[:n])
+
+
+def of_an_example(x, w):
+    w = w * 1.0
+    w[0] = 3.0
+    return weighted(x)
+
+
+def of_what_is_shared(x, w):
+    return weighted(max(w))
+
+
+def test_an_array_that_is_reached_by_some_maps_only():
+    """The block of a helper is recorded with the array as a constant, and then with it as what all examples share."""
+    rows, w = vectors(3, 3, dtype=np.float64), np.array([1.1, 1.4, 1.2])
+    for f in (of_an_example, of_what_is_shared, of_an_example):
+        for _ in range(3):
+            with ab.options(way="fly"):
+                value, gradient = ab.value_and_grad(lambda w, f=f: ab.mean(ab.batch(f)(batch_of(rows), w)))(w)
+            np.testing.assert_allclose(value, np.mean([f(x, w) for x in rows]))
+            np.testing.assert_allclose(gradient, ab.grad(lambda w, f=f: sum(f(x, w) for x in rows) / 3)(w))

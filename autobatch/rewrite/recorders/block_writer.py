@@ -241,9 +241,8 @@ class BlockWriter(LineWriter):
                     aval = self.written.trace.constant(kind.value)[0]
                     if aval is None:
                         raise NotCovered("a constant of no known kind")
-                    if not aval.shared:
-                        self.written.operands[kind.number] = aval
-                        refs.append(f"_ab_d{kind.number}")
+                    self.written.operands[kind.number] = aval
+                    refs.append(f"_ab_d{kind.number}")
                 continue
             value = self.let(value)
             if how == "row":
@@ -254,7 +253,7 @@ class BlockWriter(LineWriter):
             elif how == "item":
                 self.emit(f"if _ab_type({value.text}) not in _ab_keys: raise _ab_misfit")
                 key.append(value.text)
-                if slot in ("number", "constant"):
+                if slot in ("number", "constant", "shared constant"):
                     raise NotCovered("one of several shared numbers or arrays")
             elif how == "plain" and spec[0] in ("number", "static"):
                 of = self.written.named(self.written.constants.literal(spec[1]))
