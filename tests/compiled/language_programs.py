@@ -774,5 +774,51 @@ def draws(seed, n):
     )
 
 
+@program(lambda rng: (ints(rng), ints(rng, 3, 9)))
+def chained(a, b):
+    total, seen = 0, []
+    for v in itertools.chain(list(a), list(b)):
+        total = 3 * total % 1009 + v
+        seen.append(v)
+    return total, seen
+
+
+@program(lambda rng: (ints(rng, 0, 7, 1, 6),))
+def list_that_grows_as_it_is_read(a):
+    todo, steps = list(a), 0
+    for v in todo:
+        steps += 1
+        if v > 2:
+            todo.append(v - 2)
+        if v > 4:
+            todo.append(0)
+    return todo, steps
+
+
+@program(lambda rng: (tuple(int(v) for v in rng.integers(0, 3, 4)),))
+def match_with_a_star(t):
+    match t:
+        case (0, *_, last):
+            return last
+        case (first, *_, 0):
+            return 10 + first
+        case (_, middle, *_):
+            return 20 + middle
+    return -1
+
+
+@program(lambda rng: (int(rng.integers(-3, 4)), float(rng.normal())))
+def tuples_of_other_types(n, x):
+    pair = (n, x) if n > 0 else (x, n)
+    for _ in range(n):
+        pair = (pair[1], pair[0])
+    return +n, +x, +(n > 0), +np.array([x, 1.0]), pair[0] + pair[1]
+
+
+@program(lambda rng: (rng.normal(size=(4, 4)) + 3.0 * np.eye(4)[rng.permutation(4)], rng.normal(size=4)))
+def rows_in_another_order(m, b):
+    return np.linalg.solve(m, b), np.linalg.det(m), np.linalg.inv(m)
+
+
 LANGUAGE = sorted(set(PROGRAMS) - _BEFORE)
 """Their names."""

@@ -240,6 +240,16 @@ def test_recurrent_layers_are_torchs(name):
         close(a, b[0])
 
 
+@pytest.mark.parametrize(
+    ("layer", "reached"),
+    [(lambda: nn.Conv1d(40, 50, 5, seed=0), 200), (lambda: nn.Conv2d(10, 50, (4, 5), seed=0), 200)],
+)
+def test_kernels_are_uniform_within_one_over_the_root_of_what_they_reach(layer, reached):
+    weight = layer().weight
+    assert np.isclose(np.abs(weight).max(), 1 / np.sqrt(reached), rtol=1e-2)
+    assert np.isclose(weight.std(), 1 / np.sqrt(3 * reached), rtol=2e-2)
+
+
 PADDINGS = {"valid": "valid", "same": "same", "full": 4}
 
 

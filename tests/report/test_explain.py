@@ -1,6 +1,7 @@
 """`ab.explain`: the report is what happened."""
 
 import inspect
+import itertools
 import sys
 
 import numpy as np
@@ -169,6 +170,22 @@ def test_it_shows_the_way_that_calls_take_and_costs_are_as_before(batched):
     assert (report.way, kind.last) == ("the loop over the examples", "loop")
     assert list(report.costs) == ["the loop over the examples"]
     assert before == ({way: (list(cost.recent), cost.runs) for way, cost in kind.costs.items()}, kind.calls, kind.work)
+
+
+def test_spans_follow_each_other_and_say_who_ran():
+    def f(x):
+        total = 0.0
+        for v in x:
+            if v > 0:
+                total = total + np.tanh(v * x).sum()
+        return total
+
+    for way in ("lockstep", "fly", "loop"):
+        with ab.options(way=way):
+            spans = ab.explain(f, vectors(5, 4)).spans
+        assert {span.kind for span in spans} == {"library", "python"} | ({"launch"} if way != "loop" else set())
+        assert all((span.kind == "python") <= (span.place[0] == __file__) for span in spans)
+        assert all(a.start + a.seconds <= b.start + 1e-7 for a, b in itertools.pairwise(spans))
 
 
 def test_a_gradient_is_explained_by_the_calls_in_it():

@@ -112,6 +112,7 @@ def test_padding_idx_is_as_if_the_id_were_not_there(mode):
     table, ids, offsets = make((5, 3)), np.array([1, 2, 2, 4, 2, 1]), [0, 3, 4, 5]
     out = embedding_bag(ids, table, offsets, mode=mode, padding_idx=2)
     np.testing.assert_allclose(out, naive.bags(table, np.array([1, 4, 1]), [0, 1, 2, 2, 3], mode))
+    np.testing.assert_array_equal(out, embedding_bag(ids, table, np.array(offsets), mode=mode, padding_idx=2))
     np.testing.assert_array_equal(out, embedding_bag(ids, table, offsets, mode=mode, padding_idx=-3))
 
 
