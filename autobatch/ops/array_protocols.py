@@ -74,7 +74,7 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
         options = {
             key: value for key, value in options.items() if not is_default(key, value, _UFUNC_DEFAULTS.get(key, ufunc))
         }
-        if unknown := options.keys() - {"axis", "dtype", "keepdims", "initial"}:
+        if unknown := options.keys() - {"axis", "dtype", "keepdims", "initial", "where"}:
             raise Declined(f"{name_of(ufunc)}.{method} with {min(unknown)}=")
     return function(*inputs, **options)
 
@@ -208,14 +208,11 @@ class ArrayMixin:
             return _ufunc_at(ufunc, inputs)
         called = ufunc if method == "__call__" else getattr(ufunc, method)
         try:
-            where = kwargs.pop("where", True)
-            if where is not True:
+            if kwargs.get("where", True) is not True and method != "reduce":
                 raise Declined("where= without out= leaves elements unset")
             return call_ufunc(ufunc, method, inputs, kwargs)
         except Declined as declined:
             why = declined.reason
-        if where is not True:
-            kwargs["where"] = where
         return refuse(called, inputs, kwargs, why)
 
     @hiding_frames

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from autobatch.compiled.compiled_map import compiled_map, prepared, wait_until_compiled
+from tests.compiled.function_programs import FUNCTIONS
 from tests.compiled.interpreted import interpreted
 from tests.compiled.language_programs import LANGUAGE
 from tests.compiled.law import outcome, same
@@ -36,7 +37,7 @@ def test_text_of_a_program(name):
 
 
 def runs_as_the_loop(name):
-    """A program gives what the loop gives, of 40 examples, one and none; those of `LANGUAGE` without Python's help."""
+    """A program gives what the loop gives, of 40 examples, one and none; some without Python's help."""
     function, example, shared = PROGRAMS[name]
     rng = np.random.default_rng(7)
     columns = [list(column) for column in zip(*(example(rng) for _ in range(40)), strict=True)]
@@ -47,6 +48,6 @@ def runs_as_the_loop(name):
         got = outcome(lambda ours=ours: compiled_map(function, ours, shared))
         assert same(got, expected), f"{got}\nexpected {expected}"
         assert same(ours, theirs)
-    if name in LANGUAGE:
+    if name in (*LANGUAGE, *FUNCTIONS):
         _, form = prepared(function, columns, shared, None)
         assert form.failures == 0

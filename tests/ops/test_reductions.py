@@ -272,3 +272,43 @@ def test_logaddexp_reduce_of_what_has_no_mass():
     x = np.array([[-np.inf, -np.inf], [-np.inf, 0.0]])
     slopes = ab.grad(lambda x: np.logaddexp.reduce(x, axis=1)[1] + 0 * np.exp(np.logaddexp.reduce(x, axis=1)).sum())(x)
     np.testing.assert_array_equal(slopes, [[0, 0], [0, 1]])
+
+
+MASKED = {
+    "sum": {},
+    "prod": {},
+    "any": {},
+    "all": {},
+    "mean": {},
+    "max": {"initial": 0.25},
+    "min": {"initial": 0.5},
+}
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+@pytest.mark.parametrize("case", ["ragged", "two ragged", "static", "with empty"])
+@pytest.mark.parametrize("name", MASKED)
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
+def test_reductions_of_what_a_mask_leaves(name, case, axis):
+    function, options = getattr(np, name), MASKED[name]
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(size=shape) for shape in SHAPES[case]]
+    whole = {**options, "initial": 3} if options else {}
+    check(lambda x: function(x, axis=axis, where=x > 0, **options), xs)
+    check(lambda x: function(x, axis=axis, keepdims=True, where=x > 0, **options), xs)
+    check(lambda x: function(np.round(9 * x).astype(int), axis=axis, where=x > 0, **whole), xs)
+    if name not in ("any", "all", "mean"):
+        check_grads(lambda x: function(x, axis=axis, where=x > 0, **options), xs)
+
+
+def test_masks_that_are_broadcast_and_ufuncs_with_masks():
+    rows, weights = [np.arange(6.0).reshape(2, 3) + k for k in range(3)], [np.array([1.0, -1.0, 2.0])] * 3
+    check(lambda x, w: np.sum(x, axis=1, where=w > 0), rows, weights)
+    check(lambda x, w: np.mean(x, where=w > 0), rows, weights)
+    check_grads(lambda x, w: np.mean(x * w, where=w > 0), rows, weights)
+    check(lambda x, w: np.sum(x, 0, where=[True, False, True]), rows, weights)
+    check(lambda x, w: np.add.reduce(x, axis=1, where=x > 2), rows, weights)
+    check(lambda x, w: np.maximum.reduce(x, axis=1, where=x > 2, initial=-1.0), rows, weights)
+    check(lambda x, w: np.logaddexp.reduce(x, axis=None, where=x > 2), rows, weights)
+    check(lambda x, w: np.max(x, where=x > 2), rows, weights)  # an error, as there is no value for no elements
+    check(lambda x, w: np.sum(x[0], where=x > 2), rows, weights, looped=True)

@@ -14,9 +14,9 @@ from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import note_example
-from autobatch.ops.rules.dispatch import Declined, cast, implements
+from autobatch.ops.rules.dispatch import Declined, as_array, cast, implements
 from autobatch.ops.rules.padding import fill, speculate
-from autobatch.ops.rules.sizes import normal_axes, normalise_axis
+from autobatch.ops.rules.sizes import differ_somewhere, normal_axes, normalise_axis
 
 
 def reduced_sizes(sizes: Sequence[Size], axes: Sequence[int], keepdims: bool) -> tuple[Size, ...]:
@@ -69,6 +69,9 @@ def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
         raise note_example(ValueError(message), int(np.argmax(empty)))
 
 
+_IDENTITIES: dict[str, Callable[[np.dtype], Any]] = {}  # by the name of the op
+
+
 def reduction(
     ufunc: np.ufunc, identity: Callable[[np.dtype], Any], vjp: Callable[..., Any] | None = None, *, name: str
 ) -> Op:
@@ -91,7 +94,7 @@ def reduction(
     def impl(x: Any, *, axis: tuple[int, ...], keepdims: bool = False, **options: Any) -> Any:
         return ufunc.reduce(x, axis=axis, keepdims=keepdims, **options)
 
-    filler = functools.lru_cache(maxsize=64)(identity)
+    filler = _IDENTITIES[name] = functools.lru_cache(maxsize=64)(identity)
 
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         x, axes = operands[0], params["axis"]
@@ -251,7 +254,11 @@ _ALL_AXES = {rank: tuple(range(rank)) for rank in range(9)}
 def _numpys(op: Op) -> Callable[..., Any]:
     """A reduction op as a function with NumPy's arguments; options that are not given are not passed to the op."""
 
-    def reduce(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, initial: Any = None) -> Any:
+    def reduce(
+        a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True
+    ) -> Any:
+        if where is not True:
+            a = _chosen(op, a, where, initial)
         options: dict[str, Any] = {} if dtype is None else {"dtype": np.dtype(dtype)}
         if initial is not None:
             if is_boxed(initial) or not isinstance(initial, int | float | complex | np.generic):
@@ -261,6 +268,27 @@ def _numpys(op: Op) -> Callable[..., Any]:
         return op(a, axis=ufunc_axes(axis, ndim_of(a)) if axes is None else axes, keepdims=bool(keepdims), **options)
 
     return reduce
+
+
+# Ops whose ufunc has no identity of its own.
+_NEED_INITIAL = {"max": np.maximum, "min": np.minimum, "fmax.reduce": np.fmax, "fmin.reduce": np.fmin}
+
+
+def _chosen(op: Op, a: Any, where: Any, initial: Any) -> Any:
+    """The array with the reduction's identity in all places that `where=` leaves out."""
+    if op.name in _NEED_INITIAL and initial is None:
+        raise ValueError(
+            f"reduction operation '{_NEED_INITIAL[op.name].__name__}' does not have an identity, so to use a where "
+            "mask one has to specify 'initial'"
+        )
+    mask = as_array(where)
+    dtype = dtype_of(a)
+    if dtype_of(mask).kind != "b" or dtype.kind not in "biufc":
+        raise Declined("a reduction where numbers, or of no numbers")
+    out = np.where(mask, a, np.asarray(_IDENTITIES[op.name](dtype), dtype))
+    if ndim_of(out) != ndim_of(a) or any(map(differ_somewhere, shape_of(out), shape_of(a))):
+        raise Declined("a reduction where a mask is larger than the array")
+    return out
 
 
 def _of_floats(ufunc: np.ufunc, op: Op) -> Callable[..., Any]:

@@ -118,7 +118,12 @@ def _typed(dtype: Any) -> dict[str, Any]:
 
 
 @implements(np.mean)
-def _np_mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Any:
+def _np_mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
+    if where is not True:
+        own = dtype_of(a)
+        total = np.sum(a, axis=axis, dtype=_working(own, dtype), keepdims=keepdims, where=where)
+        counted = np.sum(np.where(where, np.ones_like(a, dtype=np.int64), 0), axis=axis, keepdims=keepdims)
+        return cast(total / counted.astype(total.real.dtype), _result(own, dtype))
     return mean_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=bool(keepdims), **_typed(dtype))
 
 

@@ -1,0 +1,93 @@
+"""Programs that call functions of NumPy and of the standard library, and a few constructs around them."""
+
+import bisect
+import heapq
+import itertools
+import math
+
+import numpy as np
+
+from tests.compiled.numeric_programs import PROGRAMS, floats, ints, program
+
+_BEFORE = set(PROGRAMS)
+
+
+@program(lambda rng: (ints(rng), ints(rng, 3, 9)))
+def chained(a, b):
+    total, seen = 0, []
+    for v in itertools.chain(list(a), list(b)):
+        total = 3 * total % 1009 + v
+        seen.append(v)
+    return total, seen
+
+
+@program(lambda rng: (ints(rng, 0, 7, 1, 6),))
+def list_that_grows_as_it_is_read(a):
+    todo, steps = list(a), 0
+    for v in todo:
+        steps += 1
+        if v > 2:
+            todo.append(v - 2)
+        if v > 4:
+            todo.append(0)
+    return todo, steps
+
+
+@program(lambda rng: (tuple(int(v) for v in rng.integers(0, 3, 4)),))
+def match_with_a_star(t):
+    match t:
+        case (0, *_, last):
+            return last
+        case (first, *_, 0):
+            return 10 + first
+        case (_, middle, *_):
+            return 20 + middle
+    return -1
+
+
+@program(lambda rng: (int(rng.integers(-3, 4)), float(rng.normal())))
+def tuples_of_other_types(n, x):
+    pair = (n, x) if n > 0 else (x, n)
+    for _ in range(n):
+        pair = (pair[1], pair[0])
+    return +n, +x, +(n > 0), +np.array([x, 1.0]), pair[0] + pair[1]
+
+
+@program(lambda rng: (rng.normal(size=(4, 4)) + 3.0 * np.eye(4)[rng.permutation(4)], rng.normal(size=4)))
+def rows_in_another_order(m, b):
+    return np.linalg.solve(m, b), np.linalg.det(m), np.linalg.inv(m)
+
+
+@program(lambda rng: (ints(rng), floats(rng), rng.normal(size=(3, 3)), int(rng.integers(0, 4))))
+def arrays_in_other_orders(ids, x, m, n):
+    made = np.unique(ids), np.unique(x), np.tile(ids, n), np.identity(n), np.diag(x), np.matmul(m, m[0])
+    order = np.argsort(x), x.argsort(), np.argsort(ids, kind="stable"), np.sort(x), np.flatnonzero(ids)
+    joined = np.concatenate([ids, x]), np.concatenate((x, x[:1])), np.vstack([x, 2 * x])
+    return made, order, joined, np.flatnonzero(x > 0)
+
+
+@program(lambda rng: (floats(rng), rng.normal(size=(3, 3))))
+def arrays_read_backwards(x, m):
+    return np.flip(x), np.flip(m)
+
+
+@program(lambda rng: (sorted(float(v) for v in floats(rng).round(1)), int(rng.integers(-9, 10))))
+def sorted_lists_and_heaps(a, n):
+    places = bisect.bisect_right(a, 0.1 * n), bisect.bisect_left(a, 0.1 * n)
+    bisect.insort(a, 0.1 * n)
+    bisect.insort_left(a, 0.5)
+    bisect.insort_right(a, 0.5)
+    heap = [-v for v in a]
+    heapq.heapify(heap)
+    out = [heapq.heappushpop(heap, 0.3), heapq.heapreplace(heap, -0.2), heapq.heappop(heap)]
+    return places, a, heap, out, heapq.nlargest(2, a), heapq.nsmallest(3, a), list(itertools.pairwise(a))
+
+
+@program(lambda rng: (int(rng.integers(-30, 30)), float(rng.normal())))
+def numbers_of_math(n, x):
+    whole = math.gcd(n, 12), math.lcm(n, 4), math.lcm(0, n), math.isqrt(abs(n)), math.comb(abs(n), 2), ord(chr(n + 60))
+    return whole, math.degrees(x), math.radians(x), math.fmod(x, 0.3), math.copysign(n, x), math.trunc(x)
+
+
+FUNCTIONS = sorted(set(PROGRAMS) - _BEFORE)
+"""Their names."""
