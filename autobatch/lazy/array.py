@@ -261,6 +261,8 @@ class LazyArray(AbstractArray, ArrayMixin):
             return value.__array__(dtype)
         if self.aval.non_c_order and self.aval.ndim > 1 and self.row != -1:
             self._ab_refuse(NeedsLoop("np.asarray of an array that may lie in other than C order"))
+        if dtype is not None and not np.can_cast(value.dtype, dtype, "safe"):
+            dtype = None  # NumPy casts what it gets, or raises, by the rule of whoever asked
         if copy or not isinstance(value, np.ndarray):
             return np.array(value, dtype=dtype)
         out = np.asarray(value, dtype)

@@ -30,6 +30,8 @@ from autobatch.ops.rules.dispatch import (
     UFUNCS,
     UNSUPPORTED,
     Declined,
+    as_array,
+    cast,
     check_cast,
     is_default,
     name_of,
@@ -414,7 +416,11 @@ def _ufunc_at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
             raise NeedsLoop("np.add.at into an array that the examples share")
         refuse(ufunc.at, inputs, {}, "")
         return
-    add_at(target, index, values[0] if ufunc is np.add else -values[0])
+    added = as_array(values[0])
+    if not np.can_cast(dtype_of(added), dtype_of(target), "same_kind"):  # NumPy cuts each sum off
+        refuse(ufunc.at, inputs, {}, "np.add.at of values that do not fit into the array's dtype")
+        return
+    add_at(target, index, added if ufunc is np.add else -cast(added, dtype_of(target)))
 
 
 class StandIn(RecordedArray, ArrayMixin):

@@ -399,3 +399,14 @@ def test_lists_of_values_are_what_the_function_makes_of_lists(name):
         warnings.simplefilter("ignore")
         examples = [np.random.default_rng(i).standard_normal((3, 4)) for i in range(3)]
         ab.testing.assert_equivalent(LISTS[name], examples, grad=False)
+
+
+def test_dtypes_that_numpy_refuses_or_keeps():
+    singles, flags = [x.astype(np.float32) for x in VECTORS], [x > 0 for x in VECTORS]
+    check(lambda x, flag: np.select([x > 0.5, flag], [x, flag]), singles, flags)
+    check(lambda x, flag: np.select([x > 0.5], [x], 7.5), singles, flags)
+    check(lambda x, flag: np.select([x > 0.5], [x], flag), singles, flags)
+    check(lambda n, x: np.select([x > 0.5], [2], n), [np.arange(len(x), dtype=np.uint8) for x in VECTORS], VECTORS)
+    check(lambda x, c: np.bincount(np.zeros(len(x), int), weights=c), VECTORS, [x * 1j for x in VECTORS])
+    with pytest.raises(TypeError, match="Cannot cast"):
+        ab.map(lambda x: np.digitize(x, np.sort(x * (1 + 0j))), VECTORS)

@@ -389,3 +389,19 @@ def test_what_is_added_at_a_place_leaves_the_zeros_of_others(values):
                 want = f(*row)
                 np.testing.assert_array_equal(found, want)
                 np.testing.assert_array_equal(np.signbit(found), np.signbit(want))
+
+
+@pytest.mark.parametrize("ufunc", [np.add, np.subtract], ids=["add", "subtract"])
+@pytest.mark.parametrize("values", [np.float64, np.float32, np.int8, np.uint8, np.bool_, np.complex128])
+@pytest.mark.parametrize("target", [np.float64, np.float32, np.int64, np.int8, np.complex64])
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+def test_what_is_added_is_cast_as_numpy_does(ufunc, values, target):
+    """Unsigned numbers are not negated before they are wide enough; fractions are cut off one sum at a time."""
+
+    def f(x):
+        y = (9 * x).astype(target)
+        ufunc.at(y, [0, 0, 1], np.array([1.37, 3.9, 2.0]).astype(values))
+        return y
+
+    xs = [np.array([-0.9, 0.3, 0.7]), np.array([0.2, -0.6])]
+    equals_loop(f, xs, falls_back=None)

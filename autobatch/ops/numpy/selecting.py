@@ -235,7 +235,11 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     out = default
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
         out = np.where(condition, choice, out)
-    return zero_d(out)
+    given = [x if type(x) in (int, float, complex) else as_array(x) for x in (*choicelist, default)]
+    dtype = np.result_type(*given)
+    for choice in given[:-1]:
+        check_cast(dtype_of(choice), dtype, "same_kind")
+    return zero_d(cast(out, dtype))
 
 
 @implements(np.piecewise)

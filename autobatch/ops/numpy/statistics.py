@@ -13,7 +13,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
-from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, expect, implements
+from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, check_cast, expect, implements
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import detach, examples, lane_by_lane, looped_op
 from autobatch.ops.rules.padding import fill_p
@@ -179,6 +179,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
         return _count_p(x, least=minlength)
     if ndim_of(weights) != 1 or differ_somewhere(shape_of(x)[0], shape_of(weights)[0]):
         raise Declined("np.bincount with weights of another shape")
+    check_cast(dtype_of(weights), np.float64, "safe")
     total = _bins_p(x, least=minlength)
     weights = cast(weights, np.dtype(np.float64))
     hits = np.reshape(x, (1, -1)) == np.reshape(arange(total), (-1, 1))
