@@ -53,7 +53,9 @@ def tuples_of_other_types(n, x):
     return +n, +x, +(n > 0), +np.array([x, 1.0]), pair[0] + pair[1]
 
 
-@program(lambda rng: (rng.normal(size=(4, 4)) + 3.0 * np.eye(4)[rng.permutation(4)], rng.normal(size=4)))
+@program(
+    lambda rng: (rng.integers(2) * rng.normal(size=(4, 4)) + 3.0 * np.eye(4)[rng.permutation(4)], floats(rng, 4, 5))
+)
 def rows_in_another_order(m, b):
     return np.linalg.solve(m, b), np.linalg.det(m), np.linalg.inv(m)
 
@@ -87,6 +89,12 @@ def sorted_lists_and_heaps(a, n):
 def numbers_of_math(n, x):
     whole = math.gcd(n, 12), math.lcm(n, 4), math.lcm(0, n), math.isqrt(abs(n)), math.comb(abs(n), 2), ord(chr(n + 60))
     return whole, math.degrees(x), math.radians(x), math.fmod(x, 0.3), math.copysign(n, x), math.trunc(x)
+
+
+@program(lambda rng: (floats(rng, 1, 9), rng.normal(size=3), [1e16, 1.0, -1e16, 0.1][: int(rng.integers(1, 5))]))
+def sums_of_shifted_and_exact_sums(x, kernel, a):
+    shifted = np.convolve(x, kernel), np.convolve(x, kernel, "same"), np.convolve(x, kernel, "valid"), abs(x - 1.0)
+    return shifted, math.fsum(a), math.fsum(x), math.fsum([0.1] * 10), abs(a[-1])
 
 
 FUNCTIONS = sorted(set(PROGRAMS) - _BEFORE)
