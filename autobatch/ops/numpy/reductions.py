@@ -284,10 +284,10 @@ def _chosen(op: Op, a: Any, where: Any, initial: Any) -> Any:
     mask = as_array(where)
     dtype = dtype_of(a)
     if dtype_of(mask).kind != "b" or dtype.kind not in "biufc":
-        raise Declined("a reduction where numbers, or of no numbers")
+        raise Declined("a reduction with where= that is no array of truth values")
     out = np.where(mask, a, np.asarray(_IDENTITIES[op.name](dtype), dtype))
     if ndim_of(out) != ndim_of(a) or any(map(differ_somewhere, shape_of(out), shape_of(a))):
-        raise Declined("a reduction where a mask is larger than the array")
+        raise Declined("a reduction with where= of a shape that does not broadcast to the array's")
     return out
 
 

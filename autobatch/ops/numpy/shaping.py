@@ -228,7 +228,9 @@ class FlatIterator:
             if not differ_somewhere(given, 0):
                 return
             if any_shorter(value, 1):
-                raise report_error(self._array, NeedsLoop("a write of nothing in some examples by ndarray.flat"))
+                raise report_error(
+                    self._array, NeedsLoop("a write through ndarray.flat of an array that is empty in some examples")
+                )
             if differ_somewhere(wanted, given):
                 value = np.resize(value, (wanted,))
         flat[index] = value

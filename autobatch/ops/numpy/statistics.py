@@ -249,7 +249,7 @@ def _own_edges(x: Batched, bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 def _own_edges_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x = operands[0]
-    if is_boxed(x.data) and x.batch_size:  # a rule of other values than `x.data` itself would drop its gradient
+    if is_boxed(x.data) and x.batch_size:  # computed from `x.data` itself, which keeps its gradient
         return Batched(np.stack([op(row, **params) for row in examples(x.data, x.sizes)]), (params["bins"] + 1,))
     found = _own_edges(x, params["bins"])
     return lane_by_lane(op, operands, params) if found is None else Batched(found[0], (params["bins"] + 1,))
