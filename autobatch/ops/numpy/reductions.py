@@ -69,7 +69,7 @@ def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
         raise note_example(ValueError(message), int(np.argmax(empty)))
 
 
-_IDENTITIES: dict[str, Callable[[np.dtype], Any]] = {}  # by the name of the op
+_REDUCED: dict[str, tuple[np.ufunc, Callable[[np.dtype], Any]]] = {}  # of each op, by name: its ufunc and identity
 
 
 def reduction(
@@ -94,7 +94,8 @@ def reduction(
     def impl(x: Any, *, axis: tuple[int, ...], keepdims: bool = False, **options: Any) -> Any:
         return ufunc.reduce(x, axis=axis, keepdims=keepdims, **options)
 
-    filler = _IDENTITIES[name] = functools.lru_cache(maxsize=64)(identity)
+    filler = functools.lru_cache(maxsize=64)(identity)
+    _REDUCED[name] = ufunc, filler
 
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         x, axes = operands[0], params["axis"]
@@ -270,22 +271,19 @@ def _numpys(op: Op) -> Callable[..., Any]:
     return reduce
 
 
-# Ops whose ufunc has no identity of its own.
-_NEED_INITIAL = {"max": np.maximum, "min": np.minimum, "fmax.reduce": np.fmax, "fmin.reduce": np.fmin}
-
-
 def _chosen(op: Op, a: Any, where: Any, initial: Any) -> Any:
     """The array with the reduction's identity in all places that `where=` leaves out."""
-    if op.name in _NEED_INITIAL and initial is None:
+    ufunc, identity = _REDUCED[op.name]
+    if ufunc.identity is None and initial is None:
         raise ValueError(
-            f"reduction operation '{_NEED_INITIAL[op.name].__name__}' does not have an identity, so to use a where "
-            "mask one has to specify 'initial'"
+            f"reduction operation '{ufunc.__name__}' does not have an identity, so to use a where mask one has to "
+            "specify 'initial'"
         )
     mask = as_array(where)
     dtype = dtype_of(a)
     if dtype_of(mask).kind != "b" or dtype.kind not in "biufc":
         raise Declined("a reduction with where= that is no array of truth values")
-    out = np.where(mask, a, np.asarray(_IDENTITIES[op.name](dtype), dtype))
+    out = np.where(mask, a, np.asarray(identity(dtype), dtype))
     if ndim_of(out) != ndim_of(a) or any(map(differ_somewhere, shape_of(out), shape_of(a))):
         raise Declined("a reduction with where= of a shape that does not broadcast to the array's")
     return out
