@@ -13,6 +13,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import ForcedValueError, UnsupportedError
+from autobatch.ops.rules.op_kinds import looped_op
 from tests.facts.arguments import pools
 from tests.facts.test_numpy_functions import MODULES, candidates, every_entry
 from tests.law import batch_of
@@ -130,3 +131,18 @@ def test_ufuncs(ufunc):
     for args in [(place,)] if ufunc.nin == 1 else [(place, other), (other, place), (place, place)]:
         if ufunc is not np.ldexp or args[1] is other:
             assert compare(ufunc, args, place) is True
+
+
+def test_an_op_without_gradient_is_refused_where_its_result_would_need_one():
+    twice = looped_op("twice", lambda x: x * 2.0, dynamic=False)
+    order = looped_op("order", np.argsort, dynamic=False)
+    xs = batch_of([np.array([3.0, 1.0, 2.0]), np.array([5.0])])
+
+    def gradient_of(function):
+        with ab.options(way="lockstep", strict=True):
+            return ab.grad(lambda xs: ab.mean(ab.batch(function)(xs)))(xs).examples()
+
+    whole = gradient_of(lambda x: np.sum(order(x) * x))
+    assert [grad.tolist() for grad in whole] == [[0.5, 1.0, 0.0], [0.0]]
+    with pytest.raises(UnsupportedError, match="no gradient"):
+        gradient_of(lambda x: np.sum(twice(x)))

@@ -276,6 +276,9 @@ def lane_by_lane(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     lanes = lane_count(operands)
     columns = [examples(detach(x.data), x.sizes) if isinstance(x, Batched) else [detach(x)] * lanes for x in operands]
     results = [np.asarray(op.impl(*row, **params)) for row in zip(*columns, strict=True)]
+    recorded = any(is_boxed(x.data if isinstance(x, Batched) else x) for x in operands)
+    if recorded and any(result.dtype.kind in "fc" for result in results):
+        raise UnsupportedError(f"no gradient flows through {op.name}")  # whole numbers and truth values have none
     if not results:
         dummies = [np.zeros(x.data.shape[1:], x.data.dtype) if isinstance(x, Batched) else x for x in operands]
         empty = np.asarray(op.impl(*dummies, **params))
