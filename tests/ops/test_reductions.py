@@ -280,6 +280,8 @@ MASKED = {
     "any": {},
     "all": {},
     "mean": {},
+    "var": {},
+    "std": {},
     "max": {"initial": 0.25},
     "min": {"initial": 0.5},
 }
@@ -288,7 +290,7 @@ MASKED = {
 @pytest.mark.parametrize("axis", [None, 0, -1])
 @pytest.mark.parametrize("case", ["ragged", "two ragged", "static", "with empty"])
 @pytest.mark.parametrize("name", MASKED)
-@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value", "ignore:Degrees of freedom")
 def test_reductions_of_what_a_mask_leaves(name, case, axis):
     function, options = getattr(np, name), MASKED[name]
     rng = np.random.default_rng(0)
@@ -297,15 +299,21 @@ def test_reductions_of_what_a_mask_leaves(name, case, axis):
     check(lambda x: function(x, axis=axis, where=x > 0, **options), xs)
     check(lambda x: function(x, axis=axis, keepdims=True, where=x > 0, **options), xs)
     check(lambda x: function(np.round(9 * x).astype(int), axis=axis, where=x > 0, **whole), xs)
-    if name not in ("any", "all", "mean"):
+    if name not in ("any", "all", "mean", "var", "std"):  # the gradients of these are in the next test
         check_grads(lambda x: function(x, axis=axis, where=x > 0, **options), xs)
 
 
+@pytest.mark.filterwarnings("ignore:Degrees of freedom", "ignore:invalid value", "ignore:divide")
 def test_masks_that_are_broadcast_and_ufuncs_with_masks():
     rows, weights = [np.arange(6.0).reshape(2, 3) + k for k in range(3)], [np.array([1.0, -1.0, 2.0])] * 3
     check(lambda x, w: np.sum(x, axis=1, where=w > 0), rows, weights)
     check(lambda x, w: np.mean(x, where=w > 0), rows, weights)
     check_grads(lambda x, w: np.mean(x * w, where=w > 0), rows, weights)
+    for function in (np.var, np.std):
+        check(lambda x, w: function(x, axis=0, ddof=1, where=x > 1), [x[:0] if x[0, 0] else x for x in rows], weights)
+        check(lambda x, w: function(x * 1j + x, 1, where=w > 0), rows, weights)
+        check_grads(lambda x, w: function(x * w, axis=1, ddof=1, where=w > 0), rows, weights)
+    check_grads(lambda x, w: np.var(np.where(w > 0, x * w, np.nan), where=w > 0), rows, weights)
     check(lambda x, w: np.sum(x, 0, where=[True, False, True]), rows, weights)
     check(lambda x, w: np.add.reduce(x, axis=1, where=x > 2), rows, weights)
     check(lambda x, w: np.maximum.reduce(x, axis=1, where=x > 2, initial=-1.0), rows, weights)

@@ -117,13 +117,18 @@ def _typed(dtype: Any) -> dict[str, Any]:
     return {} if dtype is None else {"dtype": np.dtype(dtype)}
 
 
+def _chosen_total(a: Any, axis: Any, dtype: Any, keepdims: Any, where: Any) -> tuple[Any, Any]:
+    """The sum of the elements that `where` chooses, and how many there are, as real numbers of the sum's precision."""
+    total = np.sum(a, axis=axis, dtype=_working(dtype_of(a), dtype), keepdims=keepdims, where=where)
+    counted = np.sum(np.where(where, np.ones_like(a, dtype=np.int64), 0), axis=axis, keepdims=keepdims)
+    return total, counted.astype(total.real.dtype)
+
+
 @implements(np.mean)
 def _np_mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
     if where is not True:
-        own = dtype_of(a)
-        total = np.sum(a, axis=axis, dtype=_working(own, dtype), keepdims=keepdims, where=where)
-        counted = np.sum(np.where(where, np.ones_like(a, dtype=np.int64), 0), axis=axis, keepdims=keepdims)
-        return cast(total / counted.astype(total.real.dtype), _result(own, dtype))
+        total, counted = _chosen_total(a, axis, dtype, keepdims, where)
+        return cast(total / counted, _result(dtype_of(a), dtype))
     return mean_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=bool(keepdims), **_typed(dtype))
 
 
@@ -134,22 +139,31 @@ def _holds_variance(a: Any, dtype: Any) -> None:
 
 @implements(np.var)
 def _np_var(
-    a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False, *, correction: Any = None
-) -> Any:
+    a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False, *,
+    correction: Any = None, where: Any = True,
+) -> Any:  # fmt: skip
     _holds_variance(a, dtype)
     if correction is not None:
         if ddof != 0:
             raise ValueError("ddof and correction can't be provided simultaneously.")
         ddof = correction
+    if where is not True:
+        total, counted = _chosen_total(a, axis, dtype, True, where)
+        centered = np.where(where, cast(a, total.dtype) - total / np.maximum(counted, 1), np.zeros((), total.dtype))
+        squares = np.sum((centered * np.conjugate(centered)).real, axis=axis, keepdims=True)
+        var = squares / np.maximum(counted - ddof, 0)
+        var = cast(var, np.zeros(0, _result(dtype_of(a), dtype)).real.dtype)
+        return var if keepdims else np.squeeze(var, normal_axes(axis, ndim_of(a)))
     return var_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=bool(keepdims), ddof=ddof, **_typed(dtype))
 
 
 @implements(np.std)
 def _np_std(
-    a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False, *, correction: Any = np._NoValue
-) -> Any:
+    a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False, *,
+    correction: Any = np._NoValue, where: Any = True,
+) -> Any:  # fmt: skip
     _holds_variance(a, dtype)
-    return np.sqrt(np.var(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, correction=correction))
+    return np.sqrt(np.var(a, axis, dtype, ddof=ddof, keepdims=keepdims, correction=correction, where=where))
 
 
 def without_nan(a: Any, value: float) -> Any:
