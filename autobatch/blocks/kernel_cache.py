@@ -40,6 +40,7 @@ from autobatch.kernels.disk_cache import (
     verified_content,
     warn_once,
     with_checksum,
+    with_circles_closed,
     write_atomically,
 )
 
@@ -224,7 +225,7 @@ def _compile(name: str, text: str) -> bytes:
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
     dispatcher.compile(module.SIGNATURE)
-    made = dispatcher.overloads[module.SIGNATURE.args]
+    made = with_circles_closed(dispatcher.overloads[module.SIGNATURE.args])
     if made.library.has_dynamic_globals:
         raise TypeError("it holds addresses of this process")
     return with_checksum(name, serialize.dumps(made._reduce()))

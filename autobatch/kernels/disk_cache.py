@@ -22,8 +22,11 @@ from typing import Any
 import llvmlite
 import numba
 import numpy as np
+from llvmlite import binding, ir
 from numba.core import registry, serialize
 from numba.core.caching import FunctionCache
+from numba.core.codegen import RuntimeLinker
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
 
 import autobatch.kernels
@@ -126,6 +129,35 @@ def prepare_loading(context: Any) -> None:
     """
     rtsys.initialize(context)
     importlib.import_module("numba.cpython.hashing")
+
+
+def with_circles_closed(made: Any) -> Any:
+    """A `CompileResult` in which functions that call each other in a circle are called by name.
+
+    Numba calls the one of them that is not compiled yet through a variable that it sets in this process only, so that
+    code which is loaded from a cache would jump to address 0.
+    """
+    prefix, address = RuntimeLinker.PREFIX, ir.IntType(8).as_pointer()
+    parts = [library._get_module_for_linking() for library in made.library._linking_libraries]
+    names = {each.name for part in parts for each in part.global_variables if each.name.startswith(prefix)}
+    if not names:
+        return made
+    definitions = ir.Module()
+    for name in sorted(names):
+        function = ir.Function(definitions, ir.FunctionType(ir.VoidType(), ()), name.removeprefix(prefix))
+        variable = ir.GlobalVariable(definitions, address, name)
+        variable.initializer, variable.global_constant = function.bitcast(address), True
+    linked = made.library._final_module.clone()
+    for part in (binding.parse_assembly(str(definitions)), *parts):  # in this order, or what is not yet used is lost
+        linked.link_in(part, preserve=True)
+    for name in names:
+        linked.get_global_variable(name).linkage = "internal"
+    library = made.library.codegen.create_library(f"{made.library.name}_closed")
+    library.enable_object_caching()
+    with global_compiler_lock:
+        library.add_llvm_module(linked)
+        library.finalize()
+    return made._replace(library=library)
 
 
 class MachineCodeCache(FunctionCache):

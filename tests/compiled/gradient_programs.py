@@ -161,6 +161,19 @@ def recursion(x, depth):
     return _tree(x, depth)
 
 
+def _halved(x, depth):
+    return x * x if depth == 0 else _shifted(x * 0.5, depth - 1) + x
+
+
+def _shifted(x, depth):
+    return math.sin(x) if depth == 0 else _halved(x - 0.3, depth - 1) * x
+
+
+@differentiated(0, examples=lambda rng: (float(rng.uniform(0.5, 2)), int(rng.integers(0, 6))))
+def calls_in_a_circle(x, depth):
+    return _halved(x, depth)
+
+
 @differentiated(0, 1, examples=lambda rng: (rng.normal(size=(2, 2)), rng.normal(size=2)))
 def small_matrices(f, x):
     p = np.eye(2)

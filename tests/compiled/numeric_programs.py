@@ -528,3 +528,53 @@ def counts_and_shapes(ids, small, weights, n):
     both = np.bincount(ids[: len(weights)], weights[: len(ids)], n + 1), np.bincount(small, minlength=2)
     made = np.eye(abs(n)), np.eye(3, dtype=np.int64), np.outer(ids, weights), np.cumsum(small), np.diff(weights)
     return both, made, np.triu_indices(n), np.tril_indices(n, -1), np.full_like(small, 7), np.add.accumulate(ids)
+
+
+def _expression(tokens, at):
+    value, at = _term(tokens, at)
+    while at < len(tokens) and tokens[at] < 2:
+        right, next_at = _term(tokens, at + 1)
+        value, at = (value + right if tokens[at] == 0 else value - right), next_at
+    return value, at
+
+
+def _term(tokens, at):
+    value, at = _factor(tokens, at)
+    while at < len(tokens) and tokens[at] == 2:
+        right, at = _factor(tokens, at + 1)
+        value *= right
+    return value, at
+
+
+def _factor(tokens, at):
+    if tokens[at] == 3:
+        value, at = _expression(tokens, at + 1)
+        return -value, at + 1
+    return float(tokens[at]), at + 1
+
+
+def _tokens(rng, depth=3):
+    """A sum of products: 0 adds, 1 subtracts, 2 multiplies, 3 and 4 are brackets that negate, others are numbers."""
+    out = []
+    for _ in range(int(rng.integers(1, 4))):
+        inner = [3, *_tokens(rng, depth - 1), 4] if depth and rng.random() < 0.5 else [int(rng.integers(5, 9))]
+        out += [*inner, int(rng.integers(0, 3))]
+    return out[:-1]
+
+
+@program(lambda rng: (np.array(_tokens(rng)),))
+def recursive_descent(tokens):
+    return _expression(tokens, 0)
+
+
+def _is_even(n):
+    return True if n == 0 else _is_odd(n - 1)
+
+
+def _is_odd(n):
+    return False if n == 0 else _is_even(n - 1)
+
+
+@program(lambda rng: (int(rng.integers(-30, 30)),))
+def calls_in_a_circle(n):
+    return _is_even(abs(n)), _is_odd(abs(n))

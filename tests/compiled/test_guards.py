@@ -59,6 +59,18 @@ def deep(n):
     return 0 if n == 0 else 1 + deep(n - 1)
 
 
+def deep_by_another(n):
+    return 0 if n == 0 else 1 + deepens(n)
+
+
+def deepens(n):
+    return deepens_again(n - 1)
+
+
+def deepens_again(n):
+    return deep_by_another(n)
+
+
 def overflowing(x):
     return np.exp(x[0]) * x, x[0] * 1e300
 
@@ -105,6 +117,8 @@ CASES = [
     (narrow, [(np.array([1.5], np.float32), 3)]),
     (deep, [(5,), (0,), (700,)]),
     (deep, [(5,), (100_000,)]),
+    (deep_by_another, [(5,), (0,), (250,)]),
+    (deep_by_another, [(5,), (500,)]),  # 1500 frames of Python's, though not of one function
     (overflowing, [(np.array([1.0, 2]),), (np.array([800.0]),), (np.array([1.0]),)]),
     (popped, [(1,), (0,)]),
     (popped, [(1,), (2,)]),

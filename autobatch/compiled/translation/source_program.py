@@ -88,7 +88,6 @@ class Instance:
     result: Type = None
     raised: list[Any] = dataclasses.field(default_factory=list)
     text: str = ""
-    recursive: bool = False
     open: bool = False
     variables: dict[str, Type] = dataclasses.field(default_factory=dict)
     lines: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -113,6 +112,7 @@ class SourceProgram:
         self.ufuncs: list[tuple[Any, str]] = []
         self.loops: dict[str, str] = {}  # {name: text} of the loops over arrays that are used
         self.approximate = False
+        self.recursive = False  # some function calls itself, maybe through others: all count their frames
         self.scopes = 0
         self.containers = 0
         self.errors: list[Any] = []
@@ -182,7 +182,8 @@ class SourceProgram:
             instance = Instance(name, function, kinds, jitted, local, outer, binds)
             self.instances[key] = instance
         if instance.open:
-            instance.recursive = True
+            self.changes[0] += not self.recursive
+            self.recursive = True
         elif instance not in self.done:
             instance.open = True
             try:

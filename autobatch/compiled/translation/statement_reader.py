@@ -762,7 +762,7 @@ class StatementReader:
         if not self.returns:
             self.lines.append(FAIL)
         body = [*(f"{name} = {text}" for text, name in self.at_first.items()), *_spread(self.lines)]
-        if instance.recursive:
+        if self.program.recursive:
             body = [f"depth -= {self._frames()}", "if depth < 0:", [FAIL], *body]
         head = f"def {instance.name}({', '.join(['table', 'depth', *texts])}@extra@):"
         text = "\n".join(flat(["@jit", head, body])) + "\n"
