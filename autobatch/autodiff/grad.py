@@ -106,6 +106,8 @@ def value_and_grad(
                 structures.append(structure)
                 boxed[position] = pytree.unflatten(structure, [slot.boxed for slot in slots])
             result = _call(f, boxed, kwargs)
+            if tape.refusals:
+                raise tape.refusals[0]
             result, aux = _split_aux(result) if has_aux else (result, None)
             result = forced(result, tape)
             _check_result(result)

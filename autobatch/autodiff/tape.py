@@ -30,7 +30,7 @@ _active: contextvars.ContextVar["Tape | None"] = contextvars.ContextVar("autobat
 active_tape, set_active = _active.get, _active.set  # the innermost tape that is recording
 
 _WITHOUT_GRADIENT = frozenset(
-    ("__bool__", "__round__", "__floor__", "__ceil__", "__trunc__", "__str__", "__format__")
+    ("__bool__", "__int__", "__round__", "__floor__", "__ceil__", "__trunc__", "__str__", "__format__")
 )  # piecewise constant, or output for people
 _NEEDS = {  # method: (the plain value that it needs, what to write instead)
     "__float__": (
@@ -39,7 +39,6 @@ _NEEDS = {  # method: (the plain value that it needs, what to write instead)
         "array, collect values in a list for np.stack, or write into np.zeros_like of such a value",
     ),
     "__complex__": ("a Python complex", "leave out complex(): NumPy functions take the value as it is"),
-    "__int__": ("a Python int", "write np.floor(x) or np.trunc(x), or math.floor(x) for a Python int"),
     "__index__": ("an index", "index with integers, which carry no gradient"),
     "item": ("a Python number", "leave out .item(): a 0-d array computes as a number does"),
     "tolist": ("a list of Python numbers", "iterate over the array, or return it as auxiliary output"),
@@ -59,6 +58,19 @@ _PLAIN = frozenset((float, int, bool, np.float64, np.float32, np.int64, np.bool_
 _Node = tuple[Op, Any, list[Any], dict[str, Any], list[tuple[int, int]]]
 
 
+def count_refusals() -> int:
+    """How many errors the active tape has raised for want of a gradient."""
+    tape = active_tape()
+    return 0 if tape is None else len(tape.refusals)
+
+
+def forget_refusals(since: int) -> None:
+    """Forget those after the first `since`: they were raised in a run that is abandoned, and done again another way."""
+    tape = active_tape()
+    if tape is not None:
+        del tape.refusals[since:]
+
+
 class Tape:
     """Ops in the order they ran. The parents of a node have smaller indices.
 
@@ -67,6 +79,8 @@ class Tape:
             the seconds that the range took.
         asked_later: leaf index -> function that says whether the leaf is constant; called only when that matters.
         is_inner: another tape was active when this one was made; it may record this tape's reverse walk.
+        refusals: the errors raised for want of a gradient. A handler of the user's that takes one for an error of its
+            own code would go on where the code without a gradient does not.
 
     >>> tape = Tape()
     >>> x = tape.leaf(np.array([1.0, 2.0]))
@@ -75,9 +89,10 @@ class Tape:
     [array([3., 5.])]
     """
 
-    __slots__ = ("asked_later", "closed", "is_inner", "kept", "level", "nodes", "timed")
+    __slots__ = ("asked_later", "closed", "is_inner", "kept", "level", "nodes", "refusals", "timed")
 
     def __init__(self) -> None:
+        self.refusals: list[Exception] = []
         self.kept = SavedArrays()
         self.level = next_level()
         self.nodes: list[_Node | None] = []
@@ -265,10 +280,12 @@ class TapeArray(RecordedArray, ArrayMixin):
         if function in CONSTANT or all(type(x) is not TapeArray or x.index < 0 for x in leaves([args, kwargs])):
             plain, named = map_tree(_value_of, list(args)), map_tree(_value_of, dict(kwargs))
             return function(*plain, **named)
-        raise UnsupportedError(
+        error = UnsupportedError(
             f"no gradient for {name_of(function)}{f': {reason}' if reason else ''}; write it in functions that have "
             "one, or keep it outside the differentiated function"
         )
+        self.tape.refusals.append(error)
+        raise error
 
     def _ab_rebind(self, new: Any) -> None:
         """Take over the value of `new`, the result of an in-place write."""
@@ -331,9 +348,11 @@ class TapeArray(RecordedArray, ArrayMixin):
         if is_constant is not None and is_constant():
             return self.value
         wanted, instead = _NEEDS.get(name, (f".{name}()", "return the array as auxiliary output"))
-        raise ForcedValueError(
+        error = ForcedValueError(
             f"{wanted} was needed from a value that carries a gradient (shape {self.shape}, {self.dtype}); {instead}"
         )
+        self.tape.refusals.append(error)
+        raise error
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         value = self._ab_read("__array__")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
+from autobatch.autodiff.tape import count_refusals, forget_refusals
 from autobatch.core.current_region import Example, current_region, example, reset_example, set_example
 from autobatch.core.diagnostics import raised_at, warn_fallback
 from autobatch.core.memory import collector_paused, write_all
@@ -113,6 +114,7 @@ class _Map:
 
     def __post_init__(self) -> None:
         self.trace = Trace()
+        self._refusals = count_refusals()
         self._alone = self.trace.references()
         self._copies: list[Any] = []
         self._arguments = {name: wrap_shared(self.trace, value, self._copies) for name, value in self._shared.items()}
@@ -145,6 +147,7 @@ class _Map:
 
     def restore(self) -> None:
         """Restore all state to what it was before the run."""
+        forget_refusals(self._refusals)
         self._before.restore()
         self.state.restore()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.autodiff.tape import count_refusals, forget_refusals
 from autobatch.batches.any_batch import Batch, batches_in
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
@@ -105,16 +106,18 @@ def in_lock_step(
         UnsupportedError: under `strict`, raised by the call itself.
     """
     keep_freed_memory()
-
+    refusals = count_refusals()
     try:
         out, steps = _in_new_context(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_pure), first)
     except NeedsLoop as error:
+        forget_refusals(refusals)
         raise NoLockStep(str(error), _line_of(error, function), False) from None
     except FallbackWarning:  # under `-W error` the user asked for this exception
         raise
     except Exception as error:
         if (config.strict and isinstance(error, UnsupportedError)) or type(error).__name__ == "BdbQuit":  # a debugger's
             raise
+        forget_refusals(refusals)
         reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
         raise NoLockStep(reason, _line_of(error, function), True) from None
     execute(steps, first)

@@ -350,12 +350,8 @@ class ExpressionReader(StatementReader):
                 found = getattr(holder, name)
             except AttributeError:
                 self.stop()
-            if isinstance(holder, np.ufunc) or getattr(holder, "__name__", "").partition(".")[0] in (
-                "numpy",
-                "math",
-                "heapq",
-            ):
-                return self.constant(found, node)  # nobody changes those
+            if isinstance(holder, np.ufunc):
+                return self.constant(found, node)  # nobody can change those
             return self.known_object(found, lambda: getattr(holder, name), name, node)
         if isinstance(kind, Struct) and kind.cls is not dict and name in kind.names:
             place = kind.names.index(name)

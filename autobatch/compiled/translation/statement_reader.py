@@ -296,20 +296,15 @@ class StatementReader:
 
             def read() -> Any:
                 return cell.cell_contents
-        elif name in function.__globals__:
+        else:
             holder = function.__globals__
 
             def read() -> Any:
-                return holder[name]
-        elif hasattr(builtins, name):
+                return holder[name] if name in holder else getattr(builtins, name)
 
-            def read() -> Any:
-                return getattr(builtins, name)
-        else:
-            self.stop()
         try:
             found = read()
-        except (ValueError, KeyError):
+        except (ValueError, AttributeError):
             self.stop()
         return self.known_object(found, read, name, node)
 
