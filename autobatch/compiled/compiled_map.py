@@ -41,6 +41,7 @@ from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.threads import run_together, thread_count
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 
+_DEEPEST = 3000  # nested calls that fit on a thread's stack, which Python's own calls do not need
 MIN_PARALLEL = 2e-3  # seconds of estimated work above which several threads are used
 _PATIENCE = 0.01  # seconds between two checks whether a compilation is done
 _KINDS = 32  # kinds of examples (lists of argument types) remembered for one function
@@ -272,7 +273,10 @@ def _globals_unchanged(form: CompiledForm) -> bool:
             return False
         for each in form.module.program.captured.values():
             found = each.read()
-            if type(found) is not np.ndarray or (found.dtype.name, found.ndim) != (each.kind.dtype, each.kind.ndim):
+            if type(found) is not np.ndarray or (found.dtype, found.ndim) != (
+                np.dtype(each.kind.dtype),
+                each.kind.ndim,
+            ):
                 return False
     except Exception:  # for example, a name that was deleted
         return False
@@ -304,6 +308,11 @@ class Run:
         self.put(done, len(self.results))
 
 
+def recursion_depth() -> int:
+    """How deep calls of compiled code may nest: as deep as Python's own from here, and as the stack of C allows."""
+    return max(0, min(sys.getrecursionlimit() - open_calls() - 60, _DEEPEST))
+
+
 def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) -> Run:
     """Run a compiled form on all examples; `stacked` allows a batch as the result if none fails or changes an argument.
 
@@ -319,7 +328,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
     if program.writes:
         check_independent(call, program, kinds)
     captured = [np.ascontiguousarray(each.read()) for each in program.captured.values()]
-    depth = max(0, sys.getrecursionlimit() - open_calls() - 60)
+    depth = recursion_depth()
     packed: list[tuple[int, int, list[np.ndarray]]] = []
 
     def part(first: int, last: int) -> tuple[Any, np.ndarray]:

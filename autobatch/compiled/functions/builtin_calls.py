@@ -599,7 +599,11 @@ def heapify(reader: Any, node: Any, holder: Value) -> Value:
 
 
 def _math(name: str, arity: int = 1, kind: Scalar = FLOAT) -> None:
-    """Register a function of C's math library; where Python's raises, a floating-point flag is set."""
+    """Register a function of C's math library; where Python's raises, a floating-point flag is set.
+
+    A call whose result the compiler works out itself would set none, so it must not know the argument.
+    """
+    flags = name not in ("fabs", "copysign", "isnan", "isinf", "isfinite")
     text = {"fmod": "np.fmod", "hypot": "hypot"}.get(name, f"math.{name}")
 
     @calls(getattr(math, name))
@@ -608,10 +612,9 @@ def _math(name: str, arity: int = 1, kind: Scalar = FLOAT) -> None:
             raise reader.refuse("with these arguments it is not compiled", node)
 
         def one(*each: Value) -> Value:
-            floats = [as_float(x) for x in each]
-            if name == "pow":
-                floats[1] = f"opaque({floats[1]})"
-            return reader.temp(f"{text}({', '.join(floats)})", kind)
+            *floats, last = [as_float(x) for x in each]
+            last = f"opaque({last})" if flags else last
+            return reader.temp(f"{text}({', '.join([*floats, last])})", kind)
 
         return _of_numbers(reader, node, one, *args)
 
@@ -631,7 +634,7 @@ def log(reader: Any, node: Any, value: Value, base: Value | None = None) -> Valu
     """`math.log`; with a base, the quotient of two logarithms."""
 
     def one(*each: Value) -> Value:
-        texts = [reader.temp(f"math.log({as_float(x)})", FLOAT).text for x in each]
+        texts = [reader.temp(f"math.log(opaque({as_float(x)}))", FLOAT).text for x in each]
         for text in texts[1:]:
             reader.fail_if(f"{text} == 0")
         return reader.temp(" / ".join(texts), FLOAT)

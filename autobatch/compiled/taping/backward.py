@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 
 from autobatch.blocks.kernel_cache import kernel_of
 from autobatch.compiled.compiled_call import CompiledCall, packed_arguments
-from autobatch.compiled.compiled_map import MIN_PARALLEL, CompiledForm, KernelForm, open_calls
+from autobatch.compiled.compiled_map import MIN_PARALLEL, CompiledForm, KernelForm, recursion_depth
 from autobatch.compiled.taping.taped_module import TapedModule, write_taped
 from autobatch.compiled.translation.exact_types import Array, List, Scalar, Struct, Text, Tuple, Type
 from autobatch.compiled.translation.source_program import Unreadable
@@ -110,7 +109,7 @@ def run_backward(
     """
     assert form.module is not None
     captured = [np.ascontiguousarray(each.read()) for each in form.module.program.captured.values()]
-    depth = max(0, sys.getrecursionlimit() - open_calls() - 60)
+    depth = recursion_depth()
     chunks = list(itertools.pairwise([*range(first, last, _CHUNK), last]))
     threads = taped.threads(last - first, len(chunks))
 

@@ -75,8 +75,10 @@ def _method(reader: Any, node: ast.Call, holder: Value, name: str, keywords: dic
     kind: Any = Scalar if isinstance(holder.kind, Union) else type(holder.kind)
     handler = METHODS.get((kind, name)) or (METHODS.get((Dict, name)) if issubclass(kind, Dict) else None)
     if isinstance(holder.kind, Struct) and holder.kind.cls is not dict:
-        function = vars(holder.kind.cls).get(name)
+        read = functools.partial(vars(holder.kind.cls).get, name)
+        function = read()
         if isinstance(function, python_types.FunctionType) and not is_library(function.__code__.co_filename):
+            reader.known_object(function, read, name, node)
             return user_function(
                 reader, node, function, [reader.once(holder), *reader.exprs(node.args)], _named(reader, keywords), False
             )
@@ -103,6 +105,8 @@ def call_object(reader: Any, node: ast.Call, function: Any, keywords: dict[str, 
 
 def _new_object(reader: Any, node: Any, cls: type, args: list[Value], named: dict[str, Value]) -> Value:
     """A new object of a dataclass or a named tuple."""
+    for name in ("__init__", "__new__"):
+        reader.known_object(getattr(cls, name), functools.partial(getattr, cls, name), name, node)
     fields = getattr(cls, "_fields", None) or [field.name for field in dataclasses.fields(cls)]
     names = list(fields)
     values = {**dict(zip(names, args, strict=False)), **named}
@@ -139,6 +143,7 @@ def _plain_call(reader: Any, node: Any, function: Any, args: list[Value], named:
     memo = ""
     if isinstance(plain, functools._lru_cache_wrapper):
         memo, plain = _memo_of(reader, plain, node), plain.__wrapped__
+        reader.known_object(plain, functools.partial(getattr, function, "__wrapped__"), memo, node)
     if not isinstance(plain, python_types.FunctionType):
         name = getattr(function, "__qualname__", None) or getattr(function, "__name__", type(function).__name__)
         raise reader.refuse(f"{name} is not compiled", node)
@@ -147,6 +152,9 @@ def _plain_call(reader: Any, node: Any, function: Any, args: list[Value], named:
     if not memo:
         return user_function(reader, node, plain, args, named, jitted)
     values = [reader.once(value) for value in bound_arguments(reader, node, plain, args, named)]
+    for value in values:  # which of 0.0 and -0.0 Python's memo knows depends on the examples before
+        if isinstance(value.kind, Scalar) and value.kind.kind == "f":
+            reader.fail_if(f"{value.text} == 0")
     holder = Value(reader.program.memos[memo][1], memo)
     return memoised(reader, node, holder, values, lambda: _instance_call(reader, node, plain, values, jitted))
 
@@ -264,10 +272,11 @@ def bound_arguments(
             continue
         if name not in defaults:
             reader.stop(TypeError)
-        default = defaults[name]
+        default, given = defaults[name], function.__kwdefaults__ or {}
         if isinstance(default, list | dict | set):
             raise reader.refuse(f"the default of {name} is a {type(default).__name__}, which calls share", node)
-        values[name] = reader.known_object(default, lambda default=default: default, name, node)
+        read = functools.partial(given.get if name in given else defaults.get, name)
+        values[name] = reader.known_object(default, read, name, node)
     more = [reader.tuple_of(args[len(positional) :])] if tree.vararg else []
     return [*(values[name] for name in (*positional, *only_named)), *more]
 

@@ -69,7 +69,8 @@ def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0)
         raise reader.refuse(f"keys that are {to}", node)
     if to == holder.kind:
         raise reader.refuse("a container that holds itself", node)
-    return convert(value.text, value.kind, to)
+    text = convert(value.text, value.kind, to)
+    return _hashed(reader, text, to) if place == 0 and isinstance(holder.kind, Set | Dict) else text
 
 
 def hashable(kind: Type) -> bool:
@@ -77,6 +78,31 @@ def hashable(kind: Type) -> bool:
     if isinstance(kind, Tuple):
         return all(map(hashable, kind.items))
     return is_number(kind)
+
+
+def _hashed(reader: Any, text: str, kind: Type) -> str:
+    """The text of a key. -0.0, which has another hash here than 0.0, and NaN, which Python finds only if it is the same
+    object, leave the example to Python."""
+    tests = _odd_floats(text, kind)
+    if not tests:
+        return text
+    name = reader.temp(text, kind).text
+    reader.fail_if(" or ".join(_odd_floats(name, kind)))
+    return name
+
+
+def _odd_floats(text: str, kind: Any) -> list[str]:
+    if isinstance(kind, Tuple):
+        return [test for place, item in enumerate(kind.items) for test in _odd_floats(f"{text}[{place}]", item)]
+    return [f"{text} != {text} or ({text} == 0 and np.signbit({text}))"] if kind.kind == "f" else []
+
+
+def _equal_items(reader: Any, a: Value, b: Value, node: Any) -> Value:
+    """`a == b` of two items; two NaN, which Python takes for equal if they are one object, leave the example to it."""
+    if isinstance(a.kind, Scalar) and isinstance(b.kind, Scalar) and a.kind.kind == b.kind.kind == "f":
+        a, b = reader.once(a), reader.once(b)
+        reader.fail_if(f"{a.text} != {a.text} and {b.text} != {b.text}")
+    return reader.compared("Eq", a, b, node)
 
 
 def literal(reader: Any, node: Any, values: Sequence[Value], container: Any) -> Value:
@@ -310,7 +336,7 @@ def _key(reader: Any, holder: Value, value: Value, node: Any) -> str | None:
         same = _comparable_keys(value.kind, held)
     except TypeError:
         raise reader.refuse(f"a key that is {value.kind} among keys that are {held}", node) from None
-    return convert(value.text, value.kind, held) if same else None
+    return _hashed(reader, convert(value.text, value.kind, held), held) if same else None
 
 
 def _comparable_keys(a: Type, b: Type) -> bool:
@@ -511,7 +537,7 @@ def _compared_tuples(reader: Any, op: str, a: list[Value], b: list[Value], node:
         return reader.constant(COMPARISONS[op](len(a), len(b)), node)
     if op in ("Eq", "NotEq") and len(a) != len(b):
         return reader.constant(op == "NotEq", node)
-    first = reader.once(reader.compared("Eq", a[0], b[0], node))
+    first = reader.once(_equal_items(reader, a[0], b[0], node))
     if first.constant is not NO_CONSTANT:
         return (
             _compared_tuples(reader, op, a[1:], b[1:], node)
@@ -549,7 +575,7 @@ def contains(reader: Any, value: Value, holder: Value, node: Any) -> Value:
         value = reader.once(value)
 
         def look(each: Value) -> None:
-            same = reader.compared("Eq", each, value, node)
+            same = _equal_items(reader, each, value, node)
             reader.emit(f"if {reader.truth(same, node)}:", [f"{found.text} = True", "break"])
 
         iteration.each(reader, iteration.items_of_value(reader, reader.once(holder), node), look)
@@ -560,7 +586,7 @@ def contains(reader: Any, value: Value, holder: Value, node: Any) -> Value:
 def _any_of(reader: Any, value: Value, parts: list[Value], node: Any) -> Value:
     if not parts:
         return reader.constant(False, node)
-    first = reader.compared("Eq", value, parts[0], node)
+    first = _equal_items(reader, value, parts[0], node)
     if first.constant is not NO_CONSTANT:
         return first if first.constant else _any_of(reader, value, parts[1:], node)
     first = reader.once(first)

@@ -40,8 +40,13 @@ from autobatch.compiled.translation.number_operators import (
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram
 from autobatch.compiled.translation.statement_reader import StatementReader
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, convert, joined_bounds, parts_of
+from autobatch.facts.operators import BINARY
 from autobatch.facts.types import is_plain
 
+_OPERATORS = {
+    plain: [name for each in BINARY for name in (each.method, each.reflected) if name in vars(plain)]
+    for plain in (int, float)
+}
 _TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # importing them fills `CALLS` and `METHODS`
 
 
@@ -131,8 +136,17 @@ class ExpressionReader(StatementReader):
         left = self.expr(node.left)
         return self.binary(type(node.op).__name__, left, self.expr(node.right), node)
 
+    def as_number(self, value: Value, node: Any) -> Value:
+        """An operand: members of an IntEnum, and other numbers with the operators of int or float, as plain numbers."""
+        found: Any = value.constant
+        for plain, names in _OPERATORS.items() if isinstance(value.kind, Static) else ():
+            if isinstance(found, plain) and all(getattr(type(found), name) is getattr(plain, name) for name in names):
+                return self.constant(plain.__pos__(found), node)
+        return value
+
     def binary(self, op: str, a: Value, b: Value, node: Any) -> Value:
         """`a op b`."""
+        a, b = self.as_number(a, node), self.as_number(b, node)
         for value in (a, b):
             if isinstance(value.kind, Static):
                 raise self.refuse(f"{op} of {value.kind}", node)
@@ -317,6 +331,7 @@ class ExpressionReader(StatementReader):
             return self.temp(f"not {found.text}", BOOL)
         if op in ("Is", "IsNot"):
             return self._is(a, b, op == "Is", node)
+        a, b = self.as_number(a, node), self.as_number(b, node)
         if all(isinstance(value.kind, Scalar | Union) for value in (a, b)):
             return lift(self, lambda x, y: compare(self, op, x, y), a, b)
         if op in ("Eq", "NotEq") and all(isinstance(value.constant, np.dtype | type) for value in (a, b)):

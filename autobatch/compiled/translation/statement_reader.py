@@ -355,13 +355,13 @@ class StatementReader:
                 except (TypeError, ValueError):
                     raise self.refuse(f"a number of dtype {found.dtype}", node) from None
                 return Value(kind, f"np.{kind.name}({text})")
-            case int():
+            case int() if type(found) is int:
                 if not -(2**63) < found < 2**63:
                     raise self.refuse("an int of more than 64 bits", node)
                 return Value(Scalar("int64", True), f"int64({found})", int(found), bounds_of(found))
-            case float():
+            case float() if type(found) is float:
                 return Value(Scalar("float64", True), _float(found), found)
-            case str():
+            case str() if type(found) is str:
                 codes = "".join(f"{ord(each)}, " for each in found)
                 text = f"np.array(({codes}), np.int32)" if found else "np.empty(0, np.int32)"
                 return Value(STR, text, found)

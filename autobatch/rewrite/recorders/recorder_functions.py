@@ -517,7 +517,8 @@ class Written:
         kind = value.kind
         if isinstance(kind, Const):
             if type(kind.value) in (int, str, bool, type(None)):
-                return repr(kind.value)
+                shown = repr(kind.value)
+                return f"({shown})" if shown.startswith("-") else shown  # `-2 ** n` is -(2 ** n)
             if kind.is_scalar:
                 return self.named(kind.number)
             return "None"  # a part that is known needs no value at run time

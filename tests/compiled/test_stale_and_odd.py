@@ -1,0 +1,238 @@
+"""What compiled code took for granted when it was written is checked at each call; odd numbers are Python's."""
+
+import dataclasses
+import enum
+import functools
+import math
+import sys
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.compiled.compiled_call import NotCompiled
+from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from tests.compiled.law import outcome, same
+
+NUMBERS = np.array([1.0, 2.0, 3.0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled:
+    value: float
+    by: int
+
+    def product(self):
+        return self.value * self.by
+
+
+def by_method(v):
+    total = 0.0
+    for i in range(3):
+        total += Scaled(v, i).product()
+    return total
+
+
+def scaled(v, *, by=2.0):
+    return v * by
+
+
+def by_default(v):
+    return scaled(v) + 1.0
+
+
+def by_builtin(v):
+    total = 0.0
+    for each in (v, -v, 2.0):
+        total += abs(each)
+    return total
+
+
+def by_module(v):
+    return math.sin(v) + np.exp(v)
+
+
+def by_array(v):
+    total = 0.0
+    for i in range(2):
+        total = total + NUMBERS[i] * v
+    return total
+
+
+def decreased(v):
+    return v - 1
+
+
+def memo_of(v):
+    return v + 1
+
+
+memo_of = functools.cache(memo_of)
+
+
+def by_memo(v):
+    return memo_of(v) * 2.0
+
+
+STALE = [
+    (by_method, lambda patch: patch.setattr(Scaled, "product", lambda self: self.value - self.by)),
+    (by_default, lambda patch: patch.setitem(scaled.__kwdefaults__, "by", 5.0)),
+    (by_builtin, lambda patch: patch.setitem(globals(), "abs", lambda v: -v)),
+    (by_module, lambda patch: patch.setattr(math, "sin", lambda v: 7.0)),
+    (by_module, lambda patch: patch.setattr(np, "exp", lambda v: 7.0)),
+    (by_array, lambda patch: patch.setitem(globals(), "NUMBERS", np.array([3, 4]))),
+    (by_array, lambda patch: patch.setitem(globals(), "NUMBERS", (2 * NUMBERS).astype(">f8"))),
+    (
+        by_memo,
+        lambda patch: (patch.setattr(memo_of.__wrapped__, "__code__", decreased.__code__), memo_of.cache_clear()),
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "change"), STALE, ids=[f.__name__ for f, _ in STALE])
+def test_what_changes_after_a_call_is_seen(monkeypatch, function, change):
+    memo_of.cache_clear()
+    values = [0.5, 1.5, -2.5, 4.0]
+    with ab.options(way="compiled"):
+        wait_until_compiled(function, [values], {})
+        before = ab.map(function, values)
+        assert before == [function(v) for v in values]
+        change(monkeypatch)
+        expected = [function(v) for v in values]
+        assert expected != before
+        assert ab.map(function, values) == expected
+
+
+class Kind(enum.IntEnum):
+    NOUN = 1
+    VERB = 2
+
+
+class Odd(int):
+    def __add__(self, other):
+        return 42
+
+
+ODD = Odd(3)
+HALF = type("Half", (float,), {})(0.5)
+
+
+def member_of_some(n):
+    return Kind.NOUN if n == 7 else n
+
+
+def own_operator_of_some(n):
+    return ODD + n if n == 7 else n
+
+
+def counted_members(kinds):
+    nouns = 0
+    for kind in kinds:
+        if kind == Kind.NOUN:
+            nouns += 1
+        elif kind < Kind.VERB:
+            nouns -= 1
+    return nouns * HALF
+
+
+def key_of_zero(x):
+    counts = {}
+    for key in (0.0, x, -x):
+        counts[key] = counts.get(key, 0) + 1
+    return len(counts), {0.0: 5.0}.get(-x, -1.0), (x, 1) in {(0.0, 1)}, -x in {x}
+
+
+def own_key(x):
+    seen = {x: 1}
+    return seen.get(x, 0), x in {x}
+
+
+def own_item(x):
+    pair = (x, 1)
+    return pair == pair, x in (x, 2.0), x in [x, 2.0], pair != (x, 2)
+
+
+def memoised_zero(x):
+    @functools.cache
+    def doubled(v):
+        return v * 2
+
+    return doubled(x) + 0 * doubled(-x), doubled(-x)
+
+
+def known_logarithm(n):
+    return math.log(0.0 if n == 2 else 1.0)
+
+
+def known_root(x):
+    return math.sqrt(x) if x == -1.0 else x * 2
+
+
+def known_power(n):
+    return math.exp(n * 500.0) if n == 2 else float(n)
+
+
+def known_remainder(n):
+    return math.fmod(1.0, n - 2.0) if n == 2 else float(n)
+
+
+def known_angle(n):
+    return math.acos(n * 1.0) if n == 2 else float(n)
+
+
+FLOATS = [1.0, 2.0, 0.0, -0.0, math.nan, 3.0]
+RARE = [
+    (member_of_some, [1, 2, 7, 3], False),
+    (own_operator_of_some, [1, 2, 7, 3], False),
+    (counted_members, [[1, 2], [], [0, 1, 1], [2]], True),
+    (key_of_zero, FLOATS, True),
+    (own_key, FLOATS, True),
+    (own_item, FLOATS, True),
+    (memoised_zero, FLOATS, True),
+    (known_logarithm, [1, 2, 3], True),
+    (known_root, [1.0, -1.0, 4.0], True),
+    (known_power, [1, 2, 3], True),
+    (known_remainder, [1, 2, 3], True),
+    (known_angle, [1, 2, 3], True),
+]
+
+
+@pytest.mark.parametrize(("function", "values", "compiles"), RARE, ids=[f.__name__ for f, *_ in RARE])
+def test_what_only_an_example_in_the_middle_meets(function, values, compiles):
+    """The first results and the last are compared with Python's: what differs is among the others."""
+    expected = outcome(lambda: [function(v) for v in values])
+    if compiles:
+        wait_until_compiled(function, [values], {})
+        assert same(outcome(lambda: compiled_map(function, [values], {})), expected)
+    else:
+        with pytest.raises(NotCompiled, match=__file__):
+            wait_until_compiled(function, [values], {})
+    with ab.options(way="compiled"):
+        assert same(outcome(lambda: ab.map(function, values)), expected)
+
+
+def test_the_zero_that_a_memo_knows_is_the_one_that_came_first():
+    memo_of.cache_clear()
+    negated = functools.cache(lambda v: -v)
+
+    def through_it(v):
+        return negated(v)
+
+    with ab.options(way="compiled"):
+        found = ab.map(through_it, [1.0, 0.0, -0.0, 2.0])
+    negated.cache_clear()
+    assert list(map(repr, found)) == [repr(negated(v)) for v in [1.0, 0.0, -0.0, 2.0]]
+
+
+def test_calls_nest_as_deep_as_the_limit_says_on_whatever_stack():
+    def deep(n, a, b):
+        return a + b if n == 0 else deep(n - 1, b, a) + 1.0
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(300_000)
+    try:
+        with ab.options(way="compiled"):
+            wait_until_compiled(deep, [[1, 2], [0.5, 1.0], [0.0, 2.0]], {})
+            assert ab.map(deep, [1, 200_000, 3], [0.5] * 3, [0.0] * 3) == [1.5, 200_000.5, 3.5]
+    finally:
+        sys.setrecursionlimit(limit)
