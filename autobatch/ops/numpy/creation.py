@@ -16,6 +16,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, write_into, zero_d
 from autobatch.ops.rules.dispatch import Declined, implements, top_box
+from autobatch.ops.rules.op_kinds import check_numbers
 from autobatch.ops.rules.sizes import Template, fill_template, lane_count, lane_sizes, padded_width, size_operands
 
 
@@ -66,6 +67,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C") -> An
             return _ordered(_constant(shape, np.asarray(fill_value).item(), dtype or dtype_of(fill_value)), order)
         fill_value = np.asarray(fill_value)
     if dtype is not None and dtype_of(fill_value) != dtype:
+        if ndim_of(fill_value) == 0:
+            check_numbers(fill_value, np.dtype(dtype))
         fill_value = fill_value.astype(dtype)
     template, operands = size_operands(shape)
     return zero_d(np.copy(broadcast_to_p(fill_value, *operands, shape=template), order=order))
@@ -219,6 +222,8 @@ def array(
     if not is_boxed(out):
         return np.array(out, dtype=dtype, copy=copy, ndmin=ndmin)
     if dtype is not None and dtype_of(out) != np.dtype(dtype):
+        if out is not object or is_scalar(out):
+            check_numbers(out, np.dtype(dtype))
         out = out.astype(dtype, order=order or "K")
     elif out is object and (copy or is_scalar(out)):
         out = np.copy(out, order=order or "K")

@@ -32,6 +32,7 @@ from autobatch.ops.rules.index_rule import (
     parse,
     scatter_rule,
 )
+from autobatch.ops.rules.op_kinds import check_numbers
 from autobatch.ops.rules.padding import to_width, to_widths
 from autobatch.ops.rules.row_gather import Scatter, put_rows_p
 from autobatch.ops.rules.sizes import (
@@ -288,9 +289,13 @@ def setitem(x: Any, index: Any, value: Any) -> None:
     except Declined as declined:
         raise NeedsLoop(f"item assignment: {declined.reason}") from None
     if isinstance(value, list | tuple) and top_box(value) is not None:
-        value = array(value)
+        value = array(value, dtype_of(x)) if dtype_of(x).kind in "iu" else array(value)
     if not is_boxed(value):
         value = np.asarray(value, dtype_of(x))
+    elif ndim_of(value) == 0:
+        check_numbers(value, dtype_of(x))
+    elif all(entry[0] == "i" for entry in spec) and len(spec) == ndim_of(x):
+        raise NeedsLoop("an array is written into one element")  # an error, or for older versions of NumPy none
     write(x, setitem_p(x, _fit_rank(value, spec, operands), *operands, spec=spec))
 
 

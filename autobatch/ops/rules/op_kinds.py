@@ -11,8 +11,8 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.cotangent import unbroadcast
-from autobatch.core.op import Op, is_boxed
-from autobatch.errors import UnsupportedError, note_example
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.errors import NeedsLoop, UnsupportedError, note_example
 from autobatch.facts.operators import COMPARISONS
 from autobatch.ops.rules.padding import align, speculate, spread, to_widths
 from autobatch.ops.rules.sizes import broadcast_sizes, has_lengths, lane_count, lane_lengths, padded_width, sizes_of
@@ -255,6 +255,24 @@ _detach_p = Op("values", lambda x: x)  # no vjp, so its result carries no gradie
 def detach(x: Any) -> np.ndarray:
     """The plain NumPy values of an array; no gradient flows back through them."""
     return np.asarray(_detach_p(x))
+
+
+def check_numbers(values: Any, dtype: np.dtype) -> None:
+    """Check numbers that NumPy converts to an integer dtype one by one, as it does not check whole arrays.
+
+    Raises:
+        NeedsLoop: the dtype does not hold a number of some example of a batch, which NumPy raises an error for.
+        OverflowError, ValueError: as NumPy, for numbers of one example.
+    """
+    if dtype.kind not in "iu" or np.can_cast(dtype_of(values), dtype, "safe"):
+        return
+    known = np.asarray(detach(values.data if rank_of(values) == BATCH_RANK else values))
+    try:
+        np.array(known.reshape(-1).tolist(), dtype)
+    except (OverflowError, ValueError):
+        if rank_of(values) != BATCH_RANK:
+            raise
+        raise NeedsLoop(f"a number that {dtype} does not hold") from None
 
 
 def looped_op(name: str, impl: Callable[..., Any], *, dynamic: bool = True, rule: Any = None) -> Op:
