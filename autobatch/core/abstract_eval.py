@@ -9,7 +9,7 @@ import numpy as np
 
 from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import silence
-from autobatch.core.op import Op
+from autobatch.core.op import Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, UnsupportedError
 
 
@@ -36,7 +36,7 @@ def dtype_of(x: Any) -> np.dtype:
 
 def type_of(x: Any, *more: Any) -> Any:
     """Like `type(x)`, but for a library array the class of the NumPy value that it stands for."""
-    return x.__class__ if hasattr(x, "_ab_rank") and not more else type(x, *more)
+    return x.__class__ if is_boxed(x) and not more else type(x, *more)
 
 
 def is_non_c_order(value: Any) -> bool:

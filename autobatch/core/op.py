@@ -24,12 +24,12 @@ def next_level() -> int:
 
 def rank_of(value: Any) -> int:
     """The rank of the interpreter that `value` belongs to; -1 for a plain value."""
-    return getattr(value, "_ab_rank", -1)
+    return value._ab_rank if is_boxed(value) else -1
 
 
 def is_boxed(value: Any) -> bool:
     """True if `value` stands for an array of some interpreter (a batch, tape or trace)."""
-    return hasattr(value, "_ab_rank")
+    return hasattr(type(value), "_ab_rank")  # not of the value: an object of the user's may answer every name
 
 
 class Op:

@@ -176,7 +176,7 @@ def is_array_like(value: Any) -> bool:
     """
     if isinstance(value, np.ndarray | np.generic):
         return True
-    return hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type)
+    return hasattr(type(value), "dtype") and hasattr(type(value), "shape") and not isinstance(value, type)
 
 
 def is_float_array(value: Any) -> bool:

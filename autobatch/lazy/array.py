@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from autobatch.core.abstract_eval import Aval
-from autobatch.core.op import Op
+from autobatch.core.op import Op, is_boxed
 from autobatch.core.recorded_array import AbstractArray
 from autobatch.errors import NeedsLoop
 from autobatch.ops.array_protocols import ArrayMixin
@@ -257,7 +257,7 @@ class LazyArray(AbstractArray, ArrayMixin):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         value = self.trace.value(self)
-        if hasattr(value, "_ab_rank"):
+        if is_boxed(value):
             return value.__array__(dtype)
         if self.aval.non_c_order and self.aval.ndim > 1 and self.row != -1:
             self._ab_refuse(NeedsLoop("np.asarray of an array that may lie in other than C order"))

@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
+from autobatch.core.op import is_boxed
 from autobatch.core.pytree import attributes, leaves, replace_leaves
 from autobatch.core.recorded_array import is_recorded
 from autobatch.core.snapshot import Snapshot
@@ -308,7 +309,7 @@ def _arrays_in(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _is_array(value: Any) -> bool:
-    return type(value) is np.ndarray or hasattr(value, "_ab_rank")
+    return type(value) is np.ndarray or is_boxed(value)
 
 
 def _functions(state: Snapshot, kinds: Collection[type]) -> list[FunctionType]:
@@ -470,7 +471,7 @@ class Inputs:
         found = []
         for handle, target, _ in self.written:
             value = handle.trace.value(handle)
-            if hasattr(target, "_ab_rank") or not hasattr(value, "_ab_rank"):  # an array cannot hold a gradient
+            if is_boxed(target) or not is_boxed(value):  # an array cannot hold a gradient
                 found.append((target, ..., value))
         return found
 

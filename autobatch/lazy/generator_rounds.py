@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from autobatch.autodiff.tape import active_tape, off_tape
+from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.launch_on_demand import OpenSegment
@@ -74,7 +75,7 @@ class Rounds:
         self._form = form
         self._ended: list[tuple[int, Any]] = []
         values = [off_tape(handle.source) for handle in trace._shared.values()]
-        is_plain = not any(hasattr(each, "_ab_rank") for each in values)
+        is_plain = not any(is_boxed(each) for each in values)
         self._segment = OpenSegment(active_tape() is not None, is_plain)
         self._consts: dict[Any, int] = {}
         self._room = self._most = trace._budget

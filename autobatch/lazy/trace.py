@@ -28,7 +28,7 @@ from autobatch.core.abstract_eval import (
 )
 from autobatch.core.config import config
 from autobatch.core.diagnostics import catches_warnings, handling, user_filters, user_line, warn_fallback
-from autobatch.core.op import Op, next_level
+from autobatch.core.op import Op, is_boxed, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
 from autobatch.core.recorded_array import is_recorded
 from autobatch.errors import NeedsLoop
@@ -257,7 +257,7 @@ class Trace:
                 return large.aval, known
         if type(arg) is np.ndarray:
             return self._constant_array(arg)
-        if hasattr(arg, "_ab_rank"):
+        if is_boxed(arg):
             value = getattr(arg, "value", None)
             if type(value) is not float and getattr(arg, "_ab_lookup", None) is None:
                 held = copy.copy(arg)  # a second handle of the current value: a write rebinds only `arg`
@@ -337,7 +337,7 @@ class Trace:
             return self.computed(result) if is_recorded(result) else result
         if isinstance(result, tuple):
             return tuple(map(self.wrap, result))
-        return self.computed(result) if hasattr(result, "_ab_rank") and hasattr(result, "dtype") else result
+        return self.computed(result) if is_boxed(result) and hasattr(result, "dtype") else result
 
     def run_shared(self, sig: Signature, key: tuple[Any, ...], args: Sequence[Any]) -> Any:
         """The result of an op whose operands are all shared; computed once for all examples."""
@@ -366,7 +366,7 @@ class Trace:
         return [copy.copy(each) if type(each) is LazyArray else each for each in found]
 
     def _shared_result(self, result: Any) -> Any:
-        if type(result) is np.ndarray or hasattr(result, "_ab_rank"):
+        if type(result) is np.ndarray or is_boxed(result):
             result = self.shared(result)
             result.row = -2
         return result
@@ -508,8 +508,8 @@ def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> A
             lazy = is_recorded(x)
         else:
             lazy = (
-                hasattr(x, "_ab_rank")
-                and hasattr(x, "dtype")
+                is_boxed(x)
+                and hasattr(type(x), "dtype")
                 and x.dtype.kind in "fc"
                 and not (type(x) is LazyArray and x.trace is trace)
             )
@@ -534,7 +534,7 @@ def wrap_shared(trace: Trace, value: Any, copies: list[Any] | None = None) -> An
             return trace.shared(x) if x.ndim and x.dtype.kind in "biufc" and x.dtype.isnative else x
         if type(x) is LazyArray and x.trace is trace:
             return x
-        return trace.shared(x) if hasattr(x, "_ab_rank") or hasattr(x, "_ab_lookup") else x
+        return trace.shared(x) if is_boxed(x) or hasattr(type(x), "_ab_lookup") else x
 
     return replace_leaves(value, leaf, copies=copies)
 

@@ -282,3 +282,16 @@ def test_a_class_of_the_same_name_is_another_class(monkeypatch):
     Other.__qualname__, Other.__module__ = "Plain", __name__
     monkeypatch.setitem(globals(), "Plain", Other)
     check(node, [Other(1, Other(2))], params=params())
+
+
+MINUS = -2
+
+
+def powers_of_negative_constants(x, k):
+    a = -3
+    signs = [(-1) ** i for i in range(k)]
+    return (-2) ** k, MINUS**k, -(MINUS**k), a**k % 5, x * (-1) ** k, MINUS // k, signs, abs(-2) ** k, (-2.0) ** k
+
+
+def test_a_negative_constant_is_one_operand():
+    again(powers_of_negative_constants, [np.arange(2.0), np.ones(1), np.arange(3.0)] * 2, [2, 3, 4] * 2)

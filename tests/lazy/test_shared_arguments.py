@@ -96,3 +96,41 @@ def test_what_is_shared_by_keyword_may_be_marked_as_well():
 def test_shared_alone_is_no_sequence():
     with pytest.raises(ab.errors.UnsupportedError, match="got no sequence of examples"):
         ab.map(f, ab.shared(W))
+
+
+class Settings(dict):
+    __getattr__ = dict.get  # None for every other name
+
+
+class Items(dict):
+    def __getattr__(self, name):
+        return self[name]  # a KeyError for every other name
+
+
+class Everything:
+    def __init__(self, **parts):
+        self.__dict__.update(parts)
+
+    def __getattr__(self, name):
+        return self
+
+
+def reads(x, settings):
+    return np.tanh(x * settings.scale) @ settings.w
+
+
+@pytest.mark.parametrize("kind", [Settings, Items, Everything])
+@pytest.mark.parametrize("way", ["loop", "fly", "lockstep", "compiled", None])
+def test_an_object_that_answers_every_name_is_no_array(kind, way):
+    settings = kind(scale=2.0, w=W)
+    expected = [reads(x, settings) for x in XS]
+    with ab.options(warn=False, **({} if way is None else {"way": way})):
+        for _ in range(3):
+            np.testing.assert_allclose(ab.map(reads, XS, settings=settings), expected)
+            np.testing.assert_allclose(
+                ab.examples(ab.batch(reads)(ab.MaskedBatch.from_examples(XS), settings)), expected
+            )
+        total = ab.grad(lambda s: sum(ab.map(reads, [x * s for x in XS], settings=settings)).sum())(1.0)
+    step = 1e-6
+    low, high = (sum(reads(x * s, settings) for x in XS).sum() for s in (1 - step, 1 + step))
+    np.testing.assert_allclose(total, (high - low) / (2 * step), rtol=1e-6)

@@ -1,10 +1,12 @@
 """Handlers of what Python itself raises: an attribute or a name that is not there, an operation on plain values."""
 
+import re
 import types
 
 import numpy as np
 import pytest
 
+import autobatch as ab
 from tests.law import equals_loop_either_way as equals_loop
 from tests.law import ragged
 
@@ -95,3 +97,83 @@ def of_what_some_have(x):
 @pytest.mark.parametrize("f", [of_an_array, of_arrays, of_what_some_have])
 def test_what_a_batch_raises_is_the_loops(f):
     equals_loop(f, ragged(3, 1, 4), falls_back=True)
+
+
+def a_large_item(x):
+    out = np.zeros(2, np.int8)
+    out[0] = len(x) * 100
+    return out
+
+
+def a_large_sum(x):
+    out = np.zeros(2, np.int8)
+    out[1] += (np.round(x) * 0).astype(int).sum() + len(x) * 100
+    return out
+
+
+def a_large_row(x):
+    out = np.zeros((2, 2), np.uint8)
+    out[0] = 1 - len(x)
+    return out
+
+
+def a_large_part(x):
+    out = np.zeros(3, np.int16)
+    out[:2] = [len(x) * 20000, 1]
+    return out
+
+
+def infinity(x):
+    out = np.zeros(2, int)
+    out[0] = np.sum(x * 0) + np.inf
+    return out
+
+
+def no_number(x):
+    out = np.zeros(2, int)
+    out[1] = np.sum(x * 0) * np.nan
+    return out
+
+
+def made_of_a_number(x):
+    return np.full(2, len(x) * 100, np.int8)
+
+
+def made_of_a_list(x):
+    return np.array([len(x) * 100, 1], dtype=np.int8)
+
+
+def made_of_one(x):
+    return np.array(len(x) * 100, np.int8)
+
+
+def an_array_in_one_element(x):
+    out = np.zeros(3)
+    out[1] = x[:2]
+    return out
+
+
+WRONG = [a_large_item, a_large_sum, a_large_row, a_large_part, infinity, no_number, made_of_a_number, made_of_a_list,
+         made_of_one, an_array_in_one_element]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["lockstep", "fly", "compiled"])
+@pytest.mark.parametrize("f", WRONG)
+def test_a_number_that_does_not_fit_is_the_loops_error(f, way):
+    xs = ragged(3, 2, 4)
+    with pytest.raises((OverflowError, ValueError)) as expected:
+        [f(x) for x in xs]
+    with ab.options(way=way, warn=False):
+        for run in (lambda: ab.batch(f)(ab.MaskedBatch.from_examples(xs)), lambda: ab.map(f, xs)):
+            with pytest.raises(expected.type, match=re.escape(str(expected.value))):
+                run()
+
+
+def fits(x):
+    out, made = np.zeros(3, np.int8), np.full(2, len(x), np.uint8)
+    out[0], out[1:] = len(x) * 30, np.sum(x * 0) - 128.0
+    return out, made, np.array([len(x), 2.5], np.int16), np.array(len(x), np.int8)
+
+
+def test_a_number_that_fits_stays_in_lock_step():
+    equals_loop(fits, ragged(3, 2, 4), falls_back=False)

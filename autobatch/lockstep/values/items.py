@@ -101,7 +101,7 @@ def getitem(x: Any, index: Any) -> Any:
         raise NeedsLoop("a key that differs by example, of a dict of the call")
     if type(index) in (MaskedBatch, PackedBatch) and is_deferrable_lookup(x.value if kind is TapeArray else x, index):
         return deferred_lookup(x, index)
-    if is_boxed(x) or not is_per_lane(index) or hasattr(x, "_ab_lookup") or hasattr(type(x), "_ab_internal"):
+    if is_boxed(x) or not is_per_lane(index) or hasattr(type(x), "_ab_lookup") or hasattr(type(x), "_ab_internal"):
         return x[index]  # these handle per-lane values themselves
     found = stack_results(per_lane(operator.getitem, (x, index), {}))
     freeze_all(found)

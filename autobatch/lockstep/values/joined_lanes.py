@@ -42,7 +42,7 @@ def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any])
         NeedsLoop: the values are different objects whose identity matters, or containers of different types.
     """
     first = pieces[0]
-    if not hasattr(first, "_ab_rank") and all(piece is first for piece in pieces):
+    if not is_boxed(first) and all(piece is first for piece in pieces):
         return first
     if any(piece is UNBOUND for piece in pieces):
         raise UnboundLocalError("a local variable is not bound in some examples")
@@ -72,7 +72,7 @@ def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any])
 
 def _is_object(value: Any) -> bool:
     """True for an opaque object: no array, number, immutable constant, container or batch."""
-    return not (_is_array_like(value) or isinstance(value, _PLAIN) or is_node(value) or hasattr(value, "_ab_rank"))
+    return not (_is_array_like(value) or isinstance(value, _PLAIN) or is_node(value))
 
 
 def _is_array_like(value: Any) -> bool:
