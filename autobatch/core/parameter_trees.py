@@ -176,7 +176,10 @@ def is_array_like(value: Any) -> bool:
     """
     if isinstance(value, np.ndarray | np.generic):
         return True
-    return hasattr(type(value), "dtype") and hasattr(type(value), "shape") and not isinstance(value, type)
+    if isinstance(value, type):
+        return False
+    own = getattr(value, "__dict__", {})  # not `hasattr(value, ...)`: `__getattr__` may answer every name
+    return all(hasattr(type(value), name) or name in own for name in ("dtype", "shape"))
 
 
 def is_float_array(value: Any) -> bool:
