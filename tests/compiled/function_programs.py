@@ -97,5 +97,15 @@ def sums_of_shifted_and_exact_sums(x, kernel, a):
     return shifted, math.fsum(a), math.fsum(x), math.fsum([0.1] * 10), abs(a[-1])
 
 
+@program(lambda rng: (ints(rng, 0, 5, 1, 8), floats(rng, 8, 9), int(rng.integers(-3, 4))))
+def added_at_places_and_ranges(places, values, k):
+    sums, counts, grid = np.zeros(5), np.zeros(5, int), np.zeros((5, 5))
+    np.add.at(sums, places, values[: len(places)])
+    np.add.at(counts, places, 2)
+    np.add.at(grid, (places, places[::-1].copy()), values[: len(places)])
+    steps, down = range(k, 9, 2), range(9, k, -3)
+    return sums, counts, grid, len(steps), list(steps), len(down), list(down), len(range(k)), sum(range(1, 9, 3))
+
+
 FUNCTIONS = sorted(set(PROGRAMS) - _BEFORE)
 """Their names."""

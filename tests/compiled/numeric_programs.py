@@ -329,12 +329,19 @@ def clipped(x, low, high):
     return x
 
 
+@numba.njit
+def whole_or_half(x):
+    if x > 0.0:
+        return 1
+    return 0.5
+
+
 @program(lambda rng: (floats(rng),))
 def uses_a_jitted_helper(x):
     total = 0.0
     for v in x:
         total += clipped(v, -0.5, 0.5)
-    return total
+    return total, [whole_or_half(v) for v in x]
 
 
 @dataclasses.dataclass

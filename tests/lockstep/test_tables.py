@@ -8,6 +8,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import FallbackWarning
 from autobatch.testing import inspect
+from tests.law import batch_of, equals_loop
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(9, 4)).astype(np.float32)
@@ -145,3 +146,13 @@ def test_no_examples_and_one():
         assert len(results) == len(ids)
         for result, own in zip(results, ids, strict=True):
             np.testing.assert_allclose(result, total(own, TABLE), rtol=1e-6)
+
+
+def test_tables_that_differ_by_example_have_rows_from_0_to_their_own_last():
+    tables = [np.arange(2.0 * n).reshape(n, 2) + 10 * n for n in (3, 1, 4)]
+    ids = [np.array([0, 2, 0]), np.array([0]), np.array([3, 0, 1, 3])]
+    equals_loop(lambda table, x: ab.lookup(table, x) * 2.0, tables, ids)
+    for wrong in ([0, 1], [-1, 0]):
+        with pytest.raises(IndexError, match=f"id {max(wrong, key=abs)}.*") as error:
+            ab.batch(ab.lookup)(batch_of(tables), batch_of([ids[0], np.array(wrong), ids[2]]))
+        assert "example 1" in "".join(error.value.__notes__)

@@ -1,5 +1,7 @@
 """Order statistics and the functions that leave NaN out."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -84,3 +86,16 @@ def test_positions_are_constant_in_pieces():
     x = np.array([3.0, 1.0, 2.0])
     found = ab.grad(lambda x: x[np.argpartition(x, 1)][0] + x[np.nanargmax(x)] * np.linalg.matrix_rank(np.diag(x)))(x)
     np.testing.assert_array_equal(found, [3, 1, 0])
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: np.quantile(x, 1.5), lambda x: np.quantile(x, [0.5, -0.1]), lambda x: np.percentile(x, 150),
+    lambda x: np.percentile(x, [50, -1]), lambda x: np.percentile(x, 200.0, axis=0),
+])  # fmt: skip
+def test_quantiles_out_of_range_are_numpys_errors(f):
+    xs = [np.arange(3.0), np.arange(2.0)]
+    with pytest.raises(ValueError, match="must be in the range") as expected:
+        f(xs[0])
+    for way in ("lockstep", "fly", "compiled"):
+        with ab.options(way=way, warn=False), pytest.raises(ValueError, match=re.escape(str(expected.value))):
+            ab.batch(f)(ab.MaskedBatch.from_examples(xs))

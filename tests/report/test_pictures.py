@@ -1,5 +1,6 @@
 """The report as HTML, a timeline, a graph: each says what the report says, and a real browser shows it."""
 
+import dataclasses
 import html.parser
 import json
 import re
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.report.timeline import svg_timeline
 from tests.law import normal
 from tests.report import tagger
 
@@ -144,3 +146,14 @@ def test_nothing_to_show(tmp_path):
     report.chrome_trace(tmp_path / "empty.json")
     Reader((tmp_path / "empty.html").read_text(encoding="utf-8"))
     assert len(report.to_networkx()) == 0
+
+
+def test_the_spans_of_a_timeline_fill_its_width(report):
+    """Times are seconds of a run of whatever length: the last span ends at the picture's edge."""
+    for factor in (1.0, 50.0):
+        spans = [dataclasses.replace(s, start=s.start * factor, seconds=s.seconds * factor) for s in report.spans]
+        bars = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg_timeline(spans, width=800))
+        ends = [float(left) + float(width) for left, width in bars]
+        assert len(bars) == len(spans)
+        assert 780 < max(ends) < 800
+        assert all(float(left) >= 70 for left, _ in bars)

@@ -270,6 +270,8 @@ def test_a_vocabulary_is_exact_and_grows():
     assert list(vocabulary) == words_in_order
     assert vocabulary.strings([3, 0]) == [words_in_order[3], words_in_order[0]]
     assert "never" not in vocabulary
+    assert words[4] in vocabulary
+    assert words_in_order[0] in vocabulary
     assert vocabulary.find(["never", words[4]]).tolist() == [-1, known[words[4]]]
     assert len(vocabulary) == len(known)
     for again in (
