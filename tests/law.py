@@ -419,7 +419,7 @@ def _batched_grads(f, operands, weights, which, garbage, looped):
         ct = np.full(out.data.shape, np.nan if garbage != 0 else 1.0)
         for corner, weight in zip(corners(out), weights, strict=True):
             ct[corner] = weight
-        grad = dense(tape.backward(out.data, ct, [leaf])[0], leaf.value)
+        grad = dense(tape.backward(out.data, ct, [leaf])[0], leaf._ab_value)
     if isinstance(operands[which], Shared):
         return grad
     return [grad[corner] for corner in corners(own)]

@@ -311,7 +311,7 @@ def _check_result(result: Any) -> None:
 
 def _backward(tape: Tape, result: Any, inputs: Sequence[DifferentiatedInput]) -> list[Any]:
     leaves = [slot.leaf for slot in inputs if slot.leaf is not None]
-    if type(result) is not TapeArray or result.tape is not tape or result.index < 0:
+    if type(result) is not TapeArray or result._ab_tape is not tape or result._ab_index < 0:
         return [None] * len(leaves)
     return tape.backward(result, np.ones((), result.dtype), leaves, free=True)
 
@@ -319,7 +319,7 @@ def _backward(tape: Tape, result: Any, inputs: Sequence[DifferentiatedInput]) ->
 def unboxed(leaf: Any, tape: Tape) -> Any:
     """The data of a value on this tape; any other value unchanged."""
     if type(leaf) is TapeArray:
-        return leaf.value if leaf.tape is tape else leaf
+        return leaf._ab_value if leaf._ab_tape is tape else leaf
     if rank_of(leaf) == BATCH_RANK and (isinstance(leaf, Batched) or hasattr(leaf, "values")):
         data = batch_data(leaf)
         inner = unboxed(data, tape)
@@ -377,7 +377,7 @@ def vjp(f: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> tuple[Any, Pull
 def _recorded(leaf: Any, tape: Tape) -> TapeArray | None:
     """The tape's array in a leaf of the result: the leaf itself or a batch's data; None if the leaf is constant."""
     inner = batch_data(leaf) if rank_of(leaf) == BATCH_RANK and type(leaf).__name__ != "ObjectBatch" else leaf
-    return inner if type(inner) is TapeArray and inner.tape is tape and inner.index >= 0 else None
+    return inner if type(inner) is TapeArray and inner._ab_tape is tape and inner._ab_index >= 0 else None
 
 
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -485,6 +485,6 @@ def stop_gradient(x: Any) -> Any:
 
 def _stop_leaf(leaf: Any) -> Any:
     while type(leaf) is TapeArray:
-        leaf = leaf.value
+        leaf = leaf._ab_value
     is_table = hasattr(leaf, "_ab_gradient")  # rows read from it are new arrays
     return leaf if is_table or not (isinstance(leaf, np.ndarray) or is_boxed(leaf)) else stop_gradient_p(leaf)

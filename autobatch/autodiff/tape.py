@@ -135,10 +135,10 @@ class Tape:
 
         Contributions to a value are summed when the walk reaches it; a cotangent is freed once its op was processed.
         """
-        last = top = max(output.index for output in outputs)
+        last = top = max(output._ab_index for output in outputs)
         pending: list[Any] = [None] * (last + 1)
         for output, ct in zip(outputs, cts, strict=True):
-            _contribute(pending, output.index, ct)
+            _contribute(pending, output._ab_index, ct)
         for first, end, report in reversed(self.timed):
             if first > top:
                 continue
@@ -148,7 +148,7 @@ class Tape:
             report(clock() - begun)
             top = first - 1
         self._walk(pending, top, 0, free)
-        return [pending[leaf.index] if leaf.index <= last else None for leaf in leaves]
+        return [pending[leaf._ab_index] if leaf._ab_index <= last else None for leaf in leaves]
 
     def _walk(self, pending: list[Any], last: int, first: int, free: bool) -> None:
         """Run the vjps of the nodes from `last` down to `first`; `pending` holds the cotangent of each node so far."""
@@ -209,32 +209,32 @@ def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
 class TapeArray(RecordedArray, ArrayMixin):
     """An array on a tape. Behaves as the array it holds; every op on it is recorded."""
 
-    __slots__ = ("_ab_rank", "index", "tape", "value")
+    __slots__ = ("_ab_index", "_ab_rank", "_ab_tape", "_ab_value")
 
     def __init__(self, tape: Tape, index: int, value: Any) -> None:
-        self.tape = tape
-        self.index = index
-        self.value = value
+        self._ab_tape = tape
+        self._ab_index = index
+        self._ab_value = value
         self._ab_rank = tape.level
 
     def alias(self) -> "TapeArray":
         """The same value as another object: an in-place write to one does not reach the other."""
-        return TapeArray(self.tape, self.index, self.value)
+        return TapeArray(self._ab_tape, self._ab_index, self._ab_value)
 
     __copy__ = alias
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        tape = self.tape
+        tape = self._ab_tape
         recorded = op.vjp is not None or op.joint is not None
         values: list[Any] = []
         parents: list[tuple[int, int]] = []
         plain = True
         for position, arg in enumerate(args):
             kind = type(arg)
-            if kind is TapeArray and arg.tape is tape:
-                if arg.index >= 0:
-                    parents.append((position, arg.index))
-                arg = arg.value
+            if kind is TapeArray and arg._ab_tape is tape:
+                if arg._ab_index >= 0:
+                    parents.append((position, arg._ab_index))
+                arg = arg._ab_value
                 kind = type(arg)
             elif kind not in _PLAIN and recorded:
                 is_list = not hasattr(arg, "shape") and hasattr(arg, "__len__")  # vjps take arrays only
@@ -248,7 +248,7 @@ class TapeArray(RecordedArray, ArrayMixin):
         if not plain:
             check_operands(values)
             out = op(*values, **params)
-        elif type(self.value) is float and op.impl in _PYTHON_OPERATORS and all(type(x) in _WEAK for x in values):
+        elif type(self._ab_value) is float and op.impl in _PYTHON_OPERATORS and all(type(x) in _WEAK for x in values):
             out = _PYTHON_OPERATORS[op.impl](*values)
         else:
             out = op.impl(*values, **params)
@@ -271,58 +271,63 @@ class TapeArray(RecordedArray, ArrayMixin):
         self, op: Op, outs: tuple[Any, ...], args: list[Any], params: dict[str, Any], parents: list[tuple[int, int]]
     ) -> tuple[Any, ...]:
         """Record an op with several outputs: its node, and a leaf-like node for each output."""
-        tape = self.tape
+        tape = self._ab_tape
         tape.nodes.append((op, outs, args, params, parents))
         leaves = [tape.leaf(out) for out in outs]
         return tuple([leaf if out.dtype.kind in "fc" else out for leaf, out in zip(leaves, outs, strict=True)])
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        if function in CONSTANT or all(type(x) is not TapeArray or x.index < 0 for x in leaves([args, kwargs])):
+        if function in CONSTANT or all(type(x) is not TapeArray or x._ab_index < 0 for x in leaves([args, kwargs])):
             plain, named = map_tree(_value_of, list(args)), map_tree(_value_of, dict(kwargs))
             return function(*plain, **named)
         error = UnsupportedError(
             f"no gradient for {name_of(function)}{f': {reason}' if reason else ''}; write it in functions that have "
             "one, or keep it outside the differentiated function"
         )
-        self.tape.refusals.append(error)
+        self._ab_tape.refusals.append(error)
         raise error
 
     def _ab_rebind(self, new: Any) -> None:
         """Take over the value of `new`, the result of an in-place write."""
         if type(new) is not TapeArray:
-            new = self.tape.constant(new)
-        self.tape, self.index, self.value, self._ab_rank = new.tape, new.index, new.value, new._ab_rank
+            new = self._ab_tape.constant(new)
+        self._ab_tape, self._ab_index, self._ab_value, self._ab_rank = (
+            new._ab_tape,
+            new._ab_index,
+            new._ab_value,
+            new._ab_rank,
+        )
 
     @property
     def _ab_non_c_order(self) -> bool:
-        return is_non_c_order(self.value)
+        return is_non_c_order(self._ab_value)
 
     @property
     def _ab_plain(self) -> Any:
         """A plain array with the strides of this one; None if there is none."""
-        value = self.value
+        value = self._ab_value
         return value if type(value) is _ndarray else getattr(value, "_ab_plain", None)
 
     @property
     def flags(self) -> Any:
-        return (self.value if (plain := stand_in(self)) is None else plain).flags
+        return (self._ab_value if (plain := stand_in(self)) is None else plain).flags
 
     @property
     def strides(self) -> tuple[int, ...]:
-        return (self.value if (plain := stand_in(self)) is None else plain).strides
+        return (self._ab_value if (plain := stand_in(self)) is None else plain).strides
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """The class that `isinstance` sees: that of the value it holds."""
-        return self.value.__class__
+        return self._ab_value.__class__
 
     @property
     def shape(self) -> Any:
-        return getattr(self.value, "shape", ())
+        return getattr(self._ab_value, "shape", ())
 
     @property
     def dtype(self) -> np.dtype:
-        return _FLOAT if type(self.value) is float else self.value.dtype
+        return _FLOAT if type(self._ab_value) is float else self._ab_value.dtype
 
     def __getitem__(self, index: Any) -> Any:
         lookup = self._ab_lookup
@@ -330,28 +335,28 @@ class TapeArray(RecordedArray, ArrayMixin):
 
     @property
     def _ab_lookup(self) -> Any:
-        return getattr(self.value, "_ab_lookup", None)
+        return getattr(self._ab_value, "_ab_lookup", None)
 
     @property
     def _ab_ids(self) -> Any:
-        return self.value._ab_ids  # only tables with keys have this attribute
+        return self._ab_value._ab_ids  # only tables with keys have this attribute
 
     @property
     def _ab_gradient(self) -> Any:
-        return self.value._ab_gradient  # only tables have this attribute
+        return self._ab_value._ab_gradient  # only tables have this attribute
 
     def _ab_read(self, name: str) -> Any:
         """The plain value, if no gradient is lost by reading it by the method `name`; else raise ForcedValueError."""
-        if self.index < 0 or name in _WITHOUT_GRADIENT:
-            return self.value
-        is_constant = self.tape.asked_later.get(self.index)
+        if self._ab_index < 0 or name in _WITHOUT_GRADIENT:
+            return self._ab_value
+        is_constant = self._ab_tape.asked_later.get(self._ab_index)
         if is_constant is not None and is_constant():
-            return self.value
+            return self._ab_value
         wanted, instead = _NEEDS.get(name, (f".{name}()", "return the array as auxiliary output"))
         error = ForcedValueError(
             f"{wanted} was needed from a value that carries a gradient (shape {self.shape}, {self.dtype}); {instead}"
         )
-        self.tape.refusals.append(error)
+        self._ab_tape.refusals.append(error)
         raise error
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
@@ -367,16 +372,16 @@ class TapeArray(RecordedArray, ArrayMixin):
         keys = None if name.startswith("_") else getattr(self, "_ab_ids", None)
         if keys is not None:
             return self.__getitem__ if name == "lookup" else getattr(keys.__self__, name)
-        if name.startswith("_") or self.index >= 0:
+        if name.startswith("_") or self._ab_index >= 0:
             raise AttributeError(f"'TapeArray' object has no attribute {name!r}")
-        return getattr(self.value, name)
+        return getattr(self._ab_value, name)
 
     def __repr__(self) -> str:
-        return f"TapeArray({self.value!r})"
+        return f"TapeArray({self._ab_value!r})"
 
 
 def _value_of(x: Any) -> Any:
-    return x.value if type(x) is TapeArray else x
+    return x._ab_value if type(x) is TapeArray else x
 
 
 def _refuse_closed(op: Op) -> NoReturn:
@@ -389,5 +394,5 @@ def _refuse_closed(op: Op) -> NoReturn:
 def off_tape(x: Any) -> Any:
     """The value without any TapeArray around it."""
     while type(x) is TapeArray:
-        x = x.value
+        x = x._ab_value
     return x

@@ -298,7 +298,7 @@ class PaddedRecorded(StandIn):
         self.recorded._ab_rebind(plain_data(new))
 
     def __getattr__(self, name: str) -> Any:
-        if name[0] == "_":
+        if name[0] == "_" and name not in ("_ab_index", "_ab_tape", "_ab_value"):  # a tape's
             raise AttributeError(name)
         return getattr(self.recorded, name)
 

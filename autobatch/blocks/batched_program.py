@@ -165,7 +165,9 @@ def _trace(program: Program, batched: Sequence[bool], wanted: Sequence[int], giv
 
 def _walk_back(out: _Traced, tape: Tape, data: Sequence[Any], cts: Sequence[Any], leaves: Sequence[Any]) -> None:
     tracer = out.tracer
-    heads = [(x, ct) for x, ct in zip(data, cts, strict=True) if ct is not None and getattr(x, "tape", None) is tape]
+    heads = [
+        (x, ct) for x, ct in zip(data, cts, strict=True) if ct is not None and getattr(x, "_ab_tape", None) is tape
+    ]
     if not heads:
         out.gradients = [None] * len(leaves)
         return
@@ -196,7 +198,7 @@ def _apply(tracer: Tracer, step: Step, operands: Sequence[Any], aval: Any, n: in
 
 
 def _value(x: Any) -> Any:
-    return x.value if hasattr(x, "tape") else x
+    return x._ab_value if hasattr(x, "_ab_tape") else x
 
 
 def _slot(tracer: Tracer, x: Any) -> int:

@@ -230,7 +230,7 @@ def shared_aval(value: Any) -> Aval:
     key = known_aval(value)
     out = Aval(key.shape, key.dtype, key.scalar, shared=True, non_c_order=key.non_c_order)
     out.key = key
-    if type(getattr(value, "value", None)) is float:  # a Python float on a tape stays weak
+    if type(getattr(value, "_ab_value", None)) is float:  # a Python float on a tape stays weak
         out.weak = float
         out.key = WEAK[float]
     return out

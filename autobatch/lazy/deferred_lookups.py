@@ -35,7 +35,7 @@ def read(trace: Any, table: LazyArray, index: Any) -> Any:
                 return _defer(trace, table, ids, None)
         elif (kind is int or kind is np.int64) and id_bound(table) is not None and 0 <= index < aval.shape[0]:
             out = lookup_p(table, np.int64(index))  # the id is an operand, so all such reads share one signature
-            if type(out) is LazyArray and type(getattr(table.source, "value", table.source)) is np.ndarray:
+            if type(out) is LazyArray and type(getattr(table.source, "_ab_value", table.source)) is np.ndarray:
                 out._view = _SHARED
             return out
     return _record_lookup(table, index)

@@ -46,7 +46,7 @@ from autobatch.ops.rules.dispatch import no_rule_message
 from autobatch.tables.sparse import SparseRows
 
 _SMALL = 8192  # bytes; constants of this size and more are known by identity, smaller ones by content
-_STATE = ("index", "value", "segment", "ref", "source")
+_STATE = ("_ab_index", "_ab_value", "segment", "ref", "source")
 
 
 def _same_state(a: Any, b: Any) -> bool:
@@ -258,7 +258,7 @@ class Trace:
         if type(arg) is np.ndarray:
             return self._constant_array(arg)
         if is_boxed(arg):
-            value = getattr(arg, "value", None)
+            value = getattr(arg, "_ab_value", None)
             if type(value) is not float and getattr(arg, "_ab_lookup", None) is None:
                 held = copy.copy(arg)  # a second handle of the current value: a write rebinds only `arg`
                 return self._large_constant(arg, known_aval(arg), held, None)
@@ -516,7 +516,7 @@ def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> A
         if not lazy:
             return x
         found.append(x)
-        is_weak = type(getattr(x, "value", None)) is float  # a Python number on a tape
+        is_weak = type(getattr(x, "_ab_value", None)) is float  # a Python number on a tape
         return trace.shared(x) if is_weak else trace.computed(x)
 
     out = replace_leaves(value, leaf, plain_parts, copies)

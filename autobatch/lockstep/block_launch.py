@@ -36,7 +36,7 @@ def input_signature(value: Any, static: bool) -> tuple[Any, Any] | None:
     kind: Any = type(value)
     if kind is MaskedBatch:
         data = value.data
-        plain = type(data) is np.ndarray or (type(data) is TapeArray and type(data.value) is np.ndarray)
+        plain = type(data) is np.ndarray or (type(data) is TapeArray and type(data._ab_value) is np.ndarray)
         if not plain or value.is_ragged or data.dtype.kind not in _NUMERIC or value.scalar is not None:
             return None
         scalar = is_scalar(value)
@@ -48,7 +48,7 @@ def input_signature(value: Any, static: bool) -> tuple[Any, Any] | None:
         return ("w", kind), WEAK[kind]
     if isinstance(value, np.generic) and not static:
         return (("w", kind), aval_of((), value.dtype, True)) if value.dtype.kind in _NUMERIC else None
-    if kind is np.ndarray or (kind is TapeArray and type(value.value) is np.ndarray):
+    if kind is np.ndarray or (kind is TapeArray and type(value._ab_value) is np.ndarray):
         if value.dtype.kind not in _NUMERIC:
             return None
         non_c_order = is_non_c_order(value)
@@ -165,7 +165,7 @@ class BlockRun:
             return False
         for i, known, index in self.fixed:
             value = values[i]
-            if value is not known or (index is not None and value.index != index):
+            if value is not known or (index is not None and value._ab_index != index):
                 return False
         for i, kind in self.numbers:
             if type(values[i]) is not kind:
@@ -213,7 +213,9 @@ class BlockRun:
         self.rows = tuple([each[0] == "b" for each, kind in zip(key, kinds, strict=True) if kind[1] is not None])  # type: ignore[index]
         self.operands = [i for i, kind in enumerate(kinds) if kind[1] is not None]  # type: ignore[index]
         self.batches = [(i, *each[1:]) for i, each in enumerate(key) if each[0] == "b"]
-        self.fixed = [(i, values[i], getattr(values[i], "index", None)) for i, each in enumerate(key) if each[0] == "s"]
+        self.fixed = [
+            (i, values[i], getattr(values[i], "_ab_index", None)) for i, each in enumerate(key) if each[0] == "s"
+        ]
         self.numbers = [(i, each[1]) for i, each in enumerate(key) if each[0] == "w"]
         self.constants = [(i, values[i]) for i, each in enumerate(key) if each[0] == "c"]
         self.outputs = [(aval.shape, not aval.ndim and not aval.scalar, aval.non_c_order) for aval in program.results]

@@ -454,7 +454,7 @@ def _frequencies(ids: np.ndarray, lane_of_id: np.ndarray | None) -> np.ndarray:
 def _unboxed_table(weight: Any) -> Any:
     """The table or array inside a boxed weight (recorded or on a tape)."""
     while is_boxed(weight):
-        inner = getattr(weight, "value", None)
+        inner = getattr(weight, "_ab_value", None)
         weight = getattr(weight, "source", None) if inner is None else inner
     return weight
 

@@ -60,14 +60,14 @@ def differentiate(run, program, operands, batched, cts):
     leaves = [tape.leaf(x) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else None for x in operands]
     data = [x if leaf is None else leaf for x, leaf in zip(operands, leaves, strict=True)]
     results = run(program, [Batched(x, x.shape[1:]) if own else x for x, own in zip(data, batched, strict=True)])
-    heads = [(x, ct) for x, ct in zip(results, cts, strict=True) if getattr(x, "tape", None) is tape]
+    heads = [(x, ct) for x, ct in zip(results, cts, strict=True) if getattr(x, "_ab_tape", None) is tape]
     kept = [leaf for leaf in leaves if leaf is not None]
     found = tape.backward_from([x for x, _ in heads], [ct for _, ct in heads], kept) if heads else [None] * len(kept)
     gradients = [
         np.zeros(leaf.shape, leaf.dtype) if ct is None else ct.to_dense() if hasattr(ct, "to_dense") else ct
         for leaf, ct in zip(kept, found, strict=True)
     ]
-    return [getattr(x, "value", x) for x in results], gradients
+    return [getattr(x, "_ab_value", x) for x in results], gradients
 
 
 def close(got, want, what):

@@ -143,6 +143,10 @@ def made_of_a_list(x):
     return np.array([len(x) * 100, 1], dtype=np.int8)
 
 
+def made_of_a_comprehension(x):
+    return np.array([i * 100 for i in range(len(x))], dtype=np.int8)
+
+
 def made_of_one(x):
     return np.array(len(x) * 100, np.int8)
 
@@ -154,7 +158,7 @@ def an_array_in_one_element(x):
 
 
 WRONG = [a_large_item, a_large_sum, a_large_row, a_large_part, infinity, no_number, made_of_a_number, made_of_a_list,
-         made_of_one, an_array_in_one_element]  # fmt: skip
+         made_of_a_comprehension, made_of_one, an_array_in_one_element]  # fmt: skip
 
 
 @pytest.mark.parametrize("way", ["lockstep", "fly", "compiled"])

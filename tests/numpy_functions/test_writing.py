@@ -361,7 +361,7 @@ def test_tape_writes_keep_the_leaf():
     y = x[:2]
     y *= 3
     assert value.tolist() == [1, 1, 1]
-    assert x.value.tolist() == [3, 3, 1]
+    assert x._ab_value.tolist() == [3, 3, 1]
 
 
 def test_creation_then_writes():

@@ -405,3 +405,22 @@ def test_a_refusal_that_a_handler_takes_for_an_error_is_raised_all_the_same(f):
         with ab.options(way=way, warn=False), pytest.raises(TypeError, match="gradient"):
             ab.grad(lambda w: sum(ab.map(f, [x * w, x * w + 1])))(1.0)
     assert ab.grad(np.sum)(x).tolist() == [1.0, 1.0]  # nothing of it is left
+
+
+def unwrapped(x):
+    return ((x.value if hasattr(x, "value") else x) ** 2).sum()
+
+
+def of_a_list_or_an_array(x):
+    return x[0] if hasattr(x, "index") else x.sum()
+
+
+@pytest.mark.parametrize("f", [unwrapped, of_a_list_or_an_array])
+def test_a_value_that_carries_a_gradient_has_no_attributes_that_arrays_have_not(f):
+    xs = [np.array([3.0, 4.5]), np.array([1.0])]
+    for x in xs:
+        np.testing.assert_allclose(ab.grad(f)(x), naive.numeric_gradient(f, x), rtol=1e-6)
+    for way in ("loop", "lockstep", "fly", "compiled"):
+        with ab.options(way=way, warn=False):
+            total = ab.grad(lambda w: sum(ab.map(f, [x * w for x in xs])))(1.0)
+        np.testing.assert_allclose(total, sum((naive.numeric_gradient(f, x) * x).sum() for x in xs), rtol=1e-6)

@@ -112,7 +112,7 @@ def test_an_array_that_does_not_change_is_copied_once():
     def f(x):
         for _ in range(5):
             x = np.tanh(matrix @ x)
-        held = {id(node[2][0]) for node in x.tape.nodes if node is not None and node[0].name == "matmul"}
+        held = {id(node[2][0]) for node in x._ab_tape.nodes if node is not None and node[0].name == "matmul"}
         assert len(held) == 1
         assert id(matrix) not in held
         return x.sum()

@@ -92,12 +92,12 @@ class Mutating(Right):
 
 def detached(y, x):
     """The value without its gradient."""
-    return np.asarray(y.value) if hasattr(y, "tape") else y
+    return np.asarray(y._ab_value) if hasattr(y, "_ab_tape") else y
 
 
 def doubled_gradient(y, x):
     """The value is right; the gradient is doubled."""
-    return y + (y - np.asarray(y.value)) if hasattr(y, "tape") else y
+    return y + (y - np.asarray(y._ab_value)) if hasattr(y, "_ab_tape") else y
 
 
 def check(way, f=model, examples=EXAMPLES, shared=SHARED, **options):
@@ -148,8 +148,8 @@ def test_a_wrong_gradient_of_a_shared_argument_is_reported():
         """The weights' gradient misses the last example."""
 
         def result(self, f, place, values, shared):
-            if place == 2 and hasattr(shared["w"], "tape"):
-                shared = {"w": np.asarray(shared["w"].value)}
+            if place == 2 and hasattr(shared["w"], "_ab_tape"):
+                shared = {"w": np.asarray(shared["w"]._ab_value)}
             return f(*values, **shared)
 
     with pytest.raises(AssertionError, match=r"all examples together:\n.*gradient of the shared floats\[0\]\[0\]"):

@@ -106,9 +106,9 @@ class _TapedCall:
             if is_boxed(leaf):
                 raise NotCompiled("values of another recorder than the gradient's")
             return leaf
-        if leaf.tape is not self.tape or is_boxed(leaf.value):
+        if leaf._ab_tape is not self.tape or is_boxed(leaf._ab_value):
             raise NotCompiled("values of several gradients, one within the other")
-        return leaf.value
+        return leaf._ab_value
 
     def _is_taped(self, value: Any) -> bool:
         """True if an argument holds a value that carries a gradient."""
@@ -138,7 +138,7 @@ class _TapedCall:
         for array, objects in enumerate([*found[False], *found[True]]):
             ends = itertools.accumulate((getattr(each, "size", 1) for each in objects), initial=0)
             for each, (first, last) in zip(objects, itertools.pairwise(ends), strict=True):
-                if type(each) is TapeArray and each.index >= 0:
+                if type(each) is TapeArray and each._ab_index >= 0:
                     out.append(_Leaf(each, array, first, last))
         return out
 
@@ -157,8 +157,8 @@ class _TapedCall:
 
 def _holds_tape(value: Any) -> bool:
     if type(value) is TapeArray:
-        return value.index >= 0
-    return is_node(value) and any(type(leaf) is TapeArray and leaf.index >= 0 for leaf in leaves(value))
+        return value._ab_index >= 0
+    return is_node(value) and any(type(leaf) is TapeArray and leaf._ab_index >= 0 for leaf in leaves(value))
 
 
 def _objects(kind: Type, values: Sequence[Any]) -> list[list[Any]]:
@@ -312,7 +312,7 @@ def compiled_map_on_tape(
     held = call.leaves()
     backward = _Backward(call, form, taped, results, held, whole)
     op = Op("compiled", lambda: None, joint=backward)
-    parents = [(place, leaf.value.index) for place, leaf in enumerate(held)]
+    parents = [(place, leaf.value._ab_index) for place, leaf in enumerate(held)]
     if whole:
         data = np.array(values, kind.name)
         tape.nodes.append((op, [data], [], {}, parents))
@@ -320,7 +320,7 @@ def compiled_map_on_tape(
     tape.nodes.append((op, results.outs, [], {}, parents))
     boxes = [tape.leaf(out) for out in results.outs]
     for at, box in enumerate(boxes):
-        tape.asked_later[box.index] = functools.partial(backward.is_constant, at)
+        tape.asked_later[box._ab_index] = functools.partial(backward.is_constant, at)
     made = [_filled(tree, boxes) for tree in trees]
     for index, each in zip(good, made, strict=True):
         values[index] = each
@@ -385,7 +385,7 @@ class _Backward:
         return run_backward(self.call.plain, self.form, self.taped, cotangents, 0, self.call.plain.count, False)
 
     def _part(self, arrays: Sequence[np.ndarray], leaf: _Leaf) -> Any:
-        value = leaf.value.value
+        value = leaf.value._ab_value
         flat = arrays[leaf.array][leaf.first : leaf.last]
         if type(value) is float:
             return np.float64(flat[0])
@@ -396,16 +396,16 @@ class _Backward:
         own = Tape()
         places: dict[int, TapeArray] = {}
         for leaf in self.held:
-            if leaf.value.index not in places:
-                places[leaf.value.index] = own.leaf(leaf.value.value)
+            if leaf.value._ab_index not in places:
+                places[leaf.value._ab_index] = own.leaf(leaf.value._ab_value)
 
         def moved(x: Any) -> Any:
             if isinstance(x, Batch):
                 data = batch_data(x) if isinstance(x, Batched | PackedBatch) else None
                 return with_data(x, moved(data)) if type(data) is TapeArray else x
-            if type(x) is not TapeArray or x.tape is not self.call.tape:
+            if type(x) is not TapeArray or x._ab_tape is not self.call.tape:
                 return x
-            return places[x.index].alias() if x.index in places else x.value
+            return places[x._ab_index].alias() if x._ab_index in places else x._ab_value
 
         def tree(x: Any) -> Any:
             return map_tree(moved, x) if is_node(x) else moved(x)
@@ -434,21 +434,21 @@ class _Backward:
                 for k, own_slots in found.slots.items():
                     for (_, at), outer_at in zip(own_slots, slots[k][index], strict=True):
                         out = found.outs[at]
-                        if type(out) is TapeArray and out.index >= 0 and cts[outer_at] is not None:
+                        if type(out) is TapeArray and out._ab_index >= 0 and cts[outer_at] is not None:
                             outputs.append(out)
                             seeds.append(np.asarray(cts[outer_at], out.dtype))
         finally:
             tapes.set_active(outer)
         if not outputs:
             return [None] * len(self.held)
-        leaves_ = [places[leaf.value.index] for leaf in self.held]
+        leaves_ = [places[leaf.value._ab_index] for leaf in self.held]
         totals = own.backward_from(outputs, seeds, leaves_)
         seen: set[int] = set()
         out_: list[Any] = []
         for leaf, total in zip(self.held, totals, strict=True):  # a value that occurs twice has one total
             dense = total.to_dense() if isinstance(total, SparseCotangent) else total
-            out_.append(None if leaf.value.index in seen else dense)
-            seen.add(leaf.value.index)
+            out_.append(None if leaf.value._ab_index in seen else dense)
+            seen.add(leaf.value._ab_index)
         own.close()
         return out_
 
@@ -476,7 +476,7 @@ class _Backward:
 
 
 def _same_value(one: _Leaf, two: _Leaf) -> bool:
-    return one.value.index == two.value.index
+    return one.value._ab_index == two.value._ab_index
 
 
 def _is_close(one: Any, two: np.ndarray) -> bool:

@@ -38,6 +38,7 @@ from autobatch.lockstep.values.lists import LaneList, plain_lists, to_lists
 from autobatch.lockstep.values.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.dispatch import top_box
+from autobatch.ops.rules.op_kinds import check_numbers
 
 
 def unwrap(value: Any) -> Any:
@@ -135,6 +136,9 @@ def _array(object: Any, *args: Any, **kwargs: Any) -> Any:
     if _some_empty(object):
         return map_lanes(np.array, plain_lists(object), *args, **kwargs)
     out = _narrowed_array(object.stacked())
+    dtype = args[0] if args else kwargs.get("dtype")
+    if dtype is not None:
+        check_numbers(out, np.dtype(dtype))
     return _creation_form(np.array)(out, *args, **kwargs) if args or kwargs else out
 
 

@@ -37,8 +37,8 @@ def truth(test: Any) -> Any:
         return bool(test)
     batch = narrowed(test)
     data: Any = batch.data if type(batch) is MaskedBatch else None
-    while hasattr(data, "value"):
-        data = data.value
+    while hasattr(data, "_ab_value"):
+        data = data._ab_value
     if type(batch) is MaskedBatch and not batch.sizes and type(data) is np.ndarray:
         values = data if data.dtype == np.bool_ else data != 0
     else:

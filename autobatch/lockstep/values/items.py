@@ -99,7 +99,9 @@ def getitem(x: Any, index: Any) -> Any:
         require_made_here(x, "a read of an item, which may make it,")
     if isinstance(x, dict) and is_per_lane(index) and is_made(x) and current_root() is not None:
         raise NeedsLoop("a key that differs by example, of a dict of the call")
-    if type(index) in (MaskedBatch, PackedBatch) and is_deferrable_lookup(x.value if kind is TapeArray else x, index):
+    if type(index) in (MaskedBatch, PackedBatch) and is_deferrable_lookup(
+        x._ab_value if kind is TapeArray else x, index
+    ):
         return deferred_lookup(x, index)
     if is_boxed(x) or not is_per_lane(index) or hasattr(type(x), "_ab_lookup") or hasattr(type(x), "_ab_internal"):
         return x[index]  # these handle per-lane values themselves
