@@ -136,9 +136,15 @@ def with_circles_closed(made: Any) -> Any:
 
     Numba calls the one of them that is not compiled yet through a variable that it sets in this process only, so that
     code which is loaded from a cache would jump to address 0.
+
+    Raises:
+        TypeError: one of them is not compiled.
     """
     prefix, address = RuntimeLinker.PREFIX, ir.IntType(8).as_pointer()
-    parts = [library._get_module_for_linking() for library in made.library._linking_libraries]
+    libraries = [made.library]
+    for library in libraries:  # which grows meanwhile
+        libraries += [each for each in library._linking_libraries if each not in libraries]
+    parts = [library._get_module_for_linking() for library in libraries[1:]]
     names = {each.name for part in parts for each in part.global_variables if each.name.startswith(prefix)}
     if not names:
         return made
@@ -151,6 +157,8 @@ def with_circles_closed(made: Any) -> Any:
     for part in (binding.parse_assembly(str(definitions)), *parts):  # in this order, or what is not yet used is lost
         linked.link_in(part, preserve=True)
     for name in names:
+        if linked.get_function(name.removeprefix(prefix)).is_declaration:
+            raise TypeError(f"{name} is not compiled")
         linked.get_global_variable(name).linkage = "internal"
     library = made.library.codegen.create_library(f"{made.library.name}_closed")
     library.enable_object_caching()

@@ -585,3 +585,20 @@ def _is_odd(n):
 @program(lambda rng: (int(rng.integers(-30, 30)),))
 def calls_in_a_circle(n):
     return _is_even(abs(n)), _is_odd(abs(n))
+
+
+def _first(x, n):
+    return x if n <= 0 else _second(x * 0.5, n - 1) + 1
+
+
+def _second(x, n):
+    return 2 * x if n <= 0 else _third(x * 0.9, n - 1)
+
+
+def _third(x, n):
+    return 3 * x if n <= 0 else _first(x + 1, n - 1)
+
+
+@program(lambda rng: (float(rng.normal()),))
+def calls_in_a_circle_of_three(x):
+    return _first(x, 7)

@@ -139,6 +139,7 @@ class ExpressionReader(StatementReader):
     def as_number(self, value: Value, node: Any) -> Value:
         """An operand: members of an IntEnum, and other numbers with the operators of int or float, as plain numbers."""
         found: Any = value.constant
+        plain: Any
         for plain, names in _OPERATORS.items() if isinstance(value.kind, Static) else ():
             if isinstance(found, plain) and all(getattr(type(found), name) is getattr(plain, name) for name in names):
                 return self.constant(plain.__pos__(found), node)
