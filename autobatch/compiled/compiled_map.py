@@ -273,10 +273,8 @@ def _globals_unchanged(form: CompiledForm) -> bool:
             return False
         for each in form.module.program.captured.values():
             found = each.read()
-            if type(found) is not np.ndarray or (found.dtype, found.ndim) != (
-                np.dtype(each.kind.dtype),
-                each.kind.ndim,
-            ):
+            expected = np.dtype(each.kind.dtype), each.kind.ndim
+            if type(found) is not np.ndarray or (found.dtype, found.ndim) != expected:
                 return False
     except Exception:  # for example, a name that was deleted
         return False

@@ -81,7 +81,8 @@ def _opaque(builder: Any, value: Any) -> Any:
 
 @intrinsic
 def opaque(typing_context, value):
-    """The same float, hidden from the optimiser, which turns `pow` of known exponent into products with other bits."""
+    """The same float, hidden from the optimiser, which turns `pow` of known exponent into products with other bits, and
+    works out a call of known arguments itself, so that it sets no flag."""
 
     def generate(context, builder, signature, args):
         return _opaque(builder, args[0])
