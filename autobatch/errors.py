@@ -55,7 +55,11 @@ class OptionError(UnsupportedError, ValueError):
 
 
 class ForcedValueError(TypeError):
-    """A plain number or array was needed, but the value carries a gradient, which would be lost."""
+    """A plain number or array was needed, but the value carries a gradient, which would be lost.
+
+    A handler in the differentiated function does not end it: it is raised again when the function returns. Take such a
+    number of `ab.stop_gradient(x)`.
+    """
 
 
 class CheckpointError(OSError):
