@@ -115,6 +115,7 @@ class Tape:
         self.nodes.clear()
         self.timed.clear()
         self.asked_later.clear()
+        self.refusals.clear()  # their tracebacks hold what was recorded
         self.kept.large.clear()
         self.closed = True
 
@@ -291,12 +292,8 @@ class TapeArray(RecordedArray, ArrayMixin):
         """Take over the value of `new`, the result of an in-place write."""
         if type(new) is not TapeArray:
             new = self._ab_tape.constant(new)
-        self._ab_tape, self._ab_index, self._ab_value, self._ab_rank = (
-            new._ab_tape,
-            new._ab_index,
-            new._ab_value,
-            new._ab_rank,
-        )
+        self._ab_tape, self._ab_index = new._ab_tape, new._ab_index
+        self._ab_value, self._ab_rank = new._ab_value, new._ab_rank
 
     @property
     def _ab_non_c_order(self) -> bool:

@@ -529,9 +529,7 @@ def _ordered(reader: Any, kind: Any, node: Any) -> None:
 
 def _nan_in(text: str, kind: Any) -> list[str]:
     """Tests for NaN, as text: of a number, or of each number in a tuple."""
-    if isinstance(kind, Tuple):
-        return [test for place, item in enumerate(kind.items) for test in _nan_in(f"{text}[{place}]", item)]
-    return [f"{text} != {text}"] if kind.kind == "f" else []
+    return [f"{x} != {x}" for x in containers.floats_in(text, kind)]
 
 
 def _without_nan(reader: Any, text: str, kind: Any) -> None:

@@ -209,10 +209,10 @@ def array(reader: Any, node: ast.Call, dtype: ast.expr | None = None) -> Value:
         out = reader.temp(f"stack_rows({value.text})", Array(value.kind.elem.dtype, 2))
         return astype_text(reader, out, dtype_of(reader, wanted, out.kind.dtype, node))
     out = arrays.as_array(reader, reader.once(value), node)
-    return _of_numbers(reader, out, dtype_of(reader, wanted, out.kind.dtype, node), node)
+    return _checked_numbers(reader, out, dtype_of(reader, wanted, out.kind.dtype, node), node)
 
 
-def _of_numbers(reader: Any, numbers: Value, name: str, node: Any) -> Value:
+def _checked_numbers(reader: Any, numbers: Value, name: str, node: Any) -> Value:
     """Numbers of a list as an array of a dtype, which NumPy checks that it holds each."""
     if np.dtype(name).kind in "iu" and not np.can_cast(numbers.kind.dtype, name, "safe"):
         raise reader.refuse(f"an array of {name} from a list of {numbers.kind.dtype}", node)
@@ -228,7 +228,7 @@ def _nested(reader: Any, value: Value, wanted: Value | None, node: Any) -> Value
     name = dtype_of(reader, wanted, elem.name, node)
     out = reader.temp(f"np.empty((len({value.text}), len({value.text}[0])), {_named(elem.name)})", Array(elem.name, 2))
     reader.emit(f"fill_rows({out.text}, {value.text})")
-    return _of_numbers(reader, out, name, node)
+    return _checked_numbers(reader, out, name, node)
 
 
 def _stacked(reader: Any, rows: list[Value], wanted: Value | None, node: Any, flat: bool = False) -> Value:

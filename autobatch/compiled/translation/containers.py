@@ -83,18 +83,18 @@ def hashable(kind: Type) -> bool:
 def _hashed(reader: Any, text: str, kind: Type) -> str:
     """The text of a key. -0.0, which has another hash here than 0.0, and NaN, which Python finds only if it is the same
     object, leave the example to Python."""
-    tests = _odd_floats(text, kind)
-    if not tests:
+    if not floats_in(text, kind):
         return text
     name = reader.temp(text, kind).text
-    reader.fail_if(" or ".join(_odd_floats(name, kind)))
+    reader.fail_if(" or ".join(f"{x} != {x} or ({x} == 0 and np.signbit({x}))" for x in floats_in(name, kind)))
     return name
 
 
-def _odd_floats(text: str, kind: Any) -> list[str]:
+def floats_in(text: str, kind: Any) -> list[str]:
+    """The texts of the floats in a value: the number itself, or those in a tuple."""
     if isinstance(kind, Tuple):
-        return [test for place, item in enumerate(kind.items) for test in _odd_floats(f"{text}[{place}]", item)]
-    return [f"{text} != {text} or ({text} == 0 and np.signbit({text}))"] if kind.kind == "f" else []
+        return [x for place, item in enumerate(kind.items) for x in floats_in(f"{text}[{place}]", item)]
+    return [text] if kind.kind == "f" else []
 
 
 def _equal_items(reader: Any, a: Value, b: Value, node: Any) -> Value:
