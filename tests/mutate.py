@@ -10,8 +10,10 @@ tests are collected once and tried file by file on the mutants that they reach (
 those that no test reaches there, are tried one by one on the tests of their folder, those nearest to their place first.
 A mutant that no test fails for *survived*: its diff is printed at the end. One whose tests took too long is not known,
 and does not count as seen.
-The same seed on the same sources draws the same mutants; with `--resume`, a second run tries only those that the first
-did not see. The exit status is 0 where at least `--least` percent were seen, 1 otherwise.
+The same seed draws the same mutants, also after lines elsewhere have changed: each place has a number, made of the seed
+and of what the place says, and the lowest are taken. So the draw that found what was missing shows that it is mended; a
+new seed tells how much is not yet seen. With `--resume`, a second run tries only those that the first did not see.
+The exit status is 0 where at least `--least` percent were seen, 1 otherwise.
 
 Not drawn: what only a person reads (`raise`, `assert`, `__repr__`, f-strings, `warn`), annotations, `strict=` of `zip`,
 and the numbers that the code is tuned by (`_LEAST_ELEMENTS = 4096`), which by the law change no result.
@@ -19,15 +21,16 @@ and the numbers that the code is tuned by (`_LEAST_ELEMENTS = 4096`), which by t
 
 import argparse
 import ast
+import collections
 import contextlib
 import dataclasses
 import difflib
 import functools
+import hashlib
 import itertools
 import json
 import os
 import pathlib
-import random
 import re
 import shutil
 import subprocess
@@ -80,6 +83,11 @@ class Mutant:
     end: int
     text: str
     kind: str
+    place: str = dataclasses.field(compare=False)  # its definition, its line, and which of equal ones it is
+
+    def drawn(self, seed: int) -> bytes:
+        """A number of the seed and the place."""
+        return hashlib.sha256(f"{seed}:{self.path}:{self.place}:{self.kind}:{self.text}".encode()).digest()
 
     def applied(self, source: bytes) -> bytes:
         return source[: self.start] + self.text.encode() + source[self.end :]
@@ -94,6 +102,8 @@ class _Finder(ast.NodeVisitor):
 
     def __init__(self, path: str, source: bytes) -> None:
         self.path, self.source = path, source
+        self.inside: list[str] = []
+        self.equal = collections.Counter[tuple[str, str, str]]()
         self.lines = [0, *itertools.accumulate(len(line) for line in source.splitlines(keepends=True))]
         self.found: list[Mutant] = []
 
@@ -102,7 +112,10 @@ class _Finder(ast.NodeVisitor):
         return self.lines[node.lineno - 1] + node.col_offset, self.lines[end_line - 1] + end_column
 
     def add(self, kind: str, start: int, end: int, text: str) -> None:
-        self.found.append(Mutant(self.path, start, end, text, kind))
+        line = self.source[self.source.rfind(b"\n", 0, start) + 1 :].partition(b"\n")[0].strip().decode()
+        which = f"{'.'.join(self.inside)}: {line}", kind, text
+        self.equal[which] += 1
+        self.found.append(Mutant(self.path, start, end, text, kind, f"{which[0]} ({self.equal[which]})"))
 
     def between(self, kind: str, left: ast.expr, right: ast.expr, words: dict[str, str]) -> None:
         """The operator that stands between two expressions, beside parentheses and comments."""
@@ -175,9 +188,14 @@ class _Finder(ast.NodeVisitor):
         if node.value is not None:
             self.visit(node.value)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.ClassDef) -> None:
+        self.inside.append(node.name)
         for each in () if node.name in ("__repr__", "__str__") else node.body:
             self.visit(each)
+        self.inside.pop()
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.visit_FunctionDef(node)
 
 
 def mutants(path: pathlib.Path) -> list[Mutant]:
@@ -189,18 +207,15 @@ def mutants(path: pathlib.Path) -> list[Mutant]:
 
 
 def draw(count: int, seed: int, under: str = "autobatch") -> list[Mutant]:
-    """As many different mutants, at random: the kind first, then the place."""
+    """As many different mutants, at random: equally many of each kind, at any places."""
     by_kind: dict[str, list[Mutant]] = {kind: [] for kind in KINDS}
     for path in sorted((ROOT / under).rglob("*.py")) if (ROOT / under).is_dir() else [ROOT / under]:
         for mutant in mutants(path):
             by_kind[mutant.kind].append(mutant)
-    choices = random.Random(seed)
     for places in by_kind.values():
-        choices.shuffle(places)
-    drawn: list[Mutant] = []
-    while len(drawn) < count and any(by_kind.values()):
-        drawn.append(by_kind[choices.choice([kind for kind in KINDS if by_kind[kind]])].pop())
-    return drawn
+        places.sort(key=lambda mutant: mutant.drawn(seed))
+    in_turns = itertools.chain.from_iterable(itertools.zip_longest(*by_kind.values()))
+    return list(itertools.islice(filter(None, in_turns), count))
 
 
 @functools.cache
