@@ -7,12 +7,14 @@ Observations are collected in a list during the context::
         ab.map(f, examples)
     assert [call.op for call in calls if call.computes].count("matmul") == 1
 
-- seen: `python_calls`, `op_calls`, `products`, `block_launches`, `scans`, `bags`, `gathers`, `decisions`, `regions`;
-  fallbacks to the loop: `noted_fallbacks`; a map's launches: `map_with_stats`; anything else: `watched`
+- seen: `python_calls`, `called_files`, `op_calls`, `products`, `block_launches`, `scans`, `bags`, `gathers`,
+  `decisions`, `regions`; fallbacks to the loop: `noted_fallbacks`; a map's launches: `map_with_stats`; anything else:
+  `watched`
 - forced: `compiled_at_once`, `no_compiler`, `step_by_step`, `however_small`; anything else: `replaced`
 - where a program is: `current_example`, `current_region`
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -50,6 +52,7 @@ __all__ = [
     "Tape",
     "bags",
     "block_launches",
+    "called_files",
     "compiled_at_once",
     "current_example",
     "current_region",
@@ -73,21 +76,21 @@ __all__ = [
 ]
 
 
-def python_calls(f: Callable[[], Any]) -> int:
-    """The number of Python calls that a call of `f` makes, including itself.
+def called_files(f: Callable[[], Any]) -> collections.Counter[str]:
+    """Of each file the number of Python calls into it that a call of `f` makes, including that of `f` itself.
 
     Garbage collection is off meanwhile, so that finalisers and `gc.callbacks` of other code are not counted.
 
-    >>> python_calls(lambda: abs(-1))
+    >>> sum(called_files(lambda: abs(-1)).values())
     1
     """
-    count = 0
+    files = collections.Counter[str]()
 
     def on(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call"
+        if event == "call":
+            files[frame.f_code.co_filename] += 1
 
-    before, collects = sys.getprofile(), gc.isenabled()
+    collects, before = gc.isenabled(), sys.getprofile()
     gc.disable()
     sys.setprofile(on)
     try:
@@ -96,7 +99,16 @@ def python_calls(f: Callable[[], Any]) -> int:
         sys.setprofile(before)
         if collects:
             gc.enable()
-    return count
+    return files
+
+
+def python_calls(f: Callable[[], Any]) -> int:
+    """The number of Python calls that a call of `f` makes, including itself, as `called_files` counts them.
+
+    >>> python_calls(lambda: abs(-1))
+    1
+    """
+    return sum(called_files(f).values())
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import pathlib
 import sys
 import threading
 import types
@@ -748,6 +749,27 @@ def test_a_small_call_that_is_the_loop_takes_few_steps(monkeypatch):
         (lambda: ab.map(total, RAGGED, ab.shared(weights)), 29),
     ):
         assert min(inspect.python_calls(call) for _ in range(8)) <= most  # once it is known what the call takes
+
+
+@pytest.mark.chosen
+def test_a_small_warm_call_passes_few_files(monkeypatch):
+    monkeypatch.setattr(call_ways, "clock", lambda: 0.0)  # however busy it is
+    monkeypatch.delitem(sys.modules, "torch", raising=False)  # whose tensors are looked for once it is imported
+
+    @ab.batch
+    def sentiment(words, params):
+        h = np.zeros(params["u"].shape[0], np.float32)
+        for x in params["emb"][words]:
+            h = np.tanh(x @ params["w"] + h @ params["u"])
+        return h @ params["out"]
+
+    rng = np.random.default_rng(0)
+    shapes = {"emb": (100, 8), "w": (8, 16), "u": (16, 16), "out": (16, 2)}
+    params = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+    batch = ab.MaskedBatch.from_examples([rng.integers(0, 100, n) for n in (5, 2, 0, 9)])
+    calls = [inspect.called_files(lambda: sentiment(batch, params)) for _ in range(8)]
+    package = str(pathlib.Path(ab.__file__).parent)
+    assert min(sum(file.startswith(package) for file in files) for files in calls[1:]) <= 16
 
 
 @pytest.mark.chosen
