@@ -290,7 +290,10 @@ class Copy:
         sys.path[:] = [str(self.folder), *(path for path in sys.path if pathlib.Path(path).resolve() != ROOT)]
         os.chdir(self.folder)
         os.environ["PYTHONPATH"] = str(self.folder)
-        pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", f"--timeout={_HANGS}"], plugins=[driver])
+        pytest.main(
+            ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:faulthandler", f"--timeout={_HANGS}"],
+            plugins=[driver],
+        )
         os.chdir(ROOT)
 
     def write(self, path: str, source: bytes) -> None:
