@@ -96,9 +96,10 @@ class BlockForm:
         scope: the meaning of names at its place; recorded: True on the fly, False in lock-step.
         fresh: makes names for values evaluated before the block; inner: rewrites such an expression.
         lists: whether it may iterate over lists of arrays, if it is recorded.
+        updatable: local names that `+=` may rebind, if they turn out to be numbers.
 
     Attributes:
-        goes_through: True if it iterates over a list.
+        goes_through: True if it iterates over a list; updates: the names that `+=` rebinds.
         count: the operations so far, of which `rows` are look-ups; bound: the names that the body has bound.
         replaced: {id of a user's node: name}, for expressions evaluated before the block even if it does not run.
     """
@@ -110,8 +111,11 @@ class BlockForm:
         fresh: Callable[[], str],
         inner: Callable[[ast.expr], ast.expr],
         lists: bool = True,
+        updatable: Names = frozenset(),
     ) -> None:
         self.recorded = recorded
+        self.updatable = updatable
+        self.updates: set[str] = set()
         self.lists = lists and recorded
         self._slots: tuple[list[ast.expr], list[Slot]] | None = None
         self.goes_through = False
@@ -314,6 +318,12 @@ class BlockForm:
             self._evaluate(found)
         return ast.Name(found.name, ast.Load())
 
+    def updated(self, node: ast.Name) -> ast.expr:
+        """The target of `+=`, which has to be a number: then it is bound to a new one, as by `x = x + y`."""
+        made = self._leaf(ast.copy_location(ast.Name(node.id, ast.Load()), node), False, True)
+        self.updates.add(node.id)
+        return made
+
     def _opaque(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
         """Any other expression: evaluated before the block, in its order among the other inputs."""
         if self.count > self.rows or self.bound or binds(node):
@@ -358,9 +368,13 @@ class BlockForm:
             relied = self.scope.helper(value)
             if relied is not None:
                 args = [self.build(arg, static, True) for arg in node.args]
+                keywords = self._keywords(node)
                 self._add_guards(value, relied)
                 self.count += LEAST
-                return ast.Call(node.func, args, self._keywords(node))
+                passed = {arg.id for arg in (*args, *(each.value for each in keywords)) if isinstance(arg, ast.Name)}
+                for each in self.inputs:
+                    each.is_passed = each.is_passed or each.name in passed
+                return ast.Call(node.func, args, keywords)
             self.guards = guards
             return self._opaque(node, static, False)
         method = node.func

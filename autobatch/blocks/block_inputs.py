@@ -113,6 +113,7 @@ class BlockInput:
         path: (root, steps, index) if the recorder reads it; temporary: the name it is bound to otherwise.
         part: True if it is passed only so that another input can be read from it.
         is_list: True if the block iterates over it.
+        is_passed: True if a helper gets it, so that it may be a container.
     """
 
     name: str
@@ -123,6 +124,7 @@ class BlockInput:
     temporary: str = ""
     part: bool = False
     is_list: bool = False
+    is_passed: bool = False
 
 
 def roots(index: Any) -> list[str]:

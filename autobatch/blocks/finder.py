@@ -182,6 +182,17 @@ class FoundBlock:
                 form.count += 1
                 self.body.append(placed(made, node))
                 return
+            case ast.AugAssign(target=ast.Name(id=name) as target) if name in form.updatable:
+                left = form.updated(target)
+                right = form.build(node.value, False, True)
+                if form.count == before:
+                    raise Refused
+                form.count += 1
+                self.body.append(
+                    placed(ast.Assign([ast.Name(name, ast.Store())], ast.BinOp(left, node.op, right)), node)
+                )
+                form.bound.add(name)
+                return
             case ast.Return(value=ast.expr()) if form.recorded:
                 self._return(node.value)  # type: ignore[arg-type]
                 if form.count == before and not self.body:
@@ -268,16 +279,22 @@ _BODIES = ("body", "orelse", "finalbody")
 _CONVERSIONS = (bool, float, int)
 
 
-def split_off_arrays(tree: ast.FunctionDef, scope: Scope) -> None:
-    """Split off tested expressions in the body of a function, so that they can join the block before them."""
-    _ArraySplitter(scope, frozenset(parameters(tree) | bound_names(tree.body)) | scope.local, _lists(tree)).bodies(tree)
+def split_off_arrays(tree: ast.FunctionDef, scope: Scope, recorded: bool = True) -> None:
+    """Split off array expressions in the body of a function, so that they can join the block before them.
+
+    Args:
+        recorded: True on the fly; in lock-step, only what is appended to a list is split off.
+    """
+    own = frozenset(parameters(tree) | bound_names(tree.body)) | scope.local
+    _ArraySplitter(scope, own, _lists(tree), recorded).bodies(tree)
 
 
 class _ArraySplitter:
-    def __init__(self, scope: Scope, own: frozenset[str], lists: frozenset[str]) -> None:
+    def __init__(self, scope: Scope, own: frozenset[str], lists: frozenset[str], recorded: bool) -> None:
         self.scope = scope
         self.own = own
         self.lists = lists
+        self.recorded = recorded
         self.count = 0
 
     def bodies(self, node: ast.AST) -> None:
@@ -294,17 +311,17 @@ class _ArraySplitter:
             if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 out.append(each)
                 continue
-            if isinstance(each, ast.Assign | ast.Return):
-                out += self._split_off(self._converted(each.value))
-            elif isinstance(each, ast.If):
-                out += self._split_off(self._converted(each.test) or (each, "test"))
-            elif isinstance(each, ast.For):
-                out += self._split_off(self._converted(each.iter) or (each, "iter"))
-            elif isinstance(each, ast.Expr) and self._appends(each.value):
+            if isinstance(each, ast.Expr) and self._appends(each.value):
                 args = each.value.args  # type: ignore[attr-defined]
                 out += self._split_off(self._converted(args[0]) or (args, 0))
+            elif self.recorded and isinstance(each, ast.Assign | ast.Return):
+                out += self._split_off(self._converted(each.value))
+            elif self.recorded and isinstance(each, ast.If):
+                out += self._split_off(self._converted(each.test) or (each, "test"))
+            elif self.recorded and isinstance(each, ast.For):
+                out += self._split_off(self._converted(each.iter) or (each, "iter"))
             out.append(each)
-        out = sink(out, self._is_array)
+        out = sink(out, self._is_array) if self.recorded else out
         for each in out:
             if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self.bodies(each)
@@ -333,7 +350,8 @@ class _ArraySplitter:
             return []
         holder, key = where
         node = holder[key] if isinstance(holder, list) else getattr(holder, key)
-        if not self._is_array(node):
+        computed = not self.recorded and isinstance(node, ast.BinOp | ast.UnaryOp)
+        if not (computed or self._is_array(node)):
             return []
         self.count += 1
         name = f"_ab_test{self.count}"

@@ -1,11 +1,12 @@
 """Block launches: a straight-line run of array expressions executes as one launch for all lanes of the region.
 
 Rewritten code calls a block's `Site` with the values that the block reads. If they are supported (arrays of one
-shape in all lanes, arrays and numbers that lanes share), the site returns the values that are live after the block;
-else None, and the statements run one by one.
+shape in all lanes, arrays and numbers that lanes share, containers of such), the site returns the values that are live
+after the block; else None, and the statements run one by one.
 """
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,8 @@ def input_signature(value: Any, static: bool) -> tuple[Any, Any] | None:
             return None
         non_c_order = is_non_c_order(value)
         return ("s", value.shape, value.dtype, non_c_order), aval_of(value.shape, value.dtype, non_c_order=non_c_order)
+    if kind is Unpacked:
+        return ("c", kind, value), None
     if kind is tuple and not all(type(part) is int for part in value):
         return None
     return (("c", kind, repr(value)), None) if static and isinstance(value, _INDEX) else None
@@ -71,6 +74,57 @@ def as_batch(rows: Any, kind: tuple[Any, bool, bool], region: Any) -> Any:
     return zero_d(batch) if zero_dim else batch
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unpacked:
+    """The structure of a container whose leaves are inputs of a block: a constant of the block's program.
+
+    Attributes:
+        kind: dict, list or tuple; keys: of a dict; parts: for each item its own structure, or None for a leaf.
+    """
+
+    kind: type
+    keys: tuple[Any, ...]
+    parts: tuple["Unpacked | None", ...]
+
+    def packed(self, leaves: Iterator[Any]) -> Any:
+        """The container, with these leaves."""
+        items = [next(leaves) if part is None else part.packed(leaves) for part in self.parts]
+        return dict(zip(self.keys, items, strict=True)) if self.kind is dict else self.kind(items)
+
+
+_MOST_LEAVES = 64  # of one container
+_CONTAINERS = (dict, list, tuple)
+
+
+def _unpacked(value: Any, leaves: list[Any]) -> Unpacked | None:
+    """The structure of a container, whose leaves are added to `leaves`; None for a leaf.
+
+    Raises:
+        LookupError: it has too many leaves, or keys that are neither strings nor integers.
+    """
+    kind = type(value)
+    if kind not in _CONTAINERS:
+        leaves.append(value)
+        return None
+    if len(leaves) + len(value) > _MOST_LEAVES:
+        raise LookupError
+    keys = tuple(value) if kind is dict else ()
+    if not all(type(key) is str or type(key) is int for key in keys):
+        raise LookupError
+    return Unpacked(kind, keys, tuple([_unpacked(part, leaves) for part in (value.values() if keys else value)]))
+
+
+class _Unreadable:
+    """Stands in a traced container for what a block cannot read, such as a table: any use ends the trace."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise TypeError(f"{name} of an input that a block cannot read")
+
+
+_UNREADABLE = _Unreadable()
+_CONSTANT_LEAVES = frozenset((bool, int, str, type(None), np.dtype))  # a float is an operand: it may change often
+_NOT_READ = (("u",), None)  # the signature of a leaf that a block cannot read
+
 _MOST_PROGRAMS = 16  # per site; with more, shapes vary too much for tracing to pay
 _MOST_FAILURES = 4  # in one call; then the statements run one by one
 
@@ -82,16 +136,43 @@ class Site:
         body: the block as a function of its inputs; returns the values that are live after it.
         static: for each input, True if a number there is a constant of the program (an index, an axis).
         guards: the global names whose meaning the block relies on.
+        containers: the inputs that may be containers, since helpers get them.
+        updates: the inputs that `+=` binds anew, and thus have to be numbers: it would write into an array.
     """
 
-    __slots__ = ("body", "guards", "programs", "seen", "static")
+    __slots__ = ("body", "containers", "guards", "places", "programs", "seen", "static", "updates")
 
-    def __init__(self, body: Callable[..., Any], static: Sequence[bool], guards: Sequence[Guard] = ()) -> None:
+    def __init__(
+        self,
+        body: Callable[..., Any],
+        static: Sequence[bool],
+        guards: Sequence[Guard] = (),
+        containers: Sequence[int] = (),
+        updates: Sequence[int] = (),
+    ) -> None:
         self.body = body
         self.guards = tuple(guards)
         self.static = tuple(static)
+        self.containers = tuple(containers)
+        self.updates = tuple(updates)
         self.programs: dict[Any, Program | None] = {}
+        self.places: dict[Any, list[int]] = {}  # for each program the inputs that it reads
         self.seen: Any = None
+
+    def unpacked(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The values with each container replaced by its structure, and followed by the leaves of all containers."""
+        if not any(type(values[i]) in _CONTAINERS for i in self.containers):
+            return values
+        out, leaves = list(values), list[Any]()
+        for i in self.containers:
+            if type(values[i]) in _CONTAINERS:
+                own: list[Any] = []
+                try:
+                    out[i] = _unpacked(values[i], own)
+                except LookupError:
+                    continue
+                leaves += own
+        return [*out, *leaves]
 
     def __call__(self, *values: Any) -> tuple[Any, ...] | None:
         region: Any = current_region()
@@ -99,6 +180,8 @@ class Site:
             return None
         root = region.root
         run = root.blocks.get(self)
+        if self.containers:
+            values = tuple(self.unpacked(values))
         if run is None:
             root.blocks[self] = run = BlockRun(self)
         elif run.suits(values):
@@ -125,20 +208,30 @@ class Site:
         if len(self.programs) >= _MOST_PROGRAMS:
             return None
         places = [i for i, kind in enumerate(kinds) if kind is not None]
+        count = len(self.static)
 
         def body(*operands: Any) -> Any:
-            arguments = list(values)
+            arguments = [value if i < count else _UNREADABLE for i, value in enumerate(values)]
             for i, operand in zip(places, operands, strict=True):
                 arguments[i] = operand
-            out = self.body(*arguments)
+            for i in [i for i in range(count, len(values)) if key[i][0] == "c"]:
+                arguments[i] = values[i]
+            leaves = iter(arguments[count:])
+            out = self.body(*[x.packed(leaves) if type(x) is Unpacked else x for x in arguments[:count]])
             out = out if type(out) is tuple else (out,)
             if not all(map(is_new, out)):
                 raise ValueError
             return out if len(out) > 1 else out[0]  # one result is not in a tuple
 
         program = trace(body, [kinds[i] for i in places])
+        if program is not None and len(values) > count:  # leave out the leaves that it does not read
+            read = {slot for step in program.steps for slot in step.args}
+            slots = [slot for slot, i in enumerate(places) if i < count or slot in read]
+            program = program.part(slots, program.steps, program.outputs)
+            places = [places[slot] for slot in slots]
         if program is not None and not all(program.varying([key[at][0] == "b" for at in places])):
             program = None
+        self.places[key] = places  # first: other threads look for the program
         self.programs[key] = program
         return program
 
@@ -163,16 +256,16 @@ class BlockRun:
         """True if the current program, found for an earlier step's operands, accepts these too."""
         if self.program is None:
             return False
+        for i, constant in self.constants:  # first: where containers differ, so do the places of their leaves
+            value = values[i]
+            if value is not constant and (type(value) is not type(constant) or value != constant):
+                return False
         for i, known, index in self.fixed:
             value = values[i]
             if value is not known or (index is not None and value._ab_index != index):
                 return False
         for i, kind in self.numbers:
             if type(values[i]) is not kind:
-                return False
-        for i, constant in self.constants:
-            value = values[i]
-            if value is not constant and (type(value) is not type(constant) or value != constant):
                 return False
         for i, sizes, dtype, scalar, non_c_order in self.batches:
             value = values[i]
@@ -192,11 +285,18 @@ class BlockRun:
         if not all(guard.holds() for guard in self.site.guards):
             self.failures = _MOST_FAILURES
             return None
-        kinds = [input_signature(value, static) for value, static in zip(values, self.site.static, strict=True)]
+        static = self.site.static
+        kinds = [input_signature(value, constant) for value, constant in zip(values, static)]  # noqa: B905
+        kinds += [
+            input_signature(value, type(value) in _CONSTANT_LEAVES) or _NOT_READ for value in values[len(static) :]
+        ]
         if None in kinds or not any(kind[0][0] == "b" for kind in kinds):  # type: ignore[index]
             self.failures += 1
             return None
         key = tuple([kind[0] for kind in kinds])  # type: ignore[index]
+        if not all(key[i][0] == "w" or (key[i][0] == "b" and key[i][3]) for i in self.site.updates):
+            self.failures += 1
+            return None
         known = None if key in self.site.programs else self.site.promoted(key)
         if known is not None:
             values = [
@@ -210,8 +310,8 @@ class BlockRun:
             return None
         self.failures = 0
         self.program = program
-        self.rows = tuple([each[0] == "b" for each, kind in zip(key, kinds, strict=True) if kind[1] is not None])  # type: ignore[index]
-        self.operands = [i for i, kind in enumerate(kinds) if kind[1] is not None]  # type: ignore[index]
+        self.operands = self.site.places[key]
+        self.rows = tuple([key[i][0] == "b" for i in self.operands])
         self.batches = [(i, *each[1:]) for i, each in enumerate(key) if each[0] == "b"]
         self.fixed = [
             (i, values[i], getattr(values[i], "_ab_index", None)) for i, each in enumerate(key) if each[0] == "s"

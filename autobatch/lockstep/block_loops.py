@@ -19,7 +19,7 @@ from autobatch.lockstep.block_launch import BlockRun, Site, as_batch, launch_wit
 from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
 from autobatch.lockstep.regions.region import Prefix
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.sequences import RowSequence, Zipped, rows_of
+from autobatch.lockstep.values.sequences import Enumerated, RowSequence, Zipped, rows_of
 from autobatch.ops.rules.row_gather import rows_between
 
 _FEWEST = 3  # minimum number of remaining steps
@@ -106,7 +106,11 @@ class ScanSite:
         run: BlockRun | None = region.root.blocks.get(self.body)
         if run is None or run.program is None:
             return None
-        if not (config.blocks and run.suits(values) and self._stays(values, tested, bases)):
+        if not (config.blocks and self._stays(values, tested, bases)):
+            return None
+        values = self.body.unpacked(values)
+        tested = tested if self.test is None else self.test.unpacked(tested)
+        if not run.suits(values):
             return None
         if not all(type(x) is MaskedBatch and x.region is region for x in states):
             return None
@@ -135,7 +139,7 @@ class ScanSite:
             return
         assert run.program is not None
         each = Steps(run.program, run.data(values, region), run.rows, list(run.operands), [])
-        where = [self.tested[i] for i in test.operands]
+        where = [self.tested[i] if i < len(self.tested) else None for i in test.operands]
         if any(type(tested[i]) is MaskedBatch and at is None for i, at in zip(test.operands, where, strict=True)):
             return
         going = Test(test.program, where, [tested[i] for i in test.operands])
@@ -223,7 +227,7 @@ class ScanSite:
         )
 
     def _states(self, steps: Steps) -> list[tuple[int, int | None]]:
-        states = [None if at is None else self.carried[at] for at in steps.places]
+        states = [None if at is None or at >= len(self.carried) else self.carried[at] for at in steps.places]
         operand = {state: i for i, state in enumerate(states) if state is not None}
         return [(output, operand.get(place)) for place, output in enumerate(self.states)]
 
@@ -254,6 +258,8 @@ def _regions(loop: Any, region: Any, counts: Sequence[int]) -> list[Any]:
 def _is_of_rows(sequence: Any) -> bool:
     if type(sequence) is Zipped:
         return all(map(_is_of_rows, sequence.parts))
+    if type(sequence) is Enumerated:  # a block that reads the counter has another input than the rows
+        return _is_of_rows(sequence.inner)
     return type(sequence) is RowSequence
 
 

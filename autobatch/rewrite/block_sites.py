@@ -35,7 +35,9 @@ class BlockSites:
         self.scope = scope
         self.filename = filename
         self.sites = sites
-        self.assignable = Names(bound_names(function.body)) - function.ownership.written  # type: ignore[attr-defined]
+        bound = Names(bound_names(function.body))
+        self.assignable = bound - function.ownership.written  # type: ignore[attr-defined]
+        self.updatable = bound
         self._reads = 0
 
     def gathered(self, body: list[ast.stmt]) -> list[ast.stmt]:
@@ -59,13 +61,28 @@ class BlockSites:
             return [], node
         return SiteCall(self, block).lines, name(target, node)
 
+    def one_by_one(self, block: FoundBlock) -> list[ast.stmt]:
+        """The statements of a block for values that it does not support, each of several a block of its own."""
+        lines = block.fallback()
+        if block.length == 1:
+            return lines
+        outer, read = self.scope, Names(block.form.replaced.values())
+        self.scope = outer.with_names(outer.local | read, outer.bound | read, outer.rebindable)
+        out: list[ast.stmt] = []
+        for line in lines:
+            own = FoundBlock([line], self._form, self.assignable)
+            worth = own.is_possible and own.is_worthwhile and own.form.count >= _LEAST_IN_A_VALUE
+            out += SiteCall(self, own).lines if worth else [line]
+        self.scope = outer
+        return out
+
     @property
     def number(self) -> int:
         """The number of the next site."""
         return len(self.sites) + 1
 
     def _form(self, _: Names) -> BlockForm:
-        return BlockForm(self.scope, False, self._fresh, lambda node: node)
+        return BlockForm(self.scope, False, self._fresh, lambda node: node, updatable=self.updatable)
 
     def _fresh(self) -> str:
         self._reads += 1
@@ -91,7 +108,12 @@ class SiteCall:
         self.inputs = [(each.temporary or each.path[0], each.node) for each in form.inputs]
         function = body_function(form, block.returning_body(), blocks.filename, first)
         guards = list(form.guards.values())
-        blocks.sites[self.site] = Site(function, [not each.number for each in form.inputs], guards)
+        passed = [place for place, each in enumerate(form.inputs) if each.is_passed]
+        updates = [
+            place for place, each in enumerate(form.inputs) if not each.temporary and each.path[0] in form.updates
+        ]
+        static = [not each.number for each in form.inputs]
+        blocks.sites[self.site] = Site(function, static, guards, passed, updates)
         lines: list[ast.stmt] = []
         for each in form.inputs:
             if each.temporary:
@@ -103,7 +125,7 @@ class SiteCall:
         bind = ast.Assign([ast.copy_location(ast.Tuple(targets, ast.Store()), first)], name(out, first))
         lines += statements(
             "OUT = CALL\nif OUT:\n    BIND\n    OUT = None\nelse:\n    OTHERWISE",
-            first, OUT=out, CALL=call, BIND=[ast.copy_location(bind, first)], OTHERWISE=block.fallback(),
+            first, OUT=out, CALL=call, BIND=[ast.copy_location(bind, first)], OTHERWISE=blocks.one_by_one(block),
         )  # fmt: skip
         for line in lines:
             line.block = self  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ from typing import Any
 
 from autobatch.blocks.block_expressions import Names, Scope
 from autobatch.blocks.block_inputs import Guard
+from autobatch.blocks.finder import split_off_arrays
 from autobatch.core.current_region import check_time
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.block_launch import Site
@@ -166,7 +167,10 @@ def _convert(function: FunctionType) -> _Converted:
             Mangle(owner).visit(tree)
         OutsideChanges(tree).visit(tree)
         functions = [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
-        own = Names(code.co_freevars).union(*[parameters(part) | bound_names(part.body) for part in functions])
+        around = Names(code.co_freevars).union(*[parameters(part) | bound_names(part.body) for part in functions])
+        for part in functions:
+            split_off_arrays(part, Scope(function.__globals__, around, around, around, _helper), recorded=False)
+        own = around.union(*[bound_names(part.body) for part in functions])
         scope = Scope(function.__globals__, own, own, own, _helper)
         for part in functions:
             part.ownership = Ownership(part)  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.cotangent import unbroadcast
-from autobatch.core.op import Op
+from autobatch.core.op import Op, is_boxed
 from autobatch.errors import BadIdError, DTypeError
 from autobatch.ops.nn.softmax_and_norms import as_numbers, log_softmax, log_softmax_p, softmax_p
 from autobatch.ops.numpy.contractions import check_same
@@ -43,6 +43,15 @@ def _check_lanes(ids: Batched, classes: Any, what: str) -> np.ndarray:
         corner = tuple(slice(s.values[lane] if isinstance(s, Lengths) else s) for s in ids.sizes)
         noting_lane(lane, lambda: _check_ids(data[lane][corner], int(limit.reshape(-1)[lane]), what))
     return data
+
+
+def _known_classes(ids: Any, *, classes: int) -> Any:
+    _check_ids(ids, classes, "label")
+    return ids
+
+
+# Its operand, checked when the values are known; for programs, whose rules are traced without values.
+_known_classes_p = Op("known_classes", _known_classes, kind="loss")
 
 
 def _picked(log_p: Any, labels: Any) -> Any:
@@ -89,8 +98,12 @@ def _cross_entropy_rule(op: Op, operands: Sequence[Any], params: dict[str, Any])
         raise ValueError(f"cross_entropy: labels of rank {labels.rank} for logits of rank {logits.rank}")
     for a, b in zip(logits.sizes, labels.sizes, strict=False):
         check_same(a, b, "cross_entropy")
-    ids = _check_lanes(labels, size_per_lane(logits.sizes[-1]), "label")
-    if logits.rank == 1 and not has_lengths(logits.sizes):
+    is_plain = logits.rank == 1 and not has_lengths(logits.sizes)
+    if is_plain and is_boxed(labels.data):
+        ids = _known_classes_p(labels.data, classes=logits.sizes[0])
+    else:
+        ids = _check_lanes(labels, size_per_lane(logits.sizes[-1]), "label")
+    if is_plain:
         return Batched(_picked_p(log_softmax_p(logits.data, axis=1), ids), ())
     log_p = log_softmax_p.rule(log_softmax_p, [logits], {"axis": logits.rank - 1})  # type: ignore[misc]
     rows = Batched(_picked_p(log_p.data, to_widths(ids, log_p.data.shape[1:-1])), labels.sizes)

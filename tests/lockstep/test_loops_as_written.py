@@ -1,0 +1,339 @@
+"""Recurrent loops as people write them: cells that get a dict of weights, results that are appended, losses added up.
+
+All of them run as one op, as in `test_scans.py`. Mutations that must turn this file red; each was made by hand and seen
+red:
+    - containers: in `block_launch.Site.unpacked`, `return values`; in `BlockRun.suits`, `fixed` not compared;
+    - numbers: in `BlockRun.start`, `site.updates` not asked;
+    - appended expressions: in `lockstep_forms._convert`, no `split_off_arrays`;
+    - blocks of one statement: in `BlockSites.one_by_one`, `return lines`.
+"""
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch import batch
+from tests.law import agrees, batch_of, equals_loop_either_way, every_way_equals_loop, loop, ragged, run_again
+
+RNG = np.random.default_rng(5)
+PARAMS = {
+    "w": RNG.normal(size=(3, 4)),
+    "u": RNG.normal(size=(4, 4)) / 4,
+    "b": RNG.normal(size=4),
+    "gates": {"w": RNG.normal(size=(3, 8)), "u": RNG.normal(size=(4, 8)) / 4},
+    "out": [RNG.normal(size=(4, 5)), RNG.normal(size=5)],
+    "name": "cell",
+}
+ROWS = ragged(5, 0, 3, 9, 1, 9, 12, width=3)
+LABELS = [RNG.integers(0, 5, len(rows)) for rows in ROWS]
+
+
+def cell(x, h, p):
+    return np.tanh(x @ p["w"] + h @ p["u"] + p["b"])
+
+
+def fading_cell(x, h, p):
+    return cell(x, h, p["weights"]) * p["keep"]
+
+
+def gated_cell(x, h, c, p):
+    z = x @ p["w"] + h @ p["u"]
+    f, g = z[:4], z[4:]
+    c = ab.nn.sigmoid(f) * c + np.tanh(g)
+    return np.tanh(c), c
+
+
+def scores(h, out):
+    return h @ out[0] + out[1]
+
+
+def by_a_cell(xs, ys, p):
+    h = np.zeros(4)
+    for x in xs:
+        h = cell(x, h, p)
+    return h.sum()
+
+
+def by_two_results(xs, ys, p):
+    h, c = np.zeros(4), np.zeros(4)
+    for x in xs:
+        h, c = gated_cell(x, h, c, p["gates"])
+    return (h * c).sum()
+
+
+def backwards_too(xs, ys, p):
+    h, g = np.zeros(4), np.zeros(4)
+    for x in xs[::-1]:
+        h = cell(x, h, p)
+    for x in reversed(xs):
+        g = cell(x, g, p)
+    return (h * 2 + g).sum()
+
+
+def in_layers(xs, ys, p):
+    for layer in (p["gates"], p["gates"]):
+        h, c, states = np.zeros(4), np.zeros(4), []
+        for x in xs:
+            h, c = gated_cell(x, h, c, layer)
+            states.append(np.tanh(h[:3]))
+        xs = np.stack(states) if states else xs
+    return xs.sum()
+
+
+def counted(xs, ys, p):
+    h = np.zeros(4)
+    for _, x in enumerate(xs, 1):
+        h = np.tanh(x @ p["w"] + h @ p["u"])
+    return h.sum()
+
+
+def appended(xs, ys, p):
+    h, found = np.zeros(4), []
+    for x in xs:
+        h = np.tanh(x @ p["w"] + h @ p["u"])
+        found.append(ab.nn.log_softmax(scores(h, p["out"])))
+    return np.stack(found).sum() if found else 0.0 * h.sum()
+
+
+def losses_appended(xs, ys, p):
+    h, losses = np.zeros(4), []
+    for x, y in zip(xs, ys, strict=True):
+        h = cell(x, h, p)
+        losses.append(ab.nn.cross_entropy(h @ p["out"][0], y))
+    return np.mean(np.array(losses)) if losses else 0.0 * h.sum()
+
+
+def losses_added(xs, ys, p):
+    h, total = np.zeros(4), np.float64(0)
+    for x, y in zip(xs, ys, strict=True):
+        h = cell(x, h, p)
+        total += ab.nn.cross_entropy(scores(h, p["out"]), y)
+        total *= 0.5
+    return total + 0.0 * h.sum()
+
+
+def from_a_python_number(xs, ys, p):
+    h, total = np.zeros(4), 0.0
+    for x in xs:
+        h = np.tanh(x @ p["w"] + h @ p["u"])
+        total += (h * h).sum()
+    return total * h.sum()
+
+
+WRITTEN = [
+    by_a_cell, by_two_results, backwards_too, in_layers, counted, appended, losses_appended, losses_added,
+    from_a_python_number,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", WRITTEN)
+def test_the_steps_run_as_one(f, scans):
+    filled = slice(2, None) if f is from_a_python_number else slice(None)  # else a number of Python's is a result
+    for pick in (filled, slice(5, 6), slice(0, 0)):
+        for _ in range(3):
+            if ROWS[pick]:
+                agrees(f, ROWS[pick], LABELS[pick], p=PARAMS)
+    scans.clear()
+    run_again(f, ROWS[filled], LABELS[filled], p=PARAMS, times=1)
+    assert sum(scans) >= 5, scans
+
+
+@pytest.mark.parametrize("f", WRITTEN)
+def test_gradients_are_those_of_the_loop(f, scans):
+    g = batch(f, strict=True)
+    rows, labels = ROWS[2:], LABELS[2:]
+    for _ in range(4):
+        got = ab.grad(lambda p: ab.sum(g(batch_of(rows), batch_of(labels), p)))(PARAMS)
+    assert sum(scans) >= 5
+    wanted = ab.grad(lambda p: sum(f(x, y, p) for x, y in zip(rows, labels, strict=True)))(PARAMS)
+    for name in ("w", "u", "b"):
+        np.testing.assert_allclose(got[name], wanted[name], rtol=1e-9, atol=1e-12)
+    for place in (0, 1):
+        np.testing.assert_allclose(got["out"][place], wanted["out"][place], rtol=1e-9, atol=1e-12)
+    for name in ("w", "u"):
+        np.testing.assert_allclose(got["gates"][name], wanted["gates"][name], rtol=1e-9, atol=1e-12)
+
+
+def test_all_ways():
+    every_way_equals_loop(losses_added, ROWS[2:], LABELS[2:], p=PARAMS)
+    every_way_equals_loop(by_two_results, ROWS, LABELS, p=PARAMS)
+
+
+def test_weights_of_a_container_that_change(scans):
+    def f(xs, p):
+        h = np.zeros(4)
+        for x in xs:
+            h = fading_cell(x, h, p)
+        return h
+
+    weights = dict(PARAMS)
+    params = {"weights": weights, "keep": 0.9}
+    for of, name, value in [
+        (weights, "u", -PARAMS["u"]), (params, "keep", 0.25), (weights, "name", "another"), (weights, "b", 2.0),
+        (weights, "b", RNG.normal(size=4)), (weights, "w", PARAMS["w"].astype(np.float32)), (params, "more", [1, 2]),
+        (params, "keep", np.float64(0.5)), (params, "keep", RNG.normal(size=4)), (weights, "u", 0),
+    ]:  # fmt: skip
+        for _ in range(3):
+            scans.clear()
+            agrees(f, ROWS, p=params)
+        assert scans or name == "u"
+        of[name] = value
+    with pytest.raises(ValueError, match="matmul"):
+        batch(f)(batch_of(ROWS), params)
+
+
+def test_containers_that_differ_from_loop_to_loop():
+    def f(xs, layers):
+        for layer in layers:
+            h, states = np.zeros(4), [np.ones(3)]
+            for x in xs:
+                h = cell(x, h, layer)
+                states.append(np.tanh(h[:3]))
+            xs = np.stack(states)
+        return xs
+
+    small = {name: PARAMS[name] for name in ("w", "u", "b")}
+    for layers in ([PARAMS, small, PARAMS], [small, PARAMS], [small, {"more": 1, **small}, small], [{**small, "b": 2}]):
+        for _ in range(3):
+            agrees(f, ROWS, layers=layers)
+
+
+def test_a_weight_that_is_written_into_between_calls():
+    params = {**PARAMS, "u": PARAMS["u"].copy()}
+    for _ in range(4):
+        agrees(by_a_cell, ROWS, LABELS, p=params)
+        params["u"] *= -0.5
+
+
+def test_a_container_that_changes_in_the_loop():
+    def f(xs, p):
+        h, p = np.zeros(4), dict(p)
+        for i, x in enumerate(xs):
+            h = cell(x, h, p)
+            if i == 3:
+                p["u"] = -p["u"]
+        return h
+
+    for _ in range(3):
+        equals_loop_either_way(f, ROWS, p=PARAMS)
+
+
+@pytest.mark.parametrize(
+    "more", [{"table": ab.EmbeddingTable(RNG.normal(size=(5, 3)))}, {"f": cell}, {3: {4: object()}}]
+)
+def test_what_a_helper_does_not_read_may_be_anything(more, scans):
+    for _ in range(3):
+        agrees(by_a_cell, ROWS, LABELS, p=PARAMS | more)
+    assert scans
+
+
+def from_a_table(x, h, p):
+    return np.tanh(p["table"][np.arange(2)].sum(0)[:3] @ p["w"] + x @ p["w"] + h @ p["u"])
+
+
+def test_what_a_helper_reads_and_a_block_cannot(scans):
+    def f(xs, p):
+        h = np.zeros(4)
+        for x in xs:
+            h = from_a_table(x, h, p)
+        return h
+
+    for table in (ab.EmbeddingTable(RNG.normal(size=(5, 3))), RNG.normal(size=(5, 3))):
+        for _ in range(3):
+            agrees(f, ROWS, p=PARAMS | {"table": table})
+    table = ab.EmbeddingTable(RNG.normal(size=(5, 3)))
+    g = batch(f)
+    found = ab.grad(lambda p: ab.sum(g(batch_of(ROWS), p)))(PARAMS | {"table": table})
+    wanted = ab.grad(lambda p: sum(f(x, p).sum() for x in ROWS))(PARAMS | {"table": table})
+    np.testing.assert_allclose(found["table"].to_dense(), wanted["table"].to_dense())
+
+
+def test_a_container_of_many(scans):
+    params = PARAMS | {f"w{i}": np.ones(2) for i in range(100)}
+    for _ in range(3):
+        agrees(by_a_cell, ROWS, LABELS, p=params)
+
+
+def test_a_container_per_example():
+    def f(ex, p):
+        h = np.zeros(4)
+        for x in ex["xs"]:
+            h = mixed(x, h, ex, p)
+        return h
+
+    examples = [{"xs": x, "own": RNG.normal(size=4)} for x in ROWS]
+    whole = {"xs": batch_of([x["xs"] for x in examples]), "own": batch_of([x["own"] for x in examples])}
+    g = batch(f)
+    for _ in range(4):
+        for found, wanted in zip(ab.examples(g(whole, PARAMS)), loop(f, examples, p=PARAMS), strict=True):
+            np.testing.assert_allclose(found, wanted)
+
+
+def mixed(x, h, ex, p):
+    return np.tanh(x @ p["w"] + h @ p["u"] + ex["own"])
+
+
+def test_arrays_that_are_added_to_in_place():
+    """`+=` on an array writes into it, so all of its names see it; on a number it does not."""
+
+    def f(xs, p):
+        total = np.zeros(4)
+        before, h = total, np.zeros(4)
+        for x in xs:
+            h = np.tanh(x @ p["w"] + h @ p["u"])
+            total += h * 2.0
+        return before, total
+
+    def becomes_an_array(xs, p):
+        total = np.float64(0)
+        seen = []
+        for x in xs:
+            total += np.tanh(x @ p["w"])
+            seen.append(total)
+        return np.stack(seen) if seen else np.zeros((0, 4))
+
+    def of_no_dimension(xs, p):
+        total = np.zeros(())
+        before = total
+        for x in xs:
+            total += np.tanh(x @ p["w"]).sum()
+        return before, total
+
+    for g in (f, becomes_an_array, of_no_dimension):
+        for _ in range(3):
+            equals_loop_either_way(g, ROWS, p=PARAMS)
+
+
+def test_labels_out_of_range_are_the_examples_error():
+    labels = [each.copy() for each in LABELS]
+    labels[3][7] = 5
+    for f in (losses_added, losses_appended):
+        g = batch(f)
+        for _ in range(3):
+            g(batch_of(ROWS[2:]), batch_of(LABELS[2:]), PARAMS)
+        for call in (
+            lambda g=g: g(batch_of(ROWS[2:]), batch_of(labels[2:]), PARAMS),
+            lambda f=f: ab.map(f, ROWS[2:], labels[2:], p=PARAMS),
+        ):
+            with pytest.raises(ab.errors.BadIdError, match="label 5 is not one of the 5 classes") as caught:
+                call()
+            assert any("example 1" in note for note in caught.value.__notes__)
+
+
+def test_statements_beside_one_of_rows_are_blocks(op_calls):
+    """Attention to rows of each example's own length keeps the other statements from no block."""
+
+    def f(xs, p):
+        h = np.zeros(4)
+        for x in xs:
+            h = np.tanh(x @ p["w"] + h @ p["u"] + p["b"])
+            weights = ab.nn.softmax(xs @ (p["w"] @ h))
+            seen = weights @ xs
+            h = np.tanh(h + seen @ p["w"] - h * h)
+        return h
+
+    for _ in range(3):
+        agrees(f, ROWS[2:], p=PARAMS)
+    op_calls.clear()
+    run_again(f, ROWS[2:], p=PARAMS, times=1)
+    assert not [call for call in op_calls if call.op == "tanh" and call.computes]
