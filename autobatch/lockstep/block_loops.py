@@ -4,7 +4,7 @@ Rewritten code calls the loop's `ScanSite` at the end of each step. If the remai
 block's program is known, the loop's items are rows, other inputs are unchanged), they run as one `blocks.scan.Scan`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,9 @@ from autobatch.lockstep.block_launch import BlockRun, Site, as_batch, launch_wit
 from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
 from autobatch.lockstep.regions.region import Prefix
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.sequences import Enumerated, RowSequence, Zipped, rows_of
+from autobatch.lockstep.values.sequences import Enumerated, Ranges, RowSequence, SharedSequence, Zipped, rows_of
 from autobatch.ops.rules.row_gather import rows_between
+from autobatch.tables.table import EmbeddingTable
 
 _FEWEST = 3  # minimum number of remaining steps
 _MOST_TRIES = 6  # failed attempts in one loop
@@ -55,9 +56,11 @@ class ScanSite:
         listed: for each list, the index of the block's output that is appended to it.
         paths: for inputs read from other objects: (True if an input of the test, index of the input, index into
             `bases`, keys); a key is `("attr", name)` or `("item", key)`.
+        reads: for inputs `table[item]`: (index of the input, index of the table in `bases`, keys, index of the item
+            in `bases`).
     """
 
-    __slots__ = ("body", "carried", "hoists", "items", "listed", "paths", "states", "test", "tested")
+    __slots__ = ("body", "carried", "hoists", "items", "listed", "paths", "reads", "states", "test", "tested")
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class ScanSite:
         items: Sequence[int],
         listed: Sequence[int],
         paths: Sequence[tuple[bool, int, int, tuple[tuple[str, Any], ...]]],
+        reads: Sequence[tuple[int, int, tuple[tuple[str, Any], ...], int]],
     ) -> None:
         self.body = body
         self.hoists: dict[Any, Hoisted | None] = {}
@@ -79,6 +83,7 @@ class ScanSite:
         self.items = frozenset(items)
         self.listed = tuple(listed)
         self.paths = tuple(paths)
+        self.reads = tuple(reads)
 
     def __call__(
         self,
@@ -117,7 +122,7 @@ class ScanSite:
         if self.test is not None:
             self._while(loop, region, run, states, values, tested)
             return None
-        return self._for(loop, region, run, states, values, lists)
+        return self._for(loop, region, run, states, values, bases, lists)
 
     def _stays(self, values: Sequence[Any], tested: Sequence[Any], bases: Sequence[Any]) -> bool:
         """True if each input that is read from another object still is the object read in the last step."""
@@ -150,8 +155,9 @@ class ScanSite:
         loop.ended.append((region, tuple(self._batches(run, found[0], region))))
 
     def _for(
-        self, loop: Any, region: Any, run: BlockRun, states: Sequence[Any], values: Sequence[Any], lists: Sequence[Any]
-    ) -> tuple[Any, ...] | None:
+        self, loop: Any, region: Any, run: BlockRun, states: Sequence[Any], values: Sequence[Any],
+        bases: Sequence[Any], lists: Sequence[Any],
+    ) -> tuple[Any, ...] | None:  # fmt: skip
         if not isinstance(loop, RaggedLoop | UniformLoop) or not _is_of_rows(loop.sequence):
             return None
         if any(type(each) is not LaneList for each in lists):
@@ -159,7 +165,8 @@ class ScanSite:
         rows = self._rows(run, values, region)
         if len({*map(id, lists)}) < len(lists) or not all(x.last.region is region for x in rows.values()):
             return None
-        if rows.keys() != self.items.intersection(run.operands):
+        rows |= {place: found for place, found in self._read(loop, region, bases) if found is not None}
+        if rows.keys() != self.items:
             return None
         first = loop.step + 1
         counts = list(loop.counts[first : first + max(_MOST_ROWS // max(region.count, 1), 1)])
@@ -192,8 +199,21 @@ class ScanSite:
         found = [(i, rows_of(values[i], region.root)) for i, *_ in run.batches]
         return {i: rows for i, rows in found if rows is not None}
 
+    def _read(self, loop: Any, region: Any, bases: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """(index, rows in the loop's steps) of each input `table[item]`; None for rows that are not known ahead."""
+        for place, base, keys, at in self.reads:
+            table, item = _plain_read(bases[base], keys), bases[at]
+            found: Any = None
+            if type(item) is MaskedBatch:
+                ids = rows_of(item, region.root)
+                if ids is not None and not item.sizes and item.region is region and _is_table(table):
+                    found = LookedUpRows(table, ids)
+            elif type(item) is int and item == loop.step and type(table) is MaskedBatch and table.sizes:
+                found = _rows_by_number(loop, table)
+            yield place, found
+
     def _hoisted(
-        self, run: BlockRun, rows: dict[int, RowSequence], values: Sequence[Any], region: Any, first: int, last: int
+        self, run: BlockRun, rows: dict[int, Any], values: Sequence[Any], region: Any, first: int, last: int
     ) -> Steps | None:
         """Steps `first:last`; operations on items and fixed inputs alone are hoisted: computed for all steps at once.
 
@@ -235,6 +255,54 @@ class ScanSite:
         return [as_batch(rows, run.outputs[output], region) for rows, output in zip(data, self.states, strict=True)]
 
 
+class LookedUpRows:
+    """The rows of a table that the items of a loop number, like a `RowSequence`."""
+
+    __slots__ = ("ids", "table")
+
+    def __init__(self, table: Any, ids: RowSequence) -> None:
+        self.table = table
+        self.ids = ids
+
+    def packed(self, first: int, last: int) -> Any:
+        """The rows of steps `first:last`, one step after the other, (rows, *row)."""
+        return self.table[self.ids.packed(first, last)]
+
+
+def _is_table(table: Any) -> bool:
+    return type(table) in (np.ndarray, EmbeddingTable) or (
+        type(table) is TapeArray and type(table._ab_value) in (np.ndarray, EmbeddingTable)
+    )
+
+
+def _rows_by_number(loop: Any, source: MaskedBatch) -> RowSequence | None:
+    """The rows of a batch, for a loop that numbers them; None if it does not, or goes on behind the last."""
+    if not _counts_steps(loop.sequence):
+        return None
+    order = getattr(loop, "order", None)
+    parent: Any = current_region() if order is None else order.parent
+    rows = RowSequence(source if source.region is parent else parent.narrow(source))
+    if np.any(np.asarray(rows.lengths()) < loop.sequence.lengths()):
+        return None
+    rows.open(order)
+    return rows
+
+
+def _counts_steps(sequence: Any) -> bool:
+    """True if each integer that is an item, the same for all examples, is the number of the step."""
+    kind = type(sequence)
+    if kind is Zipped:
+        return all(map(_counts_steps, sequence.parts))
+    if kind is Enumerated:
+        return type(sequence.start) is int and sequence.start == 0 and _counts_steps(sequence.inner)
+    if kind is SharedSequence:
+        return bool(sequence.values[:2] == range(2)[: len(sequence.values)])
+    if kind is Ranges:
+        own = sequence.start, sequence.step
+        return all(type(each) is int for each in own) and own == (0, 1)
+    return kind is RowSequence
+
+
 def _items(kind: tuple[Any, bool, bool], rows: Any, steps: Stepped, regions: Sequence[Any]) -> list[Any]:
     """One batch per step: the values that the step appends to a list."""
     out = []
@@ -258,9 +326,11 @@ def _regions(loop: Any, region: Any, counts: Sequence[int]) -> list[Any]:
 def _is_of_rows(sequence: Any) -> bool:
     if type(sequence) is Zipped:
         return all(map(_is_of_rows, sequence.parts))
-    if type(sequence) is Enumerated:  # a block that reads the counter has another input than the rows
+    if type(sequence) is Enumerated:
         return _is_of_rows(sequence.inner)
-    return type(sequence) is RowSequence
+    if type(sequence) is SharedSequence:
+        return type(sequence.values) is range
+    return type(sequence) in (RowSequence, Ranges)
 
 
 def _run(scan: Scan, states: Sequence[Any], operands: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:

@@ -168,12 +168,18 @@ class _Scan:
     ) -> None:
         self.blocks = blocks
         self.states = states
-        self.targets = targets
+        self.targets = set(targets)
+        self.reads: dict[str, ast.Subscript] = {}
+        while body and (read := _read_by_item(body[0], targets)):
+            self.reads.update(read)
+            body = body[1:]
         self.block = _the_block(body)
         self.test = None if test is None else _the_block(test)
         self.at = self.block.at
         self.bases: list[str] = []
         self.paths: list[Any] = []
+        self.looked_up: list[Any] = []
+        targets = targets | {*self.reads}
         outputs, assigned = self.block.outputs, self.block.assigned
         if not set(states) <= set(outputs) or targets & assigned:
             raise _NotAScan
@@ -194,9 +200,11 @@ class _Scan:
             [outputs.index(each) for each in self.states],
             carried,
             [] if test is None else self._carried(test, True),
-            [place for place, (key, _) in enumerate(block.inputs) if key in self.targets],
+            [place for place, (key, _) in enumerate(block.inputs) if key in self.targets]
+            + [place for place, *_ in self.looked_up],
             [outputs.index(value) for _, value in self.appends],
             self.paths,
+            self.looked_up,
         )
         call = expression(
             "SITE(LOOP, STATES, VALUES, TESTED, BASES, LISTS)", self.at, SITE=site, LOOP=loop,
@@ -221,7 +229,10 @@ class _Scan:
         out: list[int | None] = []
         for place, (key, node) in enumerate(block.inputs):
             out.append(None)
-            if not isinstance(node, ast.Name):
+            read = self.reads.get(key) or _by_item(node, self.targets)
+            if read and not of_test:
+                self.looked_up.append((place, *self._path(read.value), self._path(read.slice, items=True)[0]))
+            elif not isinstance(node, ast.Name):
                 base, keys = self._path(node)
                 self.paths.append((of_test, place, base, keys))
             elif key in self.states:
@@ -230,8 +241,12 @@ class _Scan:
                 raise _NotAScan
         return out
 
-    def _path(self, node: ast.expr) -> tuple[int, tuple[tuple[str, Any], ...]]:
-        """The index in `bases` of the name that a path starts with, and the path's keys."""
+    def _path(self, node: ast.expr, items: bool = False) -> tuple[int, tuple[tuple[str, Any], ...]]:
+        """The index in `bases` of the name that a path starts with, and the path's keys.
+
+        Args:
+            items: it may start with an item of the loop.
+        """
         keys: list[tuple[str, Any]] = []
         while not isinstance(node, ast.Name):
             if isinstance(node, ast.Attribute):
@@ -241,7 +256,7 @@ class _Scan:
             else:
                 raise _NotAScan
             node = node.value
-        if node.id in self.block.assigned | self.targets:
+        if node.id in self.block.assigned or (node.id in self.targets and not items):
             raise _NotAScan
         if node.id not in self.bases:
             self.bases.append(node.id)
@@ -254,6 +269,21 @@ def _the_block(body: list[ast.stmt]) -> Any:
     if not found or any(each is not found[0] for each in found) or not hasattr(body[len(found) - 1], "block"):
         raise _NotAScan
     return found[0]
+
+
+def _by_item(node: ast.expr, targets: set[str]) -> ast.Subscript | None:
+    """The expression itself if it is `table[item]`, with an item of the loop; else None."""
+    is_read = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id in targets
+    return node if is_read else None  # type: ignore[return-value]
+
+
+def _read_by_item(line: ast.stmt, targets: set[str]) -> dict[str, ast.Subscript]:
+    """{name: `table[item]`} for a statement that binds a name to that; empty for any other statement."""
+    if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name) and len(line.targets) == 1:
+        read = _by_item(line.value, targets)
+        if read is not None and line.targets[0].id not in targets:
+            return {line.targets[0].id: read}
+    return {}
 
 
 def _append(line: ast.stmt) -> tuple[str, str]:

@@ -22,6 +22,7 @@ PARAMS = {
     "b": RNG.normal(size=4),
     "gates": {"w": RNG.normal(size=(3, 8)), "u": RNG.normal(size=(4, 8)) / 4},
     "out": [RNG.normal(size=(4, 5)), RNG.normal(size=5)],
+    "emb": RNG.normal(size=(6, 3)),
     "name": "cell",
 }
 ROWS = ragged(5, 0, 3, 9, 1, 9, 12, width=3)
@@ -120,9 +121,51 @@ def from_a_python_number(xs, ys, p):
     return total * h.sum()
 
 
+def by_ids(xs, ys, p):
+    h = np.zeros(4)
+    for y in ys:
+        x = p["emb"][y]
+        h = cell(x, h, p)
+    return h.sum()
+
+
+def by_ids_within(xs, ys, p):
+    h = np.zeros(4)
+    for x, y in zip(xs, ys, strict=True):
+        h = np.tanh((x + p["emb"][y]) @ p["w"] + h @ p["u"])
+    return h.sum()
+
+
+def by_numbers(xs, ys, p):
+    h = np.zeros(4)
+    for t in range(len(xs)):
+        h = cell(xs[t], h, p)
+    return h.sum()
+
+
+def by_numbers_and_ids(xs, ys, p):
+    h, total = np.zeros(4), np.float64(0)
+    for t in range(len(ys)):
+        (x,) = xs[t : t + 1]
+        h = cell(x, h, p)
+    for t, x in enumerate(xs):
+        y = ys[t]
+        h = cell(x, h, p)
+        total += ab.nn.cross_entropy(scores(h, p["out"]), y)
+    return total
+
+
+def a_number_of_times(xs, ys, p):
+    h = xs.sum(0)
+    h = np.concatenate([h, h[:1]])
+    for _ in range(7):
+        h = np.tanh(h @ p["u"] + h * 0.5)
+    return h.sum()
+
+
 WRITTEN = [
-    by_a_cell, by_two_results, backwards_too, in_layers, counted, appended, losses_appended, losses_added,
-    from_a_python_number,
+    by_ids, by_ids_within, by_numbers, by_numbers_and_ids, a_number_of_times, by_a_cell, by_two_results,
+    backwards_too, in_layers, counted, appended, losses_appended, losses_added, from_a_python_number,
 ]  # fmt: skip
 
 
@@ -146,7 +189,7 @@ def test_gradients_are_those_of_the_loop(f, scans):
         got = ab.grad(lambda p: ab.sum(g(batch_of(rows), batch_of(labels), p)))(PARAMS)
     assert sum(scans) >= 5
     wanted = ab.grad(lambda p: sum(f(x, y, p) for x, y in zip(rows, labels, strict=True)))(PARAMS)
-    for name in ("w", "u", "b"):
+    for name in ("w", "u", "b", "emb"):
         np.testing.assert_allclose(got[name], wanted[name], rtol=1e-9, atol=1e-12)
     for place in (0, 1):
         np.testing.assert_allclose(got["out"][place], wanted["out"][place], rtol=1e-9, atol=1e-12)
@@ -157,6 +200,108 @@ def test_gradients_are_those_of_the_loop(f, scans):
 def test_all_ways():
     every_way_equals_loop(losses_added, ROWS[2:], LABELS[2:], p=PARAMS)
     every_way_equals_loop(by_two_results, ROWS, LABELS, p=PARAMS)
+
+
+@pytest.mark.parametrize("f", [by_ids, by_ids_within])
+def test_rows_of_a_table(f, scans):
+    params = PARAMS | {"emb": ab.EmbeddingTable(PARAMS["emb"].copy())}
+    for _ in range(3):
+        agrees(f, ROWS, LABELS, p=params)
+    g = batch(f, strict=True)
+    for _ in range(4):
+        got = ab.grad(lambda p: ab.sum(g(batch_of(ROWS), batch_of(LABELS), p)))(params)
+    assert sum(scans) >= 5
+    wanted = ab.grad(lambda p: sum(f(x, y, p) for x, y in zip(ROWS, LABELS, strict=True)))(PARAMS)
+    assert isinstance(got["emb"], ab.SparseRows)
+    np.testing.assert_allclose(got["emb"].to_dense(), wanted["emb"], rtol=1e-9, atol=1e-12)
+
+
+def test_ids_that_are_not_in_the_table():
+    labels = [each.copy() for each in LABELS]
+    labels[4][0] = -2  # from the end, for an array
+    for _ in range(3):
+        agrees(by_ids, ROWS, labels, p=PARAMS)
+    labels[3][7] = 9
+    for table in (PARAMS["emb"], ab.EmbeddingTable(PARAMS["emb"])):
+        g = batch(by_ids)
+        for _ in range(3):
+            with pytest.raises(IndexError, match="9") as caught:
+                g(batch_of(ROWS), batch_of(labels), PARAMS | {"emb": table})
+            assert any("example 3" in note for note in caught.value.__notes__)
+
+
+def test_numbers_of_steps_that_are_not_those_of_rows():
+    def of_every_second(xs, p):
+        h = np.zeros(4)
+        for t in range(0, len(xs), 2):
+            h = cell(xs[t], h, p)
+        return h
+
+    def from_the_second_on(xs, p):
+        h = np.zeros(4)
+        for t in range(1, len(xs)):
+            h = cell(xs[t], h, p)
+        return h
+
+    def from_behind(xs, p):
+        h = np.zeros(4)
+        for t in range(len(xs) - 1, -1, -1):
+            h = cell(xs[t], h, p)
+        return h
+
+    def enumerated_from_one(xs, p):
+        h = np.zeros(4)
+        for t, _ in enumerate(xs[1:], 1):
+            h = cell(xs[t], h, p)
+        return h
+
+    def of_two(xs, p):
+        h = np.zeros(4)
+        for t, x in zip(range(3), xs, strict=False):
+            h = cell(xs[t] + x, h, p)
+        return h
+
+    def in_its_value(xs, p):
+        h = np.zeros(4)
+        for t, x in enumerate(xs):
+            h = np.tanh(x @ p["w"] + h * t)
+        return h
+
+    def in_an_index(xs, p):
+        h = np.zeros(4)
+        for t, x in enumerate(xs[:4]):
+            h = np.tanh(x @ p["w"] + h[t])
+        return h
+
+    def of_weights(xs, p):
+        h = np.zeros(4)
+        for t in range(4):
+            h = np.tanh(p["u"][t] * h + p["b"] + xs.sum())
+        return h
+
+    for f in (
+        of_every_second, from_the_second_on, from_behind, enumerated_from_one, of_two, in_its_value, in_an_index,
+        of_weights,
+    ):  # fmt: skip
+        for rows in (ROWS, ragged(6, 6, 6, width=3)):
+            for _ in range(3):
+                equals_loop_either_way(f, rows, p=PARAMS)
+
+
+def test_rows_that_end_before_the_loop():
+    def f(xs, ys, p):
+        h = np.zeros(4)
+        for t in range(len(ys)):
+            h = cell(xs[t], h, p)
+        return h
+
+    agrees(f, ROWS, [ys[:-1] for ys in LABELS], p=PARAMS)
+    agrees(f, ROWS, [ys[:-1] for ys in LABELS], p=PARAMS)
+    longer = [*LABELS[:3], np.append(LABELS[3], 1), *LABELS[4:]]
+    for _ in range(3):
+        with pytest.raises(IndexError, match="index 9 is out of bounds") as caught:
+            batch(f)(batch_of(ROWS), batch_of(longer), PARAMS)
+        assert any("example 3" in note for note in caught.value.__notes__)
 
 
 def test_weights_of_a_container_that_change(scans):

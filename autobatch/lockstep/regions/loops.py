@@ -27,7 +27,7 @@ from autobatch.lockstep.regions.region import (
 )
 from autobatch.lockstep.values.joined_lanes import UNBOUND, joined
 from autobatch.lockstep.values.lane_operators import refuse_hooks
-from autobatch.lockstep.values.sequences import LaneSequence, lane_sequence
+from autobatch.lockstep.values.sequences import LaneSequence, SharedSequence, lane_sequence
 from autobatch.ops.rules.aliasing import has_views, is_scalar, zero_d
 from autobatch.ops.rules.row_gather import rows_between
 
@@ -251,9 +251,14 @@ def _are_simple(values: tuple[Any, ...], region: Prefix) -> bool:
     return True
 
 
+_MOST_COUNTED = 1 << 12  # steps of a shared `range` that may run as one op
+
+
 def loop(iterable: Any) -> Any:
     """The object that a rewritten `for` iterates over."""
     kind = type(iterable)
+    if kind is range and 0 < len(iterable) <= _MOST_COUNTED and current_region() is not None:
+        return UniformLoop(SharedSequence(iterable))
     if kind is range or kind is list or kind is tuple:
         return SharedLoop(iterable)
     sequence = lane_items(iterable)
