@@ -19,7 +19,7 @@ from autobatch.blocks.numpy_codegen import Code, assemble_p
 from autobatch.blocks.program import Step
 from autobatch.core.op import Op
 from autobatch.ops.nn.activations import gelu_p, normal_cdf_p, relu_p, sigmoid_p
-from autobatch.ops.numpy.elementwise import UFUNCS
+from autobatch.ops.numpy.elementwise import UFUNCS, share_p
 from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.numpy.selecting import where_p
 from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
@@ -397,6 +397,7 @@ _RULES: dict[Any, Rule] = {
 }
 _OPS: dict[Op, Rule] = {
     **{op: _RULES[ufunc] for ufunc, op in UFUNCS.items() if ufunc in _RULES},  # type: ignore[misc]
+    share_p: Rule(lambda lanes, x, y: f"choose(equal({x}, fill({lanes}, 0.0)), {x}, divide({x}, {y}))", keeps=False),
     where_p: _call("choose", masks=(0,), keeps=False, quiet=True, bound=lambda mask, x, y: max(x, y)),
     sigmoid_p: _call("sigmoid", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0),
     normal_cdf_p: _call("normal_cdf", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0),

@@ -17,6 +17,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed
 from autobatch.kernels import segment_reductions as kernels
 from autobatch.kernels.bags import MEAN, SQRTN, SUM
+from autobatch.ops.numpy.elementwise import share_p
 from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.ragged_checks import as_ids, segments_in, table_ids
 from autobatch.tables.row_access import gather
@@ -500,7 +501,7 @@ def _var_gradient(call: Call, by_weights: bool, ct: Any = None, var: Any = None)
 
 
 def _std_gradient(call: Call, by_weights: bool) -> Any:
-    return _var_gradient(call, by_weights, call.ct / (call.dtype.type(2) * call.out), call.out * call.out)
+    return _var_gradient(call, by_weights, share_p(call.ct, call.dtype.type(2) * call.out), call.out * call.out)
 
 
 def _count_gradient(call: Call, by_weights: bool) -> Any:

@@ -50,6 +50,7 @@ DOMAINS = {
     "divmod": (normal, nonzero),
     "divmod[1]": (normal, nonzero),
     "floor_divide": (normal, nonzero),
+    "share": (normal, nonzero),
     "ldexp": (normal, small_ints),
     "copysign": (nonzero, nonzero),
     "relu": (nonzero,),

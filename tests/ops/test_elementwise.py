@@ -24,7 +24,7 @@ STRINGS = {name for name in STRINGS if name.startswith("is") or name == "str_len
 
 
 def arity(op):
-    return op.impl.nin if isinstance(op.impl, np.ufunc) else (2 if op.name.startswith("divmod") else 1)
+    return op.impl.nin if isinstance(op.impl, np.ufunc) else (2 if op.name.startswith(("divmod", "share")) else 1)
 
 
 UNARY = sorted(name for name, op in OPS.items() if arity(op) == 1 and name not in STRINGS)

@@ -30,9 +30,18 @@ _LN2 = float(np.log(2.0))
 _LN10 = float(np.log(10.0))
 
 
-def _safe(denominator: Any, ct: Any) -> Any:
-    """The denominator, with 1 where the cotangent is 0: the gradient of a masked-out sqrt(0) is then 0, not 0/0."""
-    return np.where(ct == 0, np.ones((), dtype_of(denominator)), denominator)
+def _share(x: Any, y: Any) -> Any:
+    return x / np.where(x == 0, np.ones((), dtype_of(y)), y)
+
+
+# x / y, but 0 where x is 0, whatever y is; linear in x. So the gradient of a masked-out sqrt(0) is 0, not 0/0.
+share_p: Op = elementwise(
+    _share,
+    lambda ct, out, x, y: share_p(ct, y),
+    lambda ct, out, x, y: -share_p(share_p(where_or_zero((x != 0) | (y != 0), ct * x), y), y),
+    name="share",
+    pad=(None, 1.0),
+)
 
 
 def _power_x(ct: Any, out: Any, x: Any, y: Any) -> Any:
@@ -81,8 +90,8 @@ abs_p     = elementwise(np.absolute,      lambda ct, out, x: ct * _phase(out, x)
 fabs_p    = elementwise(np.fabs,          lambda ct, out, x: ct * np.sign(x))
 square_p  = elementwise(np.square,        lambda ct, out, x: 2 * ct * x)
 recip_p   = elementwise(np.reciprocal,    lambda ct, out, x: -ct * out * out, pad=1)
-sqrt_p    = elementwise(np.sqrt,          lambda ct, out, x: 0.5 * ct / _safe(out, ct), pad=1.0)
-cbrt_p    = elementwise(np.cbrt,          lambda ct, out, x: ct / (3 * _safe(out * out, ct)), pad=1.0)
+sqrt_p    = elementwise(np.sqrt,          lambda ct, out, x: share_p(0.5 * ct, out), pad=1.0)
+cbrt_p    = elementwise(np.cbrt,          lambda ct, out, x: share_p(ct, 3 * out * out), pad=1.0)
 conj_p    = elementwise(np.conjugate,     lambda ct, out, x: np.conjugate(ct))
 
 exp_p     = elementwise(np.exp,           lambda ct, out, x: ct * out, pad=0.0)
