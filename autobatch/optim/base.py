@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 from numpy.typing import DTypeLike
 
 from autobatch.core import parameter_trees, pytree
@@ -21,6 +22,8 @@ from autobatch.ops.rules.ragged_checks import whole_number
 from autobatch.optim.row_steps import RowStep, RunOptions, keyed_steps, make_step, run_steps, squares
 from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
+
+_MOST_WORK = 100_000  # candidate solutions that NumPy tries to decide whether two arrays have elements in common
 
 
 @dataclasses.dataclass(slots=True)
@@ -143,22 +146,69 @@ def _check_state(state: Any, path: str, shape: tuple[int, ...]) -> None:
         raise DTypeError(f"the state of params{path} is {given}; expected an array of floats that can be written to")
 
 
-def _memory_key(value: Any) -> Any:
-    """A hashable key, equal for two parameters that are the same table or memory; None for numbers."""
+def _memory(value: Any) -> Any:
+    """The array that a parameter lies in; the object itself for other tables, None for numbers."""
     weights = value.weights if isinstance(value, EmbeddingTable) else value
-    if isinstance(weights, np.ndarray):
-        return (weights.__array_interface__["data"][0], weights.shape, weights.strides) if weights.size else None
-    return id(weights) if is_table(weights) else None
+    return weights if isinstance(weights, np.ndarray) or is_table(weights) else None
+
+
+def _memory_key(value: Any) -> Any:
+    """A hashable key, equal for two parameters that have the same elements, in any order of axes; None for numbers."""
+    memory = _memory(value)
+    if not isinstance(memory, np.ndarray):
+        return None if memory is None else id(memory)
+    axes = tuple(sorted(zip(memory.strides, memory.shape, strict=True)))
+    return (memory.__array_interface__["data"][0], memory.dtype, axes) if memory.size else None
+
+
+def _in_axes_of(one: Any, other: Any, values: Any) -> Any:
+    """`values`, in the axes of parameter `other`, in those of `one`: the same elements, whose axes may be permuted."""
+    one, other = _memory(one), _memory(other)
+    if not isinstance(one, np.ndarray) or (one.strides, one.shape) == (other.strides, other.shape):
+        return values
+    dense = values.to_dense() if isinstance(values, SparseRows) else values
+    return dense.transpose([axis for _, axis in sorted(zip(_by_stride(one), _by_stride(other), strict=True))])
+
+
+def _by_stride(array: np.ndarray) -> list[int]:
+    return sorted(range(array.ndim), key=lambda axis: (array.strides[axis], array.shape[axis]))
 
 
 def _add_up_shared(leaves: Sequence[Leaf]) -> None:
-    """If an array or table occurs at several places, move the sum of its gradients to the first place."""
+    """If an array or table occurs at several places, move the sum of its gradients to the first place.
+
+    Raises:
+        UnsupportedError: two parameters have some of their elements in common; each would lose the other's update.
+    """
     first: dict[Any, Leaf] = {}
     for leaf in leaves:
         key = _memory_key(leaf.value)
         one = leaf if key is None else first.setdefault(key, leaf)
         if one is not leaf and leaf.grad is not None:
-            one.grad, leaf.grad = leaf.grad if one.grad is None else one.grad + leaf.grad, None
+            grad, leaf.grad = _in_axes_of(one.value, leaf.value, leaf.grad), None
+            one.grad = grad if one.grad is None else one.grad + grad
+    owners = [(leaf.path, _memory(leaf.value)) for leaf in first.values() if leaf.grad is not None]
+    arrays = [(path, memory) for path, memory in owners if isinstance(memory, np.ndarray)]
+    if all(memory.base is None for _, memory in arrays):  # each has memory of its own
+        return
+    open_ranges: list[tuple[int, str, np.ndarray]] = []
+    for low, high, path, memory in sorted(((*byte_bounds(m), path, m) for path, m in arrays), key=lambda each: each[0]):
+        open_ranges = [each for each in open_ranges if each[0] > low]
+        for _, other, shared in open_ranges:
+            if _overlap(shared, memory):
+                raise UnsupportedError(
+                    f"params{other} and params{path} share a part of their memory, so an update of one changes the "
+                    "other; keep the whole array as one parameter and take its parts in the function, or copy one: "
+                    f"params{path}.copy()"
+                )
+        open_ranges.append((high, path, memory))
+
+
+def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=_MOST_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
 
 
 def leaf_step(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep | None, Callable[[], Any]]:
@@ -210,6 +260,9 @@ class Optimizer(abc.ABC):
     leaves are not changed. A gradient is dense, `SparseRows` or None (no update). In a table, `SparseRows` update only
     the rows that they name, and only their state. The rows of repeated ids are summed while each row is updated, so
     no gradient of the table's size, nor one with a row for each id, is ever allocated.
+
+    An array or table at several places, also transposed (`{"emb": W, "out": W.T}`), takes one step, by the sum of its
+    gradients and with the state of the first place.
 
     Args:
         lr: the learning rate; or a schedule, a function of the number of steps taken before (0 at the first step).
@@ -296,11 +349,13 @@ class Optimizer(abc.ABC):
         out = []
         for value in values:
             key = _memory_key(value)
-            state = None if key is None else known.get(key)
-            if state is None:
+            one, state = known.get(key, (value, None))
+            if state is None or (self.by_row and shape_of(one) != shape_of(value)):
                 state = state_like(value, self._fill(slot), self.state_dtype, self.by_row, slot)
+            elif not self.by_row:
+                state = _in_axes_of(value, one, state)
             if key is not None:
-                known[key] = state
+                known.setdefault(key, (value, state))
             out.append(state)
         return pytree.unflatten(parameter_trees.as_dicts(structure), out)
 
@@ -348,6 +403,7 @@ class Optimizer(abc.ABC):
         Raises:
             StructureError: parameters, gradients and state differ in structure.
             ShapeError, DTypeError: a gradient differs from its parameter in shape or dtype; the message names it.
+            UnsupportedError: two parameters share a part of their memory, but not the same elements.
 
         >>> params = {"w": np.array([1.0, 2.0])}
         >>> opt = ab.optim.SGD(lr=0.5)
