@@ -24,6 +24,7 @@ _MAX_ENTRIES = 20_000  # entries kept by a `bounded` snapshot
 _SMALL, _LARGE = 1 << 12, 1 << 20  # bytes of an array
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), ModuleType})
 _MISSING = object()
+_OF_TAPE = ["_ab_tape", "_ab_index", "_ab_value", "_ab_rank"]
 _CONSTRUCTORS = {"__init__", "__new__", "__post_init__", "__call__"}  # not run implicitly by operations on an object
 _CODE = (FunctionType, MethodType)
 
@@ -61,11 +62,11 @@ def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], N
     if isinstance(value, type):
         yield lambda: _attributes(value), functools.partial(_set_attributes, value)
     elif isinstance(value, dict):
-        yield lambda: list(value.items()), functools.partial(_refill, value)
+        yield lambda: list(value.items()), functools.partial(refill, value)
     elif isinstance(value, set):
-        yield lambda: sorted(value, key=id), functools.partial(_refill, value)
+        yield lambda: sorted(value, key=id), functools.partial(refill, value)
     elif isinstance(value, list | collections.deque | bytearray):
-        yield lambda: list(value), functools.partial(_refill, value)
+        yield lambda: list(value), functools.partial(refill, value)
     elif kind is np.ndarray:
         yield value.copy, functools.partial(np.copyto, value)
     elif kind is np.random.Generator:
@@ -83,11 +84,14 @@ def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], N
         yield lambda: [value.func, value.args], lambda was: value.__setstate__((*was, value.keywords, vars(value)))
     elif isinstance(value, BaseException):
         yield lambda: [value.args], lambda was: setattr(value, "args", was[0])
+    elif hasattr(kind, "_ab_tape"):  # an array on a tape: a write gives it another value
+        yield lambda: [getattr(value, name) for name in _OF_TAPE], functools.partial(_set_slots, value, _OF_TAPE)
+        return
     if isinstance(value, type):
         return
     attributes = getattr(value, "__dict__", None)
     if type(attributes) is dict:
-        yield lambda: list(attributes.items()), functools.partial(_refill, attributes)
+        yield lambda: list(attributes.items()), functools.partial(refill, attributes)
     slots = copyreg._slotnames(kind)  # type: ignore[attr-defined]
     if slots:
         yield lambda: [getattr(value, name, _MISSING) for name in slots], functools.partial(_set_slots, value, slots)
@@ -220,7 +224,12 @@ class Snapshot:
                 self._visit_methods(value.__mro__, _CONSTRUCTORS)
         elif kind is np.ndarray:
             self._visit_array(value, held)
-        elif kind is np.random.Generator or kind is np.random.RandomState or isinstance(value, random.Random):
+        elif (
+            hasattr(kind, "_ab_tape")
+            or kind is np.random.Generator
+            or kind is np.random.RandomState
+            or isinstance(value, random.Random)
+        ):
             self._keep(value)
         elif kind is FunctionType:
             self._visit_function(value)
@@ -433,7 +442,7 @@ def _set_slots(value: Any, slots: list[str], was: list[Any]) -> None:
 _CONTAINERS = (collections.OrderedDict, dict, set, list, collections.deque, bytearray)
 
 
-def _refill(container: Any, was: list[Any]) -> None:
+def refill(container: Any, was: list[Any]) -> None:
     """Restore a container's entries by methods of its built-in base class (a Counter's own `update` would count)."""
     kind: Any = next(kind for kind in _CONTAINERS if isinstance(container, kind))
     kind.clear(container)

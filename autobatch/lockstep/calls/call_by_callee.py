@@ -126,6 +126,8 @@ def _call_method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             for target in effect.written((holder, *args), kwargs):
                 if isinstance(target, Batch):
                     require_unaliased(target)
+                else:
+                    require_made_here(target, f".{f.__name__}()")
         return f(*plain_arguments(args), **kwargs)
     function = f.__func__
     if isinstance(holder, tuple) and f.__name__ in ("_replace", "_asdict"):

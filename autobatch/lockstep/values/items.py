@@ -196,8 +196,10 @@ def inplace_update(symbol: str, x: Any, value: Any) -> Any:
         if any(not isinstance(each_value, VALUES) for each_value in x.values):
             raise NeedsLoop("an update in place of objects that differ by example")
         return _PLAIN[symbol](x, value)
-    if is_boxed(x) or current_region() is None:
+    if current_region() is None:
         return _UPDATES[symbol](x, value)
+    if is_scalar(x):  # a number on a tape
+        return _PLAIN[symbol](x, value)
     raise NeedsLoop(f"an update in place of a {type(x).__name__}")
 
 
@@ -206,7 +208,7 @@ def as_lane_arrays(value: Any) -> Any:
     region = current_region()
     if isinstance(value, PackedBatch) and not isinstance(value.values, PackedBatch):
         return value.to_masked()
-    if type(value) is np.ndarray and region is not None:
+    if region is not None and (type(value) is np.ndarray or type(value) is TapeArray) and not is_scalar(value):
         return zero_d(broadcast(value, region.count))  # type: ignore[attr-defined]
     return value
 
