@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff import tape as tapes  # a module pickles by name, so functions that use it can be pickled
+from autobatch.autodiff.argument_changes import ArgumentChanges
 from autobatch.autodiff.tape import Tape, TapeArray
 from autobatch.core import parameter_trees, pytree
 from autobatch.core.abstract_eval import check_own_dtype, dtype_of, shape_of
@@ -55,9 +56,11 @@ class Gradient:
         return (gradient, value[1]) if self.has_aux else gradient
 
 
-def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *, carries: bool = True
+) -> Callable[..., Any]:
     """The gradient of a function that returns one real scalar: `ab.grad`, except for arrays that `f` itself creates."""
-    both = value_and_grad(f, argnums, has_aux)
+    both = value_and_grad(f, argnums, has_aux, carries=carries)
 
     @functools.wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
@@ -68,11 +71,12 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *, carries: bool = True
 ) -> Callable[..., Any]:
     """Like `grad`, but returns (value, gradient), or with `has_aux` ((value, aux), gradient).
 
-    Arguments, gradients and errors are those of `grad`; the value has the dtype that `f` gives it.
+    Arguments, gradients and errors are those of `grad`; the value has the dtype that `f` gives it. What `f` changes in
+    its arguments is changed afterwards, as after a plain call, unless `carries` is False.
 
     >>> value, gradient = value_and_grad(lambda x: x * x)(3.0)
     >>> value, gradient
@@ -105,7 +109,16 @@ def value_and_grad(
                 inputs += slots
                 structures.append(structure)
                 boxed[position] = pytree.unflatten(structure, [slot.boxed for slot in slots])
-            result = _call(f, boxed, kwargs)
+            pairs = [(args[position], boxed[position]) for position in positions if carries]
+            changes = ArgumentChanges(pairs)
+            carry = functools.partial(_carry, changes, inputs if carries else (), tape, (args, kwargs), positions)
+            try:
+                result = _call(f, boxed, kwargs)
+            except Exception:
+                if not tape.refusals:  # else the function alone would not have raised
+                    with contextlib.suppress(UnsupportedError):
+                        carry()
+                raise
             if tape.refusals:
                 raise tape.refusals[0]
             result, aux = _split_aux(result) if has_aux else (result, None)
@@ -117,20 +130,38 @@ def value_and_grad(
             trees = [pytree.unflatten(structure, gradients) for structure in structures]
             value = unboxed(result, tape)
             out = (value, pytree.map_tree(lambda leaf: unboxed(forced(leaf, tape), tape), aux)) if has_aux else value
+            carry()  # after the walk back, which reads the arrays as they were
             return out, trees[0] if single else tuple(trees)
 
     return wrapper
+
+
+def _carry(
+    changes: ArgumentChanges,
+    inputs: "Sequence[DifferentiatedInput]",
+    tape: Tape,
+    given: tuple[tuple[Any, ...], dict[str, Any]],
+    positions: Sequence[int],
+) -> None:
+    """Carry over to the caller's objects what the function has changed in its arguments."""
+    args, kwargs = given
+    others = [arg for position, arg in enumerate(args) if position not in positions]
+    arrays = [(slot.value, slot.boxed, slot.written(tape)) for slot in inputs if slot.leaf is not None]
+    changes.carry(arrays, pytree.leaves([others, kwargs]), lambda leaf: unboxed(forced(leaf, tape), tape))
 
 
 def _positions(argnums: Any) -> tuple[tuple[int, ...], bool]:
     """The positions of the differentiated arguments, and whether one was given rather than a sequence."""
     single = hasattr(argnums, "__index__")
     try:
-        return tuple(operator.index(position) for position in ([argnums] if single else argnums)), single
+        positions = tuple(operator.index(position) for position in ([argnums] if single else argnums))
     except TypeError:
         raise UnsupportedError(
             f"argnums={argnums!r}; expected the position of an argument, or a sequence of positions"
         ) from None
+    if len(set(positions)) < len(positions):
+        raise UnsupportedError(f"argnums={argnums!r} names an argument twice; name each argument once")
+    return positions, single
 
 
 def _call(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -170,6 +201,13 @@ class DifferentiatedInput:
             return cls(value, leaf, with_data(value, leaf.alias()))
         leaf = tape.leaf(value)
         return cls(value, leaf, leaf.alias())
+
+    def written(self, tape: Tape) -> Any:
+        """The new contents of an array that the function has written into; else None."""
+        boxed, leaf = self.boxed, self.leaf
+        if type(boxed) is not TapeArray or leaf is None or boxed._ab_value is leaf._ab_value:
+            return None
+        return forced(boxed._ab_value, tape)
 
     @property
     def is_setting(self) -> bool:
@@ -403,7 +441,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
             return sum(np.sum(found[i] * ct) for i, ct in zip(wanted, cotangents, strict=True))
 
         total: Any = 0.0
-        for i, gradient in zip(moved, grad(weighted, argnums=moved)(*primals), strict=True):
+        for i, gradient in zip(moved, grad(weighted, argnums=moved, carries=False)(*primals), strict=True):
             for g, v in zip(_leaves_like(primals[i], gradient), directions[i], strict=True):
                 total = total if g is None or v is None else total + _inner_product(g, v)
         return total

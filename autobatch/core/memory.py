@@ -149,3 +149,19 @@ def run_all(calls: Sequence[Callable[[], Any]]) -> list[Any]:
             call()
         raise
     return results
+
+
+_MOST_WORK = 100_000  # candidate solutions that NumPy tries to decide whether two arrays have elements in common
+
+
+def overlap(a: np.ndarray, b: np.ndarray) -> bool:
+    """True if the arrays have elements in common, or if that is too hard to decide.
+
+    >>> x = np.zeros((3, 4))
+    >>> overlap(x[:, :2], x[:, 1:]), overlap(x[:, :2], x[:, 2:])
+    (True, False)
+    """
+    try:
+        return np.shares_memory(a, b, max_work=_MOST_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True

@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike
 
 from autobatch.core import parameter_trees, pytree
 from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of, shape_of
+from autobatch.core.memory import overlap
 from autobatch.core.op import is_boxed
 from autobatch.core.threads import thread_count, with_locks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
@@ -22,8 +23,6 @@ from autobatch.ops.rules.ragged_checks import whole_number
 from autobatch.optim.row_steps import RowStep, RunOptions, keyed_steps, make_step, run_steps, squares
 from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
-
-_MOST_WORK = 100_000  # candidate solutions that NumPy tries to decide whether two arrays have elements in common
 
 
 @dataclasses.dataclass(slots=True)
@@ -195,20 +194,13 @@ def _add_up_shared(leaves: Sequence[Leaf]) -> None:
     for low, high, path, memory in sorted(((*byte_bounds(m), path, m) for path, m in arrays), key=lambda each: each[0]):
         open_ranges = [each for each in open_ranges if each[0] > low]
         for _, other, shared in open_ranges:
-            if _overlap(shared, memory):
+            if overlap(shared, memory):
                 raise UnsupportedError(
                     f"params{other} and params{path} share a part of their memory, so an update of one changes the "
                     "other; keep the whole array as one parameter and take its parts in the function, or copy one: "
                     f"params{path}.copy()"
                 )
         open_ranges.append((high, path, memory))
-
-
-def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
-    try:
-        return np.shares_memory(a, b, max_work=_MOST_WORK)  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True
 
 
 def leaf_step(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep | None, Callable[[], Any]]:
