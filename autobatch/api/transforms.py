@@ -203,6 +203,7 @@ def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = 
     Gradients flow through arrays that `f` makes and writes into (`h = np.zeros(n)`, `h[0] = x`), and through lists that
     it gives to NumPy functions (`np.mean([x, y])`): such calls in `f`, and in your functions that it calls, are
     rewritten to the library's. That needs their source; without it they are errors, as is writing into other arrays.
+    What `f` changes in its arguments (`model.calls += 1`, `p["mean"] = ...`) is changed afterwards, as by a plain call.
 
     >>> import numpy as np
     >>> grad(lambda p: (p["w"] * p["w"]).sum())({"w": np.array([1.0, 2.0])})

@@ -37,8 +37,8 @@ class ArgumentChanges:
         before = parts_of(copy)
         if not isinstance(original, tuple):
             self._nodes.append((original, copy, before))
-        for key, part in parts_of(original).items():
-            if key in before:
+        for key, part in (original if type(original) is dict else parts_of(original)).items():
+            if type(part) is not np.ndarray and key in before:
                 self._add(part, before[key])
 
     def carry(self, arrays: Sequence[tuple[Any, Any, Any]], others: Sequence[Any], unboxed: Any) -> None:
