@@ -23,7 +23,7 @@ from autobatch.core.memory import collector_paused, keep_freed_memory
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.core.pytree import map_tree
 from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError
-from autobatch.ops.rules.aliasing import zero_d_p
+from autobatch.ops.rules.aliasing import zero_d, zero_d_p
 from autobatch.ops.rules.op_kinds import elementwise
 
 
@@ -200,7 +200,7 @@ class DifferentiatedInput:
             leaf = tape.leaf(batch_data(value))
             return cls(value, leaf, with_data(value, leaf.alias()))
         leaf = tape.leaf(value)
-        return cls(value, leaf, leaf.alias())
+        return cls(value, leaf, zero_d(leaf.alias()) if isinstance(value, np.ndarray) else leaf.alias())
 
     def written(self, tape: Tape) -> Any:
         """The new contents of an array that the function has written into; else None."""

@@ -185,6 +185,27 @@ def test_an_array_that_is_the_argument():
     assert empty["x"].shape == (0,)
 
 
+@pytest.mark.parametrize("way", ["loop", "lockstep", "fly", "compiled"])
+def test_an_array_without_dimensions_is_written_a_number_is_not(way):
+    def f(p, x):
+        t, n = p["t"], p["n"]
+        t += x
+        n += x
+        return p["t"] * p["n"] * 3.0
+
+    own, wanted, shared = ({"t": np.array(2.0), "n": np.float64(1.0)} for _ in range(3))
+    value = f(wanted, 1.0)
+    found, gradient = ab.value_and_grad(f)(own, 1.0)
+    assert (found, gradient["t"], gradient["n"]) == (value, 3.0, 9.0) == (9.0, 3.0, 9.0)
+    assert_same(own, wanted)
+    xs = [1.0, 2.0, 4.0]
+    with ab.options(way=way, warn=False):
+        found = ab.value_and_grad(lambda p: ab.sum(ab.batch(lambda x, p: f(p, x))(ab.collate(xs), p)))(shared)
+    assert found[0] == sum(f(wanted, x) for x in xs[1:]) + value
+    assert_same(found[1], {"t": np.array(9.0), "n": np.float64(3.0 * (3 + 5 + 9))})
+    assert_same(shared, wanted)
+
+
 def test_changes_before_an_exception_stay():
     def f(p, fails):
         p["n"] += 1.0
