@@ -484,11 +484,7 @@ def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -
     if not changes.total and not len(changes.removed):
         save.entries[name] = before
         return
-    stream, entry = table_stream(name, changes.total, lambda: changes.blocks, changes.removed)
-    if changes.total and entry["columns"].keys() != before[0]["columns"].keys() and before[0]["count"]:
-        stream, entry = whole_table(name, table)
-        before = []
-    save.add(name, before, stream, entry)
+    save.add(name, before, *table_stream(name, changes.total, lambda: changes.blocks, changes.removed))
 
 
 def _append(writer: TensorWriter | None, stream: Stream) -> None:

@@ -68,8 +68,10 @@ class Entries(contextlib.ExitStack):
         if not self._mapped:
             return restore_table(node, like, parts, arrays, self.slots)
         settings = node["settings"] if like is None else like.settings
+        as_saved = all(settings.get(name) == node["settings"].get(name) for name in ("dim", "dtype", "key_dtype"))
         if (
             node["class"] == "EmbeddingVariable"
+            and as_saved  # else its rows or keys are converted
             and len(parts) == 1
             and parts[0][1].get("sorted")
             and parts[0][1]["count"]

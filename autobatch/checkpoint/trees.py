@@ -21,6 +21,7 @@ from autobatch.checkpoint.stored_kinds import KINDS, kind_of
 from autobatch.checkpoint.tensor_files import stored_dtype
 from autobatch.core import parameter_trees, pytree
 from autobatch.errors import CheckpointError, DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.tables.keyed.keyed_table import KeyedTable
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredTable
@@ -361,7 +362,11 @@ class Rebuilding:
         if "table" in node or "parts" in node:
             if like is not ANY and not isinstance(like, StoredTable | PartitionedVariable):
                 raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
-            key = "table " + (node["parts"][0]["table"] if "parts" in node else node["table"])
+            first = node["parts"][0] if "parts" in node else node
+            dim = first["settings"].get("dim")
+            if isinstance(like, KeyedTable) and dim not in (None, like.dim):
+                raise ShapeError(f"{path} was saved with rows of {dim} numbers; given is one of dim={like.dim}")
+            key = "table " + first["table"]
             return self._once(key, lambda: self._table_of_keys(node, like))
         if "slot" in node:
             if like is ANY:
@@ -427,13 +432,14 @@ class Rebuilding:
 
     def _elements(self, entry: str, shape: tuple[int, ...], dtype: np.dtype, order: str | None = None) -> np.ndarray:
         stored = stored_dtype(dtype)
-        if stored is None:
-            if not dtype.itemsize:
-                return np.zeros(shape, dtype)
+        if stored is not None:
+            out = self._entries.array(entry, shape, stored).astype(dtype, copy=False)
+        elif dtype.itemsize:
             data = self._entries.array(entry, (*shape, dtype.itemsize), np.dtype(np.uint8))
-            return np.ascontiguousarray(data).view(dtype).reshape(shape)
-        out = self._entries.array(entry, shape, stored)
-        return np.asfortranarray(out) if order == "F" else out if stored == dtype else out.astype(dtype)
+            out = np.ascontiguousarray(data).view(dtype).reshape(shape)
+        else:
+            out = np.zeros(shape, dtype)
+        return np.asfortranarray(out) if order == "F" else out
 
 
 def rebuild(
@@ -475,7 +481,8 @@ def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
         raise ShapeError(f"{path} was saved with shape {tuple(node['shape'])}; given is {like.shape}")
     if like.dtype != json_values.dtype_of_name(node["dtype"]):
         raise DTypeError(
-            f"{path} was saved with dtype {json_values.dtype_of_name(node['dtype'])}; given is {like.dtype}"
+            f"{path} was saved with dtype {json_values.dtype_of_name(node['dtype'])}; given is {like.dtype}: restore "
+            "into the saved dtype, and convert it with .astype"
         )
 
 

@@ -77,7 +77,8 @@ class StoredTable(Protocol):
     def changed_since(self, mark: int, rows: int = 1 << 16) -> Changes | None:
         """The changes since a mark, found from the log; None if the log does not go back so far.
 
-        The log is discarded when it becomes as long as the table; entries before `mark` are dropped by this call.
+        The log is discarded when it becomes as long as the table, and when a slot is replaced; entries before `mark`
+        are dropped by this call.
         """
 
     def restore_blocks(

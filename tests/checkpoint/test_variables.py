@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.errors import CheckpointWarning
+from autobatch.errors import BadIdError, CheckpointWarning, ShapeError
 from tests.checkpoint.training import everything_of
 
 OPTIMIZERS = {
@@ -33,6 +33,18 @@ def step(users, optimizer, state, rng, keys=200):
     ids = rng.integers(0, keys, 30).astype(users.key_dtype)
     grads = ab.SparseRows(ids, rng.normal(size=(30, 3)).astype(users.dtype), None)
     return optimizer.update(users, grads, state)
+
+
+def slots_of(users):
+    blocks = list(users.blocks())
+    return [
+        sorted(
+            {
+                key: rows.tobytes() for b in blocks for key, rows in zip(b.keys.tolist(), b.slots[name], strict=True)
+            }.items()
+        )
+        for name in blocks[0].slots
+    ]
 
 
 def same(users, others):
@@ -157,6 +169,72 @@ def test_random_lives_of_keys(folder, full_every):
             same(saver.restore().params, users)
             if rng.random() < 0.1:
                 users, state, _ = saver.restore()
+
+
+@pytest.mark.parametrize("second", ["Adagrad", "RowWiseAdagrad", "Adam"])
+@pytest.mark.parametrize("parts", [None, 2])
+@pytest.mark.parametrize("background", [False, True])
+def test_moments_that_begin_anew_are_in_the_next_increment(folder, background, parts, second):
+    """`init` replaces the moments of all keys, also of those that no update names until the next save."""
+    rng, users = np.random.default_rng(0), variable() if parts is None else variable().partition(parts)
+    state = OPTIMIZERS["Adagrad"].init(users)
+    users, state = step(users, OPTIMIZERS["Adagrad"], state, rng)
+    with ab.Checkpoints(folder, background=background) as saver:
+        saver.save(1, users, state)
+        state = OPTIMIZERS[second].init(users)
+        saver.save(2, users, state)
+        before = slots_of(users)
+        users, state = step(users, OPTIMIZERS[second], state, rng, keys=20)
+        saver.save(3, users, state)
+        for _ in range(2):
+            assert slots_of(saver.restore(step=3).params) == slots_of(users)
+            assert saver.steps()[-1] == 3
+            saver.compact()
+        assert slots_of(saver.restore(step=2).params) == before
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("key_dtype", [np.int64, np.uint64])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_into_a_variable_of_other_dtypes_rows_and_keys_are_converted(folder, dtype, key_dtype, compacted, mapped):
+    users = variable()
+    users.assign(range(5), np.arange(15.0).reshape(5, 3))
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, {"users": users})
+        users.assign([3, 70], np.ones((2, 3)))
+        saver.save(2, {"users": users})
+        if compacted:
+            saver.compact()
+        like = variable(dtype=dtype, key_dtype=key_dtype)
+        found = saver.restore({"users": like}, mapped=mapped).params["users"]
+        assert (found.dtype, found.key_dtype) == (dtype, key_dtype)
+        keys, rows, versions, counts = found.export()
+        for part, expected in zip((keys, rows, versions, counts), users.export(), strict=True):
+            np.testing.assert_array_equal(part, expected)
+        assert (keys.dtype, rows.dtype) == (key_dtype, dtype)
+        with pytest.raises(ShapeError, match=r"params\['users'\] was saved with rows of 3 numbers; given .* dim=4"):
+            saver.restore({"users": ab.EmbeddingVariable(4)}, mapped=mapped)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize(
+    ("key", "own", "other"), [(-1, np.int64, np.uint64), (2**63 + 1, np.uint64, np.int64)], ids=["negative", "large"]
+)
+def test_a_key_that_the_other_key_dtype_does_not_hold_is_refused(folder, key, own, other, mapped, compacted):
+    users = variable(key_dtype=own)
+    users.insert([key, 2])
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, users)
+        users.insert([3])
+        saver.save(2, users)
+        if compacted:
+            saver.compact()
+        with pytest.raises(
+            BadIdError, match=rf"key {key} in a table of {np.dtype(other)} keys; make it one of key_dty"
+        ):
+            saver.restore(variable(key_dtype=other), mapped=mapped)
 
 
 def test_keys_that_lived_too_long_go_with_a_checkpoint(folder):

@@ -24,7 +24,7 @@ def check_eviction(eviction: Any) -> str | None:
     return eviction
 
 
-def victims(store: RowStore, eviction: str, wanted: int, kept: np.ndarray) -> np.ndarray:
+def victims(store: RowStore, eviction: str, wanted: int, kept: np.ndarray, key_dtype: np.dtype) -> np.ndarray:
     """Choose at least `wanted` rows to evict; ties are broken by the least key.
 
     Args:
@@ -49,16 +49,17 @@ def victims(store: RowStore, eviction: str, wanted: int, kept: np.ndarray) -> np
     limit = np.partition(found, wanted - 1)[wanted - 1]
     out, ties = rows[found < limit], rows[found == limit]
     if wanted - len(out) < len(ties):
-        ties = ties[np.argsort(store.row_keys[ties], kind="stable")[: wanted - len(out)]]
+        ties = ties[np.argsort(store.row_keys[ties].view(key_dtype), kind="stable")[: wanted - len(out)]]
     return np.concatenate([out, ties])
 
 
 def _scores(store: RowStore, eviction: str) -> np.ndarray:
-    """A uint32 score for each row; rows with the lowest scores are evicted first."""
+    """An unsigned score for each row; rows with the lowest scores are evicted first."""
     if eviction == "lru":
         return store.versions
     if eviction == "lfu":
         return store.counts
     rows = store.rows[: store.high]
-    squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float32)
-    return np.ascontiguousarray(squares).view(np.uint32)  # nonnegative floats are ordered like their bits
+    wide = np.result_type(rows.dtype, np.float32)
+    squares = np.einsum("ij,ij->i", rows, rows, dtype=wide)
+    return np.ascontiguousarray(squares).view(f"u{wide.itemsize}")  # nonnegative floats are ordered like their bits

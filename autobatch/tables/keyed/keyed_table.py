@@ -18,6 +18,7 @@ from autobatch.tables.protocol import Table
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.stored import StoredBlock
 
+_MOST = np.iinfo(np.int64).max
 Calls = list[Callable[[], Any]]
 
 
@@ -135,6 +136,8 @@ class KeyedTable(Table):
         if type(keys) is np.ndarray and keys.dtype == self.key_dtype:
             return keys
         if self.key_dtype == np.int64:
+            if type(keys) is np.ndarray and keys.dtype == np.uint64 and keys.size and keys.max() > _MOST:
+                raise BadIdError(f"key {keys.max()} in a table of int64 keys; make it one of key_dtype=np.uint64")
             return as_ids(keys, "keys")
         check_plain(keys, "keys")
         found = np.asarray(keys)

@@ -279,11 +279,12 @@ class RowStore:
     # Slots of optimisers.
 
     def add_slot(self, name: str, fill: float, dtype: Any, width: int, token: int) -> None:
-        """Create a slot, or replace it."""
+        """Create a slot, or replace it: of every row, which the log of changes does not hold, and is discarded for."""
         memory = self._reserve(f"slot-{name}", len(self.rows), width, dtype)
         memory.ensure(max(self.high, 1))
         memory.array[: self.high] = fill
         self.slots[name] = RowSlot(name, fill, token, memory)
+        self._discard_log()
 
     # The log of changes.
 
@@ -304,6 +305,11 @@ class RowStore:
             return
         noted = sum(len(rows) for _, rows in self._closed) + int(self.notes[LOGGED])
         if noted + more > max(_FORGOTTEN, self.high):
+            self._discard_log()
+
+    def _discard_log(self) -> None:
+        """Discard the log of changes, so that the next increment contains the whole table."""
+        if self._mark:
             self._close()
             self._closed, self._removed = [], []
 

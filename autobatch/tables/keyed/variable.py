@@ -290,7 +290,7 @@ class EmbeddingVariable(KeyedTable):
     def _born(self, keys: np.ndarray) -> None:
         if self._store.find(keys)[1]:
             with self._store.lock:
-                self._store.commit(self._staged(first_seen(keys)[0]), self.step)
+                self._store.commit(self._staged_new(first_seen(keys)[0]), self.step)
 
     def _ab_read_consistently(self, read: Callable[[], T]) -> T:
         return self._store.read_consistently(read)
@@ -324,9 +324,7 @@ class EmbeddingVariable(KeyedTable):
             first = np.empty(len(unique), np.int64)
             first[inverse[::-1]] = np.arange(len(keys))[::-1]  # in reverse: a key's first position stays
             rows = rows[first]
-        change = self._staged(unique, rows)
-        change.rows = change.born[1]
-        return [functools.partial(self._store.commit, change, self.step)]
+        return [functools.partial(self._store.commit, self._staged_new(unique, rows), self.step)]
 
     def _assigning(self, keys: np.ndarray, rows: np.ndarray) -> Calls:
         change = self._store.name(keys)
@@ -348,13 +346,19 @@ class EmbeddingVariable(KeyedTable):
             return self._store.stage(keys, rows)
         return self._store.stage(keys, rows, self._victims, self.capacity)
 
+    def _staged_new(self, keys: np.ndarray, rows: np.ndarray | None = None) -> Change:
+        """Stage the insertion of distinct keys; those in the table are not evicted, but do not count as updated."""
+        change = self._staged(keys, rows)
+        change.rows = change.born[1]
+        return change
+
     def _victims(self, wanted: int, kept: np.ndarray) -> np.ndarray:
         if self.eviction is None:
             raise MemoryError(
                 f"{wanted} keys more than the capacity of {self.capacity}, and eviction=None; remove keys, or name an "
                 "eviction: 'lru', 'lfu' or 'norm'"
             )
-        return victims(self._store, self.eviction, wanted, kept)
+        return victims(self._store, self.eviction, wanted, kept, self.key_dtype)
 
     def _removing(self, keys: np.ndarray) -> Calls:
         rows = self._store.find(first_seen(keys)[0])[0]
