@@ -20,7 +20,7 @@ from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.core.pytree import is_node, leaves
+from autobatch.core.pytree import is_node, leaves_of_kind
 from autobatch.facts.python_functions import PAUSES
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 
@@ -141,6 +141,9 @@ def gradient_of(function: Any) -> Gradient | None:
     return getattr(function, "_ab_differentiated", None)
 
 
+_READ = (np.ndarray, Batch)
+
+
 def read_call(args: tuple[Any, ...], kwargs: dict[str, Any], key: list[Any]) -> list[Any]:
     """Collect the batches of a call; append its kind (types, ranks, dtypes, sizes by powers of two) to `key`."""
     batches: list[Any] = []
@@ -158,16 +161,12 @@ def read_call(args: tuple[Any, ...], kwargs: dict[str, Any], key: list[Any]) -> 
             key += _kind_of_batch(arg)
         elif kind is dict or hasattr(arg, "__dict__") or is_node(arg):
             total = _FEW
-            for leaf in arg.values() if kind is dict else (arg,):
-                if type(leaf) is np.ndarray:
-                    total += leaf.size
-                    continue
-                for part in leaves(leaf):
-                    if type(part) is np.ndarray:
-                        total += part.size
-                    elif isinstance(part, Batch):
-                        batches.append(part)
-                        key += _kind_of_batch(part)
+            for part in leaves_of_kind(arg, _READ):
+                if type(part) is np.ndarray:
+                    total += part.size
+                elif isinstance(part, Batch):
+                    batches.append(part)
+                    key += _kind_of_batch(part)
             key.append(total.bit_length())
         else:
             key.append(kind)

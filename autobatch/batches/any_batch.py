@@ -15,7 +15,7 @@ from autobatch.batches.data import exports
 from autobatch.core.current_region import current_region
 from autobatch.core.formatting import html_table
 from autobatch.core.op import BATCH_RANK, is_boxed
-from autobatch.core.pytree import is_node, leaves, map_tree
+from autobatch.core.pytree import is_node, leaves, leaves_of_kind, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.facts import operators
 
@@ -307,7 +307,7 @@ def batch_size_of(tree: Any) -> int | None:
 def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """True if any argument, or any leaf of one, is a batch."""
     for arg in args:
-        if isinstance(arg, Batch) or (is_node(arg) and any(isinstance(leaf, Batch) for leaf in leaves(arg))):
+        if isinstance(arg, Batch) or (is_node(arg) and leaves_of_kind(arg, Batch)):
             return True
     return bool(kwargs) and has_batch(tuple(kwargs.values()), {})
 
@@ -317,9 +317,8 @@ def batches_in(tree: Any) -> Iterator[Batch]:
     if isinstance(tree, Batch):
         yield tree
     elif is_node(tree):
-        for leaf in leaves(tree):
-            if isinstance(leaf, Batch | slice):
-                yield from batches_in(leaf)
+        for leaf in leaves_of_kind(tree, (Batch, slice)):
+            yield from batches_in(leaf)
     elif isinstance(tree, slice):
         yield from batches_in((tree.start, tree.stop, tree.step))
 
@@ -367,7 +366,7 @@ def per_narrowed_lane(
         except Exception as error:
             note_lane(error, i)
             raise
-    if out and any(isinstance(each, Batch) for each in leaves(out[0])):
+    if out and leaves_of_kind(out[0], Batch):
         raise NeedsLoop("what is called for each example holds the values of all")
     return out
 

@@ -31,6 +31,7 @@ from autobatch.compiled.value_layout import count_steps, pack, type_of
 from autobatch.core.batched import Lengths
 from autobatch.core.current_region import Example, example
 from autobatch.core.op import is_boxed
+from autobatch.core.pytree import leaves_of_kind
 from autobatch.errors import note_example
 
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
@@ -137,11 +138,7 @@ def _places(
 
 def is_varying(value: Any) -> bool:
     """True if an argument is, or contains, a value that differs by example."""
-    if isinstance(value, ColumnPlace):
-        return True
-    if isinstance(value, dict):
-        return any(map(is_varying, value.values()))
-    return isinstance(value, list | tuple) and any(map(is_varying, value))
+    return bool(leaves_of_kind(value, ColumnPlace))
 
 
 def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where: str) -> Type:

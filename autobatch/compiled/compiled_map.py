@@ -38,12 +38,14 @@ from autobatch.compiled.translation.source_program import SourceProgram, Unreada
 from autobatch.compiled.ufunc_loops import table_of
 from autobatch.compiled.value_layout import batch_of, unpack, words_of
 from autobatch.core.diagnostics import underflow_is_ignored
+from autobatch.core.pytree import has_more_parts
 from autobatch.core.threads import run_together, thread_count
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 
 _DEEPEST = 3000  # nested calls that fit on a thread's stack, which Python's own calls do not need
 MIN_PARALLEL = 2e-3  # seconds of estimated work above which several threads are used
 _PATIENCE = 0.01  # seconds between two checks whether a compilation is done
+_MOST_SHARED = 20_000  # items of the containers that examples share
 _KINDS = 32  # kinds of examples (lists of argument types) remembered for one function
 _CHECKED = 2  # examples that also run in Python, for comparison, when a module is first used
 
@@ -227,6 +229,8 @@ def prepared(
     places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
     given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
     values = bound_values(function, given, named)
+    if has_more_parts(values, _MOST_SHARED):  # the kernel reads a copy of them, made at each call
+        raise NotCompiled(f"the examples share containers of more than {_MOST_SHARED} items; arrays have no such limit")
     call = CompiledCall(function, columns, shared, arguments_of, counts.pop(), first, values, [None] * len(columns))
     if call.count == 0:
         return call, None

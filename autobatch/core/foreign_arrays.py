@@ -1,5 +1,6 @@
 """Detects arrays of torch or JAX passed where NumPy arrays are expected, and says what to write instead."""
 
+import abc
 import functools
 import sys
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.pytree import flatten, leaves, paths
+from autobatch.core.pytree import flatten, leaves, leaves_of_kind, paths
 from autobatch.errors import UnsupportedError
 
 
@@ -20,6 +21,14 @@ def _library(kind: type) -> str:
         if root in ("jax", "jaxlib") and each.__name__ in ("Array", "ArrayImpl", "Tracer"):
             return "jax"
     return ""
+
+
+class _ForeignArray(abc.ABC):  # noqa: B024  (for `isinstance` and `issubclass`)
+    """The arrays of torch and JAX."""
+
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> bool:
+        return bool(_library(kind))
 
 
 def library_of(x: Any) -> str:
@@ -62,6 +71,8 @@ def note_foreign(error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) 
 def _foreign(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
     """The error message for the first torch or JAX array among the arguments; "" if there is none."""
     for name, arg in [*((f"argument {i + 1}", arg) for i, arg in enumerate(args)), *kwargs.items()]:
+        if not leaves_of_kind(arg, _ForeignArray):
+            continue
         for place, leaf in enumerate(leaves(arg)):
             if type(leaf) is not np.ndarray and (library := library_of(leaf)):
                 return advice(name + list(paths(flatten(arg)[1]))[place], library)

@@ -178,6 +178,63 @@ def _collect(tree: Any, out: list[Any]) -> None:
         _collect(child, out)
 
 
+def leaves_of_kind(tree: Any, kinds: Any) -> list[Any]:
+    """The leaves of a tree that are instances of `kinds` (a type, or a tuple of types), left to right.
+
+    Much faster than `leaves` where a container has many others: their types are collected in C. A container that occurs
+    several times, or contains itself, is searched once.
+
+    >>> leaves_of_kind({"a": 1, "b": (2.5, [3])}, int)
+    [1, 3]
+    """
+    out: list[Any] = []
+    _collect_kind(tree, kinds, out, {})
+    return out
+
+
+def _collect_kind(tree: Any, kinds: Any, out: list[Any], seen: dict[int, Any]) -> None:
+    if isinstance(tree, kinds):
+        out.append(tree)
+        return
+    if not is_node(tree) or id(tree) in seen:
+        return
+    seen[id(tree)] = tree  # also keeps it, so that no other object gets its id
+    kind = type(tree)
+    children: Any = tree if kind is list or kind is tuple else tree.values() if kind is dict else children_of(tree)[1]
+    wanted, nodes = _searched(frozenset(map(type, children)), kinds)
+    if not wanted:
+        return
+    found = [child for child in children if type(child) in wanted]
+    if not nodes:
+        out += found
+        return
+    for child in found:
+        _collect_kind(child, kinds, out, seen)
+
+
+@functools.lru_cache(maxsize=1024)
+def _searched(types: frozenset[type], kinds: Any) -> tuple[frozenset[type], bool]:
+    """Those of the types that are of `kinds`, or of nodes; and whether there are nodes."""
+    nodes = {each for each in types if _kind_of(each) is not _OTHER}
+    return frozenset(nodes | {each for each in types if issubclass(each, kinds)}), bool(nodes)
+
+
+def has_more_parts(tree: Any, most: int) -> bool:
+    """True if the containers of a tree have more than `most` items or attributes in total.
+
+    >>> has_more_parts([1, (2, 3)], 4), has_more_parts([1, (2, 3)], 3)
+    (False, True)
+    """
+    waiting = [tree]
+    for node in waiting:  # the list grows during the loop
+        if is_node(node):
+            most -= len(node) if is_container(type(node)) else len(attributes(node))
+            if most < 0:
+                return True
+            waiting += [child for child in children_of(node)[1] if type(child) not in PLAIN]
+    return False
+
+
 def paths(structure: TreeDef) -> Iterator[str]:
     """The path of each leaf in source code notation, left to right.
 
@@ -280,6 +337,8 @@ def _is_plain(tree: Any, parts_of: dict[int, Any] | None) -> bool:
             parts = [getattr(node, name) for name in attributes(node)]
         else:
             return kind in PLAIN
+        if PLAIN.issuperset(map(type, parts)):
+            continue
         for part in parts:
             if type(part) not in PLAIN and id(part) not in seen:
                 seen[id(part)] = part

@@ -11,7 +11,7 @@ import itertools
 import pickle
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, MethodWrapperType, ModuleType
 from typing import Any, NamedTuple
 
@@ -267,10 +267,11 @@ class Snapshot:
                 if callable(each := getattr(value, name, None)):
                     self.held.setdefault(name, []).append(each)
 
-    def _wait(self, values: Iterable[Any], held: bool) -> None:
-        self._waiting += [(value, held) for value in values if type(value) not in _ATOMS]
+    def _wait(self, values: Collection[Any], held: bool) -> None:
+        if not _ATOMS.issuperset(map(type, values)):  # there may be many numbers
+            self._waiting += [(value, held) for value in values if type(value) not in _ATOMS]
 
-    def _wait_for_keys(self, keys: Iterable[Any], held: bool) -> None:
+    def _wait_for_keys(self, keys: Collection[Any], held: bool) -> None:
         """Queue the keys of a container only if the first one may have parts: there may be many strings or numbers."""
         if any(type(key) not in _ATOMS for key in itertools.islice(keys, 1)):
             self._wait(keys, held)
@@ -328,7 +329,7 @@ class Snapshot:
             # skip library helpers that rewritten functions call, and `__annotate__`'s cell, which holds a whole class
             if not variable.startswith("_ab_") and variable != "__classdict__":
                 (kept,) = self._keep(cell)
-                self._wait((each for each in kept.was if each is not _MISSING), held=True)
+                self._wait([each for each in kept.was if each is not _MISSING], held=True)
                 for each in kept.was:
                     self._visit_module(each, used)
         if function.__code__.co_filename != "<string>":  # not for the generated methods of a dataclass

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from autobatch.autodiff.tape import count_refusals, forget_refusals
 from autobatch.core.current_region import Example, current_region, example, reset_example, set_example
 from autobatch.core.diagnostics import raised_at, warn_fallback
 from autobatch.core.memory import collector_paused, write_all
 from autobatch.core.op import BATCH_RANK, rank_of
-from autobatch.core.pytree import leaves
+from autobatch.core.pytree import leaves, leaves_of_kind
 from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, OverTime, ShapeError, UnsupportedError, note_example
 from autobatch.lazy.array import LazyArray
@@ -184,7 +186,7 @@ class _Map:
                 fibers.run()
                 changed = self._changed(fibers)
                 if fibers.error is None and not changed:
-                    writes = trace.inputs.pending_writes(leaves(self._shared))
+                    writes = trace.inputs.pending_writes(leaves_of_kind(self._shared, np.ndarray))
                     if writes is None:
                         raise LaunchError from NeedsLoop(
                             "an example writes into memory that it shares with other arguments"

@@ -14,7 +14,7 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.memory import write_all
-from autobatch.core.pytree import TreeDef, attributes, flatten, is_node, leaves, unflatten
+from autobatch.core.pytree import PLAIN, TreeDef, attributes, flatten, is_node, leaves_of_kind, unflatten
 from autobatch.facts.purity import may_change
 from autobatch.lockstep.values.joined_lanes import concatenate_lanes, stackable
 
@@ -154,7 +154,7 @@ def map_leaves(kind: Any, change: Callable[[Any], Any], tree: Any) -> Any:
     """Replace each leaf of type `kind` by `change(leaf)`; subtrees without one stay the same objects."""
     if isinstance(tree, kind):
         return change(tree)
-    if not is_node(tree) or not any(isinstance(leaf, kind) for leaf in leaves(tree)):
+    if not is_node(tree) or not leaves_of_kind(tree, kind):
         return tree
     if isinstance(tree, dict):
         keys, children = tuple(tree), list(tree.values())
@@ -165,7 +165,9 @@ def map_leaves(kind: Any, change: Callable[[Any], Any], tree: Any) -> Any:
         children = [getattr(tree, key) for key in keys]
     factory = tree.default_factory if isinstance(tree, collections.defaultdict) else None
     one_level = TreeDef(type(tree), keys, (TreeDef(None),) * len(keys), factory)
-    return unflatten(one_level, [map_leaves(kind, change, child) for child in children])
+    return unflatten(
+        one_level, [child if type(child) in PLAIN else map_leaves(kind, change, child) for child in children]
+    )
 
 
 def lanes_between(batch: Any, start: int, stop: int | None) -> Any:

@@ -24,7 +24,7 @@ from autobatch.core.current_region import example, region
 from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.memory import keep_freed_memory, write_all
 from autobatch.core.op import is_boxed
-from autobatch.core.pytree import is_node, leaves, map_tree
+from autobatch.core.pytree import is_node, leaves, leaves_of_kind, map_tree
 from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.lockstep.calls.builtin_functions import captures_lanes
 from autobatch.lockstep.calls.call_by_callee import call
@@ -168,7 +168,7 @@ def batch_size_of_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, A
     Raises:
         ShapeError: the batches differ in size; the message uses the function's parameter names.
     """
-    sizes = {leaf.batch_size for arg in (*args, *kwargs.values()) for leaf in leaves(arg) if isinstance(leaf, Batch)}
+    sizes = {batch.batch_size for batch in leaves_of_kind((args, kwargs), Batch)}
     if len(sizes) > 1:
         raise batch_size_error(function, args, kwargs)
     return next(iter(sizes))
@@ -180,7 +180,7 @@ def batch_size_error(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         named = inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # wrong arguments; each example raises for them
         named = {**{str(i): arg for i, arg in enumerate(args)}, **kwargs}
-    sizes = {name: leaf.batch_size for name, arg in named.items() for leaf in leaves(arg) if isinstance(leaf, Batch)}
+    sizes = {name: leaf.batch_size for name, arg in named.items() for leaf in leaves_of_kind(arg, Batch)}
     given = ", ".join(f"{name} has {size}" for name, size in sizes.items())
     return ShapeError(f"arguments of different batch sizes: {given} examples; every batch needs the same examples")
 

@@ -28,7 +28,7 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import examples
 from autobatch.core.config import options
 from autobatch.core.current_region import as_first_example
-from autobatch.core.pytree import leaves
+from autobatch.core.pytree import leaves_of_kind
 from autobatch.errors import OverTime
 
 
@@ -117,7 +117,7 @@ class Model:
         self.given, self.shared, self.version = given, shared, version
         self.function = undecorated(given)
         self.guarded = _guarded(self.function)
-        self._takes_batches = given is not self.function and not any(isinstance(x, Batch) for x in leaves(shared))
+        self._takes_batches = given is not self.function and not leaves_of_kind(shared, Batch)
 
     def may_batch(self, requests: Sequence[Request]) -> bool:
         """True if the function takes batches, and the requests' examples are arrays that make one batch."""

@@ -44,7 +44,7 @@ from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
-from autobatch.core.pytree import is_node, leaves, map_tree
+from autobatch.core.pytree import is_node, leaves_of_kind, map_tree
 
 _CHECKED = 2  # examples whose gradient is also taken in Python when a form is first used
 
@@ -156,9 +156,7 @@ class _TapedCall:
 
 
 def _holds_tape(value: Any) -> bool:
-    if type(value) is TapeArray:
-        return value._ab_index >= 0
-    return is_node(value) and any(type(leaf) is TapeArray and leaf._ab_index >= 0 for leaf in leaves(value))
+    return any(leaf._ab_index >= 0 for leaf in leaves_of_kind(value, TapeArray))
 
 
 def _objects(kind: Type, values: Sequence[Any]) -> list[list[Any]]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch
 from autobatch.core.abstract_eval import Aval, known_aval
-from autobatch.core.pytree import leaves
+from autobatch.core.pytree import leaves_of_kind
 from autobatch.core.recorded_array import is_recorded
 from autobatch.facts.types import COMPARISON_METHODS, SCALARS, SILENT_ATTRIBUTES, is_stored
 from autobatch.lazy.array import LazyArray
@@ -188,7 +188,7 @@ class MapRecorders:
         except Exception:  # it inspects the placeholders
             return None
         mixed = [each for each in (*positional, *named.values()) if type(each) is not _Example]
-        if any(type(leaf) is _Example for leaf in leaves(mixed)):
+        if leaves_of_kind(mixed, _Example):
             return None
         return list(positional), dict(named)
 
@@ -244,7 +244,7 @@ def _form_of(
     Raises:
         NotCovered, NoSourceError, Changed: no recorder can be written.
     """
-    if any(isinstance(leaf, Batch) for leaf in leaves([value for key, value in roots.items() if key is not TRACE])):
+    if leaves_of_kind([value for key, value in roots.items() if key is not TRACE], Batch):
         raise NotCovered("a batch among the shared arguments")
     tree, own_blocks = block_tree(function)
     constants = Constants(roots)
