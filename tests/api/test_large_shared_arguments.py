@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.compiled.compiled_call import NotCompiled
-from autobatch.compiled.compiled_map import compiled_map
 from autobatch.core.pytree import has_more_parts, leaves, leaves_of_kind
 from autobatch.testing import inspect
 from tests.law import assert_same, ragged
@@ -105,12 +103,6 @@ def test_a_container_that_holds_itself_is_shared(way):
     assert batched(EXAMPLES[0], table) == EXAMPLES[0].sum() + 2.0
     with ab.options(way=way):
         assert_same(ab.examples(batched(batch, table)), [x.sum() + 2.0 for x in EXAMPLES])
-
-
-@pytest.mark.parametrize("table", CONTAINERS.values(), ids=CONTAINERS)
-def test_compiled_code_is_not_given_a_copy_of_many_items(table):
-    with pytest.raises(NotCompiled, match="share containers of more than 20000 items; arrays have no such limit"):
-        compiled_map(scored, [EXAMPLES], {"table": table})
 
 
 def test_leaves_of_a_kind_are_those_leaves():

@@ -441,3 +441,16 @@ def test_a_wrong_form_is_given_up(monkeypatch):
 
 def triple(x):
     return 3.0 * x
+
+
+@pytest.mark.parametrize(
+    "table",
+    [dict.fromkeys(range(20_001), 1.0), [1.0] * 20_001, {7: {"a": [1.0] * 20_001}}],
+    ids=["dict", "list", "inside"],
+)
+def test_no_copy_is_made_of_many_items_that_examples_share(table):
+    def first(x, table):
+        return x if table is None else x + 1.0
+
+    with pytest.raises(NotCompiled, match="share containers of more than 20000 items; arrays have no such limit"):
+        compiled_map(first, [[1.0, 2.0]], {"table": table})

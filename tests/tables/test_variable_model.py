@@ -7,10 +7,9 @@ import pytest
 
 import autobatch as ab
 from autobatch.kernels.hash_table import EMPTY_KEY
-from autobatch.ops.nn.init import normal
 
 DIM, SEED, RATE = 2, 7, 0.25
-FIRST = normal(std=0.1)
+FIRST = ab.nn.init.normal(std=0.1)
 OPTIONS = {
     "dtype": [np.float16, np.float32, np.float64],
     "key_dtype": [np.int64, np.uint64],
