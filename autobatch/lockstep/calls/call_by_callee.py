@@ -71,6 +71,8 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         handler = HANDLERS.get(f)
         root = current_root()
         if handler is not None:
+            if kind is _DISPATCHER and root is not None and (kwargs or len(args) > reads_only(f)):
+                _check_written(f, args, kwargs)
             return handler(*args, **kwargs)
         if root is None:
             return f(*args, **kwargs)

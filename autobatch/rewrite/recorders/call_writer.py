@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.blocks.block_expressions import METHODS, is_pure
-from autobatch.facts.call_effects import method_names, mutators
+from autobatch.facts.call_effects import Effect, effect_of, method_effect, method_names, mutators
 from autobatch.facts.types import keeps_fields
 from autobatch.lazy.array import LazyArray
 from autobatch.rewrite.block_forms import block_tree
@@ -234,6 +234,7 @@ class CallWriter(ValueWriter):
 
     def _operation(self, function: Const, args: list[Term], named: dict[str, Term], of_lists: bool) -> Term:
         """A NumPy function, or one of ours, without side effects."""
+        _check_writes(effect_of(function.value), args, named)
         number = function.number
         if of_lists:
             number = self.written.constants.compute("listed", listed, number)
@@ -450,6 +451,7 @@ class CallWriter(ValueWriter):
             if name not in METHODS:
                 raise NotCovered(f".{name} of an array")
             args, named = self._arguments(node)
+            _check_writes(method_effect(np.ndarray, name), [base, *args], named)
             caller = operator.methodcaller
             constants = constants_of([*args, *named.values()])
             if constants is None:
@@ -535,3 +537,13 @@ class CallWriter(ValueWriter):
                 self.emit(f"    {result} = {self.converted(given, kind)}")
         self.emit("else: raise _ab_misfit")
         return Term(kind, result)
+
+
+def _check_writes(effect: Effect | None, args: list[Term], named: dict[str, Term]) -> None:
+    """Refuse a call that writes into an argument (`out=`): a recorder may run it once for all, or for none."""
+    if effect is not None and effect.written(args, named, _known):
+        raise NotCovered("a call that writes into an argument")
+
+
+def _known(value: Term) -> Any:
+    return value.kind.value if isinstance(value.kind, Const) else value
