@@ -63,6 +63,27 @@ def link_views(views: Sequence[tuple[int, int, tuple[Any, ...]]], outs: Sequence
         _link_view(outs[at], outs[base], how)
 
 
+class _ReadFlags:
+    """The `flags` of an array that is not computed yet: they can be read; where they are set, the loop runs."""
+
+    def __init__(self, box: Any, flags: Any) -> None:
+        self.__dict__.update(_box=box, _flags=flags)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._flags, name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._flags[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._box._ab_refuse(NeedsLoop("the flags of an array are set"))
+
+    __setitem__ = __setattr__
+
+    def __repr__(self) -> str:
+        return repr(self._flags)
+
+
 class LazyArray(AbstractArray, ArrayMixin):
     """A recorded array. Every op on it is recorded too; a use that needs its values waits until they are computed.
 
@@ -198,7 +219,8 @@ class LazyArray(AbstractArray, ArrayMixin):
 
     @property
     def flags(self) -> Any:
-        return self._in_memory().flags
+        flags = self._in_memory().flags
+        return flags if self.source is not None and self.row == -1 else _ReadFlags(self, flags)
 
     @property
     def strides(self) -> tuple[int, ...]:

@@ -61,10 +61,12 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
     if method == "__call__":
         return _call(ufunc, inputs, kwargs)
     if method == "outer":
-        a, b = inputs
+        a, b = (_impl(np.asarray)(x) if is_boxed(x) else np.asarray(x) for x in inputs)  # no number is weak
         if ndim_of(b):
             a = np.expand_dims(a, tuple(range(ndim_of(a), ndim_of(a) + ndim_of(b))))
         return _call(ufunc, (a, b), kwargs)
+    if method == "accumulate" and not ndim_of(inputs[0]):
+        raise TypeError("cannot accumulate on a scalar")
     function = _METHODS.get(method, {}).get(ufunc)
     options = {key: value for key, value in kwargs.items() if value is not None or key == "axis"}
     options.setdefault("axis", 0)

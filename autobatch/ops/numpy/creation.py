@@ -15,7 +15,7 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, write_into, zero_d
-from autobatch.ops.rules.dispatch import Declined, implements, top_box
+from autobatch.ops.rules.dispatch import Declined, any_true, implements, top_box
 from autobatch.ops.rules.op_kinds import check_numbers
 from autobatch.ops.rules.sizes import Template, fill_template, lane_count, lane_sizes, padded_width, size_operands
 
@@ -136,9 +136,9 @@ def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     lengths = np.broadcast_to(np.maximum(np.ceil((stop - start) / step), 0).astype(np.int64), (lanes,))
     size = Lengths(lengths)
     steps = np.arange(size.max())
-    return Batched(
-        (start.reshape(-1, 1) + steps * step.reshape(-1, 1)).astype(dtype) + np.zeros((lanes, 1), dtype), (size,)
-    )
+    first = start.astype(dtype).reshape(-1, 1)
+    delta = (start + step).astype(dtype).reshape(-1, 1) - first  # from two elements that are rounded, as NumPy does
+    return Batched((first + steps * delta).astype(dtype) + np.zeros((lanes, 1), dtype), (size,))
 
 
 def _one_like(bound: Any, dtype: np.dtype) -> Any:
@@ -168,6 +168,8 @@ def _known(bound: Any) -> Any:
 
 def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: Any = "C") -> Any:  # noqa: N803
     """np.eye; the sizes may differ between examples."""
+    if any(is_boxed(size) and dtype_of(size).kind not in "iu" for size in (N, M)):
+        raise Declined("np.eye of a size that is no int")
     rows = arange(N)
     columns = rows if M is None else arange(M)
     return (rows[:, None] + k == columns).astype(dtype)
@@ -192,8 +194,8 @@ def linspace(
         raise Declined("linspace between arrays")
     if not is_boxed(num):
         num = len(np.linspace(0.0, 1.0, num))  # an index, and not negative
-    elif retstep:
-        raise Declined("the step of np.linspace for a number that differs by example")
+    elif retstep or dtype_of(num).kind not in "iu" or any_true(num < 0):
+        raise Declined("np.linspace with its step, or no int or a negative one, where the number differs by example")
     float_dtype = dtype_of((start + stop) * 1.0)
     start, stop = start * 1.0, stop * 1.0  # unsigned integers would wrap
     steps = arange(num).astype(float_dtype)

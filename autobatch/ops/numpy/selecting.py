@@ -87,6 +87,8 @@ def _integers(indices: Any, casting: Any) -> Any:
 
 def _along(shape: Sequence[Any], indices: Any, axis: int) -> tuple[Any, ...]:
     rank = len(shape)
+    if isinstance(indices, list | tuple):
+        raise Declined("positions that are no array, which NumPy refuses")
     if ndim_of(indices) != rank:
         raise ValueError("`indices` and `arr` must have the same number of dimensions")
     if dtype_of(indices).kind not in "iu":

@@ -360,6 +360,8 @@ def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
         return np.stack([quantile(a, each, axis, keepdims=keepdims) for each in np.asarray(q).tolist()])
     if not 0 <= q <= 1:
         raise ValueError("Quantiles must be in the range [0, 1]")
+    if type(q) not in (int, float) and dtype_of(a) != np.float64:
+        raise Declined("np.quantile for a NumPy number, which takes part in the promotion")
     if dtype_of(a).kind != "f":
         raise Declined("np.quantile of integers")
 
@@ -368,7 +370,8 @@ def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
         below = np.floor(place).astype(np.int64)
         low, high = at(below), at(np.minimum(below + 1, n - 1))
         part, gap = _beside(place - below, low), high - low
-        return np.where(part >= 0.5, high - gap * (1 - part), low + gap * part)
+        above, beneath = (cast(share, dtype_of(a)) for share in (part, 1 - part))  # as Python floats, in NumPy
+        return np.where(part >= 0.5, high - gap * beneath, low + gap * above)
 
     return _order_statistic(a, axis, keepdims, between)
 
@@ -377,7 +380,7 @@ def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
 def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
     if is_boxed(q):
         raise Declined("np.percentile of percentiles that differ between examples")
-    q = np.true_divide(q, 100)
+    q = q / 100 if type(q) in (int, float) else np.true_divide(q, 100)
     if not np.all((q >= 0) & (q <= 1)):
         raise ValueError("Percentiles must be in the range [0, 100]")
     return quantile(a, q, axis, keepdims=keepdims)
