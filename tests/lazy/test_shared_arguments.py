@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from tests.law import assert_same
 
 RNG = np.random.default_rng(0)
 XS = [RNG.standard_normal(3) for _ in range(3)]
@@ -134,3 +135,21 @@ def test_an_object_that_answers_every_name_is_no_array(kind, way):
     step = 1e-6
     low, high = (sum(reads(x * s, settings) for x in XS).sum() for s in (1 - step, 1 + step))
     np.testing.assert_allclose(total, (high - low) / (2 * step), rtol=1e-6)
+
+
+@pytest.mark.parametrize("way", ["fly", "compiled", "lockstep"])
+def test_a_call_that_gives_what_another_left_at_its_default(way):
+    first, second = np.arange(3.0), np.array([2.0, -1.0, 0.5])
+
+    def f(x, w=first, *, k=1.0):
+        return np.tanh(x * w).sum() * k
+
+    xs = [np.full(3, 0.1 * i) for i in range(12)]
+    calls = [{}, {"w": second}, {"k": 3.0}, {}, {"w": second, "k": 3.0}]
+    with ab.options(way=way):
+        for shared in calls:
+            assert_same(ab.map(f, xs, **shared), [f(x, **shared) for x in xs], repr(shared))
+        assert_same(ab.map(f, xs, ab.shared(second)), [f(x, second) for x in xs])
+        assert_same(ab.map(f, xs, [second * x[0] for x in xs]), [f(x, second * x[0]) for x in xs])
+        want = sum(ab.grad(f, argnums=1)(x, first) for x in xs)
+        assert_same(ab.grad(lambda w: sum(ab.map(f, xs, w=w)))(first), want)

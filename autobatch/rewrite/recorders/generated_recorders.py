@@ -150,10 +150,14 @@ class MapRecorders:
         roots: dict[Any, Any] = {FUNCTION: self._of, TRACE: trace}
         if type(self._function) is MethodType:
             roots["self"] = self._function.__self__
-        for key, value in [*enumerate(places), *named.items()]:
+        arguments = [*enumerate(places), *named.items()]
+        for key, value in arguments:
             if type(value) is not _Example:
                 roots[key] = value
+        given = frozenset([(key, value.at if type(value) is _Example else None) for key, value in arguments])
         for form in list(recorders.forms):
+            if form.given != given:
+                continue  # in its calls, other parameters had their defaults
             if form.misfits < _PATIENCE_OF_FORM + form.fits // 4 and not (form.misfits and form.has_new_kinds()):
                 try:
                     return _BoundForm(form, trace, roots)
@@ -168,6 +172,7 @@ class MapRecorders:
         try:
             with PARSING:
                 form = _form_of(self._of, places, named, roots, trace, columns, index)
+            form.given = given
             bound = _BoundForm(form, trace, roots)
         except Exception as error:  # whatever the error is, the examples run as Python
             recorders.reason = str(error) if isinstance(error, NotCovered) else f"{type(error).__name__}: {error}"
@@ -206,6 +211,7 @@ class _GeneratedForm:
         constants: what it relies on; used, operands, sites, recipes, waits, attributes: as in `Written`.
         make: makes the function for a map and a segment, given their objects.
         result: the kind of its result.
+        given: the arguments of the calls it serves: (position or name, the column of values; None if it is shared).
         blocks: the blocks of its functions; met: the number of input kinds that they had met; misfits, fits: the number
             of examples that did not fit, and that did.
     """
@@ -222,6 +228,7 @@ class _GeneratedForm:
     source: str
     blocks: list[Block]
     met: int
+    given: frozenset[tuple[int | str, int | None]] = frozenset()
     misfits: int = 0
     fits: int = 0
 
