@@ -10,6 +10,7 @@ that no handler catches it. Work that a step has cached (such as rewritten code)
 import contextlib
 import contextvars
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -138,11 +139,32 @@ def example(entered: Example) -> Iterator[None]:
         _example.reset(token)
 
 
-# CPU seconds of this thread, which exclude other processes and kernels compiled meanwhile (`kernels.jit`). If the
+# CPU seconds of one thread, which exclude other processes and kernels compiled meanwhile (`kernels.jit`). If the
 # system counts CPU time in coarse ticks, wall-clock time is used, which includes both.
-clock: Callable[[], float] = (
-    time.thread_time if time.get_clock_info("thread_time").resolution < 1e-5 else time.perf_counter
-)
+_counts_cpu = time.get_clock_info("thread_time").resolution < 1e-5
+thread_clock: Callable[[], float] = time.thread_time if _counts_cpu else time.perf_counter
+
+
+class _Waited(threading.local):
+    """Seconds that this thread has waited for its share of work in other threads."""
+
+    seconds = 0.0
+
+
+_waited = _Waited()
+
+
+def clock() -> float:
+    """Seconds that this thread has computed, or waited for threads that computed longer on a part of its work."""
+    return thread_clock() + _waited.seconds
+
+
+def count_waiting(seconds: float) -> None:
+    """Add the CPU seconds of another thread, for which this one waited, to its `clock`."""
+    if _counts_cpu:
+        _waited.seconds += seconds
+
+
 _deadline: contextvars.ContextVar[Any] = contextvars.ContextVar("autobatch_deadline", default=None)
 
 
@@ -161,15 +183,17 @@ def has_deadline() -> bool:
     return _deadline.get() is not None
 
 
-def check_time() -> None:
-    """Return if there is time left before the deadline.
+def check_time(needed: float = 0.0) -> None:
+    """Return if there is time left before the deadline for a step that takes at least `needed` seconds.
 
     Raises:
-        OverTime: the deadline has passed.
+        OverTime: the deadline has passed, or the step would pass it.
 
     >>> with with_deadline(60.0):
     ...     check_time()
     """
     deadline = _deadline.get()
-    if deadline is not None and time.perf_counter() > deadline[0] and clock() > deadline[1]:  # the cheap test first
+    if deadline is None or time.perf_counter() + needed <= deadline[0]:  # the cheap test first
+        return
+    if clock() + needed > deadline[1]:
         raise OverTime

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from autobatch.core.config import config
+from autobatch.core.current_region import count_waiting, thread_clock
 
 _MINIMUM = 1 << 23  # bytes per thread; for less, waking another thread takes longer than the work
 
@@ -96,18 +97,24 @@ def run_parts(work: Callable[[tuple[int, int]], Any], parts: Sequence[tuple[int,
 def run_together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run calls concurrently; returns their results in order. The first exception is raised after all have ended.
 
-    The same holds for an interrupt: when this function is left, either no call has begun or all have ended.
+    The same holds for an interrupt: when this function is left, either no call has begun or all have ended. The thread
+    that called it is charged the seconds of the call that took longest (`clock`).
     """
     if len(calls) < 2 or getattr(_thread_state, "busy", False):
         return [call() for call in calls]
     gate, opened = threading.Lock(), list[bool]()
     gate.acquire()
+    seconds: list[float] = []
 
     def when_open(call: Callable[[], Any]) -> Any:
         gate.acquire()
         _open_gate(gate)
-        return _run_unsplit(call) if opened else None
+        begun = thread_clock()
+        out = _run_unsplit(call) if opened else None
+        seconds.append(thread_clock() - begun)
+        return out
 
+    own = 0.0
     error: BaseException | None = None
     futures: list[Future[Any]] = []
     results: list[Any] = [None]
@@ -115,7 +122,9 @@ def run_together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
         futures = _pool.submit([lambda call=call: when_open(call) for call in calls[1:]])  # type: ignore[misc]
         opened.append(True)
         _open_gate(gate)
+        begun = thread_clock()
         results[0] = _run_unsplit(calls[0])
+        own = thread_clock() - begun
     except BaseException as caught:
         error = caught
     _open_gate(gate)  # waiting threads continue; they do nothing if `opened` was not set
@@ -131,6 +140,7 @@ def run_together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
         failed = future.exception()
         error = error or failed
         results.append(None if failed else future.result())
+    count_waiting(max(0.0, max(seconds, default=0.0) - own))
     if error is not None:
         raise error
     return results
