@@ -271,13 +271,14 @@ class Turn:
         left: the number of examples that have not run.
     """
 
-    __slots__ = ("_failed", "_kind", "_least", "_loop", "_surprised", "_tried", "_trying", "left")
+    __slots__ = ("_failed", "_gave_up", "_kind", "_least", "_loop", "_surprised", "_tried", "_trying", "left")
 
     def __init__(self, kind: History, count: int) -> None:
         self._kind = kind
         self._trying = False
         self._tried: set[str] = set()
         self._failed: set[str] = set()
+        self._gave_up = False  # the way in use gave up on these examples, and stays in use
         self._surprised = False  # the way in use was stopped or failed: its known costs no longer hold
         self._least = math.inf  # seconds that the cheapest unaffordable try needs
         self._loop = kind.costs[LOOP].seconds
@@ -298,7 +299,7 @@ class Turn:
             return found
         best = LOOP if self._surprised else kind.best(self._failed)
         if best == LOOP:
-            kind.looks = kind.calls + kind.calls // 8
+            kind.looks = kind.calls + (0 if self._gave_up else kind.calls // 8)
             return Portion(LOOP, left)
         guard = min(_GUARD, 1.0 + _TRUST * kind.costs[best].runs)
         return Portion(best, left, max(guard * self._loop * left, _LEAST))
@@ -319,14 +320,23 @@ class Turn:
         if self._trying and cost.runs >= _TRIES and seconds > count * loop:
             cost.waits = 2.0 * (kind.work + count * loop)
         kind.add_work(count * loop)
-        kind.last = way
+        if not self._gave_up:
+            kind.last = way
         self.left -= count
 
     def stopped(self, way: str, seconds: float, reason: str = "") -> None:
-        """A way was stopped at its limit, or failed; its effects are undone."""
-        cost = self._kind.costs[way]
+        """A way was stopped at its limit, or failed; its effects are undone.
+
+        If the way in use gave up within the loop's time (padding, on one long example), that may be due to these
+        examples only: it counts as a run that took the loop's time as well.
+        """
+        cost, loop = self._kind.costs[way], self._loop or 0.0
         self._failed.add(way)
         self._kind.add_loss(seconds)
+        if not self._trying and seconds <= self.left * loop:
+            cost.add(self.left, seconds + self.left * loop)
+            self._gave_up = True
+            return
         cost.stopped = seconds
         cost.stops += 1
         if cost.runs + cost.stops >= _TRIES:
@@ -381,7 +391,8 @@ class Turn:
         return min(seconds, self._kind.expected(way).seconds(count, loop) / count)
 
     def _may_try(self, way: str, cost: Cost) -> bool:
-        return not (way == LOOP or cost.refused or way in self._tried or self._kind.work < cost.waits)
+        gone = way in self._tried or way in self._failed
+        return not (way == LOOP or cost.refused or gone or self._kind.work < cost.waits)
 
     def _try(self, way: str, cost: Cost, loop: float) -> tuple[float, Portion] | None:
         """A try of a way, with its rank: expected cost relative to the loop, times (1 + tries so far); lower is better.

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from autobatch.api.chooser import LOOP, Expectation, History
 
 NOTHING_SURE = Expectation(price=0.0, call=0.0, share=1.0)
+SURE = Expectation(share=0.1, sure=True)
 
 
 class Costs:
@@ -187,6 +188,30 @@ def test_a_way_that_becomes_dear_is_left():
         costs.call(16)
     assert costs.ways[-1] == [LOOP]
     assert costs.over_the_loop(12, 24, 16) < 2.0
+
+
+def test_a_way_that_gives_up_early_on_some_examples_stays_in_use_until_most_calls_are_like_that():
+    costs = Costs(SURE, lockstep=lambda run, count: 0.1 * count)
+    for _ in range(8):
+        costs.call(100)
+    assert costs.ways[-1] == ["lockstep"]
+
+    def gives_up():
+        turn = costs.kind.turn(100)
+        step = turn.next()
+        if step.way == LOOP:
+            return False
+        turn.stopped(step.way, 5.0)
+        assert turn.next().way == LOOP
+        turn.ran(LOOP, turn.left, 100.0)
+        return True
+
+    for _ in range(5):
+        assert gives_up()
+        for _ in range(4):
+            costs.call(100)
+            assert costs.ways[-1] == ["lockstep"]
+    assert sum(gives_up() for _ in range(20)) < 6
 
 
 def test_a_way_that_becomes_cheap_is_found():
