@@ -12,6 +12,7 @@ __all__ = [
     "DTypeError",
     "FallbackWarning",
     "ForcedValueError",
+    "MostlyPadding",
     "NeedsLoop",
     "OffsetsError",
     "OptionError",
@@ -90,8 +91,12 @@ class NeedsLoop(UnsupportedError):  # noqa: N818  # a signal, not a failure
     where: tuple[str, int] | None = None
 
 
+class MostlyPadding(NeedsLoop):
+    """Raised inside a run, before it makes a large array that would be mostly padding."""
+
+
 class OverTime(BaseException):
-    """Raised inside a run that has taken longer than another way would; nothing outside the run was changed.
+    """Raised inside a run that takes longer than another way would; nothing outside the run was changed.
 
     It is not an `Exception`, so that no `except Exception`, of the user or the library, stops it.
     """

@@ -39,12 +39,13 @@ from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wait_until_compiled
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
+from autobatch.core.batched import limited_padding
 from autobatch.core.config import config, current
 from autobatch.core.current_region import clock, current_region, in_example, with_deadline
 from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
-from autobatch.errors import OverTime, forget_example, is_noted
+from autobatch.errors import NeedsLoop, OverTime, forget_example, is_noted
 from autobatch.facts.purity import is_pure, only_computes
 from autobatch.lazy.example_map import Arguments, common_length, examples_in, map_with_stats, run_loop
 from autobatch.lazy.example_recorder import Recorders
@@ -448,11 +449,15 @@ class _MapCall:
         local = only_computes(function, self._given)
         if not (local and all(len(each) == 1 and not each.isdisjoint(_STACKED) for each in kinds)):
             raise NoLockStep("a map of what makes no batch", where, False)
-        stacked = [stack_results(column) for column in columns]
-        if not all(type(each) is MaskedBatch for each in stacked):
-            raise NoLockStep("a map of what makes no batch", where, False)
-        args, kwargs = self._placed(stacked, self._given) if self._fixed else (stacked, self._shared)
         with with_deadline(portion.limit):
+            try:
+                with limited_padding():
+                    stacked = [stack_results(column) for column in columns]
+            except NeedsLoop as error:
+                raise NoLockStep(str(error), where, False) from None
+            if not all(type(each) is MaskedBatch for each in stacked):
+                raise NoLockStep("a map of what makes no batch", where, False)
+            args, kwargs = self._placed(stacked, self._given) if self._fixed else (stacked, self._shared)
             out = in_lock_step(function, tuple(args), kwargs, portion.count, _convert, is_pure, start)
         arrays = [leaf.data if type(leaf) is MaskedBatch else leaf for leaf in leaves(out)]
         if any(_share_memory(each, batch.unguarded()) for each in arrays for batch in stacked):

@@ -22,9 +22,10 @@ from autobatch.core.abstract_eval import (
     is_subclass,
     may_leave_c_order,
     ndim_of,
+    shape_of,
 )
-from autobatch.core.batched import Batched, Lengths, Size, padding_mask
-from autobatch.core.current_region import current_region
+from autobatch.core.batched import Batched, Lengths, Size, check_padding, padding_mask
+from autobatch.core.current_region import check_time, current_region
 from autobatch.core.diagnostics import hide_frames, is_library_file
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
@@ -313,6 +314,8 @@ class MaskedBatch(Batched, ArrayBatch):
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
         if op is matmul_p and region is not None and type(args[0]) is MaskedBatch:
             _without_padding(*args)
+        if region is not None:
+            check_time()
         out = op.rule(op, args, params)
         self = object.__new__(MaskedBatch)
         self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
@@ -320,8 +323,11 @@ class MaskedBatch(Batched, ArrayBatch):
         self._zero_d = False
         if non_c_order or op.layout is not None:
             self._ab_set_order(may_leave_c_order(op, params, non_c_order, len(out.sizes)))
-        if region is None and Lengths in map(type, out.sizes):
-            self.guard_data()
+        if Lengths in map(type, out.sizes):
+            if region is None:
+                self.guard_data()
+            elif not hasattr(out.data, "_ab_unpadded"):
+                check_padding(len(out.data), out.sizes, shape_of(out.data)[1:], out.data.dtype.itemsize)
         return self
 
     def _ab_rebind(self, new: Any) -> None:
@@ -532,9 +538,10 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
         if first and all(type(x) is np.ndarray for x in arrays):
             return np.concatenate(arrays).reshape(len(arrays), *first), tuple(sizes)  # `stack` looks at each of them
         return np.stack(arrays), tuple(sizes)
+    padded = tuple(size.max() if isinstance(size, Lengths) else size for size in sizes)
+    check_padding(len(arrays), sizes, padded, arrays[0].dtype.itemsize)
     if varying == [0]:
         return pad_rows(np.concatenate(arrays), sizes[0]), tuple(sizes)  # type: ignore[arg-type]
-    padded = tuple(size.max() if isinstance(size, Lengths) else size for size in sizes)
     if any(type(x) is not np.ndarray and is_boxed(x) for x in arrays):
         return np.concatenate([to_widths(np.reshape(x, (1, *x.shape)), padded) for x in arrays]), tuple(sizes)
     data = np.zeros((len(arrays), *padded), arrays[0].dtype)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import ndim_of, shape_of
-from autobatch.core.batched import Lengths
+from autobatch.core.batched import Lengths, check_padding
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.numpy.indexing import getitem_p
@@ -85,6 +85,8 @@ class Unpadded(StandIn):
         """The padded array."""
         if self._padded is None:
             layout, values = self.layout, self.values
+            rest = self.shape[2:]
+            check_padding(layout.shape[0], (layout.lengths, *rest), self.shape[1:], self.dtype.itemsize)
             count = layout.shape[0] * layout.shape[1]
             if type(values) is np.ndarray:
                 flat: Any = np.full((count, *values.shape[1:]), self.pad, values.dtype)

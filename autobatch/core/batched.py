@@ -3,12 +3,22 @@
 `Batched` is data with a leading batch axis and, for each dimension of the *example*, its size: an int if it is equal
 for all examples, `Lengths` if it varies. Example i is the leading corner `data[i, :n0, :n1, ...]`; the rest is padding,
 with arbitrary values. Valid elements are always a prefix of a dimension, so masks are derived, never stored.
+
+One long example among many short ones makes nearly all of an array padding. A run that another way can take over is
+given up before it makes a large array of that kind (`check_padding`).
 """
 
-from collections.abc import Sequence
+import contextlib
+import contextvars
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
+from autobatch.core.config import config
+from autobatch.core.current_region import check_time, has_deadline
+from autobatch.errors import MostlyPadding, OverTime
 
 
 class Lengths:
@@ -144,6 +154,51 @@ class Packed:
 
     def __repr__(self) -> str:
         return f"Packed({self.values!r}, offsets={self.offsets!r})"
+
+
+_LARGE = 1 << 26  # bytes; less padding than that is computed in little time
+_LARGE_PER_LANE = 1 << 14  # bytes; computing less padding takes no longer than running an example by itself
+_FILLED = 0.25  # an array of which less is inside the examples is mostly padding
+_BYTES_PER_SECOND = 8e9  # no array is computed faster
+_limited: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_limited_padding", default=False)
+
+
+@contextlib.contextmanager
+def limited_padding() -> Iterator[None]:
+    """Let `check_padding` give up the run inside the block, which another way then takes over."""
+    token = _limited.set(True)
+    try:
+        yield
+    finally:
+        _limited.reset(token)
+
+
+def check_padding(lanes: int, sizes: Sequence[Size], widths: Sequence[int], itemsize: float = 8.0) -> None:
+    """Check a padded array before it is made; outside `limited_padding`, and under `strict`, any array may be made.
+
+    Args:
+        lanes, sizes, widths: the number of examples, their sizes, and the padded width of each dimension.
+        itemsize: bytes per element.
+
+    Raises:
+        MostlyPadding: the array is large and mostly padding; OverTime in a run that has a deadline.
+        OverTime: making it takes longer than there is time before the deadline.
+    """
+    padded = itemsize * lanes * math.prod(widths)
+    if padded < _LARGE_PER_LANE or not _limited.get() or config.strict:
+        return
+    check_time(padded / _BYTES_PER_SECOND)
+    if padded < max(_LARGE, lanes * _LARGE_PER_LANE):
+        return
+    inside = np.ones(lanes)
+    for size in sizes:
+        inside *= size.values if isinstance(size, Lengths) else size
+    if itemsize * inside.sum() < _FILLED * padded:
+        if has_deadline():
+            raise OverTime
+        raise MostlyPadding(
+            f"{padded / 2**20:.0f} MiB for these examples together, mostly padding, since few of them are long"
+        )
 
 
 def padding_mask(sizes: Sequence[Size], padded: Sequence[int], axes: Sequence[int] | None = None) -> np.ndarray | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from autobatch.batches.unpadded import Unpadded, layout_of
 from autobatch.core.abstract_eval import shape_of
-from autobatch.core.batched import Lengths, Size
+from autobatch.core.batched import Lengths, Size, check_padding
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import BATCH_RANK, Op
 from autobatch.kernels.rows import CONSECUTIVE, ONE_BUFFER, SEVERAL, copy_spans, gather_buffers
@@ -107,6 +107,7 @@ def ragged_rows(values: Sequence[Any], sizes: tuple[Size, ...]) -> RaggedRows:
         assert isinstance(first, Lengths)
         return RaggedRows(Unpadded(np.concatenate(values), layout_of(first, first.max())), sizes)
     widths = widths_of(sizes)
+    check_padding(len(values), sizes, widths, values[0].dtype.itemsize)
     if all(type(value) is np.ndarray for value in values):
         data = np.zeros((len(values), *widths), values[0].dtype)
         for lane, value in zip(data, values, strict=True):

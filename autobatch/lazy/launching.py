@@ -16,7 +16,7 @@ import numpy as np
 from autobatch.blocks.batched_program import run_op
 from autobatch.blocks.launch import launch, launch_rows
 from autobatch.core.abstract_eval import WEAK, Aval, Weak
-from autobatch.core.batched import Batched, Lengths, Packed, Size
+from autobatch.core.batched import Batched, Lengths, Packed, Size, limited_padding
 from autobatch.core.current_region import check_time
 from autobatch.core.memory import library_code
 from autobatch.errors import NeedsLoop
@@ -215,17 +215,18 @@ def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: 
     errors = np.geterr()
     clock = time.perf_counter
     before = clock()
-    for k, sig in enumerate(each):
-        check_time()
-        if sig.errors == errors:
-            count = launches.run(k, sig, stats)
-        else:
-            with np.errstate(**sig.errors):
+    with limited_padding():
+        for k, sig in enumerate(each):
+            check_time()
+            if sig.errors == errors:
                 count = launches.run(k, sig, stats)
-        now = clock()
-        group = groups[k] if groups else None
-        stats.launched(sig.op.name, sig.text if group is None else group.text, count, now - before)
-        before = now
+            else:
+                with np.errstate(**sig.errors):
+                    count = launches.run(k, sig, stats)
+            now = clock()
+            group = groups[k] if groups else None
+            stats.launched(sig.op.name, sig.text if group is None else group.text, count, now - before)
+            before = now
 
 
 class Launches:

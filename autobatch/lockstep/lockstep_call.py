@@ -18,7 +18,8 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import normalised
 from autobatch.batches.stacking import stack_results
 from autobatch.batches.unpadded import Unpadded
-from autobatch.core.batched import Batched
+from autobatch.core.abstract_eval import shape_of
+from autobatch.core.batched import Batched, check_padding, limited_padding
 from autobatch.core.config import config
 from autobatch.core.current_region import example, region
 from autobatch.core.diagnostics import warn_fallback
@@ -195,7 +196,7 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
         ours = functools.partial(call, function)
     entered: dict[int, tuple[Any, Any]] = {}
     given = [batch for arg in (*args, *kwargs.values()) for batch in batches_in(arg)]
-    with region(root), example(LaneExample(size, _batch_of_keys, first)):
+    with limited_padding(), region(root), example(LaneExample(size, _batch_of_keys, first)):
         out = ours(
             *[_enter_root_region(arg, root, entered) for arg in args],
             **{key: _enter_root_region(arg, root, entered) for key, arg in kwargs.items()},
@@ -223,6 +224,7 @@ def _enter_root_region(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]
         if known is not None:
             return known[1]
         if isinstance(leaf, MaskedBatch):
+            check_padding(leaf.batch_size, leaf.sizes, shape_of(leaf.data)[1:], leaf.data.dtype.itemsize)
             inside: Any = MaskedBatch.in_region(Batched(leaf.data, leaf.sizes, leaf.scalar), root)
         else:
             inside = copy.copy(leaf)

@@ -22,7 +22,7 @@ from autobatch.blocks.program import Program, has_ragged_rule, interned, without
 from autobatch.core.abstract_eval import WEAK, Aval, freeze, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op
-from autobatch.errors import UnsupportedError
+from autobatch.errors import MostlyPadding, UnsupportedError
 from autobatch.lazy.buffers import packed, ragged_rows, widths_of
 from autobatch.lazy.launch_order import Schedule
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
@@ -33,6 +33,7 @@ from autobatch.tables.lookup import lookup_p
 
 _FLOAT_DTYPES = (np.float32, np.float64)  # dtypes in which NumPy both multiplies and sums, without an intermediate cast
 _LARGE_BYTES = 1 << 18  # bytes of per-example operands; calls with more gain nothing by sharing a launch
+_FILLED = 0.25  # where less of the padded values is inside the examples, large calls do not share a launch with small
 
 
 class NoRaggedRule(Exception):  # noqa: N818  (a signal between these files)
@@ -248,7 +249,9 @@ def split_mixed(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tuple
             continue
         each, inverse = np.unique(part, return_inverse=True)
         several = [table[number] for number in each.tolist()]
-        launch_of = np.array(_by_any_length(several) if _is_worth_grouping(several, end - begin) else range(len(each)))
+        launch_of = np.arange(len(each))
+        if _is_worth_grouping(several, end - begin):
+            launch_of = np.array(_by_any_length(several)) + len(each) * _by_size(several, np.bincount(inverse))
         order[begin:end] = order[begin:end][np.argsort(launch_of[inverse], kind="stable")]
         for k in np.unique(launch_of).tolist():
             own = launch_of[inverse] == k
@@ -256,6 +259,25 @@ def split_mixed(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tuple
             groups.append(None if len(used) == 1 else Group([several[at] for at in used.tolist()], of))
             bounds.append(bounds[-1] + len(of))
     return Schedule(order, np.array(bounds, np.int64), plan.bound), groups
+
+
+def _by_size(sigs: Sequence[Any], calls: np.ndarray) -> np.ndarray:
+    """A number for each signature, equal for all unless values that are padded to the largest would be mostly padding.
+
+    Args:
+        calls: the number of calls of each signature.
+    """
+    sizes = np.array([_largest_value(sig) for sig in sigs])
+    padded = calls.sum() * sizes.max()
+    if padded < _LARGE_BYTES * len(sigs) or calls @ sizes > _FILLED * padded:
+        return np.zeros(len(sigs), np.int64)
+    return np.log2(np.maximum(sizes, 1)).astype(np.int64) // 2  # sizes of one number differ by a factor of four at most
+
+
+def _largest_value(sig: Any) -> int:
+    """Bytes of the largest value that a call reads or computes."""
+    avals = [*sig.avals, sig.out] if sig.block is None else sig.block.program.avals
+    return max([getattr(aval, "nbytes", 0) for aval in avals if not getattr(aval, "shared", False)], default=0)
 
 
 def _by_any_length(sigs: Sequence[Any]) -> list[int]:
@@ -348,6 +370,8 @@ def run_ragged(
             first, operands = {**first, "shape": template}, [*operands, *counts]
         try:
             out = op.rule(op, operands, first)  # type: ignore[misc]
+        except MostlyPadding:
+            raise
         except UnsupportedError as error:
             raise NoRaggedRule from error
     if len(out.sizes) != len(sizes) or out.data.dtype != avals[0].dtype or not all(map(same_size, out.sizes, sizes)):

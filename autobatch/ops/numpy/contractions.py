@@ -28,7 +28,9 @@ from autobatch.ops.rules.sizes import (
     differ_somewhere,
     first_difference,
     has_lengths,
+    lane_count,
     lane_lengths,
+    padded_shape,
     padded_width,
     sizes_of,
 )
@@ -147,9 +149,11 @@ def _einsum_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     if not has_lengths(tuple(sizes.values())):
         return Batched(op(*(x.data if isinstance(x, Batched) else x for x in operands), spec=spec), out_sizes)
     boxed = any(is_boxed(x.data if isinstance(x, Batched) else x) for x in operands)
+    padded_shape(lane_count(operands), out_sizes)
     products = _lane_by_lane(inputs, result, operands, sizes)
     if products is not None:
         return Batched(products, out_sizes)
+    padded_shape(lane_count(operands), tuple(sizes.values()), _BYTES_OF_A_PRODUCT)
     contracted = {letter for letter in used if letter not in result}
 
     def arrays(letters_to_fill: set[str]) -> list[Any]:
@@ -159,6 +163,7 @@ def _einsum_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     return Batched(mask_padding(out, out_sizes) if boxed else out, out_sizes)
 
 
+_BYTES_OF_A_PRODUCT = 0.25  # as many bytes are made in the time of a multiplication
 _CALL = 100_000  # cost of one np.matmul call, in multiplications
 _CLEARED = 40  # cost of setting one element of the padding to zero, in multiplications
 
@@ -548,7 +553,9 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
 
 
 def _convolved(a: Any, v: Any, mode: str, start: Any) -> Any:
-    """Convolution: the row sums of `v`'s Toeplitz matrix times `a`; zeros are selected, since 0 * inf is NaN.
+    """Convolution: the row sums of the longer array's Toeplitz matrix times the shorter one.
+
+    Zeros are selected, since 0 * inf is NaN.
 
     Args:
         start: the index in the full result at which the result of mode="same" begins.
@@ -559,18 +566,24 @@ def _convolved(a: Any, v: Any, mode: str, start: Any) -> Any:
             raise ValueError(f"{name} cannot be empty")
     if mode not in ("full", "valid", "same"):
         raise Declined(f"np.convolve with mode={mode!r}")
+    dtype = np.result_type(dtype_of(a), dtype_of(v))
+    small, large = np.minimum(n, m), np.maximum(n, m)
+    if _longest(n) > _longest(m):
+        (a, n), (v, m) = (v, m), (a, n)
     places = arange(n + m - 1)[:, None] - arange(n)
     inside = (places >= 0) & (places < m)
-    dtype = np.result_type(dtype_of(a), dtype_of(v))
     wide = np.float32 if dtype == np.float16 else dtype  # NumPy sums products of float16 in float32
     terms = getitem(v, np.where(inside, places, 0)).astype(wide) * a.astype(wide)
     out = np.sum(np.where(inside, terms, np.zeros((), wide)), axis=1, dtype=wide).astype(dtype)
     if mode == "full":
         return out
-    small, large = np.minimum(n, m), np.maximum(n, m)
     if mode == "valid":
         return out[small - 1 : large]
     return out[start : start + large]
+
+
+def _longest(n: Any) -> int:
+    return int(np.max(n.data)) if is_boxed(n) else n
 
 
 @implements(np.correlate)

@@ -17,7 +17,7 @@ from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, write_into, zero_d
 from autobatch.ops.rules.dispatch import Declined, any_true, implements, top_box
 from autobatch.ops.rules.op_kinds import check_numbers
-from autobatch.ops.rules.sizes import Template, fill_template, lane_count, lane_sizes, padded_width, size_operands
+from autobatch.ops.rules.sizes import Template, fill_template, lane_count, lane_sizes, padded_shape, size_operands
 
 
 def _full_of(*sizes: Any, shape: Template, value: Any, dtype: np.dtype) -> Any:
@@ -29,7 +29,7 @@ def _full_of_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
     for size in sizes:
         if isinstance(size, Lengths) and (size.values < 0).any():
             raise ValueError("negative dimensions are not allowed")
-    shape = (lane_count(operands), *map(padded_width, sizes))
+    shape = padded_shape(lane_count(operands), sizes, params["dtype"].itemsize)
     return Batched(np.full(shape, params["value"], params["dtype"]), sizes)
 
 

@@ -35,6 +35,7 @@ from autobatch.ops.rules.sizes import (
     lane_sizes,
     normalise_axes,
     normalise_axis,
+    padded_shape,
     padded_width,
     size_operands,
     size_per_lane,
@@ -131,7 +132,7 @@ def _broadcast_to_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) 
         x = as_batched(x, lanes)
     missing = len(target) - len(have)
     data = mask_cotangent(x.data, x.sizes)
-    padded = [padded_width(size) for size in target]
+    padded = padded_shape(lanes, target)[1:]
     for axis, size in enumerate(have):
         if isinstance(size, Lengths) or (size != 1 and isinstance(target[axis + missing], Lengths)):
             if not same_size(size, target[axis + missing]):
@@ -452,9 +453,9 @@ def _reshape_leading(x: Batched, target: tuple[Size, ...], lanes: int) -> Batche
 def _repack(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
     """The general reshape: gather the elements of each example, in order, into their new positions."""
     shape = tuple(shape_of(x.data))
-    padded = tuple(map(padded_width, target))
-    src = np.full((lanes, *padded), -1, np.int64)
-    src[_inside(target, (lanes, *padded))] = np.flatnonzero(_inside(x.sizes, shape))
+    padded = padded_shape(lanes, target)
+    src = np.full(padded, -1, np.int64)
+    src[_inside(target, padded)] = np.flatnonzero(_inside(x.sizes, shape))
     return Batched(rows_p(x.data.reshape((int(np.prod(shape)),)), src, unique=True), target)
 
 

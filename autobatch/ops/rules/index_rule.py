@@ -35,7 +35,7 @@ from autobatch.ops.rules.sizes import (
     broadcast_sizes,
     check_mask_sizes,
     lane_count,
-    padded_width,
+    padded_shape,
     size_per_lane,
     slice_lengths,
 )
@@ -387,7 +387,7 @@ class _Reader:
             np.arange(self.lanes).reshape((self.lanes,) + (1,) * len(block)) if self.batched else np.zeros((), int)
         )
         rows = self.lanes if self.batched else 1
-        padded = tuple(map(padded_width, block))
+        padded = padded_shape(self.lanes, block)[1:]
         for axis, value in advanced:
             width = widths[axis + lead]
             ids = aligned_ids(value, self.sizes[axis], axis, block, padded)

@@ -15,7 +15,15 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError, note_example
 from autobatch.facts.operators import COMPARISONS
 from autobatch.ops.rules.padding import align, speculate, spread, to_widths
-from autobatch.ops.rules.sizes import broadcast_sizes, has_lengths, lane_count, lane_lengths, padded_width, sizes_of
+from autobatch.ops.rules.sizes import (
+    broadcast_sizes,
+    has_lengths,
+    lane_count,
+    lane_lengths,
+    padded_shape,
+    padded_width,
+    sizes_of,
+)
 
 _SCALARS = (int, float, bool, complex)
 
@@ -132,9 +140,10 @@ def _aligned(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched
         static: Any = sizes
         arrays = [align(x.data, x.sizes, sizes, static, True) if isinstance(x, Batched) else x for x in operands]
         return Batched(op(*arrays, **params), sizes)
-    extents = tuple(map(padded_width, sizes))
+    packed = not has_lengths(sizes[1:]) and any(hasattr(x.data, "_ab_unpadded") for x in batched)
+    shape = (batched[0].batch_size, *map(padded_width, sizes)) if packed else padded_shape(batched[0].batch_size, sizes)
+    extents = shape[1:]
     pads = op.pad if isinstance(op.pad, tuple) else (op.pad,) * len(operands)
-    shape = (batched[0].batch_size, *extents)
     arrays = []
     for x in operands:
         if type(x) not in _SCALARS:

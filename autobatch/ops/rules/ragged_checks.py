@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import check_plain, ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
+from autobatch.core.batched import Batched, Lengths, Packed, Size, check_padding, padding_mask
 from autobatch.core.op import is_boxed
 from autobatch.errors import BadIdError, DTypeError, OffsetsError, OptionError, ShapeError, note_example
 from autobatch.kernels.rows import first_bad_id, first_bad_offset
@@ -398,8 +398,10 @@ def pad_rows(values: Any, lengths: Lengths, filler: Any = 0, width: int | None =
     Args:
         width: the padded width; None: the greatest length.
     """
-    mask = lengths.mask(lengths.max() if width is None else width)
+    width = lengths.max() if width is None else width
     count, *shape = shape_of(values)
+    check_padding(len(lengths), (lengths, *shape), (width, *shape), values.dtype.itemsize)
+    mask = lengths.mask(width)
     if not is_boxed(values):
         out = np.full((*mask.shape, *shape), filler, values.dtype)
         out[mask] = values

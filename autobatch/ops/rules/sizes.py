@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from autobatch.core.abstract_eval import shape_of
-from autobatch.core.batched import Batched, Lengths, Size, same_size
+from autobatch.core.batched import Batched, Lengths, Size, check_padding, same_size
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
 
@@ -21,6 +21,14 @@ def lane_count(operands: Sequence[Any]) -> int:
 def padded_width(size: Size) -> int:
     """The padded width that a size needs: its maximum over the lanes."""
     return size.max() if isinstance(size, Lengths) else size
+
+
+def padded_shape(lanes: int, sizes: Sequence[Size], itemsize: float = 8.0) -> tuple[int, ...]:
+    """The shape (B, *padded) of an array for B examples of these sizes, which is about to be made (`check_padding`)."""
+    widths = tuple(map(padded_width, sizes))
+    if has_lengths(sizes):
+        check_padding(lanes, sizes, widths, itemsize)
+    return lanes, *widths
 
 
 def as_batched(x: Any, lanes: int) -> Batched:

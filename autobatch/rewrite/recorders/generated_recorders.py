@@ -150,7 +150,7 @@ class MapRecorders:
         roots: dict[Any, Any] = {FUNCTION: self._of, TRACE: trace}
         if type(self._function) is MethodType:
             roots["self"] = self._function.__self__
-        arguments = [*enumerate(places), *named.items()]
+        arguments: list[tuple[int | str, Any]] = [*enumerate(places), *named.items()]
         for key, value in arguments:
             if type(value) is not _Example:
                 roots[key] = value
