@@ -174,10 +174,10 @@ class CallWriter(ValueWriter):
         found = self.expr(key.body)
         if found.parts is not None:
             parts = [self.check(each) for each in found.parts]
-            if not self._are_plain(*parts):
+            if not self.are_plain(*parts):
                 raise NotCovered("a key that is no number")
             found = Term(PLAIN, f"({', '.join(map(self.text, parts))},)", simple=True)
-        if not self._are_plain(found):
+        if not self.are_plain(found):
             raise NotCovered("a key that is no number")
         self.emit(f"{keys}.append({self.text(self.check(found))})")
         self.depth -= 1
@@ -227,7 +227,7 @@ class CallWriter(ValueWriter):
             raise NotCovered("getattr of a shared object")
         base = self.check(args[0])
         self.written.attributes.add(name.value)
-        if not self._are_plain(*args[1:]):
+        if not self.are_plain(*args[1:]):
             raise NotCovered("getattr with a default that is no number")
         of = self.written.named(self.written.constants.literal(getattr))
         return Term(PLAIN, f"{of}({', '.join([base.text, *map(self.text, args[1:])])})")
@@ -300,9 +300,9 @@ class CallWriter(ValueWriter):
             return self._isinstance(function, args[0], args[1].kind)
         if value in (zip, enumerate, reversed, list, tuple) and args:
             return self._rearranged(function, args, named)
-        if value in (min, max, sum) and any(not self._are_plain(each) for each in args):
+        if value in (min, max, sum) and any(not self.are_plain(each) for each in args):
             return self.apply(value, args, ("builtin", function.number, *named), **named)
-        if named or not self._are_plain(*args):
+        if named or not self.are_plain(*args):
             raise NotCovered(f"a call of {value.__name__}")
         texts = [self.text(self.check(each)) for each in args]
         text = f"{self.written.named(function.number)}({', '.join(texts)})"
@@ -331,7 +331,7 @@ class CallWriter(ValueWriter):
     def _rearranged(self, function: Const, args: list[Term], named: dict[str, Term]) -> Term:
         """`zip`, `enumerate`, `reversed`, `list` and `tuple` of iterables."""
         value = function.value
-        if any(not self._are_plain(each) or not isinstance(each.kind, Const) for each in named.values()):
+        if any(not self.are_plain(each) or not isinstance(each.kind, Const) for each in named.values()):
             raise NotCovered(f"{value.__name__} with arguments")
         over = args[:1] if value is not zip else args
         kinds = [self._items_of(each.kind) for each in over]
@@ -441,7 +441,7 @@ class CallWriter(ValueWriter):
                 args, _ = self._arguments(node)
                 if kind.item is NOTHING:
                     raise Unreachable
-                if not self._are_plain(*args):
+                if not self.are_plain(*args):
                     raise NotCovered("pop")
                 return self.let(Term(kind.item, f"{base.text}.pop({', '.join(map(self.text, args))})"))
             raise NotCovered(f".{name} of a list")
@@ -500,7 +500,7 @@ class CallWriter(ValueWriter):
         if name not in _READERS:
             raise NotCovered(f".{name}() of an example's object")
         args, named = self._arguments(node)
-        if named or not self._are_plain(*args):
+        if named or not self.are_plain(*args):
             raise NotCovered(f".{name}() of an example's object")
         texts = [self.text(self.check(each)) for each in args]
         self.emit(f"if _ab_type({base.text}) not in _ab_containers: raise _ab_misfit")

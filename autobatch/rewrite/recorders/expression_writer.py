@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from autobatch.facts import operators
 from autobatch.lazy.array import LazyArray
 from autobatch.rewrite.recorders.call_writer import CallWriter
 from autobatch.rewrite.recorders.line_writer import Unreachable
@@ -25,23 +26,16 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     join,
 )
 
-BINARY: dict[Any, tuple[str, Callable[..., Any]]] = {
-    ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
-    ast.Div: ("/", operator.truediv), ast.FloorDiv: ("//", operator.floordiv), ast.Mod: ("%", operator.mod),
-    ast.Pow: ("**", operator.pow), ast.MatMult: ("@", operator.matmul), ast.BitAnd: ("&", operator.and_),
-    ast.BitOr: ("|", operator.or_), ast.BitXor: ("^", operator.xor), ast.LShift: ("<<", operator.lshift),
-    ast.RShift: (">>", operator.rshift),
-}  # fmt: skip
+BINARY = {each.syntax: (each.symbol, each.function) for each in operators.ARITHMETIC}
 _COMPARED: dict[Any, tuple[str, Callable[..., Any]]] = {
-    ast.Eq: ("==", operator.eq), ast.NotEq: ("!=", operator.ne), ast.Lt: ("<", operator.lt),
-    ast.LtE: ("<=", operator.le), ast.Gt: (">", operator.gt), ast.GtE: (">=", operator.ge),
+    **{each.syntax: (each.symbol, each.function) for each in operators.COMPARISONS},
     ast.Is: ("is", operator.is_), ast.IsNot: ("is not", operator.is_not),
     ast.In: ("in", lambda a, b: a in b), ast.NotIn: ("not in", lambda a, b: a not in b),
 }  # fmt: skip
 _UNARY: dict[Any, tuple[str, Callable[..., Any]]] = {
-    ast.USub: ("-", operator.neg), ast.UAdd: ("+", operator.pos), ast.Not: ("not ", operator.not_),
-    ast.Invert: ("~", operator.invert),
-}  # fmt: skip
+    **{each.syntax: (each.symbol, each.function) for each in operators.UNARY},
+    ast.Not: ("not ", operator.not_),
+}
 
 
 class ExpressionWriter(CallWriter):
@@ -71,7 +65,7 @@ class ExpressionWriter(CallWriter):
             if left.kind.unite(right.kind):
                 self.written.changed = True
             return self.let(Term(left.kind, f"({left.text} + {right.text})"))
-        if self._are_plain(left, right):
+        if self.are_plain(left, right):
             left, right = self.check(left), self.check(right)
             return Term(PLAIN, f"({self.text(left)} {sign} {self.text(right)})")
         return self.apply(function, [left, right], ("op", sign))
@@ -98,7 +92,7 @@ class ExpressionWriter(CallWriter):
     def _compare(self, node: ast.Compare) -> Term:
         if len(node.ops) > 1:
             values = [self.expr(node.left), *[self.inline(each) for each in node.comparators]]
-            if not self._are_plain(*values):
+            if not self.are_plain(*values):
                 raise NotCovered("a chain of comparisons")
             text = self.text(self.check(values[0]))
             for op, value in zip(node.ops, values[1:], strict=True):
@@ -138,7 +132,7 @@ class ExpressionWriter(CallWriter):
             if isinstance(kind.value, type | tuple | list | dict | set | frozenset | enum.Enum):
                 return self.written.named(kind.number)
             return None
-        if self._are_plain(value):
+        if self.are_plain(value):
             return self.text(self.check(value))
         if (
             isinstance(kind, Parts)
@@ -231,7 +225,7 @@ class ExpressionWriter(CallWriter):
 
     def _boolop(self, node: ast.BoolOp) -> Term:
         values = [self.expr(node.values[0]), *[self.inline(each) for each in node.values[1:]]]
-        if not self._are_plain(*values):
+        if not self.are_plain(*values):
             raise NotCovered("`or`, `and` of what is no number")
         sign = " or " if isinstance(node.op, ast.Or) else " and "
         return Term(PLAIN, f"({sign.join(self.text(self.check(each)) for each in values)})")
@@ -270,7 +264,7 @@ class ExpressionWriter(CallWriter):
                 texts.append(repr(each.value))
             elif isinstance(each, ast.FormattedValue) and each.format_spec is None and each.conversion == -1:
                 value = self.expr(each.value)
-                if not self._are_plain(value):
+                if not self.are_plain(value):
                     raise NotCovered("text of what is no number")
                 value = self.check(value)
                 texts.append(f"_ab_shown({self.text(value)})")

@@ -42,7 +42,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Seen,
     without_values,
 )
-from autobatch.rewrite.recorders.recorder_functions import Definition, Misfit, Site, Wait, Written
+from autobatch.rewrite.recorders.recorder_functions import Definition, Misfit, Site, Version, Wait, Written
 from autobatch.rewrite.recorders.statement_writer import write_version
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.syntax.source import PARSING
@@ -289,41 +289,17 @@ def _form_of(
     if root.result is NOTHING:
         raise NotCovered("a function that gives nothing as far as is known")
     _check_result(root.result)
-    order = ", ".join(name for name in root.given)
-    columns_order = ", ".join(name for name, _ in sorted(own.items(), key=lambda each: each[1]))
-    constants_used = sorted(written.used)
-    names = [
-        *[f"_ab_c{number}" for number in constants_used],
-        *[f"_ab_d{number}" for number in written.operands],
-        "_ab_sites",
-        *[f"_ab_apply{number}" for number in range(len(written.recipes))],
-        *[f"_ab_unbox{number}" for number in range(len(written.recipes))],
-        *_RUNTIME,
-    ]
-    body = [f"    {line}" for version in written.versions.values() for line in version.lines]
-    sites = sorted({int(number) for number in re.findall(r"\b_ab_t(\d+)\b", "\n".join(body))})
-    names[names.index("_ab_sites") : names.index("_ab_sites") + 1] = [f"_ab_t{number}" for number in sites]
-    lines = [f"def _make({', '.join(names)}):", *body]
-    lines.append(f"    def record({columns_order}):")
-    called = f"{root.name}({order})"
-    lines.append(f"        return {called}" if root.waits else f"        return _ab_finish({called})")
-    functions = [version.name for version in written.versions.values()]
-    lines.append("    def forget():")
-    lines.append(f"        nonlocal {', '.join(functions)}")
-    lines.append(f"        {' = '.join(functions)} = None")
-    lines.append("    def room(most):")
-    lines.append("        nonlocal _ab_most")
-    lines.append("        _ab_most = most")
-    lines.append("    return record, forget, room")
-    source = "\n".join(lines)
-    space: dict[str, Any] = {"__builtins__": {}}
+    columns_order = [name for name, _ in sorted(own.items(), key=lambda each: each[1])]
+    used = sorted(written.used)
+    source, sites = _source(written, root, columns_order, used)
+    space: dict[str, Any] = {"__builtins__": {}, **_FIXED}
     exec(compile(source, f"<recorder of {function.__qualname__}>", "exec", dont_inherit=True), space)
     result = without_values(root.result)
     blocks = [block for version in written.versions.values() for block in version.blocks.values()]
     written.close()
     return _GeneratedForm(
         constants,
-        constants_used,
+        used,
         dict(written.operands),
         [written.sites[number] for number in sites],
         written.recipes,
@@ -337,13 +313,47 @@ def _form_of(
     )
 
 
-_RUNTIME = (
-    "_ab_type", "_ab_len", "_ab_int", "_ab_tuple", "_ab_misfit", "_ab_full", "_ab_suited", "_ab_check", "_ab_index",
-    "_ab_keys", "_ab_scalars", "_ab_containers", "_ab_shown", "_ab_array", "_ab_constant", "_ab_own", "_ab_box",
-    "_ab_ids", "_ab_any_length", "_ab_there",
-    "_ab_finish", "_ab_most", "_ab_sigs", "_ab_sources", "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs",
+def _source(written: Written, root: Version, columns: Sequence[str], used: Sequence[int]) -> tuple[str, list[int]]:
+    """The source of a function that makes the recorder for a segment, and the numbers of the sites that it reads.
+
+    Args:
+        root: the version of the map's function; columns: the names of its arguments that differ by example.
+        used: the numbers of the constants that it reads.
+    """
+    body = [f"    {line}" for version in written.versions.values() for line in version.lines]
+    sites = sorted({int(number) for number in re.findall(r"\b_ab_t(\d+)\b", "\n".join(body))})
+    names = [
+        *[f"_ab_c{number}" for number in used],
+        *[f"_ab_d{number}" for number in written.operands],
+        *[f"_ab_t{number}" for number in sites],
+        *[f"_ab_apply{number}" for number in range(len(written.recipes))],
+        *[f"_ab_unbox{number}" for number in range(len(written.recipes))],
+        *_OF_SEGMENT,
+    ]
+    called = f"{root.name}({', '.join(root.given)})"
+    functions = [version.name for version in written.versions.values()]
+    lines = [
+        f"def _make({', '.join(names)}):",
+        *body,
+        f"    def record({', '.join(columns)}):",
+        f"        return {called}" if root.waits else f"        return _ab_finish({called})",
+        "    def forget():",
+        f"        nonlocal {', '.join(functions)}",
+        f"        {' = '.join(functions)} = None",
+        "    def room(most):",
+        "        nonlocal _ab_most",
+        "        _ab_most = most",
+        "    return record, forget, room",
+    ]
+    return "\n".join(lines), sites
+
+
+_OF_SEGMENT = (
+    "_ab_suited", "_ab_check", "_ab_array", "_ab_constant", "_ab_own", "_ab_box", "_ab_ids", "_ab_any_length",
+    "_ab_there", "_ab_finish", "_ab_most", "_ab_sigs", "_ab_sources", "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs",
     "_ab_add_source", "_ab_add_sources",
 )  # fmt: skip
+"""The names that a recorder reads for the segment being recorded, given by `_BoundForm.begin`."""
 
 
 def _check_result(kind: RecorderKind) -> None:
@@ -460,35 +470,24 @@ class _BoundForm:
             *self._tails,
             *[each.function for each in form.recipes],
             *[_Unboxed(trace, each.kind) for each in form.recipes],
-            type,
-            len,
-            int,
-            tuple,
-            Misfit,
-            NoRoom,
-            self._suited,
-            self._check,
-            _index,
-            _KEYS,
-            frozenset(SCALARS),
-            _CONTAINERS,
-            _shown,
-            self._array,
-            self._constant,
-            self._own,
-            self._box,
-            self._ids,
-            self._any_length,
-            segment.there,
-            self.finished,
-            self._most(),
-            segment.sigs,
-            segment.sources,
-            segment.sigs.extend,
-            segment.refs.append,
-            segment.refs.extend,
-            segment.sources.append,
-            segment.sources.extend,
+            _ab_suited=self._suited,
+            _ab_check=self._check,
+            _ab_array=self._array,
+            _ab_constant=self._constant,
+            _ab_own=self._own,
+            _ab_box=self._box,
+            _ab_ids=self._ids,
+            _ab_any_length=self._any_length,
+            _ab_there=segment.there,
+            _ab_finish=self.finished,
+            _ab_most=self._most(),
+            _ab_sigs=segment.sigs,
+            _ab_sources=segment.sources,
+            _ab_add_sigs=segment.sigs.extend,
+            _ab_add_ref=segment.refs.append,
+            _ab_add_refs=segment.refs.extend,
+            _ab_add_source=segment.sources.append,
+            _ab_add_sources=segment.sources.extend,
         )
         return recorded
 
@@ -716,6 +715,14 @@ def _shown(value: Any) -> str:
     if type(value) not in SCALARS:
         raise Misfit
     return f"{value}"
+
+
+_FIXED = {
+    "_ab_type": type, "_ab_len": len, "_ab_int": int, "_ab_tuple": tuple, "_ab_misfit": Misfit, "_ab_full": NoRoom,
+    "_ab_index": _index, "_ab_keys": _KEYS, "_ab_scalars": frozenset(SCALARS), "_ab_containers": _CONTAINERS,
+    "_ab_shown": _shown,
+}  # fmt: skip
+"""The names that every recorder reads."""
 
 
 def _is_suited(kind: type, attributes: Sequence[str]) -> bool:

@@ -245,6 +245,11 @@ class LineWriter:
         return self.let(Term(PLAIN, f"{name}[{self.text(index)}]"))
 
     @staticmethod
+    def are_plain(*values: Term) -> bool:
+        """True if all are numbers or objects of the example, or constant scalars."""
+        return all(each.kind is PLAIN or (isinstance(each.kind, Const) and each.kind.is_scalar) for each in values)
+
+    @staticmethod
     def is_short(array: Term, index: Term) -> bool:
         """True if a number of an array is best read from a list of all of them."""
         kind, at = array.kind, index.kind
@@ -304,52 +309,49 @@ class LineWriter:
                     lambda each, at=at: self.apply(function, [*args[:at], each, *args[at + 1 :]], key, **named),  # type: ignore[misc]
                 )
         values = [*args, *named.values()]
-        if all(each.kind is PLAIN or (isinstance(each.kind, Const) and each.kind.is_scalar) for each in values) and any(
-            each.kind is PLAIN for each in values
-        ):
+        if self.are_plain(*values) and any(each.kind is PLAIN for each in values):
             raise NotCovered("an operation on numbers of the example's alone")
         if any(is_empty(each.kind) for each in values):
             raise Unreachable
+        called = functools.partial(_called, function, len(args), tuple(named))
         if any(has_any_length(each.kind) for each in values):
-            return self.of_any_length(functools.partial(_called, function, len(args), tuple(named)), values)
-        constant = constants_of(values)
-        if constant is not None:
-            if any(type(each.value) is LazyArray for each in constant):
-                called = functools.partial(_called, function, len(args), tuple(named))
-                quietly = self.written.constants.compute_without_warnings
-                return self.read(quietly, (key, len(args), *named), called, *[each.number for each in constant])
-            return self.read(
-                self.written.constants.compute,
-                (key, len(args), *named),
-                functools.partial(_called, function, len(args), tuple(named)),
-                *[each.number for each in constant],
-            )
+            return self.of_any_length(called, values)
         trace, constants = self.written.trace, self.written.constants
-        if all(
-            isinstance(each.kind, RecordedNode) or (isinstance(each.kind, Const) and each.kind.is_scalar)
-            for each in values
-        ):
-            function_of_all = functools.partial(_called, function, len(args), tuple(named))
+        known = constants_of(values)
+        if known is not None:
+            quietly = any(type(each.value) is LazyArray for each in known)
+            compute = constants.compute_without_warnings if quietly else constants.compute
+            return self.read(compute, (key, len(args), *named), called, *[each.number for each in known])
+        kinds = [each.kind for each in values]
+        if all(isinstance(kind, RecordedNode) or (isinstance(kind, Const) and kind.is_scalar) for kind in kinds):
             with contextlib.suppress(NotCovered, Misfit, TypeError, IndexError, ValueError):
-                return self._node(
-                    OpSite(function_of_all, [each.kind for each in values], trace, constants.values), values
-                )
+                return self._node(OpSite(called, kinds, trace, constants.values), values)
+        kind = self._kind_of_result(called, kinds)
+        self.written.recipes.append(Recipe(function, kind))
+        texts = [self.boxed(each) for each in args]
+        texts += [f"{name}={self.boxed(each)}" for name, each in named.items()]
+        at = len(self.written.recipes) - 1
+        return self.let(Term(kind, f"_ab_unbox{at}(_ab_apply{at}({', '.join(texts)}))"))
+
+    def _kind_of_result(self, function: Callable[..., Any], kinds: Sequence[RecorderKind]) -> RecorderKind:
+        """The kind of an operation's result, found by a call that leaves nothing recorded.
+
+        Raises:
+            NotCovered: it fails, or its result is no array.
+        """
+        trace, lengths = self.written.trace, itertools.repeat(2)
         segment = trace.segment
-        lengths = itertools.repeat(2)
         nodes, refs = len(segment.sigs), len(segment.refs)
         park, trace.park = trace.park, refuse_to_wait
         try:
             for number in (1, 0, 1.0):  # possible numbers of an example; the result is checked at run time
                 given = [
-                    number if each.kind is PLAIN else built(each.kind, trace, constants.values, lengths)
-                    for each in values
+                    number if kind is PLAIN else built(kind, trace, self.written.constants.values, lengths)
+                    for kind in kinds
                 ]
                 with contextlib.suppress(TypeError, IndexError):
-                    found = function(*given[: len(args)], **dict(zip(named, given[len(args) :], strict=True)))
-                    break
-            else:
-                raise NotCovered("an operation that fails")
-            kind = self._kind_of(found)
+                    return self._kind_of(function(*given))
+            raise NotCovered("an operation that fails")
         except NotCovered:
             raise
         except Exception as error:
@@ -359,11 +361,6 @@ class LineWriter:
             trace.failed = None
             del segment.sigs[nodes:]
             del segment.refs[refs:]
-        self.written.recipes.append(Recipe(function, kind))
-        texts = [self.boxed(each) for each in args]
-        texts += [f"{name}={self.boxed(each)}" for name, each in named.items()]
-        at = len(self.written.recipes) - 1
-        return self.let(Term(kind, f"_ab_unbox{at}(_ab_apply{at}({', '.join(texts)}))"))
 
     def of_any_length(self, function: Callable[..., Any], values: Sequence[Term]) -> Term:
         """An operation with some operands that are arrays of any length."""

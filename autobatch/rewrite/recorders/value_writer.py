@@ -139,7 +139,7 @@ class ValueWriter(BlockWriter):
         if isinstance(value.kind, Parts) and value.kind.make is None:
             parts = [self.part(value, at) for at in range(len(value.kind.parts))]
             return f"({', '.join(map(self._key, parts))},)"
-        if not self._are_plain(value):
+        if not self.are_plain(value):
             raise NotCovered("a key that is no number and no text")
         value = self.check(value)
         return self.text(value)
@@ -367,10 +367,6 @@ class ValueWriter(BlockWriter):
             index = self.check(index)
             return self.let(Term(kind.item, f"{base.text}[{self.text(index)}]"))
         raise NotCovered("an item of what is no list")
-
-    @staticmethod
-    def _are_plain(*values: Term) -> bool:
-        return all(each.kind is PLAIN or (isinstance(each.kind, Const) and each.kind.is_scalar) for each in values)
 
     def _gone_through(self, over: Term) -> str:
         if isinstance(over.kind, Const):
