@@ -38,7 +38,7 @@ from autobatch.compiled.translation.exact_types import (
     is_number,
 )
 from autobatch.compiled.translation.number_operators import as_int, lift, negative, quick_compare
-from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, as_float, parts_of, rep
+from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, as_float, parts_of
 
 
 def takes_nodes(handler: Callable[..., Value]) -> Callable[..., Value]:
@@ -86,15 +86,22 @@ def int_(reader: Any, node: Any, value: Value | None = None) -> Value:
     if value is None:
         return reader.constant(0, node)
     if isinstance(value.kind, Text):
-        return user_function(reader, node, int_of_text, [value], {}, False)
+        return user_function(reader, node, int_of_text, [value], {})
 
     def one(x: Value) -> Value:
-        if x.kind.kind != "f":
-            return Value(INT, as_int(x), int(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT, x.bounds)
-        reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
-        return reader.temp(f"int64({x.text})", INT)
+        if x.constant is not NO_CONSTANT and x.kind.kind != "f":
+            return Value(INT, as_int(x), int(x.constant), x.bounds)
+        return _to_int(reader, x, "{}")
 
     return _of_numbers(reader, node, one, value)
+
+
+def _to_int(reader: Any, x: Value, rounding: str) -> Value:
+    """A number as an int; a float by this rounding, if the int has 64 bits at most."""
+    if x.kind.kind != "f":
+        return Value(INT, as_int(x), bounds=x.bounds)
+    reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
+    return reader.temp(f"int64({rounding.format(as_float(x))})", INT)
 
 
 def _number(reader: Any, value: Value, node: Any) -> Value:
@@ -143,7 +150,7 @@ def str_(reader: Any, node: Any, value: Value) -> Value:
         return value
     if value.kind != INT:
         raise reader.refuse(f"a string of a {value.kind}", node)
-    return user_function(reader, node, text_of_int, [value], {}, False)
+    return user_function(reader, node, text_of_int, [value], {})
 
 
 @calls(round)
@@ -153,15 +160,12 @@ def round_(reader: Any, node: Any, value: Value, ndigits: Value | None = None) -
     if ndigits is not None and ndigits.kind != NONE:
         if value.kind != FLOAT:
             raise reader.refuse(f"round of a {value.kind} to some digits", node)
-        return user_function(reader, node, rounded_to, [value, ndigits], {}, False)
+        return user_function(reader, node, rounded_to, [value, ndigits], {})
 
     def one(x: Value) -> Value:
         if x.kind == NONE or not (x.kind.python or x.kind.kind == "f"):
             raise reader.refuse(f"round of a {x.kind}", node)
-        if x.kind.kind != "f":
-            return Value(INT, as_int(x), bounds=x.bounds)
-        reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
-        return reader.temp(f"int64(np.rint({x.text}))", INT)
+        return _to_int(reader, x, "np.rint({})")
 
     return lift(reader, one, value)
 
@@ -481,9 +485,7 @@ def sort(
     if holder.kind.elem is None:
         return Value(NONE, "0", None)
     if key is not None:
-        keys = reader.temp("0", List(reader.site(key, List).site))
-        reader.lines.pop()
-        reader.emit(f"{keys.text} = new_{rep(keys.kind)}()")
+        keys = containers.new(reader, key, List)
         called = _called_with(reader, key, node)
         items = iteration.items_of_value(reader, holder, node)
         iteration.each(reader, items, lambda item: containers.put(reader, keys, reader.once(called(item)), node))
@@ -643,13 +645,7 @@ def log(reader: Any, node: Any, value: Value, base: Value | None = None) -> Valu
 def _rounding(name: str) -> None:
     @calls(getattr(math, name))
     def call(reader: Any, node: Any, value: Value) -> Value:
-        def one(x: Value) -> Value:
-            if x.kind.kind != "f":
-                return Value(INT, as_int(x), bounds=x.bounds)
-            reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
-            return reader.temp(f"int64(np.{name}({as_float(x)}))", INT)
-
-        return _of_numbers(reader, node, one, value)
+        return _of_numbers(reader, node, lambda x: _to_int(reader, x, f"np.{name}({{}})"), value)
 
 
 for _name in ("floor", "ceil", "trunc"):

@@ -21,6 +21,7 @@ from autobatch.compiled.translation.exact_types import (
     Tuple,
     Union,
     of_dtype,
+    sample,
 )
 from autobatch.compiled.translation.number_operators import cast, lift
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float, numba_type, parts_of
@@ -37,10 +38,6 @@ def dtype_of(reader: Any, value: Value | None, default: str, node: Any) -> str:
         return of_dtype(np.dtype(found)).name
     except (Mismatch, TypeError) as error:
         raise reader.refuse(f"the dtype {found}: {error}", node) from None
-
-
-def _named(name: str) -> str:
-    return "np.bool_" if name == "bool" else f"np.{name}"
 
 
 def shape_of(reader: Any, value: Value, node: Any) -> tuple[str, int]:
@@ -66,7 +63,7 @@ def _creation(function: Any, name: str) -> None:
         _order(reader, order, node)
         text, rank = shape_of(reader, shape, node)
         kind = dtype_of(reader, dtype, "float64", node)
-        return reader.temp(f"np.{name}({text}, {_named(kind)})", Array(kind, rank))
+        return reader.temp(f"np.{name}({text}, {arrays.np_name(kind)})", Array(kind, rank))
 
 
 _creation(np.zeros, "zeros")
@@ -85,7 +82,7 @@ def full(reader: Any, node: Any, shape: Value, fill_value: Value, dtype: Value |
         raise reader.refuse(f"an array full of {fill.kind}", node)
     kind = dtype_of(reader, dtype, getattr(fill.kind, "name", ""), node)
     number = reader.temp(arrays.converted(reader, fill, kind, node), Scalar(kind, False))
-    return reader.temp(f"np.full({text}, {number.text}, {_named(kind)})", Array(kind, rank))
+    return reader.temp(f"np.full({text}, {number.text}, {arrays.np_name(kind)})", Array(kind, rank))
 
 
 def _creation_like(function: Any, make: Any) -> None:
@@ -151,7 +148,7 @@ def astype_text(reader: Any, value: Value, name: str) -> Value:
     if np.dtype(name).kind in "iu" and np.dtype(value.kind.dtype).kind == "f":
         low, high = float(max(np.iinfo(name).min, -9.2e18)), float(min(np.iinfo(name).max, 9.2e18))
         reader.fail_if(f"not all_within({value.text}, {low!r}, {high!r})")
-    return reader.temp(f"{value.text}.astype({_named(name)})", out)
+    return reader.temp(f"{value.text}.astype({arrays.np_name(name)})", out)
 
 
 @methods(Array, "astype")
@@ -226,7 +223,9 @@ def _nested(reader: Any, value: Value, wanted: Value | None, node: Any) -> Value
         raise reader.refuse(f"an array of lists of {elem}", node)
     reader.fail_if(f"len({value.text}) == 0 or not equal_lengths({value.text})")
     name = dtype_of(reader, wanted, elem.name, node)
-    out = reader.temp(f"np.empty((len({value.text}), len({value.text}[0])), {_named(elem.name)})", Array(elem.name, 2))
+    out = reader.temp(
+        f"np.empty((len({value.text}), len({value.text}[0])), {arrays.np_name(elem.name)})", Array(elem.name, 2)
+    )
     reader.emit(f"fill_rows({out.text}, {value.text})")
     return _checked_numbers(reader, out, name, node)
 
@@ -243,7 +242,7 @@ def _stacked(reader: Any, rows: list[Value], wanted: Value | None, node: Any, fl
     samples = [np.ones((), kind.name).dtype for kind in kinds if isinstance(kind, Scalar)]
     name = dtype_of(reader, wanted, np.result_type(*samples).name if samples else "", node)
     shape = (len(numbers),) if flat else (len(rows), len(numbers) // len(rows))
-    out = reader.temp(f"np.empty({shape}, {_named(name)})", Array(name, len(shape)))
+    out = reader.temp(f"np.empty({shape}, {arrays.np_name(name)})", Array(name, len(shape)))
     for number, place in zip(numbers, np.ndindex(*shape), strict=True):
         text = arrays.converted(reader, number, name, node)
         reader.emit(f"{out.text}[{', '.join(map(str, place))}] = {text}")
@@ -258,7 +257,7 @@ def _stacked_arrays(reader: Any, parts: list[Value], wanted: Value | None, node:
     for part in parts[1:]:
         reader.fail_if(f"{part.text}.shape != {first.text}.shape")
     out = reader.temp(
-        f"np.empty(({len(parts)}, {first.text}.size), {_named(first.kind.dtype)})", Array(first.kind.dtype, 2)
+        f"np.empty(({len(parts)}, {first.text}.size), {arrays.np_name(first.kind.dtype)})", Array(first.kind.dtype, 2)
     )
     for i, part in enumerate(parts):
         reader.emit(f"{out.text}[{i}] = {part.text}")
@@ -323,11 +322,7 @@ def where(reader: Any, node: Any, condition: Value, x: Value | None = None, y: V
         if isinstance(each.kind, Array):
             samples.append(np.empty((0,), each.kind.dtype))
         elif isinstance(each.kind, Scalar) and each.kind != NONE:
-            samples.append(
-                {"int64": 1, "float64": 1.0, "bool": True}[each.kind.name]
-                if each.kind.python
-                else np.dtype(each.kind.name).type(1)
-            )
+            samples.append(sample(each.kind))
         else:
             raise reader.refuse(f"a choice that is {each.kind}", node)
     name = of_dtype(np.where(np.ones(0, bool), *samples).dtype).name
@@ -342,7 +337,7 @@ def where(reader: Any, node: Any, condition: Value, x: Value | None = None, y: V
         else:
             texts.append(
                 reader.temp(
-                    f"np.full({shape.text}, {arrays.converted(reader, each, name, node)}, {_named(name)})", NONE
+                    f"np.full({shape.text}, {arrays.converted(reader, each, name, node)}, {arrays.np_name(name)})", NONE
                 ).text
             )
     return reader.temp(
@@ -402,9 +397,8 @@ def _along(reader: Any, value: Value, axes: tuple[int, int] | None, keep: bool, 
     before, many, after = (reader.temp(part, INT).text for part in parts)
     whole = f"np.ascontiguousarray({value.text}).reshape(({before}, {many}, {after}))"
     source = reader.temp(whole, Array(value.kind.dtype, 3))
-    out = reader.temp(f"np.empty(({before}, {after}), {_named(dtype.name)})", Array(dtype.name, 2))
-    reader.count += 1
-    i, j = f"i{reader.count}", f"j{reader.count}"
+    out = reader.temp(f"np.empty(({before}, {after}), {arrays.np_name(dtype.name)})", Array(dtype.name, 2))
+    i, j = reader.fresh("i"), reader.fresh("j")
 
     def body() -> None:
         lane = reader.temp(f"{source.text}[{i}, :, {j}]", Array(value.kind.dtype, 1))
@@ -437,7 +431,7 @@ def _reduction(function: Any, name: str, ufunc: Any, empty: bool) -> None:
             start = {"sum": "0", "prod": "1", "any": "False", "all": "True"}.get(name, f"{flat.text}[0]")
             if not empty:
                 reader.fail_if(f"{flat.text}.size == 0")
-            out = reader.temp(f"np.full(1, {start}, {_named(dtype.name)})", NONE)
+            out = reader.temp(f"np.full(1, {start}, {arrays.np_name(dtype.name)})", NONE)
             rest = flat.text if empty else f"{flat.text}[1:]"
             reader.emit(f"reduce_1(table[{2 * place}], table[{2 * place + 1}], {rest}, {out.text})")
             return reader.temp(f"{out.text}[0]", dtype)
@@ -507,16 +501,11 @@ _place(np.argmax, "argmax")
 _place(np.argmin, "argmin")
 
 
+@methods(Array, "dot")
 @calls(np.dot, np.matmul)
 def dot(reader: Any, node: Any, a: Value, b: Value) -> Value:
     """`np.dot` of vectors and matrices."""
     return arrays.matmul(reader, arrays.as_array(reader, a, node), arrays.as_array(reader, b, node), node)
-
-
-@methods(Array, "dot")
-def dot_method(reader: Any, node: Any, a: Value, b: Value) -> Value:
-    """`array.dot`."""
-    return dot(reader, node, a, b)
 
 
 # --- order
@@ -526,7 +515,7 @@ def dot_method(reader: Any, node: Any, a: Value, b: Value) -> Value:
 def sort(reader: Any, node: Any, value: Value) -> Value:
     """`np.sort` of a vector."""
     out = copy(reader, node, value)
-    _sort_in_place(reader, out, node)
+    sort_method(reader, node, out)
     return out
 
 
@@ -534,14 +523,10 @@ def sort(reader: Any, node: Any, value: Value) -> Value:
 def sort_method(reader: Any, node: Any, value: Value) -> Value:
     """`array.sort`."""
     arrays.writable(reader, value, node)
-    _sort_in_place(reader, value, node)
-    return Value(NONE, "0", None)
-
-
-def _sort_in_place(reader: Any, value: Value, node: Any) -> None:
     if value.kind.ndim != 1:
         raise reader.refuse("of a matrix", node)
     reader.emit(f"{value.text}[:] = np.sort({value.text})")
+    return Value(NONE, "0", None)
 
 
 @calls(np.argsort)
@@ -599,7 +584,7 @@ def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
     for name in names[1:]:
         reader.fail_if(f"{name}.size != {names[0]}.size")
     if isinstance(value.kind, Array):
-        if value.kind.ndim != 1 or value.kind.dtype not in arrays._SAFE(holder.kind.dtype):
+        if value.kind.ndim != 1 or value.kind.dtype not in arrays.safe_sources(holder.kind.dtype):
             raise reader.refuse("values of another rank or dtype", node)
         reader.fail_if(f"{value.text}.size != {names[0]}.size")
         text = f"{value.text}[i]"
@@ -655,9 +640,7 @@ def ravel(reader: Any, node: Any, value: Value) -> Value:
 @methods(Array, "item", "tolist")
 def item(reader: Any, node: Any, value: Value) -> Value:
     """`array.item` of one element; `array.tolist` of a vector."""
-    kind = Scalar(value.kind.dtype, True) if value.kind.dtype in ("int64", "float64", "bool") else None
-    if kind is None:
-        kind = {"f": FLOAT, "b": BOOL}.get(np.dtype(value.kind.dtype).kind, INT)
+    kind = {"f": FLOAT, "b": BOOL}.get(np.dtype(value.kind.dtype).kind, INT)
     if node.func.attr == "item":
         reader.fail_if(f"{value.text}.size != 1")
         first = reader.temp(f"np.ascontiguousarray({value.text}).ravel()[0]", Scalar(value.kind.dtype, False))

@@ -40,7 +40,7 @@ def implements(
                 raise reader.refuse("with arguments of these types it is not compiled", node)
             reader.program.approximate |= sums
             try:
-                return user_function(reader, node, written, list(args), named, reader.instance.jitted)
+                return user_function(reader, node, written, list(args), named)
             except Unreadable as error:
                 raise reader.refuse(f"with these arguments it is not compiled ({error})", node) from None
 
@@ -346,7 +346,7 @@ def combinations(reader: Any, node: Any, items: Value, r: Value) -> Value:
     written = {2: two_of, 3: three_of}.get(r.constant)
     if written is None:
         raise reader.refuse("combinations of other than two or three", node)
-    return user_function(reader, node, written, [items, r], {}, reader.instance.jitted)
+    return user_function(reader, node, written, [items, r], {})
 
 
 ITERATORS[itertools.combinations] = combinations
@@ -474,7 +474,7 @@ def _with(written: Any, *constants: Any) -> Callable[..., Value]:
 
     def call(reader: Any, node: Any, text: Value) -> Value:
         values = [text, *(reader.constant(each, node) for each in constants)]
-        return user_function(reader, node, written, values, {}, reader.instance.jitted)
+        return user_function(reader, node, written, values, {})
 
     return call
 

@@ -56,8 +56,7 @@ def _drawn(reader: Any, node: Any, stream: Value, size: Value | None, one: str, 
 @methods(RandomStream, "random")
 def random(reader: Any, node: Any, stream: Value, size: Value | None = None) -> Value:
     """`Generator.random`."""
-    one = f"next_float({stream.text})"
-    return _drawn(reader, node, stream, size, one)
+    return _drawn(reader, node, stream, size, f"next_float({stream.text})")
 
 
 @methods(RandomStream, "uniform")
@@ -69,8 +68,7 @@ def uniform(
     a, b = _float(reader, low, 0.0, node), _float(reader, high, 1.0, node)
     wide = reader.temp(f"{b} - {a}", FLOAT).text
     reader.fail_if(f"not {wide} >= 0.0")
-    one = f"{a} + {wide} * next_float({stream.text})"
-    return _drawn(reader, node, stream, size, one)
+    return _drawn(reader, node, stream, size, f"{a} + {wide} * next_float({stream.text})")
 
 
 @methods(RandomStream, "normal")
@@ -81,15 +79,13 @@ def normal(
     """`Generator.normal`."""
     a, b = _float(reader, loc, 0.0, node), _float(reader, scale, 1.0, node)
     reader.fail_if(f"not {b} >= 0.0")
-    one = f"{a} + {b} * next_normal({stream.text})"
-    return _drawn(reader, node, stream, size, one)
+    return _drawn(reader, node, stream, size, f"{a} + {b} * next_normal({stream.text})")
 
 
 @methods(RandomStream, "standard_normal")
 def standard_normal(reader: Any, node: Any, stream: Value, size: Value | None = None) -> Value:
     """`Generator.standard_normal`."""
-    one = f"next_normal({stream.text})"
-    return _drawn(reader, node, stream, size, one)
+    return _drawn(reader, node, stream, size, f"next_normal({stream.text})")
 
 
 @methods(RandomStream, "exponential", "standard_exponential")
@@ -99,8 +95,7 @@ def exponential(reader: Any, node: Any, stream: Value, scale: Value | None = Non
         scale, size = None, scale
     a = _float(reader, scale, 1.0, node)
     reader.fail_if(f"not {a} >= 0.0")
-    one = f"{a} * next_exponential({stream.text})"
-    return _drawn(reader, node, stream, size, one)
+    return _drawn(reader, node, stream, size, f"{a} * next_exponential({stream.text})")
 
 
 @methods(RandomStream, "integers")
@@ -113,15 +108,14 @@ def integers(
         raise reader.refuse("an end that is included or not", node)
     more = "0" if endpoint is not None and endpoint.constant else "1"
     first = reader.temp(reader.index(low, node), INT).text
-    start, end = ("0", first) if high is None or high.kind == NONE else (first, None)
-    if end is None:
-        assert high is not None
-        end = reader.temp(reader.index(high, node), INT).text
+    if high is None or high.kind == NONE:
+        start, end = "0", first
+    else:
+        start, end = first, reader.temp(reader.index(high, node), INT).text
     reader.fail_if(f"{start} < -4611686018427387904 or {end} > 4611686018427387904")
     most = reader.temp(f"{end} - {more} - {start}", INT).text
     reader.fail_if(f"{most} < 0 or {most} >= 4294967295")
-    one = f"next_whole({stream.text}, int64({start}), {most})"
-    return _drawn(reader, node, stream, size, one, _WHOLE)
+    return _drawn(reader, node, stream, size, f"next_whole({stream.text}, int64({start}), {most})", _WHOLE)
 
 
 @methods(RandomStream, "permutation")
@@ -167,7 +161,5 @@ def choice(
     if values.kind.ndim != 1:
         raise reader.refuse(f"a choice of a {a.kind}", node)
     places = integers(reader, node, stream, Value(INT, f"{values.text}.size"), None, size)
-    out = f"{values.text}[{places.text}]"
-    if isinstance(places.kind, Array):
-        return reader.temp(f"{values.text}[{places.text}]", Array(values.kind.dtype, 1))
-    return reader.temp(out, Scalar(values.kind.dtype, False))
+    kind = Array(values.kind.dtype, 1) if isinstance(places.kind, Array) else Scalar(values.kind.dtype, False)
+    return reader.temp(f"{values.text}[{places.text}]", kind)

@@ -466,15 +466,12 @@ class _Backward:
             for leaf, expected in zip(self.held, self._by_python(cts, [index]), strict=True):
                 if expected is None:
                     continue
-                own = sum(part for part, each in zip(parts, self.held, strict=True) if _same_value(each, leaf))
+                same = [each.value._ab_index == leaf.value._ab_index for each in self.held]
+                own = sum(itertools.compress(parts, same))
                 if not _is_close(own, np.asarray(expected)):
                     name = self.call.plain.function.__qualname__
                     raise self.taped.refuse(f"the gradient of {name}", own, expected)
             self.taped.checked = True
-
-
-def _same_value(one: _Leaf, two: _Leaf) -> bool:
-    return one.value._ab_index == two.value._ab_index
 
 
 def _is_close(one: Any, two: np.ndarray) -> bool:

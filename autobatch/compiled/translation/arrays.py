@@ -26,21 +26,16 @@ from autobatch.compiled.translation.number_operators import cast, in_range, lift
 from autobatch.compiled.translation.source_program import Lines, flat
 from autobatch.compiled.translation.statement_reader import FAIL
 from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, numba_type, parts_of
+from autobatch.facts import operators
 
-_UFUNCS = {
-    "Add": np.add, "Sub": np.subtract, "Mult": np.multiply, "Div": np.true_divide, "FloorDiv": np.floor_divide,
-    "Mod": np.remainder, "Pow": np.power, "BitAnd": np.bitwise_and, "BitOr": np.bitwise_or, "BitXor": np.bitwise_xor,
-    "Eq": np.equal, "NotEq": np.not_equal, "Lt": np.less, "LtE": np.less_equal, "Gt": np.greater,
-    "GtE": np.greater_equal, "LShift": np.left_shift, "RShift": np.right_shift,
-}  # fmt: skip
+_UFUNCS: dict[str, Any] = {each.syntax.__name__: each.ufunc for each in (*operators.BINARY, *operators.UNARY)}
 _TESTS = {np.isnan: "np.isnan", np.isinf: "np.isinf", np.isfinite: "np.isfinite"}
 _EXACT = {
     np.add: "{0} + {1}", np.subtract: "{0} - {1}", np.multiply: "{0} * {1}", np.divide: "{0} / {1}",
     np.negative: "-{0}", np.square: "{0} * {0}", np.sqrt: "math.sqrt({0})",
 }  # fmt: skip
 """Operations on floats that have one correct result, whoever computes it: written as loops, not as calls of NumPy."""
-_SIGNS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.equal: "==", np.not_equal: "!=",
-          np.less: "<", np.less_equal: "<=", np.greater: ">", np.greater_equal: ">="}  # fmt: skip
+_SIGNS = {each.ufunc: each.symbol for each in (*operators.ARITHMETIC[:4], *operators.COMPARISONS)}
 
 
 def scalar_of(kind: Array) -> Scalar:
@@ -184,8 +179,7 @@ def _together(reader: Any, holder: Value, out: ArrayIndex, arrays: list[tuple[in
         raise reader.refuse("an index of arrays of several ranks", node)
     shape = reader.temp(f"{arrays[0][1].text}.shape", NONE)
     for _, value in arrays[1:]:
-        reader.count += 1
-        ok = f"o{reader.count}"
+        ok = reader.fresh("o")
         reader.emit(f"{shape.text}, {ok} = common_shape({shape.text}, {value.text}.shape)")
         reader.fail_if(f"not {ok}", IndexError)
     for axis, value in arrays:
@@ -291,7 +285,7 @@ def _gathered(reader: Any, holder: Value, index: ArrayIndex) -> tuple[Value, str
             places.append("@")
     rank = len(sizes)
     out = reader.temp(
-        f"np.empty(({''.join(size + ', ' for size in sizes)}), np.{_dtype(kind.dtype)})", Array(kind.dtype, rank)
+        f"np.empty(({''.join(size + ', ' for size in sizes)}), {np_name(kind.dtype)})", Array(kind.dtype, rank)
     )
     return out, f"{out.text}[{', '.join(places)}]".replace("@", index_name(out))
 
@@ -311,17 +305,18 @@ def as_array(reader: Any, value: Value, node: Any) -> Value:
     if isinstance(kind, Array):
         return value
     if isinstance(kind, List) and is_number(kind.elem):
-        name = {"int64": "int64"}.get(kind.elem.name, kind.elem.name)
+        name = kind.elem.name
         return reader.temp(
-            f"np.array([{numba_type(kind.elem)}(x) for x in {value.text}], np.{_dtype(name)})", Array(name, 1)
+            f"np.array([{numba_type(kind.elem)}(x) for x in {value.text}], {np_name(name)})", Array(name, 1)
         )
     if isinstance(kind, List) and kind.elem is None:
         return reader.temp("np.empty(0, np.float64)", Array("float64", 1))
     raise reader.refuse(f"an array of a {kind}", node)
 
 
-def _dtype(name: str) -> str:
-    return "bool_" if name == "bool" else name
+def np_name(dtype: str) -> str:
+    """A dtype in the text that Numba compiles: `np.float64`, or `np.bool_`."""
+    return "np.bool_" if dtype == "bool" else f"np.{dtype}"
 
 
 def converted(reader: Any, value: Value, to: str, node: Any) -> str:
@@ -377,7 +372,7 @@ def put_at(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: An
         rank = sum(slices)
         if not rank:
             reader.stop()
-        if value.kind.ndim > rank or value.kind.dtype not in _SAFE(kind.dtype):
+        if value.kind.ndim > rank or value.kind.dtype not in safe_sources(kind.dtype):
             raise reader.refuse(f"a {value.kind} in a slice of a {kind}", node)
         view = reader.temp(f"{holder.text}[{where}]", kind.view(rank))
         if value.kind.given or kind.given:
@@ -395,8 +390,7 @@ def put_at(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: An
 def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: Any) -> None:
     """`holder[index] = value` for index arrays: in order, so that of repeated indices the last one stays."""
     kind = holder.kind
-    reader.count += 1
-    k = f"k{reader.count}"
+    k = reader.fresh("k")
     where = f"{holder.text}[{', '.join(index.parts)}]".replace("@", k)
     if isinstance(value.kind, List):
         value = as_array(reader, value, node)
@@ -405,7 +399,7 @@ def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node
         reader.emit(f"for {k} in range({index.count}):", [f"{where} = {text}"])
         return
     rank = 1 + sum(index.slices)
-    if index.rank != 1 or any(index.slices[: index.fancy[0]]) or value.kind.dtype not in _SAFE(kind.dtype):
+    if index.rank != 1 or any(index.slices[: index.fancy[0]]) or value.kind.dtype not in safe_sources(kind.dtype):
         raise reader.refuse("an assignment to places that arrays name", node)
     if value.kind.ndim == rank:
         reader.fail_if(f"{value.text}.shape[0] != {index.count}")
@@ -417,7 +411,7 @@ def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node
     if rank == 1:
         reader.emit(f"for {k} in range({index.count}):", [f"{where} = {source}"])
         return
-    part = f"part{reader.count}"
+    part = reader.declared(kind.view(rank - 1))
     reader.emit(
         f"for {k} in range({index.count}):",
         [
@@ -427,10 +421,9 @@ def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node
             f"{part}[{', '.join([':'] * (rank - 1))}] = {source}",
         ],
     )
-    reader.typed(part, kind.view(rank - 1))
 
 
-def _SAFE(dtype: str) -> set[str]:  # noqa: N802
+def safe_sources(dtype: str) -> set[str]:
     """The dtypes that NumPy regards as safe to cast to this one."""
     return {name for name in DTYPES if np.can_cast(name, dtype, "safe")} | ({"int64"} if dtype == "float64" else set())
 
@@ -480,8 +473,7 @@ def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
 
 def unary(reader: Any, op: str, value: Value, node: Any) -> Value:
     """`-array` and `~array`."""
-    ufunc = {"USub": np.negative, "Invert": np.invert, "UAdd": np.positive}[op]
-    return elementwise(reader, ufunc, [value], node)
+    return elementwise(reader, _UFUNCS[op], [value], node)
 
 
 def loop_of(reader: Any, ufunc: Any, kinds: Sequence[Any], node: Any) -> tuple[int, list[Scalar]]:
@@ -523,8 +515,6 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
         return lift(reader, lambda *each: elementwise(reader, ufunc, each, node), *values)
     if any(value.kind == NONE for value in values):
         reader.stop()
-    if any(value.kind.kind == "n" for value in values if isinstance(value.kind, Scalar)):
-        reader.stop()
     place, scalars = loop_of(reader, ufunc, [value.kind for value in values], node)
     wanted, (out,) = scalars[: ufunc.nin], scalars[ufunc.nin :]
     address = f"table[{2 * place}], table[{2 * place + 1}]"
@@ -537,45 +527,20 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
             and to.name != "int64"
         ):
             reader.fail_if(f"{value.text} < {np.iinfo(to.name).min} or {value.text} > {np.iinfo(to.name).max}")
-    arrays = [value for value in values if isinstance(value.kind, Array)]
-    if not arrays:
+    ranks = [value.kind.ndim for value in values if isinstance(value.kind, Array)]
+    if not ranks:
         texts = [cast(value, to) for value, to in zip(values, wanted, strict=True)]
         if ufunc in _TESTS and wanted[0].kind == "f":
             return reader.temp(f"{_TESTS[ufunc]}({texts[0]})", out)
         sign = _SIGNS.get(ufunc)
-        if sign and not (sign == "/" and out.kind != "f") and out.kind in "fb" and all(x.kind == "f" for x in wanted):
+        if sign and out.kind in "fb" and all(x.kind == "f" for x in wanted):
             return reader.temp(f" {sign} ".join(texts), out)
         return reader.temp(f"scalar_{ufunc.nin}({address}, {', '.join(texts)}, {numba_type(out)}(0))", out)
-    rank = max(value.kind.ndim for value in arrays)
-    if any(value.kind.ndim == 0 for value in arrays):
+    if 0 in ranks:
         raise reader.refuse("a 0-d array", node)
     by_loop = ufunc in _EXACT and {scalar.name for scalar in scalars} in ({"float64"}, {"float32"})
-    sources: list[Value] = []
-    for value, to in zip(values, wanted, strict=True):
-        if isinstance(value.kind, Array):
-            text = value.text if value.kind.dtype == to.name else f"{value.text}.astype(np.{_dtype(to.name)})"
-            sources.append(reader.temp(text, Array(to.name, value.kind.ndim)))
-        elif by_loop:
-            sources.append(reader.temp(cast(value, to), to))
-        else:
-            sources.append(reader.temp(f"np.full(1, {cast(value, to)}, np.{_dtype(to.name)})", NONE))
-    full = [source for source in sources if isinstance(source.kind, Array)]
-    shape = reader.temp(f"{full[0].text}.shape", NONE)
-    if len(full) == 2:
-        one, two = sorted(full, key=lambda source: source.kind.ndim)
-        which = "common_shape" if one.kind.ndim == two.kind.ndim else "common_shape_ranked"
-        reader.lines.pop()
-        reader.emit(f"{shape.text}, o_{shape.text} = {which}({one.text}.shape, {two.text}.shape)")
-        reader.fail_if(f"not o_{shape.text}")
-    if not by_loop or rank > 1:
-        for place, source in enumerate(sources):
-            if isinstance(source.kind, Array):
-                whole = "np.ascontiguousarray({0})" if len(full) == 1 else "broadcast_to({0}, {1})"
-                if len(full) == 2 and source.kind.ndim == rank:
-                    whole = "broadcast_aligned({0}, {1})"
-                text = whole.format(source.text, shape.text) + (".ravel()" if by_loop else "")
-                sources[place] = reader.temp(text, Array(source.kind.dtype, 1) if by_loop else NONE)
-    made = reader.temp(f"np.empty({shape.text}, np.{_dtype(out.name)})", Array(out.name, rank))
+    sources, shape = _sources(reader, values, wanted, by_loop)
+    made = reader.temp(f"np.empty({shape}, {np_name(out.name)})", Array(out.name, max(ranks)))
     given = ", ".join(source.text for source in sources)
     if not by_loop:
         reader.emit(f"apply_{ufunc.nin}({address}, {given}, {made.text})")
@@ -583,8 +548,45 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
     forms = "".join("a" if isinstance(source.kind, Array) else "n" for source in sources)
     name = f"each_{ufunc.__name__}_{forms}"
     reader.program.loops[name] = _loop_text(name, _EXACT[ufunc], forms)
-    reader.emit(f"{name}({given}, {made.text}{'.ravel()' if rank > 1 else ''})")
+    reader.emit(f"{name}({given}, {made.text}{'.ravel()' if max(ranks) > 1 else ''})")
     return made
+
+
+def _sources(reader: Any, values: Sequence[Value], wanted: Sequence[Scalar], by_loop: bool) -> tuple[list[Value], str]:
+    """The operands of a loop over elements, converted and broadcast, and the shape of its result, as text.
+
+    Args:
+        wanted: their dtypes. by_loop: the loop is written out: it takes numbers, and arrays of one dimension.
+    """
+    rank = max(value.kind.ndim for value in values if isinstance(value.kind, Array))
+    sources: list[Value] = []
+    for value, to in zip(values, wanted, strict=True):
+        if isinstance(value.kind, Array):
+            text = value.text if value.kind.dtype == to.name else f"{value.text}.astype({np_name(to.name)})"
+            sources.append(reader.temp(text, Array(to.name, value.kind.ndim)))
+        elif by_loop:
+            sources.append(reader.temp(cast(value, to), to))
+        else:
+            sources.append(reader.temp(f"np.full(1, {cast(value, to)}, {np_name(to.name)})", NONE))
+    full = [source for source in sources if isinstance(source.kind, Array)]
+    shape = reader.declared(NONE)
+    if len(full) == 2:
+        one, two = sorted(full, key=lambda source: source.kind.ndim)
+        which = "common_shape" if one.kind.ndim == two.kind.ndim else "common_shape_ranked"
+        reader.emit(f"{shape}, o_{shape} = {which}({one.text}.shape, {two.text}.shape)")
+        reader.fail_if(f"not o_{shape}")
+    else:
+        reader.emit(f"{shape} = {full[0].text}.shape")
+    if by_loop and rank == 1:
+        return sources, shape
+    for place, source in enumerate(sources):
+        if isinstance(source.kind, Array):
+            whole = "np.ascontiguousarray({0})" if len(full) == 1 else "broadcast_to({0}, {1})"
+            if len(full) == 2 and source.kind.ndim == rank:
+                whole = "broadcast_aligned({0}, {1})"
+            text = whole.format(source.text, shape) + (".ravel()" if by_loop else "")
+            sources[place] = reader.temp(text, Array(source.kind.dtype, 1) if by_loop else NONE)
+    return sources, shape
 
 
 def _loop_text(name: str, operation: str, forms: str) -> str:

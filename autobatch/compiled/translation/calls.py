@@ -206,14 +206,9 @@ def _handled(reader: Any, node: ast.Call, handler: Handler, first: list[Value], 
 
 
 def user_function(
-    reader: Any,
-    node: Any,
-    function: Any,
-    args: list[Value],
-    named: dict[str, Value],
-    jitted: bool,
+    reader: Any, node: Any, function: Any, args: list[Value], named: dict[str, Value], jitted: bool = False
 ) -> Value:
-    """A call of one of the user's functions."""
+    """A call of one of the user's functions, or of one that is written in its stead."""
     values = bound_arguments(reader, node, function, args, named)
     return _instance_call(reader, node, function, values, jitted or reader.instance.jitted)
 
@@ -233,8 +228,7 @@ def _instance_call(
         for value in values
         if not isinstance(value.kind, Static)
     ]
-    out = reader.temp("0", instance.result)
-    reader.lines.pop()
+    out = Value(instance.result, reader.declared(instance.result))
     code = f"code_{out.text}"
     given = ", ".join(["table", "depth", *texts, *outer_texts])
     reader.emit(f"{code}, {out.text} = {instance.name}({given}@extra@)")

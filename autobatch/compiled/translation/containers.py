@@ -32,7 +32,7 @@ from autobatch.compiled.translation.exact_types import (
     unified_ints,
 )
 from autobatch.compiled.translation.iteration import content
-from autobatch.compiled.translation.number_operators import COMPARISONS, SIGNS, in_range
+from autobatch.compiled.translation.number_operators import COMPARISONS, OPERATORS, in_range
 from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, convert, parts_of, rep
 
 
@@ -375,8 +375,7 @@ def _set_slice(reader: Any, holder: Value, index: ast.Slice, value: Value, node:
     if not isinstance(value.kind, List) or value.text == holder.text:
         raise reader.refuse(f"a {value.kind} in a slice of a list", node)
     changed(reader, holder, node)
-    reader.count += 1
-    first, last = f"first{reader.count}", f"last{reader.count}"
+    first, last = reader.fresh("start"), reader.fresh("stop")
     ends = slice_text(reader, ast.Slice(index.lower, index.upper, None)).split(":")
     length = f"len({holder.text})"
     reader.emit(f"{first} = clamp_slice_bound({ends[0] or '0'}, {length})")
@@ -497,8 +496,7 @@ def _of_sets(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
         if (op in ("BitOr", "BitXor") and known) or (op == "Sub" and known == [a]):
             reader.emit(f"{out.text} = {known[0].text}.copy()")
         return out
-    sign = {"BitAnd": "&", "BitOr": "|", "BitXor": "^", "Sub": "-"}[op]
-    reader.emit(f"{out.text} = {a.text} {sign} {b.text}")
+    reader.emit(f"{out.text} = {a.text} {OPERATORS[op].symbol} {b.text}")
     return out
 
 
@@ -506,15 +504,14 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
     """A comparison of strings, tuples, lists or sets."""
     if isinstance(a.kind, Text) and isinstance(b.kind, Text):
         if a.constant is not NO_CONSTANT and b.constant is not NO_CONSTANT:
-            return reader.constant(COMPARISONS[op](a.constant, b.constant), node)
+            return reader.constant(COMPARISONS[op].function(a.constant, b.constant), node)
         if op in ("Eq", "NotEq"):
             for one, other in ((a, b), (b, a)):
                 if isinstance(one.constant, str) and len(one.constant) == 1:
                     text = f"({other.text}.size == 1 and {other.text}[0] == {ord(one.constant)})"
                     return reader.temp(text if op == "Eq" else f"not {text}", BOOL)
             return reader.temp(f"{'' if op == 'Eq' else 'not '}equal_strings({a.text}, {b.text})", BOOL)
-        sign = {"Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}[op]
-        return reader.temp(f"compare_strings({a.text}, {b.text}) {sign} 0", BOOL)
+        return reader.temp(f"compare_strings({a.text}, {b.text}) {COMPARISONS[op].symbol} 0", BOOL)
     if isinstance(a.kind, Tuple) and isinstance(b.kind, Tuple):
         return _compared_tuples(reader, op, parts_of(a), parts_of(b), node)
     if op in ("Eq", "NotEq") and type(a.kind) is not type(b.kind) and not isinstance(a.kind, Struct):
@@ -526,15 +523,15 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
         if len(kinds) == 1 and hashable(elem) and (a.kind == b.kind or (whole and a.kind.elem == b.kind.elem)):
             boxed = a.kind.site.find().boxed != b.kind.site.find().boxed  # to Numba, lists of two kinds are unequal
             texts = [f"[x for x in {each.text}]" if boxed else each.text for each in (a, b)]
-            return reader.temp(f"{texts[0]} {SIGNS[op]} {texts[1]}", BOOL)
+            return reader.temp(f"{texts[0]} {COMPARISONS[op].symbol} {texts[1]}", BOOL)
     if isinstance(a.kind, Set) and isinstance(b.kind, Set) and a.kind.elem == b.kind.elem is not None:
-        return reader.temp(f"{a.text} {SIGNS[op]} {b.text}", BOOL)
+        return reader.temp(f"{a.text} {COMPARISONS[op].symbol} {b.text}", BOOL)
     raise reader.refuse(f"a comparison of {a.kind} and {b.kind}", node)
 
 
 def _compared_tuples(reader: Any, op: str, a: list[Value], b: list[Value], node: Any) -> Value:
     if not a or not b:
-        return reader.constant(COMPARISONS[op](len(a), len(b)), node)
+        return reader.constant(COMPARISONS[op].function(len(a), len(b)), node)
     if op in ("Eq", "NotEq") and len(a) != len(b):
         return reader.constant(op == "NotEq", node)
     first = reader.once(_equal_items(reader, a[0], b[0], node))
@@ -602,15 +599,9 @@ _NOTHING: Callable[[], Value] = lambda: Value(NONE, "0", None)
 
 @methods(Deque, "append")
 @methods(List, "append")
-def append(reader: Any, node: Any, holder: Value, value: Value) -> Value:
-    """`list.append`."""
-    put(reader, holder, reader.once(value), node)
-    return _NOTHING()
-
-
 @methods(Set, "add")
-def add(reader: Any, node: Any, holder: Value, value: Value) -> Value:
-    """`set.add`."""
+def append(reader: Any, node: Any, holder: Value, value: Value) -> Value:
+    """`list.append`, `set.add`."""
     put(reader, holder, reader.once(value), node)
     return _NOTHING()
 
@@ -687,23 +678,13 @@ def extend(reader: Any, node: Any, holder: Value, values: Value) -> Value:
 
 @methods(Deque, "reverse", "clear")
 @methods(List, "reverse", "clear")
+@methods(Dict, "clear")
+@methods(Set, "clear")
 def reverse(reader: Any, node: Any, holder: Value) -> Value:
-    """`list.reverse`, `list.clear`."""
+    """`list.reverse`; `clear` of a list, dict or set."""
     changed(reader, holder, node)
     reader.emit(f"{holder.text}.{node.func.attr}()")
     return _NOTHING()
-
-
-@methods(Dict, "clear")
-def clear(reader: Any, node: Any, holder: Value) -> Value:
-    """`dict.clear`."""
-    return reverse(reader, node, holder)
-
-
-@methods(Set, "clear")
-def clear_set(reader: Any, node: Any, holder: Value) -> Value:
-    """`set.clear`."""
-    return reverse(reader, node, holder)
 
 
 @methods(List, "copy")

@@ -181,10 +181,9 @@ class ExpressionReader(StatementReader):
     def _inverted(self, value: Value, node: Any) -> Value:
         if value.kind.kind == "b" and not value.kind.python:
             return self.temp(f"not {value.text}", value.kind)
-        if value.kind.kind not in "iu" or value.kind.kind == "u":
+        if value.kind.kind != "i":
             raise self.refuse(f"~ of {value.kind}", node)
-        kind = value.kind
-        return self.temp(f"~{value.text}", kind)
+        return self.temp(f"~{value.text}", value.kind)
 
     def on_boolop(self, node: ast.BoolOp) -> Value:
         return self._and_or(node.values, isinstance(node.op, ast.And), node)
@@ -206,19 +205,11 @@ class ExpressionReader(StatementReader):
         made: list[tuple[Lines, Value]] = []
 
         def way(body: Any) -> Any:
-            def run() -> None:
-                value = body()
-                made.append((self.lines, value))
-
-            return run
+            return lambda: made.append((self.lines, body()))
 
         place = len(self.lines)
         self.branch(condition, way(then), way(other))
-        if self.env is None or not made:
-            self.stop()
-        kind = None
-        for _, value in made:
-            kind = self.join(kind, value.kind, node)
+        kind = self._joined_kind(made, node)
         if isinstance(kind, Static):
             return made[0][1]
         if len(made) == 2 and all(lines in ([], ["pass"]) for lines, _ in made) and isinstance(kind, Scalar | Union):
@@ -226,13 +217,20 @@ class ExpressionReader(StatementReader):
             return self.selected(condition, made[0][1], made[1][1], kind)
         return self._merge_branches(made, kind)
 
+    def _joined_kind(self, made: Sequence[tuple[Lines, Value]], node: Any) -> Any:
+        """The type of the value of several branches."""
+        if self.env is None or not made:
+            self.stop()
+        kind = None
+        for _, value in made:
+            kind = self.join(kind, value.kind, node)
+        return kind
+
     def _merge_branches(self, made: Sequence[tuple[Lines, Value]], kind: Any) -> Value:
         """A variable for the value of several branches: the lines of each get an assignment to it."""
-        self.count += 1
-        name = f"t{self.count}"
+        name = self.declared(kind)
         for lines, value in made:
             lines.append(f"{name} = {convert(value.text, value.kind, kind)}")
-        self.typed(name, kind)
         return Value(kind, name, bounds=joined_bounds(value.bounds for _, value in made))
 
     def selected(self, condition: str, a: Value, b: Value, kind: Any) -> Value:
@@ -281,11 +279,7 @@ class ExpressionReader(StatementReader):
             return lambda: made.append((self.lines, self.expr(body)))
 
         self.conditional(node.test, way(node.body), way(node.orelse), None)
-        if self.env is None or not made:
-            self.stop()
-        kind = None
-        for _, value in made:
-            kind = self.join(kind, value.kind, node)
+        kind = self._joined_kind(made, node)
         if isinstance(kind, Static) or len(made) == 1:
             return made[0][1]
         return self._merge_branches(made, kind)
@@ -477,7 +471,7 @@ class ExpressionReader(StatementReader):
             return [arrays.row(self, value, str(i)) for i in range(count)]
         raise self.refuse(f"a {kind} that is unpacked", node)
 
-    def augment(self, node: ast.AugAssign) -> None:
+    def on_augassign(self, node: ast.AugAssign) -> None:
         op = type(node.op).__name__
         match node.target:
             case ast.Name(id=name):
@@ -498,7 +492,7 @@ class ExpressionReader(StatementReader):
             case _:
                 raise self.refuse(f"an assignment to {type(node.target).__name__}", node)
 
-    def for_each(self, node: ast.For) -> None:
+    def on_for(self, node: ast.For) -> None:
         iteration.for_each(self, node)
 
     def index(self, value: Value, node: Any) -> str:

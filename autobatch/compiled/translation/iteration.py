@@ -50,8 +50,7 @@ def for_each(reader: Any, node: ast.For) -> None:
 
 def over_items(reader: Any, node: Any, items: Iterated, body: Callable[[Value], Any]) -> None:
     """Run `body(item)` for each item; `node` says which variables are live, and has the loop's `else`."""
-    reader.count += 1
-    k = f"k{reader.count}"
+    k = reader.fresh("k")
     if items.changes:
         reader.emit(f"{k} = -1")
         exits: list[Any] = []
@@ -100,11 +99,9 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
         start = None if given is None else reader.held(reader.expr(given))
 
         def numbered(k: str) -> Value:
-            place = (
-                Value(INT, k, bounds=LENGTH)
-                if start is None
-                else reader.binary("Add", start, Value(INT, k, bounds=LENGTH), node)
-            )
+            place = Value(INT, k, bounds=LENGTH)
+            if start is not None:
+                place = reader.binary("Add", start, place, node)
             return reader.tuple_of([place, inner.get(k)])
 
         return Iterated(inner.length, numbered, inner.changes)

@@ -25,21 +25,13 @@ from autobatch.compiled.translation.exact_types import (
     union_of,
 )
 from autobatch.compiled.translation.source_program import Lines
-from autobatch.compiled.translation.typed_text import NO_CONSTANT, Bounds, Value, as_float, convert, numba_type
+from autobatch.compiled.translation.typed_text import ANY, NO_CONSTANT, Bounds, Value, as_float, convert, numba_type
+from autobatch.facts import operators
 
-OPERATORS = {
-    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,
-    "FloorDiv": operator.floordiv, "Mod": operator.mod, "Pow": operator.pow, "BitAnd": operator.and_,
-    "BitOr": operator.or_, "BitXor": operator.xor, "LShift": operator.lshift, "RShift": operator.rshift,
-    "MatMult": operator.matmul,
-}  # fmt: skip
-COMPARISONS = {
-    "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt,
-    "GtE": operator.ge,
-}  # fmt: skip
-SIGNS = {"Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
+OPERATORS = {each.syntax.__name__: each for each in operators.ARITHMETIC}
+COMPARISONS = {each.syntax.__name__: each for each in operators.COMPARISONS}
 _GUARDED = {"Add": "add", "Sub": "subtract", "Mult": "multiply"}
-_PLAIN = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "BitAnd": "&", "BitOr": "|", "BitXor": "^"}
+_PLAIN = {name: OPERATORS[name].symbol for name in ("Add", "Sub", "Mult", "Div", "BitAnd", "BitOr", "BitXor")}
 _EXACT = 2**53  # ints up to here are exact as floats
 
 
@@ -84,15 +76,13 @@ def _by_type(reader: Any, function: Any, values: list[Value], place: int) -> Val
     if not results:
         reader.stop()
     kind = union_of([each for result in results for each in members(result.kind)])
-    reader.count += 1
-    name = f"t{reader.count}"
+    name = reader.declared(kind)
     for number, (scalar, lines, result) in enumerate(arms):
         if result is not None:
             lines.append(f"{name} = {convert(result.text, result.kind, kind)}")
         is_last = bool(number) and number == len(arms) - 1
         word = "if" if number == 0 else "elif"
         reader.emit("else:" if is_last else f"{word} {held.text}[0] == {TAGS[scalar]}:", lines)
-    reader.typed(name, kind)
     return Value(kind, name)
 
 
@@ -133,14 +123,14 @@ def tagged_operation(reader: Any, op: str, a: Value, b: Value) -> Value | None:
 
 def quick_compare(reader: Any, op: str, a: Value, b: Value) -> str | None:
     """The text of a comparison of two numbers of one machine type, which may be Python's or NumPy's; else None."""
-    if op not in SIGNS or not all(isinstance(value.kind, Scalar | Union) for value in (a, b)):
+    if op not in COMPARISONS or not all(isinstance(value.kind, Scalar | Union) for value in (a, b)):
         return None
     if not any(isinstance(value.kind, Union) for value in (a, b)):
         return None
     one, two = payload(a), payload(b)
     if one is None or two is None or one.kind != two.kind:
         return None
-    return reader.temp(f"{one.text} {SIGNS[op]} {two.text}", BOOL).text
+    return reader.temp(f"{one.text} {COMPARISONS[op].symbol} {two.text}", BOOL).text
 
 
 def as_int(value: Value) -> str:
@@ -170,10 +160,10 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
         reader.stop()
     if a.constant is not NO_CONSTANT and b.constant is not NO_CONSTANT and a.kind.python and b.kind.python:
         try:
-            return reader.constant(OPERATORS[op](a.constant, b.constant), None)
+            return reader.constant(OPERATORS[op].function(a.constant, b.constant), None)
         except (ArithmeticError, ValueError, TypeError):
             reader.stop()
-    kind = result_of(reader, OPERATORS[op], a.kind, b.kind)
+    kind = result_of(reader, OPERATORS[op].function, a.kind, b.kind)
     if op == "Pow" and kind.kind in "iu":
         return _integer_power(reader, kind, a, b)
     for value, other in ((a, b), (b, a)):  # a Python int outside of the NumPy dtype's range raises
@@ -213,28 +203,31 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
 
 def _check_range(reader: Any, text: str, kind: Scalar) -> None:
     """Leave the example to Python if an int64 is outside of this dtype's range."""
-    if kind.name == "int64":
-        return
     info = np.iinfo(kind.name)
     reader.fail_if(f"{text} < {info.min} or {text} > {info.max}")
+
+
+def _of_dtype(reader: Any, text: str, kind: Scalar, bounds: Bounds = ANY) -> Value:
+    """An int64 as an integer of this dtype, if it is in its range."""
+    if kind.name == "int64":
+        return Value(kind, text, bounds=bounds)
+    _check_range(reader, text, kind)
+    return Value(kind, f"{kind.name}({text})", bounds=bounds)
 
 
 def _guarded(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
     """A sum, difference or product of integers, guarded against overflow."""
     x, y = as_int(a), as_int(b)
-    bounds = Bounds()
+    bounds = ANY
     if a.small and b.small and op != "Mult":
         bounds = a.bounds.plus(b.bounds, b.constant, 1 if op == "Add" else -1)
         out = reader.temp(f"{x} {_PLAIN[op]} {y}", INT)
     else:
-        reader.count += 1
-        flag = f"o{reader.count}"
-        out = reader.temp("0", INT)
-        reader.lines.pop()
+        out = Value(INT, reader.declared(INT))
+        flag = reader.fresh("o")
         reader.emit(f"{out.text}, {flag} = {_GUARDED[op]}({x}, {y})")
         reader.fail_if(f"{flag} != 0")
-    _check_range(reader, out.text, kind)
-    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})", bounds=bounds)
+    return _of_dtype(reader, out.text, kind, bounds)
 
 
 def _integers(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
@@ -257,9 +250,7 @@ def _integers(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
     bits = {"FloorDiv": a.bounds.bits, "RShift": a.bounds.bits, "Mod": b.bounds.bits}.get(op, 64)
     if op == "Mod" and b.bounds.low is not None and b.bounds.low >= 0:
         low = 0
-    out = reader.temp(text, INT, bounds=Bounds(bits, low))
-    _check_range(reader, out.text, kind)
-    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})", bounds=out.bounds)
+    return _of_dtype(reader, reader.temp(text, INT).text, kind, Bounds(bits, low))
 
 
 def _integer_power(reader: Any, kind: Scalar, a: Value, b: Value) -> Value:
@@ -269,12 +260,10 @@ def _integer_power(reader: Any, kind: Scalar, a: Value, b: Value) -> Value:
         reader.fail_if(f"{x} == 0")
         return reader.temp(f"math.pow(float64({x}), opaque(float64({y})))", FLOAT)
     reader.fail_if(f"{y} < 0")
-    out = reader.temp("0", INT)
-    reader.lines.pop()
-    reader.emit(f"{out.text}, o_{out.text} = integer_power({x}, {y})")
-    reader.fail_if(f"o_{out.text} != 0")
-    _check_range(reader, out.text, kind)
-    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})")
+    out = reader.declared(INT)
+    reader.emit(f"{out}, o_{out} = integer_power({x}, {y})")
+    reader.fail_if(f"o_{out} != 0")
+    return _of_dtype(reader, out, kind)
 
 
 def compare(reader: Any, op: str, a: Value, b: Value) -> Value:
@@ -285,9 +274,9 @@ def compare(reader: Any, op: str, a: Value, b: Value) -> Value:
         same = (a.kind == b.kind) == (op == "Eq")
         return Value(BOOL, str(same), same)
     if a.constant is not NO_CONSTANT and b.constant is not NO_CONSTANT and a.kind.python and b.kind.python:
-        return reader.constant(COMPARISONS[op](a.constant, b.constant), None)
+        return reader.constant(COMPARISONS[op].function(a.constant, b.constant), None)
     kind = BOOL if a.kind.python and b.kind.python else Scalar("bool", False)
-    sign = SIGNS[op]
+    sign = COMPARISONS[op].symbol
     floats = [value.kind.kind == "f" for value in (a, b)]
     if not any(floats):
         return reader.temp(f"{as_int(a)} {sign} {as_int(b)}", kind)

@@ -149,11 +149,20 @@ class StatementReader:
 
     def temp(self, text: str, kind: Type, **facts: Any) -> Value:
         """A new variable with this value."""
-        self.count += 1
-        name = f"t{self.count}"
+        name = self.declared(kind)
         self.emit(f"{name} = {text}")
-        self.typed(name, kind)
         return Value(kind, name, **facts)
+
+    def declared(self, kind: Type) -> str:
+        """The name of a new variable of this type, which the caller assigns."""
+        name = self.fresh("t")
+        self.typed(name, kind)
+        return name
+
+    def fresh(self, prefix: str) -> str:
+        """A name that the function does not use yet."""
+        self.count += 1
+        return f"{prefix}{self.count}"
 
     def hoisted(self, operand: str, text: str, kind: Type) -> Value:
         """A new variable with this value of an operand; for an unchanging parameter it is computed at the start."""
@@ -382,7 +391,7 @@ class StatementReader:
 
     # --- where ways meet
 
-    def merge_paths(self, ends: list[tuple[Lines, Env]], live: Any, at: Any = None) -> Env | None:
+    def merge_paths(self, ends: list[tuple[Lines, Env]], live: Any) -> Env | None:
         """The variables where several paths merge; the conversions that a path needs are appended to its lines."""
         if not ends:
             return None
@@ -512,9 +521,6 @@ class StatementReader:
     def once(self, value: Value) -> Value:
         """The value as a name (or a constant): an expression is computed into a variable first."""
         return value if value.text.isidentifier() or value.constant is not NO_CONSTANT else self.held(value)
-
-    def on_augassign(self, node: ast.AugAssign) -> None:
-        self.augment(node)
 
     def on_return(self, node: ast.Return) -> None:
         if isinstance(node.value, ast.Name):
@@ -672,8 +678,7 @@ class StatementReader:
             self.emit("if leave >= 10:", ["break"])
         tail: Lines = []
         ways = [(tail, env)] if ends_itself else exits
-        self.count += 1
-        flag = f"ended{self.count}"
+        flag = self.fresh("ended")
         if orelse:
             normal = self.merge_paths(ways, None)
             lines, after = self.arm(orelse, normal)
@@ -689,9 +694,6 @@ class StatementReader:
             self.emit(f"if {flag}:", tail)
         else:
             self.lines += tail
-
-    def on_for(self, node: ast.For) -> None:
-        self.for_each(node)
 
     def on_nonlocal(self, node: ast.Nonlocal) -> None:
         local = self.instance.local
@@ -710,14 +712,6 @@ class StatementReader:
 
     def store(self, target: ast.expr, value: Value) -> None:
         """`target = value`."""
-        raise AssertionError
-
-    def augment(self, node: ast.AugAssign) -> None:
-        """`target op= value`."""
-        raise AssertionError
-
-    def for_each(self, node: ast.For) -> None:
-        """`for target in iterable`."""
         raise AssertionError
 
     # --- the whole function
