@@ -21,7 +21,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import map_lanes, weak_lanes
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import is_boxed
-from autobatch.ops.numpy.math_functions import OF_NUMBERS, of_number
+from autobatch.ops.numpy.python_math import OF_NUMBERS, of_number
 
 _INT64 = np.iinfo(np.int64)
 _EXACT = 1 << 53  # below, an int is exact as a float64

@@ -1,4 +1,4 @@
-"""Optimiser steps on rows: the gradient of each unique row is summed and applied at once, in place.
+"""The arithmetic of each optimiser (SGD, Adagrad, Adam …) on rows: a row's gradient is summed and applied in place.
 
 Weights and state are C-contiguous (rows, width) arrays; unique row k is their row ids[k], or row k if `ids` is None.
 `g` is (starts, positions, sources, segments, factors, scale, limit) of `sparse_gradients.row_gradient`, then the lanes

@@ -1,4 +1,4 @@
-"""An optimiser's step on rows: which rows of which arrays move, and running them, split between threads.
+"""Runs an optimiser's step on rows, split between threads; the arithmetic is in `kernels.optimizer_steps`.
 
 Work is split by unique rows, never by positions of the gradient. So one thread sums a row's gradient, in the order of
 the positions, and applies it: results are bit-identical for any number of threads.

@@ -16,7 +16,7 @@ from autobatch.core.pytree import leaves
 from autobatch.lazy.launching import Stats
 from autobatch.report.advice import Facts, advice
 from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
-from autobatch.report.report_text import Forced, Launch, Line, Report
+from autobatch.report.report import Forced, Launch, Line, Report
 from autobatch.report.source_lines import Section, source_of
 
 _PARTS = ("_ab_body", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # nested code, shown with its function

@@ -8,7 +8,7 @@ from autobatch.report.graph import svg_graph
 from autobatch.report.timeline import svg_timeline
 
 if TYPE_CHECKING:
-    from autobatch.report.report_text import Line, Report
+    from autobatch.report.report import Line, Report
 
 _COLOURS = {
     "one launch": "#e3f2e1", "launches": "#fdf0dd", "block": "#e3f2e1", "compiled": "#d9ecd6", "all lanes": "#eef4fb",

@@ -16,7 +16,7 @@ from autobatch.blocks.block_inputs import Guard
 from autobatch.blocks.finder import guards_of_helper
 from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.ops.numpy.creation import CREATION
-from autobatch.ops.numpy.math_functions import OF_NUMBERS
+from autobatch.ops.numpy.python_math import OF_NUMBERS
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression

@@ -29,7 +29,7 @@ from autobatch.facts.call_effects import functions_of
 from autobatch.facts.syntax_effects import Reader, usual_meaning
 from autobatch.lazy.fibers import active_trace
 from autobatch.ops.numpy.creation import CREATION, array
-from autobatch.ops.numpy.math_functions import OF_NUMBERS, number
+from autobatch.ops.numpy.python_math import OF_NUMBERS, number
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.callees import FORM, FRAME_NAME_READERS, ID, KNOWN, Forms, function_of, through_form
 from autobatch.rewrite.in_place_writes import Ownership, is_fresh, is_maker, stored_names

@@ -9,7 +9,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api import measured_costs
-from autobatch.report.report_text import Launch, Report
+from autobatch.report.report import Launch, Report
 from tests.law import normal, vectors
 
 

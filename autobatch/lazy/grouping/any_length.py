@@ -1,4 +1,4 @@
-"""Calls whose operands may have any length: one signature for all of them, generalised from a few sample lengths.
+"""One signature for recorded calls of any length, generalised from a few sample lengths.
 
 A program is traced at some `SAMPLES` of the lengths that it depends on. A size that differs between the samples must be
 a function of the lengths: `n` itself, a linear function of it, or a sum of two. At the launch the lengths are read from

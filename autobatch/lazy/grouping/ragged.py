@@ -1,4 +1,4 @@
-"""Launches calls that differ only in sizes together: their grouping into families, their operands and results.
+"""Groups calls that differ only in sizes (lengths, say), and launches each group together.
 
 Calls normally need equal signatures to run together. If an op has a batching rule for ragged data, the sizes of their
 own operands may differ: signatures that are equal but for sizes form one family (`family_of`). A launch of several

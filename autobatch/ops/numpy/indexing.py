@@ -1,4 +1,4 @@
-"""`x[index]` and `x[index] = value` for each example, with all of NumPy's indexing.
+"""The ops `x[index]` and `x[index] = value`, with all of NumPy's indexing; in a batch they run by `rules.index_rule`.
 
 Python integers in an index are operands, so a recorded call's signature does not depend on `t` in `x[t]`. Slice bounds
 are static unless they differ between examples.

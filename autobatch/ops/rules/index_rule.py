@@ -1,4 +1,4 @@
-"""Indexing: parsing an index, and the batching rule of `x[index]`.
+"""Parses an index (integers, slices, arrays, masks), and runs `x[index]` for a batch.
 
 An index is split into a static part (the spec, a hashable param of the op) and operands (integers and arrays). A spec
 is a tuple with one entry for each item of the index, the ellipsis expanded:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.ops.numpy.math_functions import OF_NUMBERS
+from autobatch.ops.numpy.python_math import OF_NUMBERS
 
 INSIDE = {math.acos: 0.3, math.asin: 0.3, math.atanh: 0.3, math.acosh: 1.7}
 TWO = (math.atan2, math.pow, math.fmod, math.copysign)
