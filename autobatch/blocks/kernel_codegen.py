@@ -119,7 +119,7 @@ class KernelSource:
             for target, offset in places:
                 row = width_of(self.plan.code.kinds[target]) * size
                 address = self._address("out", target)
-                self._lines.append(f"put({address} + i * {row}, {_plus('j', offset)}, {self._values[slot, 0]})")
+                self._lines.append(f"put({address} + i * {row}, {_column(offset)}, {self._values[slot, 0]})")
         return self._lines
 
     def _let(self, key: Any, text: str, bound: float) -> str:
@@ -164,21 +164,22 @@ class KernelSource:
                 return self._values[key]
             row = width_of(kinds[slot]) * kinds[slot].dtype.itemsize
             return self._let(
-                key, f"load({own}, {self._address('array', slot)} + i * {row}, {_plus('j', at)}, 0)", math.inf
+                key, f"load({own}, {self._address('array', slot)} + i * {row}, {_column(at)}, 0)", math.inf
             )
         key = (read.mode, slot, read.offset, own, offset if read.mode == "shared" else 0)
         if key in self._values:
             return self._values[key]
         if read.mode == "shared":
-            return self._let(key, f"load({own}, {self._address('array', slot)}, {_plus('j', offset)}, 0)", math.inf)
+            return self._let(key, f"load({own}, {self._address('array', slot)}, {_column(offset)}, 0)", math.inf)
         value = self.plan.code.constants.get(slot)
         if value is not None and np.isfinite(float(value)):
             return self._let(key, f"fill({own}, {float(value)!r})", abs(float(value)))
         return self._let(key, f"fill({own}, {self._argument('number', slot)})", math.inf)
 
 
-def _plus(name: str, offset: int) -> str:
-    return f"{name} + {offset}" if offset else name
+def _column(offset: int) -> str:
+    """The first column of a vector, as text."""
+    return f"j + {offset}" if offset else "j"
 
 
 class Fused:

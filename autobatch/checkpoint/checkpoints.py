@@ -177,7 +177,8 @@ class Checkpoints:
         self._lock_folder()
         given = {"params": params, "state": state, "extra": extra}
         trees, contents = _describe_trees(given)
-        if sum(table.shrink() for table in contents.tables.values() if _expires(table)):
+        expiring = [table for table in contents.tables.values() if getattr(table, "steps_to_live", None) is not None]
+        if sum(table.shrink() for table in expiring):
             trees, contents = _describe_trees(given)
         base = self._base
         if base is not None and not self.background and base.increments + 1 >= self.full_every:
@@ -465,10 +466,6 @@ def _describe_trees(given: dict[str, Any]) -> tuple[dict[str, Any], Contents]:
     trees = {what: describe(tree, what, (what,), contents) for what, tree in given.items()}
     contents.share_memory()
     return trees, contents
-
-
-def _expires(table: Any) -> bool:
-    return getattr(table, "steps_to_live", None) is not None
 
 
 def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -> None:

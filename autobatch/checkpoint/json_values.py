@@ -15,7 +15,7 @@ import numpy as np
 from autobatch.checkpoint.tensor_files import numpy_dtype
 from autobatch.errors import CheckpointError
 
-_BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, np.ufunc)
+BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, np.ufunc)
 _GENERATORS = {"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"}
 
 
@@ -26,12 +26,7 @@ def is_literal(value: Any) -> bool:
     (True, True, True, False)
     """
     plain = type(value) in (type(None), bool, int, float, complex, str, bytes, slice, type(...), range)
-    return plain or isinstance(value, (*_BY_NAME, enum.Enum, np.dtype, np.random.Generator))
-
-
-def is_by_name(value: Any) -> bool:
-    """True if a leaf is stored as its name: a function, ufunc, class or module."""
-    return isinstance(value, _BY_NAME)
+    return plain or isinstance(value, (*BY_NAME, enum.Enum, np.dtype, np.random.Generator))
 
 
 def to_literal(value: Any) -> dict[str, Any]:

@@ -376,7 +376,7 @@ class Rebuilding:
             return self._entries.slots[node["token"]]
         if isinstance(like, np.ndarray | EmbeddingTable):
             raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
-        if like is not ANY and {"name", "module"} & node.keys() and json_values.is_by_name(like):
+        if like is not ANY and {"name", "module"} & node.keys() and isinstance(like, json_values.BY_NAME):
             return like  # even if the saved name is that of another object
         return json_values.from_literal(node)
 

@@ -8,6 +8,7 @@ Ranks: a `MaskedBatch` is always above a tape or a trace (`BATCH_RANK`). Tapes a
 they are opened, so each takes the next level when it is opened (`next_level`).
 """
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,7 @@ def is_boxed(value: Any) -> bool:
     return hasattr(type(value), "_ab_rank")  # not of the value: an object of the user's may answer every name
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Op:
     """A primitive: arrays by position, static attributes by keyword.
 
@@ -50,38 +52,25 @@ class Op:
         data_dependent: True if the result's shape depends on operand values, so that a lazy call needs them first.
         layout: `layout(params, non_c_order, rank) -> bool`: True if the result, of this rank, may lie in other than C
             order, given whether an operand does (`core.abstract_eval`). None: it may if an operand does.
+        kind: the family of ops that it belongs to, such as "elementwise" or "reduction".
+        pad: of an elementwise op, a number inside the domain, which it computes with at the padding.
 
     >>> twice = Op("twice", lambda x: x + x, vjp=lambda position, ct, out, args, params: ct + ct)
     >>> twice(21), twice
     (42, <op twice>)
     """
 
-    __slots__ = ("data_dependent", "impl", "joint", "kind", "layout", "name", "pad", "ragged", "rule", "vjp")
-
-    def __init__(
-        self,
-        name: str,
-        impl: Callable[..., Any],
-        *,
-        rule: Callable[..., Any] | None = None,
-        vjp: Callable[..., Any] | None = None,
-        joint: Callable[..., Any] | None = None,
-        ragged: tuple[int, ...] = (),
-        data_dependent: bool = False,
-        layout: Callable[[dict[str, Any], bool, int], bool] | None = None,
-        kind: str = "op",
-        pad: Any = None,
-    ) -> None:
-        self.name = name
-        self.impl = impl
-        self.rule = rule
-        self.vjp = vjp
-        self.joint = joint
-        self.ragged = ragged
-        self.data_dependent = data_dependent
-        self.layout = layout
-        self.kind = kind
-        self.pad = pad
+    name: str
+    impl: Callable[..., Any]
+    _: dataclasses.KW_ONLY
+    rule: Callable[..., Any] | None = None
+    vjp: Callable[..., Any] | None = None
+    joint: Callable[..., Any] | None = None
+    ragged: tuple[int, ...] = ()
+    data_dependent: bool = False
+    layout: Callable[[dict[str, Any], bool, int], bool] | None = None
+    kind: str = "op"
+    pad: Any = None
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         top: Any = None

@@ -230,7 +230,7 @@ class _Map:
         self.state.finish(finished)
         self._arguments.clear()
         self._copies.clear()
-        self.trace.inputs.forget_writes()
+        self.trace.inputs.written.clear()
         del finished
         if self._is_referred_to():
             gc.collect(0)  # most often cyclic garbage, such as an inner function that calls itself

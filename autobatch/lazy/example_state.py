@@ -458,10 +458,6 @@ class Inputs:
         self.written.clear()
         self.lent.clear()
 
-    def forget_writes(self) -> None:
-        """Release the handles that were written to."""
-        self.written.clear()
-
     def pending_writes(self, shared: Iterable[Any]) -> list[tuple[Any, Any, Any]] | None:
         """Pending writes (array, index, value) into the caller's arrays; None if one overlaps another array."""
         if not self.written:

@@ -191,7 +191,8 @@ def join(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
     if all(structure == flat[0][1] for _, structure in flat[1:]):
         columns = list(zip(*(values for values, _ in flat), strict=True))
         if columns and all(_is_alike(column) for column in columns):
-            return unflatten(flat[0][1], [_joined_leaf(column) for column in columns])
+            leaves_ = [concatenate_lanes(column) if isinstance(column[0], Batch) else column[0] for column in columns]
+            return unflatten(flat[0][1], leaves_)
     lanes = [lane for piece, count in zip(pieces, counts, strict=True) for lane in lanes_of(piece, count)]
     return stack_results(lanes)
 
@@ -201,7 +202,3 @@ def _is_alike(column: Sequence[Any]) -> bool:
     if isinstance(first, Batch):
         return stackable(column)
     return not isinstance(first, np.ndarray) and all(each is first for each in column)
-
-
-def _joined_leaf(column: Sequence[Any]) -> Any:
-    return concatenate_lanes(column) if isinstance(column[0], Batch) else column[0]

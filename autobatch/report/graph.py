@@ -9,9 +9,10 @@ from autobatch.report.source_lines import enclosing_loops, names_read, source_of
 from autobatch.syntax.scopes import target_names
 
 if TYPE_CHECKING:
-    from autobatch.report.report_text import Report
+    from autobatch.report.report import Report
 
 _MOST_DRAWN = 60  # nodes; if there are more, the launches of one line are drawn as one node
+_WIDTH = 1100  # of the picture
 
 
 def to_networkx(report: "Report", by_line: bool = False) -> Any:
@@ -73,7 +74,7 @@ def _line_graph(report: "Report", graph: Any) -> Any:
     return graph
 
 
-def svg_graph(report: "Report", width: int = 1100) -> str:
+def svg_graph(report: "Report") -> str:
     """The graph as an SVG picture in layers; results flow downwards."""
     graph = to_networkx(report, by_line=len(report.nodes) > _MOST_DRAWN)
     dear = sorted(graph, key=lambda node: -graph.nodes[node]["seconds"])[:_MOST_DRAWN]
@@ -83,10 +84,10 @@ def svg_graph(report: "Report", width: int = 1100) -> str:
         return ""
     layers = _layers(graph, order)
     widest = max(map(len, layers.values()))
-    box, high, gap = min(220.0, width / widest - 14), 34, 26
+    box, high, gap = min(220.0, _WIDTH / widest - 14), 34, 26
     places = {}
     for depth, nodes in layers.items():
-        step = width / len(nodes)
+        step = _WIDTH / len(nodes)
         for at, node in enumerate(nodes):
             places[node] = step * (at + 0.5), depth * (high + gap) + 6
     most = max(data["seconds"] for _, data in graph.nodes(data=True)) or 1.0
@@ -99,7 +100,7 @@ def svg_graph(report: "Report", width: int = 1100) -> str:
         if y2 > y1:
             path = f"M{x1:.0f},{y1 + high} C{x1:.0f},{y1 + high + gap} {x2:.0f},{y2 - gap} {x2:.0f},{y2}"
         else:  # an edge back, to the next step of a loop
-            right, side = (x1 + box / 2, x2 + box / 2), min(max(x1, x2) + box / 2 + 20, width - 2)
+            right, side = (x1 + box / 2, x2 + box / 2), min(max(x1, x2) + box / 2 + 20, _WIDTH - 2)
             path = f"M{right[0]:.0f},{y1 + high / 2} C{side:.0f},{y1} {side:.0f},{y2} {right[1]:.0f},{y2 + high / 2}"
         parts.append(f'<path d="{path}" class="edge" marker-end="url(#tip)"/>')
     letters = max(4, int(box / 6.6))
@@ -118,7 +119,7 @@ def svg_graph(report: "Report", width: int = 1100) -> str:
             f'<text x="{x:.0f}" y="{y + 28}" class="small">{html.escape(below)}</text></g>'
         )
     height = max(y for _, y in places.values()) + high + 8
-    return f'<svg class="graph" viewBox="0 0 {width} {height}" role="img">{"".join(parts)}</svg>'
+    return f'<svg class="graph" viewBox="0 0 {_WIDTH} {height}" role="img">{"".join(parts)}</svg>'
 
 
 def _layers(graph: Any, order: dict[Any, int]) -> dict[int, list[Any]]:

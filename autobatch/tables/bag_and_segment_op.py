@@ -123,7 +123,7 @@ def _segment(
     dtype = dtype_of(data)
     by_bag_kernel = _is_pooled(MODES[mode], dtype, weighted)
     if not (fused and is_bfloat16(dtype) and by_bag_kernel):
-        check_computed(dtype, "a segment reduction", "fiub")
+        check_computed(dtype)
     if weights is not None:
         weights = _as_weights(weights, dtype)
     bounds = None

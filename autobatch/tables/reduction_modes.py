@@ -538,16 +538,16 @@ _MEAN = Norm(lambda total: total, False, lambda w, divisor: 1, MEAN)
 _SQRTN = Norm(np.sqrt, True, lambda w, divisor: w / divisor, SQRTN)
 
 
-def normed_sum(norm: Norm, *, bag: bool = False) -> Mode:
-    """A mode: the sum of the rows divided by a norm."""
+def normed_sum(norm: Norm) -> Mode:
+    """A mode, of bags too: the sum of the rows divided by a norm."""
     compute = lambda rows: divide_ieee(rows.total(), rows.divisors(norm))
-    return Mode(compute, _sum_gradient(norm), "float", norm, uses_weights=True, takes_ids=True, bag=bag)
+    return Mode(compute, _sum_gradient(norm), "float", norm, uses_weights=True, takes_ids=True, bag=True)
 
 
 # fmt: off
 declare("sum", Mode(Rows.total, _sum_gradient(None), "wide", _SUM, uses_weights=True, takes_ids=True, bag=True))
-declare("mean", normed_sum(_MEAN, bag=True))
-declare("sqrtn", normed_sum(_SQRTN, bag=True))
+declare("mean", normed_sum(_MEAN))
+declare("sqrtn", normed_sum(_SQRTN))
 declare("max", Mode(_extremum(False), _selection_gradient("argmax"), extremum="greatest", takes_ids=True, bag=True))
 declare("min", Mode(_extremum(True), _selection_gradient("argmin"), extremum="least", takes_ids=True, bag=True))
 declare("prod", Mode(_prod, _scaled_gradient(_prod_gradient), "wide", takes_ids=True))

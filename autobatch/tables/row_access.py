@@ -285,20 +285,16 @@ def write_rows(found: LocatedRows, rows: np.ndarray) -> None:
     kernels.scatter_rows(found.table, found.ids, source, found.row_bytes, lane_layout("u1", found.row_bytes, False))
 
 
-def check_computed(dtype: np.dtype, what: str, kinds: str = "fiu") -> None:
-    """Check that kernels can compute with this dtype, possibly after a change of byte order.
-
-    Args:
-        what: the subject of the error message; kinds: the accepted `dtype.kind`s.
+def check_computed(dtype: np.dtype) -> None:
+    """Check that segments of this dtype can be reduced, possibly after a change of byte order.
 
     Raises:
         DTypeError: they cannot.
     """
-    check_own_dtype(dtype, what)
-    if dtype.kind not in kinds or (dtype.kind == "f" and dtype.itemsize > 8):
-        others = " or booleans" if "b" in kinds else ""
+    check_own_dtype(dtype, "a segment reduction")
+    if dtype.kind not in "fiub" or (dtype.kind == "f" and dtype.itemsize > 8):
         raise DTypeError(
-            f"{what} of {dtype}; expected float16, float32, float64{'' if kinds == 'f' else ' or integers'}{others}: "
+            f"a segment reduction of {dtype}; expected float16, float32, float64 or integers or booleans: "
             "write .astype(np.float32)"
         )
 

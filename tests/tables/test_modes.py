@@ -19,7 +19,7 @@ IDS = [np.array(ids, np.int64) for ids in ([3, 3, 0], [], [1, 4, 2, 1])]
 @pytest.fixture
 def cube_root():
     """The worked example, a mode of bags: the sum over the cube root of the count, or of the sum of the weights."""
-    declare("cbrtn", normed_sum(Norm(np.cbrt, False, lambda w, divisor: 1 / (3 * divisor**2)), bag=True))
+    declare("cbrtn", normed_sum(Norm(np.cbrt, False, lambda w, divisor: 1 / (3 * divisor**2))))
     yield "cbrtn"
     del reduction_modes.MODES["cbrtn"]
     reduction_modes.BAG_MODES.remove("cbrtn")

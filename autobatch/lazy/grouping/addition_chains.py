@@ -487,13 +487,10 @@ def _forest(
     pairs[~inside] = inverse
     pairs[inside] = len(terms) + local[operands[inside]]
     sig = table[graph.sigs[mine[0]]]
-    minus = np.isin(graph.sigs[mine], [index for index in set(graph.sigs[mine].tolist()) if _subtracts(index, table)])
+    numbers = graph.sigs[mine]
+    minus = np.isin(numbers, [index for index in set(numbers.tolist()) if table[index].op is _SUBTRACT])
     forest = Forest(sig, pairs, minus, graph.places[mine], len(terms))
     return forest, terms, calls
-
-
-def _subtracts(index: int, table: Sequence[Any]) -> bool:
-    return table[index].op is _SUBTRACT
 
 
 def _with_forests(

@@ -424,10 +424,10 @@ def eigvalsh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803
     return eigvalsh_p(_real_matrix(a), UPLO=_triangle(UPLO))
 
 
-def _triangle(name: str) -> str:
-    if name.upper() not in ("L", "U"):
+def _triangle(UPLO: str) -> str:  # noqa: N803
+    if UPLO.upper() not in ("L", "U"):
         raise ValueError("UPLO argument must be 'L' or 'U'")
-    return name.upper()
+    return UPLO.upper()
 
 
 @implements(np.linalg.svd)

@@ -83,9 +83,9 @@ def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
     return data if mask is None else fill_p(data, mask, value=value)
 
 
-def mask_padding(data: Any, sizes: Sequence[Size], value: Any = 0) -> Any:
-    """A result's data with `value` at the padding, so that no cotangent flows back from there."""
-    return fill(Batched(data, sizes), value)
+def mask_padding(data: Any, sizes: Sequence[Size]) -> Any:
+    """A result's data with zeros at the padding, so that no cotangent flows back from there."""
+    return fill(Batched(data, sizes), 0)
 
 
 def speculate(run: Callable[[], Any], rerun: Callable[[], Any]) -> Any:
