@@ -26,6 +26,7 @@ from autobatch.core.config import with_options
 from autobatch.core.current_region import as_first_example, current_region, in_example
 from autobatch.core.diagnostics import hide_frames
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
+from autobatch.core.snapshot import cell_value
 from autobatch.errors import UnsupportedError
 
 _NAME = "_ab_itself"
@@ -94,20 +95,13 @@ def _sources(function: Any) -> dict[str, list[str]]:
         filename = each.__code__.co_filename
         if filename not in out and not os.path.exists(filename) and (lines := linecache.getlines(filename)):
             out[filename] = lines
-        cells = [_content(cell) for cell in each.__closure__ or ()]
+        cells = [cell_value(cell) for cell in each.__closure__ or ()]
         for value in (*map(each.__globals__.get, each.__code__.co_names), *cells):
             value = getattr(value, "__wrapped__", value)
             if type(value) is types.FunctionType and id(value) not in seen:
                 seen.add(id(value))
                 functions.append(value)
     return out
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # the variable has no value yet
-        return None
 
 
 @functools.cache

@@ -87,14 +87,8 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if way != "auto":
         if way == FLY and uses_debugger(code_of(function)):
             way = LOOP
-        try:
-            piece = _once_compiled(call, way, size)
-        except NotCompiled as refused:
-            reason = refused.reason
-        else:
-            note(way, f"way={way!r}", function, call.stats)
-            return call.result([piece], [size])
-        return _lockstep(function, args, kwargs, reason)  # outside `except`: an example's error gets no `__context__`
+        piece, reason = _pinned(call, way, size)
+        return _lockstep(function, args, kwargs, reason) if reason else call.result([piece], [size])
     if kind is None:
         return _lockstep(function, args, kwargs)
     if looked_at:
@@ -122,6 +116,16 @@ def _once_compiled(call: "_BatchCall | _MapCall", way: str, count: int) -> Any:
     if reason:
         raise NotCompiled(reason)
     return call.run(Portion(way, count), 0)
+
+
+def _pinned(call: "_BatchCall | _MapCall", way: str, count: int) -> tuple[Any, str]:
+    """The results by a pinned way, and ""; or None, and why there is no compiled form: then no example has run."""
+    try:
+        out = _once_compiled(call, way, count)
+    except NotCompiled as refused:
+        return None, refused.reason
+    note(way, f"way={way!r}", call.function, call.stats)
+    return out, ""
 
 
 def _timed_loop(kind: History, count: int, loop: Callable[[], Any]) -> Any:
@@ -351,14 +355,8 @@ def run_map(
     if not count:
         return call.named(), call.stats
     if way != "auto":
-        try:
-            results = _once_compiled(call, way, count)
-        except NotCompiled as refused:
-            reason = refused.reason
-        else:
-            note(way, f"way={way!r}", function, call.stats)
-            return results, call.stats
-        return call.named(reason), call.stats
+        results, reason = _pinned(call, way, count)
+        return call.named(reason) if reason else results, call.stats
     if kind is None:
         return call.run(Portion(LOOP, count), 0), call.stats
     if watched.get() is not None:

@@ -75,10 +75,6 @@ def _int_division(ufunc: Any) -> Callable[..., Any]:
     return lambda x, y: None if _has_zero(y) or np.any(np.equal(x, _INT64.min)) else ufunc(x, y)
 
 
-def _float_div(x: Any, y: Any) -> Any:
-    return None if _has_zero(y) else np.true_divide(x, y)
-
-
 def _finite_only(ufunc: Any) -> Callable[..., Any]:
     """A ufunc that agrees with Python's operator only for finite operands and a nonzero divisor; else None."""
 
@@ -95,7 +91,7 @@ _FAST: dict[str, tuple[Any, Any]] = {
     "add": (_add, np.add),
     "sub": (_sub, np.subtract),
     "mul": (_mul, np.multiply),
-    "truediv": (_truediv, _float_div),
+    "truediv": (_truediv, lambda x, y: None if _has_zero(y) else np.true_divide(x, y)),
     "floordiv": (_int_division(np.floor_divide), _finite_only(np.floor_divide)),
     "mod": (_int_division(np.remainder), _finite_only(np.remainder)),
     "and": (np.bitwise_and, None),
@@ -186,19 +182,11 @@ def _unary(function: Callable[..., Any], fast: Callable[[Any], Any]) -> Callable
     return call
 
 
-def _pos(x: Any) -> Any:
-    return x.data if x.scalar is float else _ints(x)
-
-
-def _invert(x: Any) -> Any:
-    return np.invert(x.data) if x.scalar is int else None
-
-
 UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": _unary(operator.neg, _except_min(np.negative)),
-    "pos": _unary(operator.pos, _pos),
+    "pos": _unary(operator.pos, lambda x: x.data if x.scalar is float else _ints(x)),
     "abs": _unary(abs, _except_min(np.abs)),
-    "invert": _unary(operator.invert, _invert),
+    "invert": _unary(operator.invert, lambda x: np.invert(x.data) if x.scalar is int else None),
 }
 
 

@@ -52,6 +52,7 @@ class Kind:
         return self.weak.__name__ if self.weak else f"{self.dtype}{list(self.shape)}"
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Flat:
     """The steps of a program on arrays with a leading batch axis, followed by the steps of its gradient.
 
@@ -65,18 +66,6 @@ class Flat:
         kinds: the `Kind` of each slot.
         batched: which outputs have the batch axis.
     """
-
-    __slots__ = (
-        "batched",
-        "constants",
-        "cotangents",
-        "forward",
-        "gradients",
-        "kinds",
-        "operands",
-        "outputs",
-        "steps",
-    )  # fmt: skip
 
     operands: int
     cotangents: int
@@ -208,21 +197,27 @@ def _slot(tracer: Tracer, x: Any) -> int:
 def _unify(traces: Sequence[_Traced], sizes: Sequence[int]) -> Flat:
     first = traces[0]
     tracers = [trace.tracer for trace in traces]
-    out = Flat()
     for name in ("outputs", "gradients", "batched", "forward", "cotangents"):
         if any(getattr(trace, name) != getattr(first, name) for trace in traces):
             raise NotABlock(f"{name} differ with the number of examples")
-        setattr(out, name, getattr(first, name))
-    out.operands = tracers[0].inputs - first.cotangents
-    out.constants = tracers[0].constants
-    for slot, value in out.constants.items():
+    constants = tracers[0].constants
+    for slot, value in constants.items():
         for tracer in tracers:
             if slot not in tracer.constants or not same_constant(tracer.constants[slot], value):
                 raise NotABlock("a constant differs with the number of examples")
     if len({len(tracer.avals) for tracer in tracers}) > 1 or len({len(tracer.steps) for tracer in tracers}) > 1:
         raise NotABlock("the steps differ with the number of examples")
-    out.kinds = [_kind(avals, sizes) for avals in zip(*(tracer.avals for tracer in tracers), strict=True)]
-    out.steps = []
+    out = Flat(
+        tracers[0].inputs - first.cotangents,
+        first.cotangents,
+        constants,
+        [],
+        first.forward,
+        first.outputs,
+        first.gradients,
+        [_kind(avals, sizes) for avals in zip(*(tracer.avals for tracer in tracers), strict=True)],
+        first.batched,
+    )
     for steps in zip(*(tracer.steps for tracer in tracers), strict=True):
         one = steps[0]
         if any((step.op, step.args, step.out) != (one.op, one.args, one.out) for step in steps):

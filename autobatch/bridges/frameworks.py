@@ -15,6 +15,7 @@ import numpy as np
 
 from autobatch.autodiff.grad import value_and_grad
 from autobatch.core.pytree import PLAIN, leaves
+from autobatch.core.snapshot import cell_value
 from autobatch.errors import OptionError, UnsupportedError
 from autobatch.rewrite.taped_forms import per_example_form
 
@@ -241,11 +242,7 @@ def _referenced_by(x: Any) -> Iterator[Any]:
     if isinstance(x, types.FunctionType):
         if str(x.__module__).partition(".")[0] in _LIBRARIES:
             return
-        for cell in x.__closure__ or ():
-            try:
-                yield cell.cell_contents
-            except ValueError:  # the name has no value yet
-                continue
+        yield from map(cell_value, x.__closure__ or ())
         codes = [x.__code__]
         for code in codes:  # grows during the loop
             codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -226,13 +226,7 @@ class Checkpoints:
             raise
 
         def finish() -> None:
-            try:
-                for stream in later:
-                    _append(writer, stream)
-                checksum = writer.finish() if writer is not None else ""
-            except BaseException:
-                _abandon(writer)
-                raise
+            checksum = _write_all(writer, later)
             self._commit(save, base, writer, checksum)
             self._compact_and_clean(save.sequence)
 
@@ -445,13 +439,7 @@ class Checkpoints:
             for entry in manifest.entries:
                 save.add(entry, [], *entries.merged(entry))
             writer = self._writer(save)
-            try:
-                for stream in save.streams:
-                    _append(writer, stream)
-                checksum = writer.finish() if writer is not None else ""
-            except BaseException:
-                _abandon(writer)
-                raise
+            checksum = _write_all(writer, save.streams)
         base = self._base
         self._commit(save, None, writer, checksum)
         if base is not None and self._base is not None and base.manifest.sequence == sequence:
@@ -482,6 +470,17 @@ def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -
         save.entries[name] = before
         return
     save.add(name, before, *table_stream(name, changes.total, lambda: changes.blocks, changes.removed))
+
+
+def _write_all(writer: TensorWriter | None, streams: Sequence[Stream]) -> str:
+    """Append streams and end the file, which is abandoned if that fails; returns its checksum, "" without a file."""
+    try:
+        for stream in streams:
+            _append(writer, stream)
+        return writer.finish() if writer is not None else ""
+    except BaseException:
+        _abandon(writer)
+        raise
 
 
 def _append(writer: TensorWriter | None, stream: Stream) -> None:

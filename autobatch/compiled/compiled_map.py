@@ -39,6 +39,7 @@ from autobatch.compiled.ufunc_loops import table_of
 from autobatch.compiled.value_layout import batch_of, unpack, words_of
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.pytree import has_more_parts
+from autobatch.core.snapshot import cell_value
 from autobatch.core.threads import run_together, thread_count
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 
@@ -47,6 +48,7 @@ MIN_PARALLEL = 2e-3  # seconds of estimated work above which several threads are
 _PATIENCE = 0.01  # seconds between two checks whether a compilation is done
 _MOST_SHARED = 20_000  # items of the containers that examples share
 _KINDS = 32  # kinds of examples (lists of argument types) remembered for one function
+_UNBOUND = object()
 _CHECKED = 2  # examples that also run in Python, for comparison, when a module is first used
 
 
@@ -105,26 +107,18 @@ _lock = threading.Lock()
 
 def _forms_of(function: FunctionType) -> "dict[str, CompiledForm]":
     """The compiled forms of a function, shared by all functions of the same code, globals, closure and defaults."""
-    closure = tuple(id(cell.cell_contents) if _is_bound(cell) else None for cell in function.__closure__ or ())
+    closure = tuple(id(cell_value(cell, _UNBOUND)) for cell in function.__closure__ or ())
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     key = (function.__code__, id(function.__globals__), closure, tuple(map(id, defaults)))
     if key not in _forms:
         _forms[key] = (function, {})  # the function keeps the objects alive whose ids are in the key
     kept, forms = _forms[key]
     if kept is not function and any(
-        _is_bound(one) != _is_bound(two) or (_is_bound(one) and one.cell_contents is not two.cell_contents)
+        cell_value(one, _UNBOUND) is not cell_value(two, _UNBOUND)
         for one, two in zip(kept.__closure__ or (), function.__closure__ or (), strict=True)
     ):  # a cell was bound again, so an id in the key may be that of a freed object
         _forms[key] = (function, forms := {})
     return forms
-
-
-def _is_bound(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True
 
 
 def refusal(function: Callable[..., Any]) -> str | None:
@@ -189,9 +183,7 @@ def wait_until_compiled(
     Raises:
         NotCompiled: it never can, or not within `seconds`.
     """
-    call, form = prepared(function, columns, shared, arguments_of)
-    if call.count and form is not None:
-        wait_for(form, seconds)
+    wait_for(prepared(function, columns, shared, arguments_of)[1], seconds)
 
 
 def wait_for(form: KernelForm | None, seconds: float = 120.0) -> None:

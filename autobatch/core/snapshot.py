@@ -77,7 +77,7 @@ def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], N
     elif kind is np.random.RandomState:
         yield lambda: _State(value.get_state()), lambda was: value.set_state(was.state)
     elif kind is CellType:
-        yield functools.partial(_cell_value, value), functools.partial(_set_cell, value)
+        yield lambda: [cell_value(value, _MISSING)], functools.partial(_set_cell, value)
     elif kind is FunctionType:
         yield lambda: [value.__defaults__], lambda was: setattr(value, "__defaults__", was[0])
     elif kind is functools.partial:
@@ -470,11 +470,12 @@ def _functions_of(attribute: Any) -> list[FunctionType]:
     return [each for each in found if type(each) is FunctionType]
 
 
-def _cell_value(cell: CellType) -> list[Any]:
+def cell_value(cell: CellType, unbound: Any = None) -> Any:
+    """The value of a closure variable; `unbound` if it has none yet."""
     try:
-        return [cell.cell_contents]
+        return cell.cell_contents
     except ValueError:
-        return [_MISSING]
+        return unbound
 
 
 def _set_cell(cell: CellType, was: list[Any]) -> None:

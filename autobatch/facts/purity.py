@@ -18,7 +18,7 @@ from functools import partial
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
-from autobatch.core.snapshot import is_user_code
+from autobatch.core.snapshot import cell_value, is_user_code
 from autobatch.facts.call_effects import Effect, effect_of
 from autobatch.facts.syntax_effects import UNKNOWN, Reader, unpacks
 from autobatch.syntax.scopes import parameters, path_of, target_names
@@ -222,10 +222,7 @@ def _read_function(function: FunctionType, of_new: bool) -> _Summary:
 def meaning_of(function: FunctionType, name: str) -> Any:
     """The object that a function's closure, global or builtin name refers to; `UNKNOWN` if unbound."""
     if name in function.__code__.co_freevars:
-        try:
-            return (function.__closure__ or ())[function.__code__.co_freevars.index(name)].cell_contents
-        except ValueError:
-            return UNKNOWN
+        return cell_value((function.__closure__ or ())[function.__code__.co_freevars.index(name)], UNKNOWN)
     return function.__globals__.get(name, vars(builtins).get(name, UNKNOWN))
 
 

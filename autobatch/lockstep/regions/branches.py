@@ -6,7 +6,7 @@ values of the variables that are read later. A path that no lane takes is not en
 copied and the region stays.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -192,25 +192,24 @@ def conditional(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any
 
 def logical_and(value: Any, *rest: Callable[[], Any]) -> Any:
     """`value and ...`: for each lane, the first false operand or else the last."""
-    for place, operand in enumerate(rest, 1):
-        decided = truth(value)
-        if not isinstance(decided, bool):
-            seen = value
-            return _run_both_ways(decided, lambda: logical_and(operand(), *rest[place:]), lambda: seen)  # noqa: B023
-        if not decided:
-            return value
-        value = operand()
-    return value
+    return _first_decisive(False, value, rest)
 
 
 def logical_or(value: Any, *rest: Callable[[], Any]) -> Any:
     """`value or ...`: for each lane, the first true operand or else the last."""
+    return _first_decisive(True, value, rest)
+
+
+def _first_decisive(decisive: bool, value: Any, rest: Sequence[Callable[[], Any]]) -> Any:
+    """For each lane, the first operand whose truth is `decisive`, or else the last; later ones are not evaluated."""
     for place, operand in enumerate(rest, 1):
         decided = truth(value)
         if not isinstance(decided, bool):
             seen = value
-            return _run_both_ways(decided, lambda: seen, lambda: logical_or(operand(), *rest[place:]))  # noqa: B023
-        if decided:
+            ends = decided if decisive else ~decided
+            go_on = lambda: _first_decisive(decisive, operand(), rest[place:])  # noqa: B023
+            return _run_both_ways(ends, lambda: seen, go_on)  # noqa: B023
+        if decided is decisive:
             return value
         value = operand()
     return value

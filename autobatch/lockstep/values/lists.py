@@ -76,14 +76,9 @@ class LaneList:
         if region is self.region and self.owners is None:
             self.items.append(value)
             return
-        lanes = lanes_within(region, self.region) if region is not None and self.region is not None else None
-        if lanes is None:
-            raise NeedsLoop("a list is appended to by examples that it does not belong to")
-        if self.owners is None:
-            self._spread()
-        assert self.owners is not None
+        owners, lanes = self._of_lanes(region)
         places = self._counts[lanes]
-        self.owners.append((lanes, places, region))
+        owners.append((lanes, places, region))
         freeze_dicts(value)
         self.items.append(map_tree(_narrowed_copy, value))
         self._counts[lanes] = places + 1
@@ -101,21 +96,26 @@ class LaneList:
         if self.owners is None and regions[-1] is self.region:
             self.items += items
             return
-        lanes = None if self.region is None else lanes_within(regions[0], self.region)
+        owners, lanes = self._of_lanes(regions[0])
+        self._packs[len(self.items)] = rows, len(items)
+        counts = self._counts[lanes]
+        for region in regions:
+            places = counts[: region.count]
+            owners.append((lanes[: region.count], places.copy(), region))
+            places += 1
+        self.items += items
+        self._counts[lanes] = counts
+        self._stacked = None
+
+    def _of_lanes(self, region: Any) -> tuple[list[Any], np.ndarray]:
+        """Spread the list, to append for a region's lanes; returns `owners`, and these lanes within the list's."""
+        lanes = lanes_within(region, self.region) if region is not None and self.region is not None else None
         if lanes is None:
             raise NeedsLoop("a list is appended to by examples that it does not belong to")
         if self.owners is None:
             self._spread()
         assert self.owners is not None
-        self._packs[len(self.items)] = rows, len(items)
-        counts = self._counts[lanes]
-        for region in regions:
-            places = counts[: region.count]
-            self.owners.append((lanes[: region.count], places.copy(), region))
-            places += 1
-        self.items += items
-        self._counts[lanes] = counts
-        self._stacked = None
+        return self.owners, lanes
 
     def _spread(self) -> None:
         everyone = np.arange(self.region.count)
