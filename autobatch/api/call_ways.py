@@ -309,13 +309,11 @@ class _BatchCall:
         return normalised(tree, self._size, self._batches)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Batched:
     """Marks a result that is batched already, as opposed to a list of one result per example."""
 
-    __slots__ = ("tree",)
-
-    def __init__(self, tree: Any) -> None:
-        self.tree = tree
+    tree: Any
 
 
 # Maps.

@@ -6,6 +6,7 @@ program with a rule that reads values. Look-ups run before the rest. A form is c
 that have a batch axis and operands that carry a gradient.
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -244,14 +245,12 @@ def is_plain(x: Any) -> bool:
     return type(x) in _PLAIN or isinstance(x, np.generic)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _TapedLaunch:
     """One launch on a tape: the compiled form, and the values saved for backward."""
 
-    __slots__ = ("form", "saved")
-
-    def __init__(self, form: Form) -> None:
-        self.form = form
-        self.saved: Sequence[Any] = ()
+    form: Form
+    saved: Sequence[Any] = ()
 
 
 def _run(*data: Any, call: _TapedLaunch) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ call with inputs of a kind takes the slow path (`Block.record`): the run is trac
 generated (`lazy.block_codegen`). If a call cannot be one node, it returns None and the user's own statements run.
 """
 
+import dataclasses
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,14 +37,12 @@ class _CannotRead(Exception):  # noqa: N818  (a signal inside of this file)
     """An input cannot be read without running the user's code."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Row:
     """The two operands, table and id, of a row look-up in a shared table that becomes part of the block."""
 
-    __slots__ = ("index", "table")
-
-    def __init__(self, table: LazyArray, index: int) -> None:
-        self.table = table
-        self.index = index
+    table: LazyArray
+    index: int
 
 
 class Block:

@@ -87,6 +87,7 @@ def forget_recorders() -> None:
     _found.clear()
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class FunctionRecorders:
     """The recorders generated from one function.
 
@@ -96,24 +97,19 @@ class FunctionRecorders:
         reason: why the last attempt failed.
     """
 
-    __slots__ = ("code", "failures", "forms", "has_run", "reason", "space")
-
-    def __init__(self, code: CodeType, space: dict[str, Any]) -> None:
-        self.code = code  # kept with the globals so that their ids, which are the cache key, stay valid
-        self.space = space
-        self.forms: list[_GeneratedForm] = []
-        self.failures = 0
-        self.has_run = False
-        self.reason = ""
+    code: CodeType  # kept with the globals so that their ids, which are the cache key, stay valid
+    space: dict[str, Any]
+    forms: list["_GeneratedForm"] = dataclasses.field(default_factory=list)
+    failures: int = 0
+    has_run: bool = False
+    reason: str = ""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Example:
     """Placeholder for an argument that differs by example, at position `at`."""
 
-    __slots__ = ("at",)
-
-    def __init__(self, at: int) -> None:
-        self.at = at
+    at: int
 
 
 class MapRecorders:
