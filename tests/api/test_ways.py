@@ -6,6 +6,7 @@ import pathlib
 import sys
 import threading
 import types
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -712,24 +713,18 @@ def test_explain_says_why_a_way_is_not_possible():
 
 @pytest.mark.chosen
 def test_threads_share_what_is_known():
-    results, errors = {}, []
+    results = {}
 
     def work(number):
-        try:
-            with ab.options(warn=False):
-                examples = [np.arange(float(number + n)) for n in range(20)]
-                for _ in range(30):
-                    batch = ab.MaskedBatch.from_examples(examples)
-                    results[number] = ab.examples(ab.batch(much)(batch)), ab.map(much, examples), examples
-        except Exception as error:
-            errors.append(error)
+        with ab.options(warn=False):
+            examples = [np.arange(float(number + n)) for n in range(20)]
+            for _ in range(30):
+                batch = ab.MaskedBatch.from_examples(examples)
+                results[number] = ab.examples(ab.batch(much)(batch)), ab.map(much, examples), examples
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    with futures.ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    assert len(results) == 6
     for called, mapped, examples in results.values():
         expected = [much(x) for x in examples]
         law.assert_same(called, expected)
