@@ -174,16 +174,14 @@ def _call(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) ->
         raise
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class DifferentiatedInput:
     """A leaf of the differentiated arguments: its tape leaf (None: no gradient), and what `f` gets for it (`boxed`)."""
 
-    __slots__ = ("boxed", "error", "leaf", "value")
-
-    def __init__(self, value: Any, leaf: TapeArray | None, boxed: Any, error: str = "") -> None:
-        self.value = value
-        self.leaf = leaf
-        self.boxed = boxed
-        self.error = error
+    value: Any
+    leaf: TapeArray | None
+    boxed: Any
+    error: str = ""
 
     @classmethod
     def of(cls, tape: Tape, value: Any) -> "DifferentiatedInput":

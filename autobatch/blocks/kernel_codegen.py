@@ -1,5 +1,6 @@
 """Fused code: writes each cluster of batched code as a kernel, and one Python function that calls the kernels."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -182,20 +183,18 @@ def _column(offset: int) -> str:
     return f"j + {offset}" if offset else "j"
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Fused:
     """Code whose clusters run as kernels, once these are available.
 
     Attributes:
+        text: its source; names: the values of the names in it, other than those of kernels.
         kernels: the kernels that it calls.
-        text: its source.
     """
 
-    __slots__ = ("_names", "kernels", "text")
-
-    def __init__(self, text: str, names: dict[str, Any], kernels: list[CachedKernel]) -> None:
-        self.text = text
-        self._names = names
-        self.kernels = kernels
+    text: str
+    names: dict[str, Any]
+    kernels: list[CachedKernel]
 
     @property
     def failed(self) -> bool:
@@ -206,7 +205,7 @@ class Fused:
         found = [kernel.poll() for kernel in self.kernels]  # look at all of them, so that all are requested
         if not all(found):
             return None
-        names = dict(self._names)
+        names = dict(self.names)
         for number, kernel in enumerate(self.kernels):
             names[f"kernel{number}"] = kernel.entry
             for lanes, name in zip(kernel.lanes, ("wide", "masks", "tail", "tail_masks"), strict=True):

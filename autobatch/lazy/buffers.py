@@ -4,6 +4,7 @@ The results of a launch are rows of one buffer: an array or `RaggedRows`. An ope
 rows are consecutive, else one gather. If a buffer belongs to an interpreter below (a tape), both are recorded as ops.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -301,15 +302,13 @@ def sized_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int, 
     return joined_rows(buffers.arrays, which, rows, sizes)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _BufferNumbers:
     """The buffer number of each gathered row, with a lazily computed inverse (`places`)."""
 
-    __slots__ = ("_bounds", "_order", "numbers")
-
-    def __init__(self, numbers: np.ndarray) -> None:
-        self.numbers = numbers
-        self._order: np.ndarray | None = None
-        self._bounds: list[int] = []
+    numbers: np.ndarray
+    _order: np.ndarray | None = None
+    _bounds: list[int] = dataclasses.field(default_factory=list)
 
     def places(self, buffer: int) -> np.ndarray:
         """The positions whose row comes from this buffer, in order."""

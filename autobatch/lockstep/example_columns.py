@@ -1,6 +1,7 @@
 """Columns turn a call's batched arguments into one list of per-example values per batch, and results into batches."""
 
 import collections
+import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -111,13 +112,11 @@ class ExampleColumns:
         return positional, named
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Slot:
     """Placeholder for a batch inside a shared container argument; `column` is the batch's column."""
 
-    __slots__ = ("column",)
-
-    def __init__(self, column: int) -> None:
-        self.column = column
+    column: int
 
 
 def view_columns(args: Sequence[Any], batches: Sequence[Any], count: int) -> list[Any] | None:

@@ -4,11 +4,12 @@ In batched code, a look-up by ids whose number differs by example is deferred un
 reduced, look-up and reduction become one launch of bags (`PendingRows`, `PackedRows`).
 """
 
+import dataclasses
 import functools
 import itertools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -199,6 +200,7 @@ class PendingRows(StandIn):
         return dtype_of(self.table)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class PackedRows:
     """A deferred look-up of rows (N, dim) by the concatenated ids of all examples.
 
@@ -207,13 +209,11 @@ class PackedRows:
         ids: (N,) int64, checked.
     """
 
-    __slots__ = ("_rows", "ids", "table")
-    ndim = 2
+    ndim: ClassVar[int] = 2
 
-    def __init__(self, table: Any, ids: np.ndarray) -> None:
-        self.table = table
-        self.ids = ids
-        self._rows: Any = None
+    table: Any
+    ids: np.ndarray
+    _rows: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
