@@ -30,7 +30,7 @@ from autobatch.core.diagnostics import hide_frames, is_library_file
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
-from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
+from autobatch.ops.rules.aliasing import is_scalar, set_order, unclear_view, zero_d
 from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.ragged_checks import as_ids, pad_rows
 from autobatch.ops.rules.row_gather import rows_between
@@ -70,8 +70,9 @@ class MaskedBatch(Batched, ArrayBatch):
     """
 
     # No base can hold the slots that such classes share: bases with slots do not combine.
-    __slots__ = ("__weakref__", "_frozen", "_outside", "_view", "_views", "_written", "_zero_d", "region")
+    __slots__ = ("__weakref__", "_copied", "_frozen", "_outside", "_view", "_views", "_written", "_zero_d", "region")
     _ab_rank = BATCH_RANK
+    _copied: Any
     _frozen: Any
     _written: bool  # True once written in place; else unset
     _outside: Any  # the data of a ragged batch outside lock-step, for which the slot `data` is unset
@@ -382,10 +383,12 @@ class MaskedBatch(Batched, ArrayBatch):
         if isinstance(first, Lengths) and current_region() is not None and len(first):
             counts = first.values
             if (counts == counts[0]).all():
-                return (here[i] for i in range(int(counts[0])))
+                first = int(counts[0])
         if isinstance(first, Lengths):
             raise self._no_iteration()
-        return (here[i] for i in range(first))
+        if here is self or len(here.sizes) == 1:
+            return (here[i] for i in range(first))
+        return (unclear_view(here[i], self) for i in range(first))  # a copy for these lanes: a write would miss it
 
     def __reduce__(self) -> Any:
         return _restore, (self.data, tuple(n.values if isinstance(n, Lengths) else n for n in self.sizes), self.scalar)

@@ -2,6 +2,8 @@
 
 import copy
 import operator
+import runpy
+import textwrap
 import types
 import warnings
 
@@ -11,6 +13,7 @@ import pytest
 import autobatch as ab
 from autobatch import MaskedBatch, batch
 from autobatch.errors import FallbackWarning
+from tests import law
 from tests.law import assert_same, ragged
 from tests.law import equals_loop_either_way as equals_loop
 
@@ -479,3 +482,41 @@ def test_arrays_without_dimensions_are_written_in_place(f, way):
     with ab.options(way=way, warn=False):
         for found, x in zip(ab.map(f, [x.copy() for x in XS]), XS, strict=True):
             assert_same(found, f(x.copy()))
+
+
+COUNTS = [2, 1, 0, 3, 1]
+PICKED = {
+    "by a condition": "c = x[1:] if n else x[:1]",
+    "by two arms": "if n:\n    c = x[1:]\nelse:\n    c = x[:1]",
+    "by one arm": "c = x[:1]\nif n:\n    c = x[1:]",
+    "by `and`": "c = n and x[:1]",
+    "by a loop": "c = x\nfor k in range(n):\n    c = x[k:]",
+    "by an arm of a loop": "c = x[:0]\nfor k in range(n):\n    if k == 1:\n        c = x[k:]",
+    "by a function": "def pick(v):\n    if n:\n        return v[1:]\n    return v[:1]\nc = pick(x)",
+    "in a container": "c = {'a': [x[1:] if n else x[:1]]}",
+    "of a view": "v = x[::-1]\nc = v[1:] if n else v[:1]",
+    "of rows": "m = np.stack([x, x])\nc = m[0] if n else m[1]\nx = m",
+    "of unpacked rows": "m = np.stack([x, x])\nif n:\n    c, d = m\nelse:\n    d, c = m\nx = m",
+    "twice": "c = x[1:] if n else x[:2]\nc = c[:1] if n > 1 else c",
+}
+
+
+@pytest.mark.parametrize("written", ["x *= 3", "x[-1] = 9", "y = x[-1:]\ny[:] = 9"])
+@pytest.mark.parametrize("picked", PICKED)
+def test_views_that_differ_by_example_follow_a_write_into_their_array(picked, written, tmp_path):
+    body = "\n".join(["x = x + 0", PICKED[picked], written, "return c, x"])
+    path = tmp_path / "picks.py"
+    path.write_text("import numpy as np\n\n\ndef f(x, n):\n" + textwrap.indent(body, "    ") + "\n")
+    equals_loop(runpy.run_path(str(path))["f"], XS, COUNTS)
+
+
+def test_an_array_is_written_in_lock_step_once_views_that_differ_by_example_are_gone():
+    def f(x, n):
+        x = x + 0
+        c = x[1:] if n else x[:1]
+        total = c.sum()
+        c = None
+        x *= 3
+        return total, c, x
+
+    law.equals_loop(f, XS, COUNTS)

@@ -12,7 +12,7 @@ from autobatch.batches.stacking import take_lanes
 from autobatch.core.current_region import freeze_dicts, set_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import Subset, freeze_all, lanes_within
+from autobatch.lockstep.regions.region import Subset, freeze_copies, lanes_within
 from autobatch.lockstep.values.joined_lanes import UNBOUND, as_padded, joined
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.ops.rules.aliasing import has_views
@@ -82,7 +82,7 @@ class _Join:
         if out is None:
             out = self._joined(column, owned)
         if not owned or any(map(has_views, column)):
-            freeze_all(out, *column)
+            freeze_copies(out, *column)
         return out
 
     def _trees(self, column: Sequence[Any]) -> Any:
@@ -190,7 +190,7 @@ def narrowed_values(values: tuple[Any, ...], region: Any, own: Sequence[int] = (
         if id(value) not in memo:
             memo[id(value)] = new = _narrowed(value, region, place in own)
             if new is not value and (place not in own or has_views(value)):
-                freeze_all(value, new)
+                freeze_copies(new, value)
         out.append(memo[id(value)])
     return tuple(out)
 

@@ -19,7 +19,7 @@ from autobatch.lockstep.regions.region import (
     Order,
     Prefix,
     Subset,
-    freeze_all,
+    freeze_copies,
     is_made,
     lanes_within,
     require_made_here,
@@ -148,7 +148,7 @@ class RaggedLoop:
             out = self._narrowed(kept, carried)
         for place, (new, old) in enumerate(zip(out, (*kept, *carried), strict=True)):
             if new is not old and (place not in own or has_views(old)):
-                freeze_all(new, old)
+                freeze_copies(new, old)
         return out
 
     def _narrowed(self, kept: tuple[Any, ...], carried: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -202,12 +202,12 @@ class RaggedLoop:
             raise NeedsLoop("lanes left a loop before its variables were known")
         homes = self._piece_regions(counts)
         out = tuple(self._merged(column, counts, homes) for column in columns)
-        for place, (new, old) in enumerate(zip(out, kept, strict=True)):
+        for place, (new, old, column) in enumerate(zip(out, kept, columns, strict=True)):
             if new is not old:
                 if isinstance(old, Batched) and not is_scalar(old):
                     zero_d(new)
                 if place not in own or has_views(old):
-                    freeze_all(new, old)
+                    freeze_copies(new, old, *column)
         return out
 
     def _merged(self, column: list[Any], counts: list[int], homes: list[Any]) -> Any:

@@ -25,7 +25,7 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.values.joined_lanes import concatenate_lanes, stackable
-from autobatch.ops.rules.aliasing import is_scalar
+from autobatch.ops.rules.aliasing import is_scalar, view_record
 from autobatch.ops.rules.row_gather import rows_between
 
 
@@ -138,8 +138,12 @@ class Root:
             batch._frozen = True
             return
         known = getattr(batch, "_frozen", None) or []
-        if known is not True:
-            batch._frozen = [*(each for each in known if each() is not None), weakref.ref(part)]
+        if known is True:
+            return
+        batch._frozen = [*(each for each in known if each() is not None), weakref.ref(part)]
+        if hasattr(type(part), "_copied"):
+            of = [each for each in getattr(part, "_copied", None) or () if each() is not None]
+            part._copied = of if any(each() is batch for each in of) else [*of, weakref.ref(batch)]
 
     @staticmethod
     def is_frozen(batch: Any, region: Any) -> bool:
@@ -404,20 +408,46 @@ def freeze(batch: Any, part: Any = None) -> Any:
     """Forbid writes into a batch that shares its array with other batches (`Root.freeze`). Returns it.
 
     Args:
-        part: the other batch, if there is only one: once it is freed, writes are allowed again.
+        part: the other batch, if there is only one: once it is freed, writes are allowed again, also into the arrays
+            that `batch` is a view of.
     """
     region: Any = current_region()
     if region is not None:
-        region.root.freeze(batch, part)
+        for source in (batch,) if part is None else (batch, *_sources(batch)):
+            region.root.freeze(source, part)
     return batch
 
 
 def freeze_all(*values: Any) -> None:
     """`freeze` each batch in the values, containers included."""
-    for value in values:
-        for leaf in leaves(value) if is_node(value) else (value,):
-            if isinstance(leaf, Batch):
-                freeze(leaf)
+    for leaf in _batches_in(values):
+        freeze(leaf)
+
+
+def freeze_copies(made: Any, *pieces: Any) -> None:
+    """`freeze_all`, and while the copy `made` lives, also what the pieces view: the copy would miss a write there."""
+    freeze_all(made, *pieces)
+    root = current_root()
+    sources = [source for leaf in _batches_in(pieces) for source in _sources(leaf)] if root is not None else []
+    for part in _batches_in((made,)) if sources else ():
+        if not (isinstance(part, Batched | Packed) and is_scalar(part)):  # a scalar is no view
+            for source in sources:
+                root.freeze(source, part)  # type: ignore[union-attr]
+
+
+def _batches_in(values: tuple[Any, ...]) -> list[Any]:
+    return [
+        leaf for value in values for leaf in (leaves(value) if is_node(value) else (value,)) if isinstance(leaf, Batch)
+    ]
+
+
+def _sources(batch: Any) -> list[Any]:
+    """The other batches of whose arrays a batch shows a part: what it views, and what it and those were copied from."""
+    found: list[Any] = []
+    while isinstance(batch, Batch):
+        found += [batch, *(each() for each in getattr(batch, "_copied", None) or ())]
+        batch = getattr(view_record(batch), "base", None)
+    return [source for source in found[1:] if isinstance(source, Batch)]
 
 
 def require_unaliased(batch: Any) -> None:

@@ -18,7 +18,7 @@ from autobatch.core.current_region import current_region, freeze_dicts, set_regi
 from autobatch.core.current_region import region as lanes_of_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within
+from autobatch.lockstep.regions.region import freeze, freeze_copies, is_changeable, lanes_within
 from autobatch.lockstep.values.joined_lanes import concatenate_lanes, stackable
 
 
@@ -365,8 +365,7 @@ def _narrowed_copy(leaf: Any) -> Any:
     """A leaf narrowed to the current region; if that makes a copy, both are frozen against writes."""
     out = narrowed(leaf)
     if out is not leaf:
-        freeze(leaf)
-        freeze(out)
+        freeze_copies(out, leaf)
     return out
 
 
