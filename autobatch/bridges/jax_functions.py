@@ -37,9 +37,10 @@ def jax_function(f: Callable[..., Any], *, in_axes: Any = None, result: Any = No
         library may be among them, as constants.
 
     Raises:
-        UnsupportedError: a gradient that is itself differentiated, or forward mode (`jax.jvp`). DTypeError: arrays of a
-            dtype that NumPy does not have, such as bfloat16. ShapeError: a result of another structure or shape than
-            was announced; examples of a batch that give results of different shapes.
+        UnsupportedError: a gradient that is itself differentiated, or of a complex result. TypeError: forward mode
+            (`jax.jvp`). DTypeError: arrays of a dtype that NumPy does not have, such as bfloat16; a gradient with
+            respect to a complex one. ShapeError: a result of another structure or shape than was announced; examples
+            of a batch that give results of different shapes.
 
     JAX has no ragged arrays. Pass examples of different lengths as a padded array and their lengths, and slice in the
     function: `jax_function(lambda x, n, w: f(x[:n], w), in_axes=(0, 0, None))(padded, lengths, w)`.
@@ -67,6 +68,7 @@ def jax_function(f: Callable[..., Any], *, in_axes: Any = None, result: Any = No
 
 
 _Shapes = list[tuple[tuple[int, ...], np.dtype]]
+_ARRAY = object()  # in the form of a result, the place of an array: None is a value that a function may return
 
 
 def _call(
@@ -95,7 +97,7 @@ class _HostCall:
         arrays: the JAX arrays among the leaves of the arguments.
         counted: for each array, True if its first axis counts examples.
         floats: the indices of the arrays that are differentiated.
-        form: the structure of the result, and its leaves, with None for each leaf that is an array.
+        form: the structure of the result, and its leaves, with `_ARRAY` for each leaf that is an array.
         shapes: the shapes and dtypes of the result's arrays, as JAX is told.
     """
 
@@ -139,7 +141,7 @@ class _HostCall:
         values, tree = flatten(result)
         is_array = [isinstance(x, Batch | np.ndarray | np.generic | bool | int | float | complex) for x in values]
         if self.form is None:
-            self.form = tree, [None if a else x for a, x in zip(is_array, values, strict=True)]
+            self.form = tree, [_ARRAY if a else x for a, x in zip(is_array, values, strict=True)]
         elif tree != self.form[0]:
             raise ShapeError("the function returned another structure than before, or than result= says")
         return [_data_of(x) for a, x in zip(is_array, values, strict=True) if a]
@@ -154,7 +156,7 @@ class _HostCall:
         assert self.form is not None
         structure, others = self.form
         new = iter(outputs)
-        return unflatten(structure, [next(new) if x is None else x for x in others])
+        return unflatten(structure, [next(new) if x is _ARRAY else x for x in others])
 
     # On the host.
 
@@ -190,7 +192,7 @@ class _HostCall:
         result, back = vjp(run, [boxed[i] for i in self.floats])
         outputs = [np.asarray(x) for x in self.read(result)]
         assert self.form is not None
-        is_output = [x is None for x in self.form[1]]
+        is_output = [x is _ARRAY for x in self.form[1]]
 
         def gradients(cotangents: Sequence[Any]) -> list[Any]:
             cts = iter(cotangents)
@@ -302,7 +304,13 @@ def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any
             "in NumPy, with ab.grad(ab.grad(f)) or ab.jvp"
         )
 
-    def forward(arrays: list[Any]) -> Any:
+    def forward(primals: list[Any]) -> Any:
+        arrays = [primal.value for primal in primals]
+        if any(primal.perturbed and x.dtype.kind == "c" for primal, x in zip(primals, arrays, strict=True)):
+            raise DTypeError(
+                "a gradient with respect to a complex array; give its real and imaginary parts, as floats, or "
+                "jax.lax.stop_gradient(x)"
+            )
         if _any_traced(jax, arrays):
             return call(arrays), (arrays, _Opaque(None))
         outputs, back = host.differentiated([np.asarray(x) for x in arrays])
@@ -311,6 +319,13 @@ def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any
 
     def backward(kept: Any, cotangents: list[Any]) -> Any:
         arrays, back = kept
+        is_zero = [isinstance(ct, jax.custom_derivatives.SymbolicZero) for ct in cotangents]
+        if any(not zero and ct.dtype.kind == "c" for zero, ct in zip(is_zero, cotangents, strict=True)):
+            raise UnsupportedError("the gradient of a complex result; return its real and imaginary parts, as floats")
+        cotangents = [
+            jax.numpy.zeros(ct.shape, ct.dtype) if zero and ct.dtype.kind == "f" else ct
+            for zero, ct in zip(is_zero, cotangents, strict=True)
+        ]
         cts = [ct for ct, (_, dtype) in zip(cotangents, host.shapes, strict=True) if dtype.kind == "f"]
         if back.value is None or _any_traced(jax, [*arrays, *cts]):
             found = gradients(arrays, cts)
@@ -321,7 +336,7 @@ def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any
         return ([next(own) if i in host.floats else none[i] for i in range(len(arrays))],)
 
     _register(jax)
-    call.defvjp(forward, backward)
+    call.defvjp(forward, backward, symbolic_zeros=True)  # which say what is differentiated
     transformed: Callable[..., Any] = call
     return transformed
 
@@ -344,7 +359,7 @@ def _find_form(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any]) ->
         return
     if result is not None:
         outputs, tree = flatten(result)
-        host.form = tree, [None] * len(outputs)
+        host.form = tree, [_ARRAY] * len(outputs)
         host.shape([np.empty(x.shape, x.dtype) for x in outputs])
         sizes = {x.shape[0] for x, counts in zip(host.arrays, host.counted, strict=True) if counts}
         host.shapes = [((*sizes, *shape), dtype) for shape, dtype in host.shapes]

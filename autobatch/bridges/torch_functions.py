@@ -40,8 +40,9 @@ def torch_function(f: Callable[..., Any], *, in_dims: Any = None) -> Callable[..
 
     Raises:
         UnsupportedError: a tensor that is not dense and on the CPU; a module in place of its parameters; a gradient
-            that is itself differentiated; forward mode (`torch.func.jvp`).
-        DTypeError: a tensor of a dtype that NumPy does not have, such as bfloat16.
+            that is itself differentiated, or of a complex result; forward mode (`torch.func.jvp`).
+        DTypeError: a tensor of a dtype that NumPy does not have, such as bfloat16; a complex one that requires a
+            gradient.
         ShapeError: batches of different sizes; examples of a `vmap` that give results of different shapes.
 
     `f` gets the tensors' own memory, so it must not write into it. Gradients are those of `ab.grad`. `torch.func.grad`,
@@ -175,10 +176,16 @@ class _Call:
             result = self._run(inputs)
         self._result, self._result_tree = flatten(result)
         outputs = [array for leaf in self._result if (array := _data_of(leaf)) is not None]
-        return [self.torch.from_numpy(_ownable(x)) for x in outputs]
+        owned: list[np.ndarray] = []
+        for x in outputs:  # no memory of the tape's: torch does not see what is written into it
+            shared = self.is_differentiated or any(x is each for each in outputs[: len(owned)])
+            owned.append(np.array(x, order="C") if shared else _ownable(x))
+        return [self.torch.from_numpy(x) for x in owned]
 
     def backward(self, cotangents: Sequence[Any]) -> list[Any]:
         """The gradients of the tensors; None for those that are not floats."""
+        if any(ct is not None and ct.is_complex() for ct in cotangents):
+            raise UnsupportedError("the gradient of a complex result; return its real and imaginary parts, as floats")
         cts = iter(cotangents)
         found = [next(cts) if _data_of(leaf) is not None else None for leaf in self._result]
         grads = self.back([None if ct is None else ct.detach().numpy() for ct in found])
@@ -188,6 +195,10 @@ class _Call:
     def apply(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Run the function within torch's autograd; returns the tensors of the result."""
         self.is_differentiated = self.torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        if self.is_differentiated and any(x.requires_grad and x.is_complex() for x in tensors):
+            raise DTypeError(
+                "a complex tensor requires a gradient; give its real and imaginary parts, as floats, or x.detach()"
+            )
         return tuple(_function_of(self.torch).apply(self, *tensors)) if tensors else tuple(self.forward(()))
 
     def apply_mapped(self, size: int, is_mapped: Sequence[bool], tensors: Sequence[Any]) -> tuple[Any, ...]:
@@ -277,7 +288,7 @@ def _function_of(torch: Any) -> Any:
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
             ctx.call = inputs[0]
             ctx.save_for_backward(*inputs[1:])
-            ctx.mark_non_differentiable(*(x for x in output if not x.dtype.is_floating_point))
+            ctx.mark_non_differentiable(*(x for x in output if not (x.is_floating_point() or x.is_complex())))
             ctx.set_materialize_grads(False)
 
         @staticmethod

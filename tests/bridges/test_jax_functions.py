@@ -104,6 +104,30 @@ def test_several_results_of_any_dtype():
     assert g.sum(1).tolist() == [0, 4, 0, 0, 2]
 
 
+def test_none_is_a_value_like_others():
+    f = ab.jax_function(lambda x: (None, x * 2.0, None))
+    for call in (f, jax.jit(f), jax.vmap(f)):
+        first, doubled, last = call(XS[0])
+        assert first is None is last
+        close(doubled, XS[0] * 2)
+    g = jax.grad(lambda x: f(x)[1].sum())(XS[0])
+    assert (g == 2).all()
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit, lambda f: lambda x: jax.vmap(f)(x[None])[0]])
+def test_complex_gradients_are_refused_and_never_dropped(transform):
+    x = jnp.arange(1.0, 4.0)
+    f = ab.jax_function(lambda x: (x * 1j, x * 2.0))
+    assert transform(jax.grad(lambda x: f(x)[1].sum()))(x).tolist() == [2, 2, 2]
+    with pytest.raises(UnsupportedError, match="gradient of a complex result; return its real and imaginary parts"):
+        transform(jax.grad(lambda x: jnp.abs(f(x)[0]).sum() + x.sum()))(x)
+    size = ab.jax_function(lambda x, z: np.abs(x * z).sum())
+    z = x + 0j
+    assert transform(jax.grad(lambda x: size(x, z)))(x).tolist() == [1, 2, 3]
+    with pytest.raises(DTypeError, match=r"with respect to a complex array; .* or jax\.lax\.stop_gradient\(x\)"):
+        transform(jax.grad(lambda z: size(x, z)))(z)
+
+
 def test_no_examples():
     out = jax.jit(ab.jax_function(rnn, in_axes=(0, None)))(XS[:0], PARAMS)
     assert (out.shape, out.dtype) == ((0, 2), jnp.float32)

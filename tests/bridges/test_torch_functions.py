@@ -264,6 +264,43 @@ def test_parameters_that_were_written_into_are_noticed():
         out.backward()
 
 
+@pytest.mark.parametrize("name", ["tanh", "exp", "sqrt"])
+def test_a_result_that_is_written_into_leaves_the_gradient_as_it_is(name):
+    """The gradients of these are computed from their results, which torch does not know."""
+    x = torch.linspace(0.1, 1, 3, requires_grad=True)
+    out = ab.torch_function(getattr(np, name))(x)
+    out.add_(1)
+    out.sum().backward()
+    close(x.grad, torch.autograd.grad(getattr(torch, name)(x).sum(), x)[0])
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_results_that_are_one_array_are_tensors_of_their_own(requires_grad):
+    def twice(x):
+        y = x * 2
+        return y, y
+
+    first, second = ab.torch_function(twice)(torch.ones(3, requires_grad=requires_grad))
+    first.mul_(0)
+    assert second.tolist() == [2, 2, 2]
+
+
+def test_complex_gradients_are_refused_and_never_dropped():
+    x = torch.ones(2, requires_grad=True)
+    f = ab.torch_function(lambda x: (x * 1j, x * 2))
+    f(x)[1].sum().backward()
+    assert x.grad.tolist() == [2, 2]
+    with pytest.raises(UnsupportedError, match="gradient of a complex result; return its real and imaginary parts"):
+        (f(x)[0].abs().sum() + x.sum()).backward()
+    with pytest.raises(UnsupportedError, match="gradient of a complex result"):
+        torch.func.vmap(torch.func.grad(lambda x: f(x)[0].abs().sum()))(torch.ones(3, 2))
+    absolute = ab.torch_function(lambda z: np.abs(z).sum())
+    z = torch.ones(2, dtype=torch.complex64, requires_grad=True)
+    with pytest.raises(DTypeError, match=r"a complex tensor requires a gradient; .* or x\.detach\(\)"):
+        absolute(z)
+    assert float(absolute(z.detach())) == 2
+
+
 def test_tensors_that_numpy_has_no_array_for():
     f = ab.torch_function(lambda x: x.sum())
     with pytest.raises(UnsupportedError, match=r"on the device meta; .* write x\.cpu\(\)"):
