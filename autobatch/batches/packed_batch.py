@@ -447,7 +447,10 @@ def as_rows(values: Any) -> Any:
     if is_boxed(values):
         return plain_data(values)
     check_plain(values, "the values")
-    rows = np.asarray(values)
+    try:
+        rows = np.asarray(values)
+    except ValueError as error:
+        raise ShapeError(f"the values are not one array ({error}); use PackedBatch.from_examples") from None
     check_numbers(rows.dtype, "the array of values")
     return rows
 

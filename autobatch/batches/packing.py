@@ -81,7 +81,7 @@ def _raise_mismatch(arrays: Sequence[Any], path: str) -> None:
         if x.dtype != first.dtype:
             raise DTypeError(
                 f"{label(i, path)} is {x.dtype}, example 0 is {first.dtype}; convert them first, "
-                f"for instance [x.astype({str(np.result_type(x.dtype, first.dtype))!r}) for x in examples]"
+                f"for instance [np.asarray(x, {str(np.result_type(x.dtype, first.dtype))!r}) for x in examples]"
             )
 
 

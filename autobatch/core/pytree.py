@@ -42,6 +42,20 @@ class TreeDef:
     def num_leaves(self) -> int:
         return 1 if self.kind is None else sum(child.num_leaves for child in self.children)
 
+    def __str__(self) -> str:
+        """The structure as messages show it, with a `*` for each leaf: `{'a': *, 'b': [*, *]}`."""
+        parts = [str(child) for child in self.children]
+        if self.kind is None:
+            return "*"
+        if issubclass(self.kind, dict):
+            return f"{{{', '.join(f'{key!r}: {part}' for key, part in zip(self.keys, parts, strict=True))}}}"
+        if self.kind is list:
+            return f"[{', '.join(parts)}]"
+        if self.kind is tuple:
+            return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+        names = getattr(self.kind, "_fields", self.keys)
+        return f"{self.kind.__name__}({', '.join(map('{}={}'.format, names, parts))})"
+
 
 leaf_def = TreeDef(None)
 

@@ -111,7 +111,7 @@ def test_an_empty_list_takes_the_dtype_of_the_others():
     ("examples", "error", "match"),
     [
         ([[1], [[2]]], ShapeError, r"example 1 has 2 dimensions \(shape \(1, 1\)\), example 0 has 1"),
-        ([[1], [2.5]], DTypeError, r"example 1 is float64, example 0 is int64; .*astype\('float64'\)"),
+        ([[1], [2.5]], DTypeError, r"example 1 is float64, example 0 is int64; .*asarray\(x, 'float64'\)"),
         ([np.ones(2, np.float32), np.ones(2)], DTypeError, r"example 1 is float64, example 0 is float32"),
         ([["a"]], DTypeError, r"example 0 is <U1"),
         (["a", "ab"], DTypeError, r"example 0 is <U1; a batch of arrays holds numbers"),

@@ -190,6 +190,7 @@ def test_offsets_of_any_integer_dtype(dtype):
         (lambda: PackedBatch([1.5], [0, 1]).to_sparse(), DTypeError, "values have dtype float64"),
         (lambda: PackedBatch([1], [0, 1]).to_padded(0.5), DTypeError, "filler 0.5 is not a value of int64"),
         (lambda: PackedBatch(MaskedBatch([1]), [0, 1]), UnsupportedError, "not a padded batch"),
+        (lambda: PackedBatch([[1, 2], [3]], [0, 2]), ShapeError, r"not one array .*; use PackedBatch\.from_examples"),
         (lambda: PackedBatch(np.array([1, None]), [0, 2]), DTypeError, "array of values is object; a batch of arrays"),
         (lambda: PackedBatch.from_lengths(["a"], [1]), DTypeError, "array of values is <U1; a batch of arrays"),
         (lambda: PackedBatch.from_segment_ids([None], [0]), DTypeError, "array of values is object"),

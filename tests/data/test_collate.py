@@ -2,6 +2,8 @@
 
 import collections
 import dataclasses
+import datetime
+import enum
 
 import numpy as np
 import pytest
@@ -98,6 +100,58 @@ def test_batches_come_back():
     assert ab.collate(ab.Examples(batch)) is batch
 
 
+class Numbers(list):
+    """A list of a class of its own, as configuration readers have."""
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+DAY = datetime.date(2020, 1, 1)
+OBJECTS = [
+    [Level.LOW, Level.HIGH],
+    [2**70, 1],
+    [[2**70], [1, 2]],
+    [[2**63], [1]],
+    [[DAY], [DAY, DAY], []],
+    [[DAY], [DAY]],
+    [[["a"], ["b"]], [["c"]]],
+    [[["a"]], [["c"]]],
+    [[Level.LOW], [Level.HIGH, Level.LOW]],
+    list(np.array(["a", "bb"])),
+    [list(np.array(["a", "bb"])), []],
+    ["a", np.str_("b")],
+    [np.bytes_(b"a")],
+    [[{1}], [{2}]],
+]
+
+
+@pytest.mark.parametrize("examples", OBJECTS, ids=str)
+def test_what_no_array_holds_is_a_batch_of_objects(examples):
+    found = ab.collate(examples).examples()
+    assert found == examples
+    assert [type(x) for x in found] == [type(x) for x in examples]
+
+
+@pytest.mark.parametrize("examples", [[[1], [1, 2]], [[1, 2], [3, 4]], [[[1], [2, 3]], [[4]]]], ids=str)
+def test_lists_of_any_class_are_lists(examples):
+    def own(x):
+        return Numbers(map(own, x)) if isinstance(x, list) else x
+
+    assert_same(ab.collate(own(examples)).examples(), ab.collate(examples).examples())
+
+
+@pytest.mark.parametrize(
+    "pair", [(1.0, np.float64(2)), (1, np.int64(2)), (True, np.False_), (1.0, np.array(2.0))], ids=str
+)
+def test_numbers_of_python_and_numpy_go_together_in_any_order(pair):
+    expected = [np.asarray(x)[()] for x in pair]
+    assert_same(ab.collate(list(pair)).examples(), expected)
+    assert_same(ab.collate(list(pair[::-1])).examples(), expected[::-1])
+
+
 @pytest.mark.parametrize("door", [ab.MaskedBatch.from_examples, ab.PackedBatch.from_examples])
 def test_from_examples_is_that_door(door):
     assert_same(door(x for x in ([1, 2], [3])).examples(), [np.array([1, 2]), np.array([3])])
@@ -119,6 +173,9 @@ def test_dims_are_those_that_are_asked_for():
         (np.array(5), ShapeError, "without dimensions"),
         ([1, 2.5], DTypeError, "example 1 is 2.5, example 0 1"),
         ([[1], [2.5, 1.0]], DTypeError, "example 1 is float64, example 0 is int64"),
+        ([1, np.int32(2)], DTypeError, r"example 1 is int32, .* \[np\.asarray\(x, 'int64'\) for x in examples\]"),
+        ([Level.LOW, 1], StructureError, "example 1 has int, example 0 Level"),
+        ({"a": np.array(5)}, ShapeError, r"without dimensions at \['a'\]"),
         ([{"a": [1]}, {"a": [0.5]}], DTypeError, r"example 1 at \['a'\] is float64"),
         ([{"a": np.zeros(2)}, {"a": np.zeros((2, 2))}], ShapeError, r"example 1 at \['a'\] has 2 dimensions"),
         ([{"a": 1}, {"a": 1, "b": 2}], StructureError, "example 1 and example 0 differ in the keys 'b'"),
@@ -154,6 +211,9 @@ def test_missing_values_are_dropped_or_stood_for():
     assert_same(ab.collate(MISSING, nulls="drop").examples(), [np.array([1, 2]), np.array([5])])
     assert_same(ab.collate(MISSING, nulls=0).examples(), [np.array([1, 2]), np.zeros(0, np.int64), np.array([0, 5])])
     assert_same(ab.collate([1.5, None], nulls=-1).examples(), [1.5, -1.0])
+    empty = np.zeros(0, np.int64)
+    assert_same(ab.collate([[1, 2], [3, 4], None], nulls=0).examples(), [np.array([1, 2]), np.array([3, 4]), empty])
+    assert_same(ab.collate([np.ones((2, 3)), None], nulls=0).examples(), [np.ones((2, 3)), np.zeros((0, 3))])
     with pytest.raises(DTypeError, match="nulls=nan is no value of int64"):
         ab.collate(MISSING, nulls=np.nan)
     with pytest.raises(DTypeError, match="what is missing is none"):

@@ -1,6 +1,7 @@
 """`ab.Examples`, `ab.concat` and `.example(i)`: batches as sequences of examples, and one after the other."""
 
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -148,6 +149,14 @@ def test_concat_carries_gradients():
     assert_same(ab.grad(loss, argnums=(0, 1))(x, y), (2 * x, np.array([[6.0, 0.0]])))
 
 
+@pytest.mark.parametrize("shared", [math.nan, np.float32(math.nan), np.array([math.nan, 1])], ids=str)
+def test_equal_shared_values_are_one(shared):
+    x = ab.collate([[1, 2], [3]])
+    found = ab.concat([(x, shared), (x, copy.copy(shared))])
+    assert_same(found[1], shared)
+    assert found[0].batch_size == 4
+
+
 def test_what_concat_refuses():
     x = ab.collate([[1, 2], [3]])
     with pytest.raises(ShapeError, match="no batches"):
@@ -160,8 +169,10 @@ def test_what_concat_refuses():
         ab.concat([{"a": ab.collate([1])}, {"a": ab.collate(np.array([1]))}])
     with pytest.raises(ShapeError, match="batch 1 has examples of 0 dimensions"):
         ab.concat([x, ab.collate(np.arange(2))])
-    with pytest.raises(StructureError, match="expected the structure of batch 0"):
-        ab.concat([{"a": x}, {"b": x}])
+    with pytest.raises(
+        StructureError, match=r"batch 1 is \{'b': \[\*, \*\]\}; expected the structure of batch 0, \{'a': \*\}"
+    ):
+        ab.concat([{"a": x}, {"b": [x, x]}])
     with pytest.raises(StructureError, match="another shared value"):
         ab.concat([(x, 1), (x, 2)])
     with pytest.raises(UnsupportedError, match="no batch among"):

@@ -294,6 +294,11 @@ def test_tensors_of_torch():
             ab.collate(data)
     with pytest.raises(DTypeError, match="bfloat16"):
         ab.collate(torch.ones(2, dtype=torch.bfloat16))
+    with pytest.raises(ShapeError, match="without dimensions"):
+        ab.collate(torch.tensor(1.0))
+    conjugate = torch.tensor([1 + 2j, 3j]).conj()
+    for data in (conjugate, conjugate.imag, list(conjugate)):
+        assert examples(data) == [x.item() for x in data]
     sparse = torch.tensor([[0, 1.5], [0, 0], [2.0, 3]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says that CSR is in beta

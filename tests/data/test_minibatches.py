@@ -31,6 +31,13 @@ def test_every_example_once(count, size, shuffle, drop_last, bucket):
     assert len(set(numbers)) == len(numbers) == (count - count % size if drop_last else count)
 
 
+def test_a_slice_is_a_part():
+    found = ab.minibatches(DATA, 10, shuffle=True)
+    part = found[2:5]
+    assert_same(part.ids, found.ids[2:5])
+    assert_same([batch.examples() for batch in part], [found[i].examples() for i in (2, 3, 4)])
+
+
 def test_without_shuffling_the_order_is_that_of_the_data():
     assert_same(np.concatenate(ab.minibatches(DATA, 10).ids), np.arange(103))
 

@@ -140,8 +140,6 @@ def _size(tree: Any) -> int:
 
 def _array(data: np.ndarray, columns: Columns, place: Place) -> Column:
     check_plain(data, f"the data{place}")
-    if data.ndim == 0:
-        raise ShapeError(f"an array without dimensions{place}; expected (number of examples, ...)")
     if data.dtype.names:
         fields = {name: _array(data[name], columns, place.field(name)) for name in data.dtype.names}
         return columns.records(fields, None, place)
@@ -173,7 +171,7 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
             return columns.numbers(np.array(examples, SCALAR_DTYPES[kind]), None, place, kind)
         except OverflowError:  # an int beyond int64 stays exact
             return columns.objects(examples, None, place)
-    if kind is list:
+    if isinstance(first, list):
         return _lists(examples, columns, place)
     if isinstance(first, Mapping):
         return _dicts(examples, columns, place)
@@ -184,7 +182,8 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
     if dataclasses.is_dataclass(first):
         _check_same_type(examples, kind, place)
         return _fields(examples, attributes(first), getattr, columns, place)
-    if isinstance(first, np.ndarray) or (hasattr(first, "dtype") and hasattr(first, "shape")):
+    of_kinds = {type(x): x for x in examples}.values() if len(kinds) > 1 and kind in SCALAR_DTYPES else [first]
+    if any(map(_is_array, of_kinds)):
         return _arrays(examples if kinds == {np.ndarray} else [_tensor(x) for x in examples], place)
     if kinds <= {int, float, bool, complex}:
         i = next(i for i, x in enumerate(examples) if type(x) is not kind)
@@ -192,10 +191,15 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
             f"example {place.example_of(i)}{place} is {examples[i]!r}, example 0 {first!r}: numbers of one type are "
             "expected; write [float(x) for x in examples]"
         )
-    if any(issubclass(each, np.ndarray | list | dict | int | float) for each in kinds):
+    if len(kinds) > 1 and any(issubclass(each, np.ndarray | list | dict | int | float) for each in kinds):
         i = next(i for i, x in enumerate(examples) if type(x) is not kind)
         raise StructureError(_mismatch(examples, i, place))
     return columns.objects(examples, None, place)
+
+
+def _is_array(x: Any) -> bool:
+    """True for arrays of any library and for scalars of NumPy's, of which strings are Python's, too."""
+    return hasattr(x, "dtype") and hasattr(x, "shape") and not isinstance(x, str | bytes)
 
 
 def _mismatch(examples: Sequence[Any], i: int, place: Place) -> str:
@@ -221,12 +225,16 @@ def _lists(examples: list[Any], columns: Columns, place: Place) -> Column:
             raise StructureError(_mismatch(examples, i, place))
     items = list(itertools.chain.from_iterable(examples))
     kinds = set(map(type, items))
-    rows = kinds <= {list, tuple} or not any(issubclass(each, Mapping | tuple | list | np.ndarray) for each in kinds)
-    if not items or (rows and not kinds & {str, bytes, type(None)}):
+    numeric = all(each in SCALAR_DTYPES or issubclass(each, np.generic) for each in kinds)
+    if kinds <= {list, tuple} or (numeric and not any(issubclass(each, np.character) for each in kinds)):
         try:
             return _arrays(as_arrays(examples, place.path), place)
         except ShapeError:
             if not kinds <= {list, tuple}:
+                raise
+        except DTypeError:  # ints beyond int64 stay exact, and strings and other objects are no arrays
+            objects = kinds == {int} or any(np.asarray(x).dtype.kind in "OSU" for x in examples)
+            if not objects or not set(map(type, examples)) <= {list, tuple}:
                 raise
     lengths = np.fromiter(map(len, examples), np.int64, len(examples))
     offsets = offsets_from(lengths)
@@ -352,6 +360,7 @@ def _tensor(x: Any) -> Any:
     if getattr(x, "requires_grad", False):
         raise DTypeError("a tensor that requires a gradient, which an array does not carry; write .detach()")
     x = x.cpu() if hasattr(x, "cpu") else x
+    x = x.resolve_conj().resolve_neg() if hasattr(x, "resolve_neg") else x
     try:
         return np.asarray(x)
     except TypeError as error:  # torch's bfloat16

@@ -90,6 +90,8 @@ class Columns:
 
     def numbers(self, data: np.ndarray, valid: Valid, place: Place, scalar: type | None = None) -> Column:
         """Numbers, or arrays of one shape: (n, ...) data; `scalar` where they are Python's own."""
+        if not data.shape:
+            raise ShapeError(f"an array without dimensions{place}; expected (number of examples, ...)")
         check_numbers(data.dtype, f"the data{place}")
         valid = self.missing(valid, place, "number")
         if valid is not None and not isinstance(self.nulls, str):
@@ -167,6 +169,8 @@ class Columns:
         """Optional elements: `present` holds those that are not missing, and `valid` says where they belong."""
         if self.missing(valid, place, "value") is None:
             return present
+        if not isinstance(self.nulls, str) and _is_stack(present.tree) and present.tree.ndim:
+            present = Column(PackedBatch.from_masked(present.tree), present.valid)  # of which one may be empty
         column = Column(map_tree(lambda leaf: _spread(leaf, valid), present.tree), valid)
         if isinstance(self.nulls, str):
             valid = valid.copy()

@@ -92,9 +92,11 @@ def _name(path: str) -> str:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return type(a) is type(b) and a.dtype == b.dtype and np.array_equal(a, b)
-    return type(a) is type(b) and bool(a == b)
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+    return bool(a == b or (a != a and b != b))  # NaN is itself
 
 
 def _check(column: Sequence[Any], path: str) -> None:

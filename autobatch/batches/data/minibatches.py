@@ -19,6 +19,8 @@ from autobatch.ops.rules.ragged_checks import whole_option
 class Minibatches:
     """The result of `minibatches`: an iterable with a length, which gives the same mini-batches each time.
 
+    `[i]` is one of them, and a slice a part of the iterable.
+
     Attributes:
         ids: for each mini-batch the numbers of its examples, (size,) int64.
     """
@@ -32,7 +34,9 @@ class Minibatches:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Minibatches(self._batch, self.ids[index])
         return take_examples(self._batch, self.ids[index])
 
     def __iter__(self) -> Iterator[Any]:
